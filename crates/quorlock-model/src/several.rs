@@ -1,15 +1,16 @@
-//! Several locks that are taken at once, beside others that are taken alone.
+//! Several locks acquired together, alongside others acquired alone.
 //!
-//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which has clocks,
-//! restarts and pauses as well; here they are the same code again. What is added is that an attempt wants
-//! a set of locks, and that a node may lose one key of a lease and keep the others. A tick is so long that
-//! the margin of `Drift` costs nothing.
+//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which also
+//! models clocks, restarts and pauses. In addition, an attempt wants a set of locks, and a node may
+//! lose one key of a lease and keep the others. A tick is so long that the margin of `Drift` costs
+//! nothing.
 //!
-//! As there, a request that is lost or refused is one that does not arrive, an attempt begins with its
-//! first request that arrives, and an answer comes at once.
+//! As there, a lost or refused request does not arrive, an attempt begins with its first request
+//! that arrives, and an answer arrives immediately.
 //!
-//! Nodes that lose a key break an assumption: whoever holds it goes on for as long as it was told, and
-//! somebody else may have the lock meanwhile. What must not happen is that it is told again.
+//! A node that loses a key breaks an assumption: its holder relies on the lease until the last
+//! deadline it knows, and another client may hold the lock in the meantime. What must not happen is
+//! that the lease is extended.
 
 pub(crate) mod cases;
 mod rules;
@@ -23,35 +24,31 @@ use crate::clock;
 use crate::names::name;
 use crate::walk::Wander;
 
-/// Nobody holds a lock of which somebody else has been told that it is his.
+/// No attempt holds a lock that another holds validly.
 pub(crate) const EXCLUSIVE: &str = "no two hold a lock that both want";
-/// Nobody who waits has what somebody wants who waits for him.
+/// No waiting attempt has a lock that another one waits for, while waiting for a lock of that one.
 pub(crate) const NO_DEADLOCK: &str = "no two wait for each other";
-/// Those who want different locks do not know of each other.
 pub(crate) const TOGETHER: &str = "two that want different locks may hold them together";
-/// One comes after another who had one of its locks.
-pub(crate) const PASSED_ON: &str = "somebody may come after one who had one of his locks";
+pub(crate) const PASSED_ON: &str = "one may hold a lock after another that had it in its set";
 
-/// The rules: those of the library, or all but one.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scheme {
-    /// As the library does it.
     Quorlock,
-    /// Whoever wants several takes one after the other, and keeps what it has while it waits.
+    /// An attempt takes its locks one after the other, and keeps what it has while it waits.
     OneByOne,
-    /// One node grants its vote where it can store some of the keys.
+    /// One node grants its vote if it can store some of the keys.
     PartialNode,
-    /// A node confirms a renewal where some of the keys are still there, and stores the others that are
-    /// free.
+    /// A node confirms a renewal if some of the keys are left, and stores the others that are free.
     SomeKept,
 }
 
-/// The model, of `N` nodes, `K` attempts and `L` locks.
+/// The model of `N` nodes, `K` attempts and `L` locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Several<const N: usize, const K: usize, const L: usize> {
     quorum: Quorum,
     scheme: Scheme,
-    /// Which locks each attempt wants.
+    /// The locks that each attempt wants.
     wants: [[bool; L]; K],
     ttl: u8,
     /// How often a lease is renewed.
@@ -60,32 +57,46 @@ pub(crate) struct Several<const N: usize, const K: usize, const L: usize> {
     losses: u8,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// Time goes on by a tick.
     Tick,
-    /// A request for a vote arrives where it is granted.
-    Vote { attempt: usize, node: usize },
+    /// A request for a vote arrives and is granted.
+    Vote {
+        attempt: usize,
+        node: usize,
+    },
     /// A holder asks all nodes to renew its lease.
-    Renew { attempt: usize },
-    /// A request of that arrives.
-    Renewal { attempt: usize, node: usize },
-    /// An attempt gives up, or gives its locks back.
-    End { attempt: usize },
+    Renew {
+        attempt: usize,
+    },
+    /// A request of the renewal arrives.
+    Renewal {
+        attempt: usize,
+        node: usize,
+    },
+    /// An attempt releases its locks, or gives up.
+    End {
+        attempt: usize,
+    },
     /// A release arrives.
-    Release { attempt: usize, node: usize },
+    Release {
+        attempt: usize,
+        node: usize,
+    },
     /// A node loses a key.
-    Lose { node: usize, lock: usize },
+    Lose {
+        node: usize,
+        lock: usize,
+    },
 }
 
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
-    /// Each attempt wants these locks.
     pub(crate) fn new(scheme: Scheme, wants: [[bool; L]; K]) -> Several<N, K, L> {
         Several { quorum: Quorum::majority(N), scheme, wants, ttl: 2, renewals: 0, losses: 0 }
     }
 
-    /// Each lease is renewed so often, and so many keys are lost.
+    /// Sets how often each lease is renewed, and how many keys are lost.
     pub(crate) fn with(self, renewals: u8, losses: u8) -> Several<N, K, L> {
         Several { renewals, losses, ..self }
     }
@@ -99,7 +110,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         (0..L).filter(move |lock| wants[*lock])
     }
 
-    /// The order in which it takes one after the other: every second attempt from the end.
+    /// Returns the order in which it takes its locks: reversed for every second attempt.
     fn in_turn(&self, attempt: usize) -> impl Iterator<Item = usize> {
         let mut wanted: Vec<usize> = self.wanted(attempt).collect();
         if attempt % 2 == 1 {
@@ -112,7 +123,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         self.wanted(one).any(|lock| self.wants[other][lock])
     }
 
-    /// Whether what it waits for is kept by another who waits, too, for what it has.
+    /// Whether each of the two waits for a lock that the other has.
     fn wait_for_each_other(&self, state: &State<N, K, L>, one: usize, other: usize) -> bool {
         let waits = |attempt: usize| state.attempts[attempt].taken().is_some();
         let keeps_from = |one: usize, other: usize| {
@@ -123,7 +134,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 }
 
-/// It lives on what it was told before a node lost its key.
+/// Whether it relies on a deadline from before a node lost its key.
 fn is_excused(attempt: &Attempt) -> bool {
     attempt.robbed.zip(attempt.lease()).is_some_and(|(told, lease)| lease.until <= told)
 }
@@ -181,13 +192,13 @@ impl<const N: usize, const K: usize, const L: usize> Model for Several<N, K, L> 
 
     fn format_step(&self, _: &State<N, K, L>, step: Step) -> Option<String> {
         Some(match step {
-            Step::Tick => "time goes on by a tick".to_owned(),
+            Step::Tick => "a tick passes".to_owned(),
             Step::Vote { attempt, node } => format!("node {node} grants {} its vote", name(attempt)),
-            Step::Renew { attempt } => format!("{} asks for a full TTL from now on", name(attempt)),
+            Step::Renew { attempt } => format!("{} requests a renewal", name(attempt)),
             Step::Renewal { attempt, node } => {
-                format!("that request of {} arrives at node {node}", name(attempt))
+                format!("the renewal of {} arrives at node {node}", name(attempt))
             }
-            Step::End { attempt } => format!("{} gives back what it has", name(attempt)),
+            Step::End { attempt } => format!("{} releases its locks", name(attempt)),
             Step::Release { attempt, node } => {
                 format!("the release of {} arrives at node {node}", name(attempt))
             }

@@ -1,4 +1,4 @@
-//! Fencing tokens, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of fencing tokens.
 
 #[macro_use]
 mod common;

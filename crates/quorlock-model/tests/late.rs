@@ -1,4 +1,4 @@
-//! Requests that come late, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of late requests.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,4 @@
-//! The lock, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of the lock.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,4 @@
-//! Offers, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of offers.
 
 #[macro_use]
 mod common;

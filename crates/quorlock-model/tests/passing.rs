@@ -1,5 +1,4 @@
-//! A lease that is passed on, in every order of events within bounds. What is broken on purpose must be
-//! found.
+//! The cases of leases that are passed on.
 
 #[macro_use]
 mod common;

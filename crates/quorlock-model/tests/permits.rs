@@ -1,4 +1,4 @@
-//! A semaphore, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of semaphores.
 
 #[macro_use]
 mod common;

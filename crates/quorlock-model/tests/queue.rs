@@ -1,4 +1,4 @@
-//! The queue of those who wait in different processes. What is broken on purpose must be found.
+//! The cases of the queue.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,4 @@
-//! A lock that stays taken, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of retained locks.
 
 #[macro_use]
 mod common;

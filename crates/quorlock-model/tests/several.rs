@@ -1,5 +1,4 @@
-//! Several locks at once, in every order of events within bounds. What is broken on purpose must be
-//! found.
+//! The cases of several locks.
 
 #[macro_use]
 mod common;

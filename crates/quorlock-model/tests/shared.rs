@@ -1,4 +1,4 @@
-//! Shared locks, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of shared locks.
 
 #[macro_use]
 mod common;

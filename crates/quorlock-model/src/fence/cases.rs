@@ -1,4 +1,4 @@
-//! What is to be found out about fencing tokens.
+//! The cases of fencing tokens.
 
 use super::Scheme::{
     AnyHintDraws, AnyHolderConfirms, AnyNodeConfirms, NoCounterConfirms, NoWriteBack, Quorlock,
@@ -8,12 +8,12 @@ use crate::case::{Case, holds, nightly, violated};
 use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     [asynchronous(), forgetful(), pruning(), walks(), wider()].concat()
 }
 
-/// No node forgets. Then nothing is asked of any clock.
+/// No node loses data, so no clock matters.
 fn asynchronous() -> Vec<Case> {
     vec![
         holds("the_scheme_never_hands_out_a_number_twice_or_out_of_order", |_| {
@@ -40,7 +40,7 @@ fn asynchronous() -> Vec<Case> {
     ]
 }
 
-/// Nodes lose their counters. Then it is the clocks that keep the order.
+/// Nodes lose their counters, so clocks keep the order.
 fn forgetful() -> Vec<Case> {
     vec![
         holds("nodes_may_forget_while_clocks_agree_within_half_of_the_quarantine", |_| {
@@ -61,7 +61,7 @@ fn forgetful() -> Vec<Case> {
     ]
 }
 
-/// Counters end, some minutes after their numbers.
+/// Counters expire some minutes after their numbers.
 fn pruning() -> Vec<Case> {
     vec![
         holds("counters_may_end_whatever_the_clocks_of_clients_show", |_| {
@@ -82,7 +82,7 @@ fn pruning() -> Vec<Case> {
     ]
 }
 
-/// Five nodes and four attempts, at random.
+/// Random walks with five nodes and four attempts.
 fn walks() -> Vec<Case> {
     vec![
         holds("five_nodes_and_four_attempts_keep_the_order_at_random", |seed| {
@@ -107,7 +107,7 @@ fn walks() -> Vec<Case> {
     ]
 }
 
-/// The same with wider bounds.
+/// Wider bounds.
 fn wider() -> Vec<Case> {
     vec![
         nightly("nightly_three_attempts_with_hints", |_| {

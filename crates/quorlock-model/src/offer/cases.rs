@@ -1,4 +1,4 @@
-//! What is to be found out about offers.
+//! The cases of offers.
 
 use super::Scheme::Quorlock;
 use super::state::Kind::{Holder, Plain, Waiter};
@@ -7,12 +7,12 @@ use crate::case::{Case, holds, nightly, violated};
 use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     [sound(), numbered(), broken(), walks(), wider()].concat()
 }
 
-/// The rules of the library, on exclusion.
+/// Exclusion by the rules of the library.
 fn sound() -> Vec<Case> {
     vec![
         holds("offers_keep_others_out", |_| prove(four(Quorlock, World::calm()), 1)),
@@ -52,7 +52,7 @@ fn sound() -> Vec<Case> {
     ]
 }
 
-/// The rules of the library, on fencing tokens.
+/// Fencing tokens by the rules of the library.
 fn numbered() -> Vec<Case> {
     vec![
         holds("offers_keep_the_order_of_numbers", |_| prove(four(Quorlock, World::fenced()), 1)),
@@ -77,7 +77,7 @@ fn numbered() -> Vec<Case> {
     ]
 }
 
-/// One rule less.
+/// One rule broken.
 fn broken() -> Vec<Case> {
     vec![
         violated("an_offer_that_counts_from_its_push_makes_two_holders", |_| {
@@ -141,7 +141,7 @@ fn broken() -> Vec<Case> {
     ]
 }
 
-/// Five nodes, at random.
+/// Random walks with five nodes.
 fn walks() -> Vec<Case> {
     vec![
         holds("five_nodes_keep_others_out_of_what_is_offered_at_random", |seed| {
@@ -159,13 +159,13 @@ fn walks() -> Vec<Case> {
     ]
 }
 
-/// The same with wider bounds.
+/// Wider bounds.
 fn wider() -> Vec<Case> {
     vec![
         nightly("nightly_offers_between_two_waiters_while_leases_are_renewed", |_| {
             prove(two_waiters(Quorlock, World::renewing(1)), 2)
         }),
-        // Together they are more states than a machine of 24 GB has room for.
+        // The two together have more states than 24 GB of memory can hold.
         nightly("nightly_offers_and_renewals_while_clocks_drift", |_| {
             prove(three(Quorlock, World { renewals: 1, ..World::drifting(1, 0) }), 2)
         }),

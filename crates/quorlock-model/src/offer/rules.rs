@@ -1,4 +1,4 @@
-//! What comes of what happens.
+//! The effects of steps.
 
 use std::time::Duration;
 
@@ -55,13 +55,14 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         state
     }
 
-    /// Whether the attempt may act as the holder. The same question as in the library, to the same [`Term`].
+    /// Whether the attempt may act as the holder, decided by [`Term`](quorlock_protocol::Term) as
+    /// in the library.
     pub(super) fn believes(&self, attempt: &Attempt) -> bool {
         let runs = |lease: &Lease| is_valid(lease.until, moment(attempt.clock));
         attempt.lease().is_some_and(|lease| self.world.clocks == Clocks::None || runs(lease))
     }
 
-    /// A request in the plain way arrives.
+    /// A plain request for a vote arrives.
     fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
         if state.attempts[attempt].phase == Phase::Idle {
             ask(state, attempt);
@@ -83,7 +84,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             ask(state, to);
         }
         let there = &mut state.nodes[node];
-        // Two that offer the lock to each other, again and again, would draw ever larger numbers.
+        // Two attempts that offer the lock to each other repeatedly would draw ever larger numbers.
         there.mail[attempt].offered = self.world.fencing != Fencing::Without;
         let (releasers, waiters) = (state.attempts[attempt].number, state.attempts[to].hint);
         let hint = if self.scheme == Scheme::ReleasersHint {
@@ -101,7 +102,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         self.push(state, to, node, number);
     }
 
-    /// A node draws a number, above its counter and this one.
+    /// A node draws a number above its counter and `above`.
     fn draw(&self, node: &mut Node<K>, above: FencingToken) -> FencingToken {
         let counter = node.counter;
         self.draw_from(node, above, counter)
@@ -117,14 +118,15 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         number
     }
 
-    /// Calendars are ahead of all that was drawn.
+    /// Calendars are ahead of every number drawn.
     fn note_time(&self, state: &mut State<N, K>, drawn: FencingToken) {
         if self.world.fencing == Fencing::Calendars {
             state.calendar = state.calendar.max(drawn);
         }
     }
 
-    /// A node tells the attempt that its token stands, if the connection says that it is old enough to vote.
+    /// A node notifies the attempt that it has its token, if the connection reports it as old
+    /// enough to vote.
     fn push(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
         let is_young = state.nodes[node].age.is_some_and(|age| self.world.is_quarantined(age));
         let counts = self.scheme == Scheme::YoungVotes && state.attempts[attempt].kind == Kind::Waiter;
@@ -141,7 +143,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// An attempt hears of a vote.
+    /// An attempt learns of a vote.
     fn hear(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
         for one in 0..K {
             let hears =
@@ -153,7 +155,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 *vote = if again { Vote::CountedTwice(number) } else { Vote::Counted(number) };
             }
         }
-        // With numbers, others may be heard before it decides: one may be larger.
+        // With numbers, more votes may arrive before it decides: one may be larger.
         if self.world.fencing == Fencing::Without {
             for one in 0..K {
                 if self.has_quorum(state, one) {
@@ -163,7 +165,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// Whether the attempt counts a quorum's votes.
+    /// Whether the attempt counts votes of a quorum.
     pub(super) fn has_quorum(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         if !matches!(asking.phase, Phase::Asking | Phase::Waiting { .. }) {
@@ -190,7 +192,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         is_won(self.quorum, nodes.iter().map(votes).sum())
     }
 
-    /// As `draw::decide` in the library.
+    /// Like `draw::decide` in the library.
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let counted = state.nodes.iter().filter_map(|node| node.mail[attempt].vote.number());
         let Some(drawn) = FenceVotes::of(counted) else { return };
@@ -202,7 +204,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
     }
 
-    /// Whether a node would carry the attempt's number: its key stands, and no counter is ahead of it.
+    /// Whether a node would carry the attempt's number: it has its key, and no larger counter.
     pub(super) fn confirms(node: &Node<K>, attempt: usize, number: FencingToken) -> bool {
         node.has_key_of(attempt) && number.may_follow(node.counter, Duration::ZERO)
     }
@@ -221,7 +223,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// A quorum is there: it holds the lock, unless that comes too late.
+    /// With a quorum, it holds the lock, unless that comes too late.
     fn take(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let life = self.life(asking);
@@ -259,7 +261,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// As `renew.lua`.
+    /// Like `renew.lua`.
     pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize, number: FencingToken) -> Reply {
         let reply = prolong(&mut node.key, attempt, self.world.ttl);
         if reply == Reply::Restored {
@@ -268,7 +270,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         reply
     }
 
-    /// As `Keeper::count`.
+    /// Like `Keeper::count`.
     fn count(&self, state: &mut State<N, K>, attempt: usize) {
         let never_late = self.counts_late(&state.attempts[attempt]);
         let asking = &mut state.attempts[attempt];
@@ -290,7 +292,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// A holder gives the lock back, or a waiter gives up.
+    /// A holder releases the lock, or a waiter gives up.
     fn end(&self, state: &mut State<N, K>, attempt: usize) {
         let keeps_keys = self.world.is_literal();
         let phase = &mut state.attempts[attempt].phase;
@@ -312,12 +314,12 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         };
     }
 
-    /// Whether renewals of the attempt count although they come late, and have stored the key anew.
+    /// Whether renewals of the attempt count although they are late and stored the key again.
     pub(super) fn counts_late(&self, attempt: &Attempt) -> bool {
         self.scheme == Scheme::RestoredLate && attempt.kind == Kind::Waiter
     }
 
-    /// For how long the votes of an attempt stand.
+    /// Returns the TTL of the attempt's votes.
     pub(super) fn life(&self, attempt: &Attempt) -> u8 {
         if attempt.kind == Kind::Waiter { self.world.offer } else { self.world.ttl }
     }
@@ -346,7 +348,7 @@ fn ask<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) 
     }
 }
 
-/// As `Keeper::renew`.
+/// Like `Keeper::renew`.
 fn renew<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let asking = &mut state.attempts[attempt];
     let Phase::Holding(lease) = &mut asking.phase else { return };
@@ -391,7 +393,7 @@ impl Vote {
         }
     }
 
-    /// What was counted is of no further use.
+    /// Counted votes are of no further use.
     pub(super) fn settle(&mut self) {
         if matches!(self, Vote::Counted(_) | Vote::CountedTwice(_) | Vote::Carries) {
             *self = Vote::None;
@@ -400,7 +402,7 @@ impl Vote {
 }
 
 impl Mail {
-    /// Nothing of it can still come.
+    /// Whether no request of it is in flight.
     pub(super) fn is_quiet(self) -> bool {
         self.renewal != Renewal::Unarrived && self.vote != Vote::Asked
     }

@@ -1,4 +1,4 @@
-//! Forgets what can make no difference any more, so that states which differ by nothing else are one.
+//! Removes what can make no difference any more, so that equivalent states become equal.
 
 use quorlock_protocol::FencingToken;
 
@@ -15,7 +15,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         for attempt in 0..K {
             self.tidy_attempt(state, attempt);
         }
-        // One that has none left to offer to is over. That may be so only now.
+        // An attempt whose lease has ended, and that cannot offer to any other, is over. That may
+        // have changed now.
         for attempt in 0..K {
             if state.attempts[attempt].phase == Phase::Ended && !self.may_offer(state, attempt) {
                 state.attempts[attempt].phase = Phase::Over { past: Past::Held };
@@ -64,7 +65,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// Whether anything may still come of the keys of one that holds the lock no more.
+    /// Whether the keys of an attempt whose lease has ended may still have an effect.
     fn may_offer(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let literal = self.world.is_literal();
@@ -78,7 +79,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         asking.kind != Kind::Plain && is_wanted && (has_key || anywhere)
     }
 
-    /// Nothing is left of the attempt, or nothing that could be counted.
+    /// Removes all traces of the attempt that could count.
     fn forget(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         *asking = Attempt { phase: asking.phase, ..Attempt::new(asking.kind) };

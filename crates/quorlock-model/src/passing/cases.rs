@@ -1,10 +1,10 @@
-//! What is to be found out about leases that are passed on.
+//! The cases of leases that are passed on.
 
 use super::{Passing, Scheme};
 use crate::case::{Case, holds, violated};
 use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("a_lease_that_is_passed_on_excludes_whoever_else_wants_the_lock", |_| {

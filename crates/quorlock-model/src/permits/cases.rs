@@ -1,10 +1,10 @@
-//! What is to be found out about semaphores.
+//! The cases of semaphores.
 
 use super::{Permits, Scheme};
 use crate::case::{Case, holds, violated};
 use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("slots_admit_no_third_to_two_permits_on_five_nodes", |_| {

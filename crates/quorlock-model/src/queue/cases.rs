@@ -1,10 +1,10 @@
-//! What is to be found out about the queue.
+//! The cases of the queue.
 
 use super::{Queue, Variant};
 use crate::case::{Case, holds, violated};
 use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("in_the_queue_nobody_who_lives_is_stranded_whoever_dies_and_whatever_is_lost", |_| {

@@ -1,10 +1,10 @@
-//! What is to be found out about locks that stay taken.
+//! The cases of retained locks.
 
 use super::{Renewals, Retained, Scheme};
 use crate::case::{Case, holds, nightly, violated};
 use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("a_slot_that_was_confirmed_has_one_run", |_| prove(model(Scheme::Quorlock, 0), 1)),

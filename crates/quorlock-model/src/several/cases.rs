@@ -1,4 +1,4 @@
-//! Every case of this model.
+//! The cases of several locks.
 
 use super::{Scheme, Several};
 use crate::case::{Case, holds, nightly, violated};
@@ -7,7 +7,7 @@ use crate::walk::walk;
 
 use super::Scheme::Quorlock;
 
-/// All of them.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("overlapping_sets_and_a_lock_alone_exclude_each_other", |_| prove(three(Quorlock), 1)),
@@ -32,17 +32,17 @@ pub(crate) fn all() -> Vec<Case> {
 const YES: bool = true;
 const NO: bool = false;
 
-/// Two want the same two.
+/// Two attempts want the same two locks.
 fn two(scheme: Scheme) -> Several<3, 2, 2> {
     Several::new(scheme, [[YES, YES]; 2])
 }
 
-/// One wants two, and another one of these.
+/// One attempt wants two locks, the other one of these.
 fn beside_one(scheme: Scheme) -> Several<3, 2, 2> {
     Several::new(scheme, [[YES, YES], [NO, YES]])
 }
 
-/// The sets overlap, and one wants one lock only.
+/// Two sets overlap, and the third attempt wants a single lock.
 fn three(scheme: Scheme) -> Several<3, 3, 3> {
     Several::new(scheme, [[YES, YES, NO], [NO, YES, YES], [YES, NO, NO]])
 }

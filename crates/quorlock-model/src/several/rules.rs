@@ -1,4 +1,4 @@
-//! What can happen next, and what comes of it.
+//! The possible steps and their effects.
 
 use quorlock_protocol::{Moment, Term};
 
@@ -7,7 +7,7 @@ use super::{Scheme, Several, Step};
 use crate::clock::{is_valid, moment, renewed};
 use crate::common::{Mail, Request, is_won};
 
-/// What can happen next.
+/// The possible steps.
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     pub(super) fn possible(&self, state: &State<N, K, L>, steps: &mut Vec<Step>) {
         if state.attempts.iter().any(|one| matches!(one.phase, Phase::Voting { .. } | Phase::Holding(_))) {
@@ -20,7 +20,8 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
                     steps.push(Step::Renew { attempt });
                 }
             }
-            // Whoever is refused too often gives up. One after the other, it waits for the next instead.
+            // An attempt that is refused too often gives up; one that takes locks one after the
+            // other waits instead.
             if asking.taken().is_some() && self.scheme != Scheme::OneByOne {
                 steps.push(Step::End { attempt });
             }
@@ -47,7 +48,8 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         }
     }
 
-    /// Whether a node grants an attempt its vote. Asked twice it would grant again, and change nothing.
+    /// Whether a node grants an attempt its vote. A repeated request would be granted again,
+    /// without effect.
     fn grants(&self, there: &Node<K, L>, node: usize, attempt: usize, taken: usize) -> bool {
         let free = |lock: usize| there.keys[lock].is_none();
         let mut wanted = self.wanted(attempt);
@@ -59,7 +61,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 }
 
-/// What comes of it.
+/// The effects.
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     pub(super) fn after(&self, state: &State<N, K, L>, step: Step) -> State<N, K, L> {
         let mut state = *state;
@@ -80,12 +82,12 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         state
     }
 
-    /// Whether the attempt may act. The same question as in the library, to the same [`Term`].
+    /// Whether the attempt may act as the holder, decided by [`Term`] as in the library.
     pub(super) fn asserts(attempt: &Attempt) -> bool {
         attempt.lease().is_some_and(|lease| is_valid(lease.until, moment(attempt.clock)))
     }
 
-    /// At how many nodes the attempt has this lock.
+    /// Returns how many nodes have the attempt's key of this lock.
     pub(super) fn has(state: &State<N, K, L>, attempt: usize, lock: usize) -> usize {
         let ours = |node: &&Node<K, L>| matches!(node.keys[lock], Some((holder, _)) if holder == attempt);
         state.nodes.iter().filter(ours).count()
@@ -94,7 +96,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     fn tick(&self, state: &mut State<N, K, L>) {
         for attempt in &mut state.attempts {
             if matches!(attempt.phase, Phase::Voting { .. } | Phase::Holding(_)) {
-                // Beyond this, everything has ended.
+                // By then, everything has ended.
                 attempt.clock = (attempt.clock + 1).min(self.ttl * (self.renewals + 2));
             }
         }
@@ -135,7 +137,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         state.attempts[attempt].phase = Phase::Holding(lease);
     }
 
-    /// As `renew_several.lua`.
+    /// Like `renew_several.lua`.
     fn renewal(&self, state: &mut State<N, K, L>, attempt: usize, node: usize) {
         let there = &mut state.nodes[node];
         let holder = |lock: usize| there.keys[lock].map(|(holder, _)| holder);
@@ -172,7 +174,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         let Some((robbed, _)) = state.nodes[node].keys[lock].take() else { return };
         let first = self.deadline(0);
         let attempt = &mut state.attempts[robbed];
-        // A vote or a renewal that is on its way by then may still be counted.
+        // A vote or a renewal in flight may still be counted.
         let told = match attempt.phase {
             Phase::Voting { .. } => first,
             Phase::Holding(lease) => {
@@ -183,7 +185,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         attempt.robbed = attempt.robbed.or(Some(told));
     }
 
-    /// Whether a quorum of nodes has all of its keys, for as long as it may be told that it holds.
+    /// Whether a quorum of nodes has all of its keys until the latest deadline it may know.
     fn lasts(&self, state: &State<N, K, L>, attempt: usize, told: Moment) -> bool {
         let left = told.since(moment(state.attempts[attempt].clock)).as_secs_f64();
         let kept = |key: Option<(usize, u8)>| {
@@ -197,15 +199,16 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         is_won(self.quorum, nodes.iter().filter(|node| grants(&node.mail)).count())
     }
 
-    /// Sees who has been robbed no longer, and forgets what can make no difference any more.
+    /// Clears `robbed` where it no longer applies, and removes what can make no difference any
+    /// more.
     fn tidy(&self, state: &mut State<N, K, L>) {
         for attempt in 0..K {
             let asking = state.attempts[attempt];
             let robbed = asking.robbed.filter(|told| !self.lasts(state, attempt, *told));
             state.attempts[attempt].robbed = robbed;
             let late = moment(asking.clock) >= self.deadline(0);
-            // A lease that has run out is never revived. Whoever crashed sends releases, too, which need not
-            // arrive.
+            // A lease that has ended is never revived. A crashed holder sends releases as well,
+            // which need not arrive.
             let lapsed = asking.lease().is_some() && !Self::asserts(&asking);
             if lapsed || (asking.taken().is_some() && late) {
                 end(state, attempt);
@@ -218,7 +221,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 }
 
-/// As `Keeper::renew`.
+/// Like `Keeper::renew`.
 fn renew<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K, L>, attempt: usize) {
     let asking = &mut state.attempts[attempt];
     let sent = asking.clock;
@@ -228,7 +231,8 @@ fn renew<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K,
     state.nodes.iter_mut().for_each(|node| node.mail[attempt].renewal = Request::Unarrived);
 }
 
-/// It is over. Its release goes to all nodes; other requests of it can only deny, and are gone.
+/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are
+/// dropped.
 fn end<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K, L>, attempt: usize) {
     let held = state.attempts[attempt].lease().is_some();
     state.attempts[attempt].phase = Phase::Over { held };

@@ -1,4 +1,4 @@
-//! Every case of this model.
+//! The cases of shared locks.
 
 use super::{Scheme, Shared};
 use crate::case::{Case, holds, nightly, violated};
@@ -7,7 +7,7 @@ use crate::walk::walk;
 
 use super::Scheme::Quorlock;
 
-/// All of them.
+/// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("readers_share_the_lock_and_a_writer_has_it_alone", |_| prove(three(Quorlock, 1, 0), 1)),

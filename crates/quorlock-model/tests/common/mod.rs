@@ -1,8 +1,8 @@
-//! Looks at a case, and tells what came of it.
+//! Runs a case and checks its result.
 
 use quorlock_model::case;
 
-/// The walks of a test are always the same; the nightly run takes others.
+/// Tests always take the same walks; the nightly run takes others.
 const SEED: u64 = 1;
 
 /// Runs the case of this name.
