@@ -39,9 +39,8 @@ impl Expectations {
         self
     }
 
-    /// Sets how long after the end of an attempt its keys may remain on a node that was usable all
-    /// along, and how long after a node becomes usable again. A value far below the TTL proves that
-    /// clean-up works.
+    /// Sets how long after the end of an attempt its keys may remain on a node that was usable all along, and
+    /// how long after a node becomes usable again. A value far below the TTL proves that clean-up works.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Expectations {
         self.grace = grace;

@@ -202,8 +202,7 @@ pub enum Answer {
     Refused,
 }
 
-/// A recorded history, with its events in any order: the files of several recorders may be
-/// concatenated.
+/// A recorded history, with its events in any order: the files of several recorders may be concatenated.
 ///
 /// Events with equal stamps happened in the order in which they were recorded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -259,8 +258,7 @@ impl History {
 }
 
 impl Event {
-    /// Formats the event as one JSON line with its newline, for a recorder that writes
-    /// continuously.
+    /// Formats the event as one JSON line with its newline, for a recorder that writes continuously.
     #[must_use]
     #[expect(
         clippy::expect_used,

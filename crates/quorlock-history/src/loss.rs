@@ -59,8 +59,7 @@ fn renewed_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
         .collect()
 }
 
-/// After the deadline, or after the holder was notified of the loss, no check reports the lease as
-/// valid.
+/// After the deadline, or after the holder was notified of the loss, no check reports the lease as valid.
 fn valid_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
     let seen = lease.seen_valid.iter();
     seen.filter_map(|&at| {

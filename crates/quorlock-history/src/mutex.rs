@@ -1,6 +1,5 @@
-//! The acquisitions and releases of a resource are those of a mutex, in some order that is
-//! consistent with their times. This checks exclusion and the order of tokens a second time, by
-//! another algorithm.
+//! The acquisitions and releases of a resource are those of a mutex, in some order that is consistent with
+//! their times. This checks exclusion and the order of tokens a second time, by another algorithm.
 //!
 //! An attempt that returned no lease has no effect. Neither does one that never returned: it may
 //! have taken the mutex, but if any order explains the rest, so does the same order without it.

@@ -1,6 +1,5 @@
-//! Linearizability: whether operations that overlapped in time can have happened one after the
-//! other. The search of Wing and Gong with Lowe's memoization ("Testing for linearizability",
-//! 2017).
+//! Linearizability: whether operations that overlapped in time can have happened one after the other. The
+//! search of Wing and Gong with Lowe's memoization ("Testing for linearizability", 2017).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -97,9 +96,8 @@ impl Mutex {
 /// Searches for an order in at most `steps` steps; `None` if there is one. The operations must be
 /// sorted by their call.
 ///
-/// No set of operations is placed twice, in whatever order; the set determines the state. Sets are
-/// remembered as 128-bit hashes: a search of 10⁷ steps confuses two of them with a probability of
-/// 10⁻²⁴.
+/// No set of operations is placed twice, in whatever order; the set determines the state. Sets are remembered
+/// as 128-bit hashes: a search of 10⁷ steps confuses two of them with a probability of 10⁻²⁴.
 pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuck<'_>>, GaveUp> {
     let mut open = Open::all(operations.len());
     let mut placed: Vec<(usize, Mutex)> = Vec::new();

@@ -7,16 +7,17 @@
 //!
 //! To keep the number of states small, much of this has no step of its own:
 //!
-//! | what happens | how it is modelled | ·|---|---| ·| a request is lost | it does not arrive | ·|
-//! a client stops, or gives up | the attempt takes no further step; its requests may still arrive |
-//! ·| an answer is lost, or arrives after the decision | the vote is granted *unheard* | ·| an
-//! answer arrives late, before the decision | the same as immediately: nothing is decided from it
-//! earlier | ·| an acknowledgement of a write-back is lost | the same as heard, which only lets
-//! more attempts return | ·| a key vanishes, is released, expires | the next vote on its node is
-//! granted, whatever key was there | ·| a vote is refused | the same as a lost request, but it may
-//! raise the counter | ·| a counter expires | immediately when the clock of its node allows it
-//! (rule F-9) | ·| an attempt begins | without clocks: with its first vote; beginning earlier would
-//! guarantee it less |
+//! | what happens | how it is modelled |
+//! |---|---|
+//! | a request is lost | it does not arrive |
+//! | a client stops, or gives up | the attempt takes no further step; its requests may still arrive |
+//! | an answer is lost, or arrives after the decision | the vote is granted *unheard* |
+//! | an answer arrives late, before the decision | the same as immediately: nothing is decided from it earlier |
+//! | an acknowledgement of a write-back is lost | the same as heard, which only lets more attempts return |
+//! | a key vanishes, is released, expires | the next vote on its node is granted, whatever key was there |
+//! | a vote is refused | the same as a lost request, but it may raise the counter |
+//! | a counter expires | immediately when the clock of its node allows it (rule F-9) |
+//! | an attempt begins | without clocks: with its first vote; beginning earlier would guarantee it less |
 //!
 //! A key that vanishes earlier only prevents write-backs, as does losing them. Requests that cannot
 //! affect an attempt that may still return do not arrive either. `Detail::Literal` does without

@@ -1,14 +1,12 @@
 //! Late requests: a released lock stays free.
 //!
-//! One client and one node, because each node strands a key independently: a vote, some renewals,
-//! and then a release, or a transfer to the next holder and its release. Requests on one connection
-//! are executed in the order in which they were sent. A connection may end at any time. Its
-//! requests in flight may then be executed at any later time, in any order, or never; the client
-//! learns nothing of it.
+//! One client and one node, because each node strands a key independently: a vote, some renewals, and then a
+//! release, or a transfer to the next holder and its release. Requests on one connection are executed in the
+//! order in which they were sent. A connection may end at any time. Its requests in flight may then be
+//! executed at any later time, in any order, or never; the client learns nothing of it.
 //!
-//! The library's [`Standing`] tracks the node's state for each claim. Keys expire at any time. A
-//! tombstone outlives the requests it should stop: it is kept for the longest TTL, and nothing
-//! arrives later.
+//! The library's [`Standing`] tracks the node's state for each claim. Keys expire at any time. A tombstone
+//! outlives the requests it should stop: it is kept for the longest TTL, and nothing arrives later.
 
 pub(crate) mod cases;
 mod rules;

@@ -1,19 +1,24 @@
 //! Model checks the rules of `quorlock` in every order of events within bounds.
 //!
-//! It checks the code of `quorlock_protocol` itself, not a copy. Each model defines what may happen
-//! and what must never result; each rule is also broken on purpose, to check that the model detects
-//! it.
+//! It checks the code of `quorlock_protocol` itself, not a copy. Each model defines what may happen and what
+//! must never result; each rule is also broken on purpose, to check that the model detects it.
 //!
-//! | module | contents | ·|---|---| ·| `lock` | the lock: no two hold it at the same time | ·|
-//! `shared` | shared locks: readers together, or one writer | ·| `fence` | fencing tokens | ·|
-//! `several` | several locks in one acquisition: all or none, and no deadlock | ·| `permits` |
-//! semaphores: never more holders than permits | ·| `passing` | leases passed on within a process |
-//! ·| `late` | requests that arrive after the release | ·| `retained` | locks kept taken after
-//! their lease | ·| `offer` | locks offered by their holder to a waiter | ·| `queue` | the queue of
-//! waiters of different processes | ·| `common`, `clock`, `names` | keys, requests, clocks and
-//! renamings, shared by the models | ·| [`explore`] | explores every state of a model | ·| `walk` |
-//! takes random walks where there are too many states | ·| [`case`] | the list of models with their
-//! expected results |
+//! | module | contents |
+//! |---|---|
+//! | `lock` | the lock: no two hold it at the same time |
+//! | `shared` | shared locks: readers together, or one writer |
+//! | `fence` | fencing tokens |
+//! | `several` | several locks in one acquisition: all or none, and no deadlock |
+//! | `permits` | semaphores: never more holders than permits |
+//! | `passing` | leases passed on within a process |
+//! | `late` | requests that arrive after the release |
+//! | `retained` | locks kept taken after their lease |
+//! | `offer` | locks offered by their holder to a waiter |
+//! | `queue` | the queue of waiters of different processes |
+//! | `common`, `clock`, `names` | keys, requests, clocks and renamings, shared by the models |
+//! | [`explore`] | explores every state of a model |
+//! | `walk` | takes random walks where there are too many states |
+//! | [`case`] | the list of models with their expected results |
 
 #![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "not published")]
 #![expect(clippy::indexing_slicing, reason = "nodes and attempts are numbered, and a panic is a finding")]

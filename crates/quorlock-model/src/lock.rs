@@ -10,12 +10,14 @@
 //!
 //! To keep the number of states small, much of this has no step of its own:
 //!
-//! | what happens | how it is modelled | ·|---|---| ·| a request is lost | it does not arrive | ·|
-//! a request is refused | the same | ·| an attempt begins, or sends a renewal | with its first
-//! request that arrives; beginning earlier would only shorten its validity | ·| an answer arrives
-//! late, or is lost | it arrives immediately: an attempt that has heard more may assert more | ·|
-//! an attempt gives up before it has a quorum | it has never begun | ·| a released key still denies
-//! others | its keys and requests are gone immediately: they can only deny |
+//! | what happens | how it is modelled |
+//! |---|---|
+//! | a request is lost | it does not arrive |
+//! | a request is refused | the same |
+//! | an attempt begins, or sends a renewal | with its first request that arrives; beginning earlier would only shorten its validity |
+//! | an answer arrives late, or is lost | it arrives immediately: an attempt that has heard more may assert more |
+//! | an attempt gives up before it has a quorum | it has never begun |
+//! | a released key still denies others | its keys and requests are gone immediately: they can only deny |
 //!
 //! In `Detail::Literal` all of this has steps of its own, to check that the reductions hide no
 //! violation. In both, requests on one connection may be reordered, which is more than can happen.

@@ -13,15 +13,16 @@
 //!
 //! To keep the number of states small, much has no step of its own:
 //!
-//! | what happens | how it is modelled | ·|---|---| ·| a request is lost, or refused | it does not
-//! arrive | ·| an attempt asks, or sends a renewal or its offers | with the first request that
-//! arrives; sending earlier would only shorten its validity | ·| a question is sent | with the
-//! first offer that names its token, for the same reason | ·| an offer arrives twice | while the
-//! node has the offering token, if no numbers are drawn | ·| a push arrives late, or is lost | it
-//! arrives immediately: a waiter that has heard more may assert more | ·| a process was old enough
-//! when the connection was made, after the question | it is old enough when it votes | ·| a waiter
-//! gives up before it holds the lock | it has never asked | ·| a released key still denies others |
-//! its keys and requests are gone immediately: they can only deny |
+//! | what happens | how it is modelled |
+//! |---|---|
+//! | a request is lost, or refused | it does not arrive |
+//! | an attempt asks, or sends a renewal or its offers | with the first request that arrives; sending earlier would only shorten its validity |
+//! | a question is sent | with the first offer that names its token, for the same reason |
+//! | an offer arrives twice | while the node has the offering token, if no numbers are drawn |
+//! | a push arrives late, or is lost | it arrives immediately: a waiter that has heard more may assert more |
+//! | a process was old enough when the connection was made, after the question | it is old enough when it votes |
+//! | a waiter gives up before it holds the lock | it has never asked |
+//! | a released key still denies others | its keys and requests are gone immediately: they can only deny |
 //!
 //! In `Detail::Literal` questions, pushes, giving up and releases have steps of their own.
 

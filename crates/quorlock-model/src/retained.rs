@@ -39,8 +39,7 @@ pub(crate) enum Scheme {
     OneTtl,
     /// Renewals in an unknown state are not cancelled (I-40).
     NotStopped,
-    /// They are cancelled immediately, which deletes the lease's token if the retained one has not
-    /// arrived.
+    /// They are cancelled immediately, which deletes the lease's token if the retained one has not arrived.
     StoppedFirst,
 }
 

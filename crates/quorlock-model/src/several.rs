@@ -1,9 +1,8 @@
 //! Several locks acquired together, alongside others acquired alone.
 //!
-//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which also
-//! models clocks, restarts and pauses. In addition, an attempt wants a set of locks, and a node may
-//! lose one key of a lease and keep the others. A tick is so long that the margin of `Drift` costs
-//! nothing.
+//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which also models
+//! clocks, restarts and pauses. In addition, an attempt wants a set of locks, and a node may lose one key of
+//! a lease and keep the others. A tick is so long that the margin of `Drift` costs nothing.
 //!
 //! As there, a lost or refused request does not arrive, an attempt begins with its first request
 //! that arrives, and an answer arrives immediately.

@@ -8,9 +8,8 @@
 //! As there, a lost or refused request does not arrive, an attempt begins with its first request
 //! that arrives, and an answer arrives immediately.
 //!
-//! Writer starvation is checked as a bound on overtaking: once enough nodes have a writer's intent,
-//! no attempt that begins later acquires the lock before it. The writer then waits only for readers
-//! to end.
+//! Writer starvation is checked as a bound on overtaking: once enough nodes have a writer's intent, no
+//! attempt that begins later acquires the lock before it. The writer then waits only for readers to end.
 
 pub(crate) mod cases;
 mod rules;

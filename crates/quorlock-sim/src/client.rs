@@ -27,8 +27,7 @@ pub(crate) struct Worker {
     pub(crate) host: Host,
     pub(crate) client: usize,
     pub(crate) life: u32,
-    /// Whether it is the worker that fills semaphores at the end, or leads while all observers
-    /// watch.
+    /// Whether it is the worker that fills semaphores at the end, or leads while all observers watch.
     pub(crate) is_first: bool,
 }
 
@@ -250,8 +249,7 @@ impl Worker {
             Some(Err(_)) => self.recorder.refused(false),
             None => self.recorder.given_up(),
         }
-        // A process that was stopped in the meantime is excused, and so is one that waits
-        // indefinitely.
+        // A process that was stopped in the meantime is excused, and so is one that waits indefinitely.
         let stopped = self.world.with(|inside, _| inside.hosts[self.host].stopped_last);
         let longest = LONGEST_WAIT + self.plan.max_ttl / 5 + Duration::from_secs(2);
         let took = self.world.now() - started;

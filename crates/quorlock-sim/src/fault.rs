@@ -94,9 +94,8 @@ impl Kind {
     }
 }
 
-/// What triggers a fault. Faults at random times are weak: of a hundred runs in which nodes lost
-/// their keys at random, three failed; of fifty in which they did so while the lock was held, all
-/// failed.
+/// What triggers a fault. Faults at random times are weak: of a hundred runs in which nodes lost their keys
+/// at random, three failed; of fifty in which they did so while the lock was held, all failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Aim {
     /// At its scheduled time.

@@ -11,8 +11,7 @@ use quorlock::{
     NodeLimits, Reason, Responder, Seams, SharedRequest, StatusListener,
 };
 
-/// `remembering://HOST`: a server of the simulation whose data survives whatever happens to its
-/// process.
+/// `remembering://HOST`: a server of the simulation whose data survives whatever happens to its process.
 #[derive(Debug)]
 pub(crate) struct Remembering;
 

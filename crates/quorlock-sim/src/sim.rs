@@ -381,8 +381,7 @@ fn links(plan: &Plan, rng: &SeededRng, hosts: usize) -> Vec<Vec<Link>> {
     (0..hosts).map(|_| (0..hosts).map(|_| link()).collect()).collect()
 }
 
-/// Counts the panics of this thread: the panic of a task affects no other task, and would go
-/// unnoticed.
+/// Counts the panics of this thread: the panic of a task affects no other task, and would go unnoticed.
 struct Panics {
     before: u64,
 }

@@ -38,8 +38,7 @@ fn nodes_that_count_are_found_by_the_third_holder_of_two_permits() {
     assert_eq!(script.report().violations.len(), 1, "no other check fails");
 }
 
-/// A client that believes in ten permits takes the seventh while four believe in four: each is a
-/// mutex.
+/// A client that believes in ten permits takes the seventh while four believe in four: each is a mutex.
 #[test]
 fn limits_that_nobody_compares_are_found_by_two_who_differ_and_by_the_fifth_holder() {
     let mut script = Script::default();

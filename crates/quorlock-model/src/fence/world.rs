@@ -15,8 +15,7 @@ pub(crate) enum Scheme {
     NoWriteBack,
     /// It is written back, but any node may confirm it.
     AnyNodeConfirms,
-    /// It is written back to nodes that still have the attempt's key, even if their counters are
-    /// ahead of it.
+    /// It is written back to nodes that still have the attempt's key, even if their counters are ahead of it.
     AnyHolderConfirms,
     /// A node without a counter draws from any hint, however far behind its clock.
     AnyHintDraws,
@@ -100,9 +99,8 @@ impl World {
         }
     }
 
-    /// Counters expire: a tick is slightly more than a third of the time for which they are kept.
-    /// The clocks of clients differ from those of nodes by more than that, and attempts take
-    /// longer.
+    /// Counters expire: a tick is slightly more than a third of the time for which they are kept. The clocks
+    /// of clients differ from those of nodes by more than that, and attempts take longer.
     pub(crate) fn pruning(clocks_ahead: &[u8]) -> World {
         World {
             tick: FENCE_COUNTER_LIFE / 3 + Duration::from_secs(1),
@@ -129,8 +127,7 @@ impl World {
         self.tick * u32::from(tick)
     }
 
-    /// Whether a node that last restarted at `restarted` is in quarantine for a request sent at
-    /// `sent`.
+    /// Whether a node that last restarted at `restarted` is in quarantine for a request sent at `sent`.
     pub(super) fn is_quarantined(&self, restarted: Option<u8>, sent: u8) -> bool {
         let length = self.wall(self.quarantine);
         restarted.is_some_and(|restarted| {

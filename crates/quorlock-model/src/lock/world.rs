@@ -39,8 +39,7 @@ pub(crate) enum Scheme {
     SilentResend,
     /// A release deletes any key.
     BlindRelease,
-    /// The second attempt is a copy of the first's process, and draws the same token at any time
-    /// (I-42).
+    /// The second attempt is a copy of the first's process, and draws the same token at any time (I-42).
     CopiedToken,
     /// A process is as old as its own clock says, whatever clients have noted (I-24).
     NoNote,
@@ -175,9 +174,8 @@ impl World {
         World { puts_forward: 1, ..World::forgetful(1, 0) }
     }
 
-    /// This many clocks jump on nodes whose key is stored on more than a quorum. Leases are not
-    /// renewed: a key missed by a renewal expires before its lease, and keeps no other client out
-    /// until the end.
+    /// This many clocks jump on nodes whose key is stored on more than a quorum. Leases are not renewed: a
+    /// key missed by a renewal expires before its lease, and keeps no other client out until the end.
     pub(crate) fn jumping(jumps: u8) -> World {
         World { jumps, ..World::calm() }
     }

@@ -125,8 +125,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// A node notifies the attempt that it has its token, if the connection reports it as old
-    /// enough to vote.
+    /// A node notifies the attempt that it has its token, if the connection reports it as old enough to vote.
     fn push(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
         let is_young = state.nodes[node].age.is_some_and(|age| self.world.is_quarantined(age));
         let counts = self.scheme == Scheme::YoungVotes && state.attempts[attempt].kind == Kind::Waiter;

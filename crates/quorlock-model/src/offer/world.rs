@@ -19,8 +19,7 @@ pub(crate) enum Scheme {
     OneToken,
     /// A waiter also counts pushes about the tokens of other waiters.
     AnyOffer,
-    /// The votes for two tokens of one waiter are added, and validity counts from the newer
-    /// question.
+    /// The votes for two tokens of one waiter are added, and validity counts from the newer question.
     TwoTokens,
     /// The holder asserts its lease until its offers are answered.
     UntilAnswered,
@@ -143,8 +142,7 @@ impl World {
         World { fencing: Fencing::Numbers, ..World::calm() }
     }
 
-    /// Nodes draw numbers, calendars agree, and a node restarts: an offer lives for half of the
-    /// quarantine.
+    /// Nodes draw numbers, calendars agree, and a node restarts: an offer lives for half of the quarantine.
     pub(crate) fn calendars(restarts: u8) -> World {
         World { restarts, quarantine: 4, fencing: Fencing::Calendars, ..World::calm() }
     }

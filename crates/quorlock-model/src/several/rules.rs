@@ -48,8 +48,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         }
     }
 
-    /// Whether a node grants an attempt its vote. A repeated request would be granted again,
-    /// without effect.
+    /// Whether a node grants an attempt its vote. A repeated request would be granted again, without effect.
     fn grants(&self, there: &Node<K, L>, node: usize, attempt: usize, taken: usize) -> bool {
         let free = |lock: usize| there.keys[lock].is_none();
         let mut wanted = self.wanted(attempt);
@@ -199,8 +198,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         is_won(self.quorum, nodes.iter().filter(|node| grants(&node.mail)).count())
     }
 
-    /// Clears `robbed` where it no longer applies, and removes what can make no difference any
-    /// more.
+    /// Clears `robbed` where it no longer applies, and removes what can make no difference any more.
     fn tidy(&self, state: &mut State<N, K, L>) {
         for attempt in 0..K {
             let asking = state.attempts[attempt];
@@ -231,8 +229,7 @@ fn renew<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K,
     state.nodes.iter_mut().for_each(|node| node.mail[attempt].renewal = Request::Unarrived);
 }
 
-/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are
-/// dropped.
+/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are dropped.
 fn end<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K, L>, attempt: usize) {
     let held = state.attempts[attempt].lease().is_some();
     state.attempts[attempt].phase = Phase::Over { held };

@@ -262,8 +262,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
     }
 }
 
-/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are
-/// dropped.
+/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are dropped.
 fn end<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let held = state.attempts[attempt].lease().is_some();
     state.attempts[attempt].phase = Phase::Over { held };

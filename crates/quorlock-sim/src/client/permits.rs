@@ -80,8 +80,7 @@ impl Worker {
         self.recorder.over(operation);
     }
 
-    /// Acquires a permit within a bounded time. The wrong number of permits may be stored until
-    /// then.
+    /// Acquires a permit within a bounded time. The wrong number of permits may be stored until then.
     async fn get(&self, semaphore: usize) -> Option<(Permit, usize)> {
         let permits = self.plan.permits[semaphore].right;
         let until = self.clock.now() + self.bound();
