@@ -56,48 +56,26 @@ pub(crate) struct Fence<const N: usize, const K: usize> {
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// A tick passes.
     Tick,
     /// A node restarts without its data.
-    Restart {
-        node: usize,
-    },
+    Restart { node: usize },
     /// A node's wall clock steps forwards.
-    PutForward {
-        node: usize,
-    },
+    PutForward { node: usize },
     /// It steps back to where it was.
-    PutBack {
-        node: usize,
-    },
+    PutBack { node: usize },
     /// An attempt reads its clock and asks all nodes.
-    Begin {
-        attempt: usize,
-    },
+    Begin { attempt: usize },
     /// A request for a vote arrives and is granted.
-    Vote {
-        attempt: usize,
-        node: usize,
-        answer: Answer,
-    },
+    Vote { attempt: usize, node: usize, answer: Answer },
     /// A request for a vote arrives, is refused, but raises the counter: it may ask again.
-    Refuse {
-        attempt: usize,
-        node: usize,
-    },
+    Refuse { attempt: usize, node: usize },
     /// An attempt with votes of a quorum decides on its number.
-    Decide {
-        attempt: usize,
-    },
+    Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
-    WriteBack {
-        attempt: usize,
-        node: usize,
-        answer: Answer,
-    },
+    WriteBack { attempt: usize, node: usize, answer: Answer },
     /// A node's key is released, expires or is lost.
-    Vanish {
-        node: usize,
-    },
+    Vanish { node: usize },
 }
 
 impl<const N: usize, const K: usize> Fence<N, K> {
@@ -194,7 +172,6 @@ fn multisets<T: Copy, const SIZE: usize>(items: &[T]) -> Vec<[T; SIZE]> {
 }
 
 #[cfg(test)]
-#[expect(clippy::expect_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

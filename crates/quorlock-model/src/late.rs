@@ -138,6 +138,7 @@ pub(crate) enum Step {
     Connect,
     /// A request of a connection that has ended is executed.
     ArriveLate(Request),
+    /// The key expires.
     Expire,
 }
 

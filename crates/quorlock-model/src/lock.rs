@@ -58,77 +58,38 @@ pub(crate) struct Lock<const N: usize, const K: usize> {
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    Tick {
-        missed_by: Option<usize>,
-    },
+    /// A tick passes.
+    Tick { missed_by: Option<usize> },
     /// A node's clock runs a tick ahead.
-    RunAhead {
-        node: usize,
-    },
+    RunAhead { node: usize },
     /// A node restarts, without its data unless it keeps it.
-    Restart {
-        node: usize,
-    },
+    Restart { node: usize },
     /// The calendar clock of a restarted node steps far forwards.
-    PutForward {
-        node: usize,
-    },
+    PutForward { node: usize },
     /// A node's clock jumps past the expiry of its key.
-    Jump {
-        node: usize,
-    },
+    Jump { node: usize },
     /// A holder asks a node that lacks the key again (I-38).
-    AskAgain {
-        attempt: usize,
-        node: usize,
-    },
+    AskAgain { attempt: usize, node: usize },
     /// An attempt reads its clock and asks all nodes for their votes.
-    Begin {
-        attempt: usize,
-    },
+    Begin { attempt: usize },
     /// A request for a vote arrives.
-    Vote {
-        attempt: usize,
-        node: usize,
-        answer: Answer,
-    },
+    Vote { attempt: usize, node: usize, answer: Answer },
     /// An attempt reads its clock and asks all nodes to renew its lease.
-    Renew {
-        attempt: usize,
-    },
+    Renew { attempt: usize },
     /// A request of the current renewal arrives.
-    Renewal {
-        attempt: usize,
-        node: usize,
-        answer: Answer,
-    },
+    Renewal { attempt: usize, node: usize, answer: Answer },
     /// A renewal is sent, and its first request arrives.
-    NewRenewal {
-        attempt: usize,
-        node: usize,
-    },
+    NewRenewal { attempt: usize, node: usize },
     /// A request of an earlier renewal arrives.
-    LateRenewal {
-        attempt: usize,
-        node: usize,
-    },
+    LateRenewal { attempt: usize, node: usize },
     /// An attempt that has paused counts a renewal.
-    Count {
-        attempt: usize,
-    },
+    Count { attempt: usize },
     /// A caller checks a lease that has ended.
-    SeeEnd {
-        attempt: usize,
-    },
+    SeeEnd { attempt: usize },
     /// An attempt releases the lock, or gives up.
-    End {
-        attempt: usize,
-    },
+    End { attempt: usize },
     /// A release arrives.
-    Release {
-        attempt: usize,
-        node: usize,
-    },
+    Release { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Lock<N, K> {

@@ -69,77 +69,38 @@ pub(crate) struct Offer<const N: usize, const K: usize> {
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    Tick {
-        missed_by: Option<usize>,
-    },
+    /// A tick passes.
+    Tick { missed_by: Option<usize> },
     /// A node's clock runs a tick ahead.
-    RunAhead {
-        node: usize,
-    },
+    RunAhead { node: usize },
     /// A node restarts without its data.
-    Restart {
-        node: usize,
-    },
+    Restart { node: usize },
     /// A node restarts with its data, and notifies the waiter again whose token it has.
-    Remind {
-        node: usize,
-    },
+    Remind { node: usize },
     /// A node's key vanishes, if there are no clocks.
-    Vanish {
-        node: usize,
-    },
+    Vanish { node: usize },
     /// A request for a vote arrives; the attempt begins with the first one.
-    Vote {
-        attempt: usize,
-        node: usize,
-    },
+    Vote { attempt: usize, node: usize },
     /// A waiter draws a token and sends its question.
-    Question {
-        attempt: usize,
-    },
+    Question { attempt: usize },
     /// A waiter sends a question again with the same token.
-    AskAgain {
-        attempt: usize,
-    },
+    AskAgain { attempt: usize },
     /// An offer arrives; the holder ended its lease before sending the first one.
-    Offer {
-        attempt: usize,
-        to: usize,
-        node: usize,
-    },
+    Offer { attempt: usize, to: usize, node: usize },
     /// A push arrives.
-    Push {
-        attempt: usize,
-        node: usize,
-    },
+    Push { attempt: usize, node: usize },
     /// An attempt decides on its number.
-    Decide {
-        attempt: usize,
-    },
+    Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
-    WriteBack {
-        attempt: usize,
-        node: usize,
-    },
+    WriteBack { attempt: usize, node: usize },
     /// A renewal is sent, and its first request arrives.
-    NewRenewal {
-        attempt: usize,
-        node: usize,
-    },
+    NewRenewal { attempt: usize, node: usize },
     /// A request of the renewal arrives.
-    Renewal {
-        attempt: usize,
-        node: usize,
-    },
+    Renewal { attempt: usize, node: usize },
     /// A holder releases the lock, or a waiter gives up.
-    End {
-        attempt: usize,
-    },
+    End { attempt: usize },
     /// A release arrives.
-    Release {
-        attempt: usize,
-        node: usize,
-    },
+    Release { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Offer<N, K> {

@@ -77,27 +77,18 @@ enum Phase {
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// A tick passes.
     Tick,
     /// A client asks for the lock.
-    Ask {
-        party: usize,
-    },
+    Ask { party: usize },
     /// The first passes its lease on.
     Pass,
     /// A request arrives.
-    Vote {
-        party: usize,
-        node: usize,
-    },
+    Vote { party: usize, node: usize },
     /// A client releases the lock, or gives up.
-    End {
-        party: usize,
-    },
+    End { party: usize },
     /// A release arrives.
-    Release {
-        party: usize,
-        node: usize,
-    },
+    Release { party: usize, node: usize },
 }
 
 impl<const N: usize> Passing<N> {

@@ -54,18 +54,11 @@ struct Client {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// A client's permit is given up or expires, and it chooses this slot.
-    Choose {
-        client: usize,
-        slot: u8,
-    },
-    Vote {
-        client: usize,
-        node: usize,
-    },
+    Choose { client: usize, slot: u8 },
+    /// A node grants its vote.
+    Vote { client: usize, node: usize },
     /// The limit on a node expires.
-    Forget {
-        node: usize,
-    },
+    Forget { node: usize },
 }
 
 impl<const N: usize, const K: usize> Permits<N, K> {

@@ -121,41 +121,28 @@ pub(crate) enum Who {
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// A tick passes.
     Tick,
     /// A host asks for the lock.
     Ask(Who),
     /// A request for the lock arrives.
-    Vote {
-        who: Who,
-        node: usize,
-    },
+    Vote { who: Who, node: usize },
     /// The host finishes, and leaves the lock taken.
     Retain,
     /// The request to keep the token arrives.
-    Keep {
-        node: usize,
-    },
+    Keep { node: usize },
     /// The other host releases the lock, or gives up.
     End,
     /// A release arrives.
-    Release {
-        who: Who,
-        node: usize,
-    },
+    Release { who: Who, node: usize },
     /// A node loses its data; its quarantine is over.
-    Forget {
-        node: usize,
-    },
+    Forget { node: usize },
     /// The host sends a renewal, and all its connections end.
     LoseRenewal,
     /// The lost renewal arrives.
-    LateRenewal {
-        node: usize,
-    },
+    LateRenewal { node: usize },
     /// The host has finished, and cancels the lost renewal.
-    Cancel {
-        node: usize,
-    },
+    Cancel { node: usize },
 }
 
 impl<const N: usize> Retained<N> {

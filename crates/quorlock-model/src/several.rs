@@ -59,35 +59,20 @@ pub(crate) struct Several<const N: usize, const K: usize, const L: usize> {
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// A tick passes.
     Tick,
     /// A request for a vote arrives and is granted.
-    Vote {
-        attempt: usize,
-        node: usize,
-    },
+    Vote { attempt: usize, node: usize },
     /// A holder asks all nodes to renew its lease.
-    Renew {
-        attempt: usize,
-    },
+    Renew { attempt: usize },
     /// A request of the renewal arrives.
-    Renewal {
-        attempt: usize,
-        node: usize,
-    },
+    Renewal { attempt: usize, node: usize },
     /// An attempt releases its locks, or gives up.
-    End {
-        attempt: usize,
-    },
+    End { attempt: usize },
     /// A release arrives.
-    Release {
-        attempt: usize,
-        node: usize,
-    },
+    Release { attempt: usize, node: usize },
     /// A node loses a key.
-    Lose {
-        node: usize,
-        lock: usize,
-    },
+    Lose { node: usize, lock: usize },
 }
 
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {

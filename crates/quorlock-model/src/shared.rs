@@ -64,35 +64,20 @@ pub(crate) struct Shared<const N: usize, const K: usize> {
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// A tick passes.
     Tick,
     /// A request for a vote arrives and is granted.
-    Vote {
-        attempt: usize,
-        node: usize,
-    },
+    Vote { attempt: usize, node: usize },
     /// An attempt asks all nodes to renew its share; this downgrades a writer.
-    Renew {
-        attempt: usize,
-    },
+    Renew { attempt: usize },
     /// A request of the renewal arrives.
-    Renewal {
-        attempt: usize,
-        node: usize,
-    },
+    Renewal { attempt: usize, node: usize },
     /// An attempt releases the lock, or gives up.
-    End {
-        attempt: usize,
-    },
+    End { attempt: usize },
     /// A release arrives.
-    Release {
-        attempt: usize,
-        node: usize,
-    },
+    Release { attempt: usize, node: usize },
     /// A writer's intent arrives.
-    Intend {
-        attempt: usize,
-        node: usize,
-    },
+    Intend { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Shared<N, K> {

@@ -71,17 +71,14 @@ pub(crate) struct Attempt {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Phase {
+    /// It has not begun.
     Idle,
+    /// It collects votes.
     Voting,
     /// It has votes of a quorum, and waits until a quorum carries the largest number.
-    WritingBack {
-        sent: u8,
-        token: FencingToken,
-    },
-    Returned {
-        token: FencingToken,
-        by: Way,
-    },
+    WritingBack { sent: u8, token: FencingToken },
+    /// It has returned with this number.
+    Returned { token: FencingToken, by: Way },
     /// It will never return. Its requests may still arrive.
     Stopped {
         /// The number that it has asked nodes to carry.

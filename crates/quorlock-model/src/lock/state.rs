@@ -78,14 +78,14 @@ pub(crate) struct Attempt {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Phase {
+    /// It has not begun.
     Idle,
+    /// It collects votes.
     Voting,
     /// A lease, which may have ended unnoticed.
     Holding(Lease),
     /// Given up or released. Its requests may still arrive.
-    Over {
-        past: Past,
-    },
+    Over { past: Past },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

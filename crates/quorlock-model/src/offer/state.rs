@@ -105,6 +105,7 @@ pub(crate) struct Attempt {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Phase {
+    /// It has not begun.
     Idle,
     /// It asks all nodes for votes.
     Asking,
@@ -120,9 +121,7 @@ pub(crate) enum Phase {
     /// The lease has ended, and its keys may be offered.
     Ended,
     /// Given up or released.
-    Over {
-        past: Past,
-    },
+    Over { past: Past },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -35,7 +35,9 @@ pub(crate) struct Attempt {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Phase {
+    /// It has not begun.
     Idle,
+    /// It collects votes.
     Voting {
         /// How many of its locks it has, if it takes one after the other.
         taken: usize,
@@ -43,9 +45,7 @@ pub(crate) enum Phase {
     /// A lease, which may have ended unnoticed.
     Holding(Lease),
     /// Given up or released.
-    Over {
-        held: bool,
-    },
+    Over { held: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -47,14 +47,14 @@ pub(crate) struct Attempt {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Phase {
+    /// It has not begun.
     Idle,
+    /// It collects votes.
     Voting,
     /// A lease, which may have ended unnoticed.
     Holding(Lease),
     /// Given up or released.
-    Over {
-        held: bool,
-    },
+    Over { held: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
