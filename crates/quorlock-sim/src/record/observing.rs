@@ -1,4 +1,4 @@
-//! Who leads, by the nodes themselves, and what observers are told of it.
+//! Who leads according to the nodes, and what observers are shown.
 
 use std::sync::PoisonError;
 
