@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Clock, Coordinator, Handoff, Lease, LeaseWatch, Lock, Mode, Owner, Renewal, Wait, WithError,
+    AcquireError, Coordinator, Handoff, Lease, LeaseWatch, Lock, Owner, Renewal, Wait, WithError,
+    protocol::Mode, runtime::Clock,
 };
 
 use quorlock_testkit::SeededRng;
@@ -168,7 +169,7 @@ impl Worker {
             lock = lock.renewal(Renewal::Every(rng.between(ttl / 20, ttl / 2)));
         }
         if rng.percent(10) {
-            lock = lock.hand_over(Handoff::times(u32::try_from(rng.below(3)).unwrap_or(0)));
+            lock = lock.handoff(Handoff::times(u32::try_from(rng.below(3)).unwrap_or(0)));
         }
         if rng.percent(5) {
             lock = lock.max_hold(rng.between(ttl / 10, ttl * 2));

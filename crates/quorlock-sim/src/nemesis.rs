@@ -193,7 +193,7 @@ impl Sim {
     }
 
     /// The client's kernel closes connections that receive nothing. The server is not notified.
-    pub(crate) fn half(&mut self, index: usize) {
+    pub(crate) fn next_u64(&mut self, index: usize) {
         let entry = self.plan.schedule[index].clone();
         if entry.kind == Kind::Hold
             && entry.flavour & 4 == 0

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::Entropy as _;
+use quorlock::runtime::Entropy as _;
 
 use crate::entropy::SeededEntropy;
 
@@ -22,13 +22,13 @@ impl SeededRng {
         let stream = stream.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        let mixed = SeededEntropy::new(seed ^ stream).half();
+        let mixed = SeededEntropy::new(seed ^ stream).next_u64();
         SeededRng { entropy: SeededEntropy::new(mixed) }
     }
 
     /// Returns any number.
     pub fn next_u64(&self) -> u64 {
-        self.entropy.half()
+        self.entropy.next_u64()
     }
 
     /// Returns a number of `0..end`; 0 if that is empty.

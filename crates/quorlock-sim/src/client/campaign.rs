@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Clock as _, Election, Leadership, LeaseWatch, Mode, Wait};
+use quorlock::{Election, Leadership, LeaseWatch, Wait, protocol::Mode, runtime::Clock as _};
 
 use super::{LONGEST_WAIT, Worker};
 use crate::record::{Holding, Rule};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Clock as _, Lease, Mode, Permit, Renewal, Semaphore, Wait};
+use quorlock::{AcquireError, Lease, Permit, Renewal, Semaphore, Wait, protocol::Mode, runtime::Clock as _};
 
 use super::{LONGEST_WAIT, Worker};
 use crate::plan::{Permits, Plan, Twist};
