@@ -11,6 +11,7 @@ mod entropy;
 mod memory;
 mod proxy;
 mod resp;
+mod rng;
 mod servers;
 mod store;
 mod timer;
@@ -25,6 +26,7 @@ pub use {
     memory::{InSocket, MemoryNode, Requests, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
+    rng::SeededRng,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{
         Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, SetLife, SetOptions,
