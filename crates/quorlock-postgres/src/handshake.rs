@@ -1,4 +1,4 @@
-//! What is found out and set up over a new connection, before its first vote.
+//! Checks and prepares a new connection before its first vote.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,25 +21,25 @@ use crate::session::Session;
 use crate::shedlock;
 use crate::url::{DatabaseUrl, Host};
 
-/// A statement that waits for a row is given up after this part of the time that a round waits for a node.
+/// `lock_timeout` is the node timeout divided by this.
 const LOCK_PART: u32 = 2;
-/// How long a round waits for a node, unless that is set.
+/// The default node timeout.
 const NODE_LIMIT: Duration = Duration::from_secs(1);
-/// How long making a connection may take in all, unless that is set.
+/// The default connect timeout.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// For how long the end of a predecessor is waited for.
+/// How long to wait for the backend of the previous connection to terminate.
 const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
-/// The oldest version that it works with.
+/// The oldest supported version of PostgreSQL.
 const OLDEST: i32 = 120_000;
-/// The version of the schema that this program makes and knows.
+/// The version of the schema that this program creates and supports.
 const VERSION: i32 = 1;
 
-/// What the connections of a node have in common.
+/// State that the connections of a node share.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) url: DatabaseUrl,
     pub(crate) seams: Seams,
-    /// The latest timeline of each system that was met.
+    /// The latest timeline seen per system identifier.
     timelines: Arc<Mutex<HashMap<i64, u32>>>,
 }
 
@@ -48,7 +48,7 @@ impl Settings {
         Settings { url, seams: seams.clone(), timelines: Arc::default() }
     }
 
-    /// How long a statement may take.
+    /// The node timeout.
     pub(crate) fn limit(&self) -> Duration {
         self.seams.node_limit().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
     }
@@ -58,12 +58,13 @@ impl Settings {
     }
 }
 
-/// What each connection holds in the server for as long as it lives: a number that its successor waits for.
+/// The number of an advisory lock that each connection holds in the server while its backend lives. The next
+/// connection waits for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Witness(i64);
 
-/// Connects, looks whether the server may vote, and sees to it that nothing of the predecessor is carried out any
-/// more, within a bound.
+/// Connects, checks that the server may vote, and waits (within a bound) until the backend of the previous
+/// connection has terminated, so that nothing sent to it is executed any more.
 ///
 /// # Errors
 ///
@@ -103,10 +104,10 @@ async fn greet(
         }));
         match select(work, carrying).await {
             Either::Left((introduced, _)) => introduced?,
-            // What it said first is in the answer to the work.
+            // The first error of the connection is in the result of the work.
             Either::Right((ended, work)) => {
                 work.await?;
-                let words = "the connection ended while it began";
+                let words = "the connection ended during its setup";
                 let reason = ended.map_or_else(|| words.into(), |error| reason(words, &error));
                 return Err(NodeError::Unreachable { reason });
             }
@@ -155,7 +156,7 @@ async fn introduce(
     {
         tracing::warn!(
             node = %settings.url,
-            "the process that served the connection before does not end; what it does late is refused by tombstones"
+            "the backend of the previous connection does not terminate; tombstones refuse its late statements"
         );
     }
     let witness = Witness(settings.seams.entropy().half().cast_signed());
@@ -181,7 +182,7 @@ async fn introduce(
     Ok((Introduced { identity, statements, shedlock: None, witness, round_trip }, facts))
 }
 
-/// The same where locks are rows of `ShedLock`'s table, beside which nothing is noted.
+/// The counterpart for `ShedLock`'s table, with which no state of ours is stored.
 async fn introduce_shedlock(
     settings: &Settings,
     client: &Client,
@@ -193,8 +194,8 @@ async fn introduce_shedlock(
     if let Some(gone) = *predecessor
         && !end(client, gone, settings).await?
     {
-        let words = "the process that served the connection before does not end, and the table has no tombstones \
-                     against what it does late: end it by `pg_terminate_backend`";
+        let words = "the backend of the previous connection does not terminate, and the table has no tombstones \
+                     against its late statements: end it by `pg_terminate_backend`";
         return Err(NodeError::Unreachable { reason: words.into() });
     }
     let witness = Witness(settings.seams.entropy().half().cast_signed());
@@ -208,9 +209,9 @@ async fn introduce_shedlock(
     Ok((Introduced { identity, statements, shedlock: Some(prepared), witness, round_trip }, facts))
 }
 
-/// What holds for the session. The server's own time limits come before those of the client, so that one row
-/// that another transaction keeps does not stop all that is asked behind it. All is found by its key: a plan that scans
-/// a small table, or makes a bitmap of an index, reads every old version of its rows again and again.
+/// Session settings. The server's timeouts are shorter than the client's, so that a row locked by another
+/// transaction does not block all later requests. Every lookup is by key: a plan with a sequential or a
+/// bitmap scan would read every dead row version again and again.
 fn setting_up(limit: Duration) -> String {
     let lock = (limit / LOCK_PART).as_millis().max(1);
     let statement = (limit * 3 / 4).as_millis().max(1);
@@ -225,8 +226,8 @@ fn setting_up(limit: Duration) -> String {
     )
 }
 
-/// All that is asked of the server, in one round trip. Not `pg_control_checkpoint()` for the timeline: that still
-/// has the old one between a promotion and the next checkpoint.
+/// Queries everything about the server in one round trip. The timeline is not from `pg_control_checkpoint()`,
+/// which still reports the old one between a promotion and the next checkpoint.
 const QUESTIONS: &str = "
     SELECT current_setting('server_version_num')::int,
         current_setting('server_version'),
@@ -243,7 +244,7 @@ const QUESTIONS: &str = "
         (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS DISTINCT FROM 'sync'
             AND sync_state IS DISTINCT FROM 'quorum')";
 
-/// What the server says of itself.
+/// What the server reports about itself.
 struct Server {
     version: i32,
     version_text: String,
@@ -279,17 +280,17 @@ impl Server {
         })
     }
 
-    /// Whether it may vote.
+    /// Checks that the server may vote.
     fn check(&self, greeted_by: i32) -> Result<(), NodeError> {
         if self.version < OLDEST {
             let words = format!(
-                "it is PostgreSQL {}, and 12 is the oldest that can be a node: update it",
+                "it is PostgreSQL {}, and the oldest supported version is 12: update it",
                 self.version_text
             );
             return Err(unfit(NodeErrorKind::Unsupported, words));
         }
         if self.in_recovery {
-            let words = "it is a standby, and takes no writes: give the address of the primary";
+            let words = "it is a standby, which is read-only: give the address of the primary";
             return Err(unfit(NodeErrorKind::ReadOnly, words));
         }
         if self.pid != greeted_by {
@@ -303,8 +304,8 @@ impl Server {
         Ok(())
     }
 
-    /// The history of its data. It changes with each promotion; and where a crash may lose what was answered, with
-    /// each start.
+    /// The history of the server's data. It changes with each promotion and, if a crash may lose acknowledged
+    /// writes, with each start.
     fn identity(&self) -> String {
         let timeline = self.timeline.as_deref().unwrap_or("?");
         if self.durable {
@@ -314,8 +315,8 @@ impl Server {
         }
     }
 
-    /// How far its data reach back: to when the cluster was made, whose seconds since 1970 are in its identifier; or
-    /// to the start, where a crash may have lost something.
+    /// The age of the server's data: since the cluster was created (the seconds since 1970 are part of its
+    /// identifier) or, if a crash may have lost something, since the start.
     fn data_age(&self) -> Duration {
         let since = if self.durable {
             (self.system.cast_unsigned() >> 32) * 1_000_000
@@ -349,7 +350,7 @@ impl Server {
 }
 
 impl Settings {
-    /// A server with an earlier timeline than was met here is one that another has taken the place of.
+    /// Refuses a server whose timeline is earlier than one seen here: a primary that was replaced.
     fn check_timeline(&self, server: &Server) -> Result<(), NodeError> {
         let Some(timeline) =
             server.timeline.as_deref().and_then(|digits| u32::from_str_radix(digits, 16).ok())
@@ -360,7 +361,7 @@ impl Settings {
         let latest = timelines.entry(server.system).or_insert(timeline);
         if timeline < *latest {
             let words = format!(
-                "it is a primary that was replaced: its timeline is {timeline}, and {latest} was met here before; stop it, \
+                "it is a primary that was replaced: its timeline is {timeline}, and {latest} was seen here before; stop it, \
                  or make it a standby of its successor"
             );
             return Err(unfit(NodeErrorKind::WrongServer, words));
@@ -372,7 +373,7 @@ impl Settings {
 
 /// Creates the schema.
 async fn create(client: &Client, server: &Server) -> Result<(), NodeError> {
-    // One client at a time: the others find it made.
+    // One client at a time; the others then find the schema.
     let script = format!(
         "BEGIN; SET LOCAL statement_timeout = '5s'; SET LOCAL lock_timeout = '5s'; SELECT pg_advisory_xact_lock(8102099357864587376);
          {}; COMMIT",
@@ -402,7 +403,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The columns of all tables, as the script makes them.
+/// The columns of all tables that the script creates.
 const COLUMNS: &str = "histories.name:text histories.since:bigint intents.expires:bigint intents.key:bytea \
                        intents.waiter:bytea locks.buried:bigint locks.counter:bigint locks.expires:bigint locks.key:bytea \
                        locks.number:bigint locks.queued:boolean locks.released:bigint locks.token:bytea \
@@ -413,7 +414,7 @@ const COLUMNS: &str = "histories.name:text histories.since:bigint intents.expire
                        waiters.channel:text waiters.context:bytea waiters.expires:bigint waiters.key:bytea waiters.since:bigint \
                        waiters.turn_key:bytea waiters.waiter:bytea";
 
-/// Looks whether the schema is the one that this program makes.
+/// Checks that the schema is the one that this program creates.
 async fn check_schema(client: &Client) -> Result<(), NodeError> {
     let columns = client.query_one(
         "SELECT string_agg(c.relname || '.' || a.attname || ':' || format_type(a.atttypid, NULL), ' '
@@ -441,25 +442,25 @@ async fn check_schema(client: &Client) -> Result<(), NodeError> {
     };
     if let Some(newer) = version.filter(|version| *version > VERSION) {
         let words = format!(
-            "the schema `quorlock` there is of version {newer}, made by a newer program, and this one knows version \
+            "the schema `quorlock` has version {newer}, created by a newer program, and this one supports version \
              {VERSION}: update this program"
         );
         return Err(failed(NodeErrorKind::Unsupported, words));
     }
     if version != Some(VERSION) || found.as_deref() != Some(COLUMNS) {
-        let words = "the schema `quorlock` there is not the one that this program makes: rename it, or drop it while no \
-                     lock is held, and it is made anew on the next use";
+        let words = "the schema `quorlock` is not the one that this program creates: rename it, or drop it while no \
+                     lock is held, and it is created again on the next use";
         return Err(failed(NodeErrorKind::Misconfigured, words));
     }
     if !logged {
-        let words = "a table of the schema `quorlock` is unlogged, and is emptied by a crash: `ALTER TABLE … SET LOGGED`";
+        let words = "a table of the schema `quorlock` is unlogged, so that a crash empties it: `ALTER TABLE … SET LOGGED`";
         return Err(failed(NodeErrorKind::Misconfigured, words));
     }
     Ok(())
 }
 
-/// Ends the backend of the connection before this one, and waits until it has ended: nothing that was sent to it
-/// is carried out after that. Says whether it has ended within a bound: it has not where it was stopped.
+/// Terminates the backend of the previous connection and waits until it is gone: nothing sent to it is
+/// executed after that. Returns `false` if it is not gone within the bound, as when the process is stopped.
 async fn end(client: &Client, Witness(number): Witness, settings: &Settings) -> Result<bool, NodeError> {
     let bits = number.cast_unsigned();
     let halves = [bits >> 32, bits & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or_default());
@@ -497,13 +498,13 @@ async fn note_max_ttl(settings: &Settings, client: &Client, facts: &mut Facts) -
     if let Some(theirs) = u64::try_from(theirs).ok().filter(|theirs| *theirs > 0).map(Duration::from_millis) {
         facts.max_ttl = Some(theirs);
         if let Some(theirs) = notes.hear(theirs) {
-            tracing::warn!(node = %settings.url, ?theirs, "other clients have another max_ttl");
+            tracing::warn!(node = %settings.url, ?theirs, "other clients use a different max_ttl");
         }
     }
     Ok(())
 }
 
-/// An error of a connection over which nothing was asked yet.
+/// Maps an error from before the first request.
 fn before(error: Error) -> NodeError {
     unsent(of_statement(error))
 }

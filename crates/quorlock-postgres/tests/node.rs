@@ -1,4 +1,4 @@
-//! What is particular to a PostgreSQL server: crashes, promotions, stopped processes, and what is wrong with a database.
+//! Properties of PostgreSQL nodes: crashes, promotions, stopped processes, and errors of a database.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ async fn inspect(node: &dyn Node, key: &str) -> Result<Response, NodeError> {
     ask(node, Request::Inspect { key: key.into() }).await
 }
 
-/// Asks until there is an answer.
+/// Retries until there is an answer.
 async fn answered(node: &dyn Node, key: &str) -> Response {
     let mut found = None;
     until("the server answers", async || {
@@ -55,7 +55,7 @@ fn is_held_by(response: &Response, claim: &Claim) -> bool {
     matches!(&response.vote, Vote::Held(holding) if holding.token == *claim.token())
 }
 
-/// A coordinator of these nodes, which were made just now and have forgotten nothing.
+/// A coordinator of these nodes, which were created just now and have forgotten nothing.
 fn coordinator(nodes: impl IntoIterator<Item = String>) -> Coordinator {
     Coordinator::builder()
         .kind(PostgresKind::new())
@@ -70,7 +70,7 @@ async fn excludes(nodes: &[String]) {
     let (anna, ben) = (coordinator(nodes.to_vec()), coordinator(nodes.to_vec()));
     let first = anna.lock("orders/42").acquire().await.unwrap();
     let waiting = ben.lock("orders/42");
-    assert!(waiting.try_acquire().await.unwrap().is_none(), "one holds it");
+    assert!(waiting.try_acquire().await.unwrap().is_none(), "another client holds it");
     let number = first.fencing_token();
     let (second, ()) = futures::join!(waiting.acquire(), async { drop(first.release().await) });
     let second = second.unwrap();
@@ -153,7 +153,7 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     let refused = inspect(&*standby.node(), "a").await.unwrap_err();
     assert!(refused.kind() == NodeErrorKind::ReadOnly && refused.is_permanent(), "{refused:#}");
     assert!(refused.to_string().contains("the address of the primary"), "{refused:#}");
-    // One address that leads to the primary, wherever that is.
+    // One address that always leads to the current primary.
     let gate = Gate::open(&primary);
     let moving = support::node(&gate.url());
     assert_eq!(answered(&*moving, "a").await.identity.id, before.identity.id);
@@ -162,7 +162,7 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     let after = answered(&*moving, "a").await;
     assert_ne!(after.identity.id, before.identity.id, "what was granted may not have reached it");
     assert!(after.identity.age < TTL, "{:?}", after.identity);
-    // The old primary goes on, and lacks what its successor has granted.
+    // The old primary keeps running, without what its successor has granted.
     gate.lead_to(&primary);
     until("the old primary is refused", async || {
         inspect(&*moving, "a").await.is_err_and(|error| error.kind() == NodeErrorKind::WrongServer)
@@ -170,7 +170,7 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     .await;
 }
 
-/// The process that serves the connection of a node.
+/// Returns the PID of the backend that serves the node's connection.
 async fn backend(client: &tokio_postgres::Client) -> i32 {
     let asked =
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock' AND pid <> pg_backend_pid()";
@@ -184,7 +184,7 @@ async fn is_gone(client: &tokio_postgres::Client, pid: i32) -> bool {
 #[tokio::test]
 async fn what_a_stopped_process_does_late_is_refused() {
     let Some(server) = server() else { return };
-    // One connection, so that all is asked over the one that stops.
+    // One connection, so that all requests use the one that stops.
     let node = node(&server.url("&connections=1"));
     inspect(&*node, "a").await.unwrap();
     let client = server.client().await;
@@ -203,7 +203,7 @@ async fn what_a_stopped_process_does_late_is_refused() {
     assert_eq!(cancelled.unwrap().vote, Vote::Free);
     kill_process(process, Signal::CONT).unwrap();
     until("the process has ended", async || is_gone(&client, pid).await).await;
-    assert_eq!(inspect(&*node, "a").await.unwrap().vote, Vote::Free, "nothing came late");
+    assert_eq!(inspect(&*node, "a").await.unwrap().vote, Vote::Free, "no late request was executed");
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_connection_that_was_cut_is_ended_at_the_server_before_the_next_one_vo
     ask(&*node, Request::Release { claim: before }).await.unwrap();
     let (client, other) = (server.client().await, server.client().await);
     let pid = backend(&client).await;
-    // Another transaction keeps the row, so that the request stands still in the server.
+    // Another transaction locks the row, so that the request blocks in the server.
     other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
     let late = claim("a");
     let (cut, ()) = futures::join!(acquire(&*node, &late), async {
@@ -230,9 +230,9 @@ async fn a_connection_that_was_cut_is_ended_at_the_server_before_the_next_one_vo
     let cut = cut.unwrap_err();
     assert!(matches!(cut, NodeError::Disconnected { .. }), "{cut:#}");
     assert!(cut.may_have_acted());
-    // Answers again: then the one before has ended, though the row is still kept.
+    // Once it answers again, the previous backend is gone, though the row is still locked.
     answered(&*node, "b").await;
-    assert!(is_gone(&client, pid).await, "what was asked over it can be carried out no more");
+    assert!(is_gone(&client, pid).await, "its requests can no longer be executed");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert!(!is_held_by(&inspect(&*node, "a").await.unwrap(), &late));
 }
@@ -288,7 +288,7 @@ async fn what_is_wrong_with_a_database_is_a_sentence_with_its_cure() {
     let nowhere = "postgres://postgres@/postgres?host=/nowhere";
     told(&refused(nowhere).await, NodeErrorKind::Unreachable, &[]);
 
-    // Made by another user, and the rights that SECURITY.md lists do.
+    // The schema is created by another user, and the privileges in SECURITY.md suffice.
     inspect(&*server.node(), "a").await.unwrap();
     let right = NodeErrorKind::PermissionDenied(quorlock::Access::Key);
     told(&refused(&as_app).await, right, &["GRANT USAGE ON SCHEMA quorlock"]);
@@ -336,7 +336,7 @@ async fn rows_of_locks_that_are_not_used_any_more_are_deleted() {
     let node = server.node();
     inspect(&*node, "a").await.unwrap();
     let client = server.client().await;
-    // As thousands of locks leave it that were used more than five minutes ago; some are held.
+    // Leftovers of thousands of locks that were last used more than five minutes ago; some are held.
     client
         .batch_execute(
             "INSERT INTO quorlock.locks SELECT convert_to('old/' || i, 'UTF8'), NULL, NULL, quorlock.clock() - 400000000
@@ -385,13 +385,13 @@ async fn a_release_notifies_the_client_whose_turn_it_is_and_no_other() {
     ask(&*anna, Request::Release { claim: holder }).await.unwrap();
     until("the first is notified", async || waiting[0].1.changes() > 0).await;
     for (node, _) in &waiting {
-        // What was notified before comes before the answer to this.
+        // Earlier notifications arrive before the answer to this.
         inspect(&**node, "b").await.unwrap();
     }
     assert_eq!(waiting.iter().map(|(_, ear)| ear.changes()).collect::<Vec<_>>(), [1, 0, 0, 0, 0]);
 }
 
-/// Counts the changes that it hears of.
+/// Counts the changes of which it is notified.
 #[derive(Debug, Default)]
 struct Ear(AtomicU64);
 
@@ -425,7 +425,7 @@ async fn a_refusal_that_is_repeated_writes_nothing() {
     for _ in 0..10 {
         assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
     }
-    assert_eq!(row().await, before, "those who are refused read");
+    assert_eq!(row().await, before, "refused requests only read");
 }
 
 #[tokio::test]
@@ -456,15 +456,15 @@ async fn what_the_server_refuses_has_a_kind_and_was_not_carried_out() {
     }
 }
 
-/// How many connections the nodes of a server have.
+/// Returns how many connections the nodes of a server have.
 async fn connections(server: &support::Server) -> i64 {
     let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
     server.client().await.query_one(asked, &[]).await.unwrap().get(0)
 }
 
-/// Asks for many keys at the same time, until the server has this number of connections.
+/// Sends requests for many keys at the same time, until the server has this number of connections.
 async fn crowd_until(server: &support::Server, node: &dyn Node, expected: i64) {
-    until("there are connections enough", async || {
+    until("there are enough connections", async || {
         let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
         let asked = claims.iter().map(|claim| ask(node, acquisition(claim, TTL)));
         assert!(join_all(asked).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
@@ -492,7 +492,7 @@ async fn a_node_opens_connections_for_what_comes_at_the_same_time_and_not_for_wh
 async fn a_connection_that_the_server_has_no_room_for_is_done_without() {
     let Some(server) = server() else { return };
     let client = server.client().await;
-    // The role needs what is in the schema, which the first node makes.
+    // The role needs the objects of the schema, which the first node creates.
     inspect(&*server.node(), "a").await.unwrap();
     client
         .batch_execute(
@@ -503,13 +503,13 @@ async fn a_connection_that_the_server_has_no_room_for_is_done_without() {
         .unwrap();
     until("the first node has gone", async || connections(&server).await == 0).await;
     let node = node(&server.url("").replace("postgres@", "app@"));
-    // None of these is refused.
+    // None of these requests is refused.
     crowd_until(&server, &*node, 2).await;
     crowd_until(&server, &*node, 2).await;
     assert_eq!(connections(&server).await, 2);
 }
 
-/// Keys that belong to different connections, where there are several: eight of them are enough for that.
+/// Eight keys, enough to belong to different connections if there are several.
 fn keys() -> Vec<Arc<str>> {
     (0..8).map(|number| format!("key/{number}").into()).collect()
 }
@@ -518,12 +518,12 @@ fn keys() -> Vec<Arc<str>> {
 async fn requests_of_several_keys_keep_the_order_of_each_of_them() {
     let Some(server) = server() else { return };
     let node = server.node();
-    // Some connections are there, and others are opened on the way.
+    // Some connections are open, and others are opened during the test.
     crowd_until(&server, &*node, 4).await;
     assert!(node.capabilities().has(Capability::Several));
     let (keys, mut asked) = (keys(), Vec::new());
     for _ in 0..50 {
-        // Each release is asked before the next acquisition, without waiting for an answer.
+        // Each release is sent before the next acquisition, without waiting for an answer.
         let all = Arc::new(Claim::clone(&claim(&keys[0])).and(keys[1..].into()));
         let singles: Vec<_> = keys.iter().map(|key| claim(key)).collect();
         asked.push(ask(&*node, acquisition(&all, TTL)));
@@ -588,11 +588,11 @@ async fn a_new_database_votes_once_it_is_older_than_any_lock_may_be() {
     let builder = Coordinator::builder().kind(PostgresKind::new()).nodes([server.url("")]);
     let coordinator = builder.max_ttl(Duration::from_secs(3)).build().unwrap();
     let lock = coordinator.lock("orders/42");
-    assert!(lock.try_acquire().await.is_err(), "an empty database may be in the place of one that was lost");
+    assert!(lock.try_acquire().await.is_err(), "an empty database may have replaced one that was lost");
     until("it is old enough", async || lock.try_acquire().await.is_ok_and(|lease| lease.is_some())).await;
     let client = server.client().await;
     let noted = client.query_one("SELECT millis FROM quorlock.max_ttls", &[]).await.unwrap();
-    assert_eq!(noted.get::<_, i64>(0), 3000, "other clients are to know for how long they have to wait");
+    assert_eq!(noted.get::<_, i64>(0), 3000, "other clients must know how long to wait");
 }
 
 #[test]
