@@ -1,6 +1,7 @@
-//! What each request does to the rows, in the words of the contract. Pure: rows and time are arguments.
+//! Applies requests to rows, as the contract specifies. Pure: rows and time are arguments.
 //!
-//! Whatever can fail does so before anything is changed, so that a request changes all that it should or nothing.
+//! Everything that can fail does so before the first change, so that a request applies completely or not at
+//! all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,56 +16,56 @@ use quorlock::{
 use crate::queue::Queue;
 use crate::row::{Held, Row};
 
-/// A vote, and the number that goes with it.
+/// A vote, and the fencing token that goes with it.
 pub(crate) type Told = (Vote, Option<FencingToken>);
 
 type Decision = Result<Told, NodeError>;
 
-/// The rows that a handful of requests names, as the server had them at one moment.
+/// The rows that a batch of requests needs, as of one moment.
 #[derive(Debug)]
 pub(crate) struct Rows {
     rows: BTreeMap<Arc<str>, Loaded>,
-    /// That moment by the server's clock, in microseconds since 1970. Ends of keys count from it: it is after the
-    /// requests were asked, which is what leases count from.
+    /// That moment by the server's clock, in microseconds since 1970. Expiries count from it: it is later
+    /// than the sending of the requests, from which leases count.
     now: u64,
 }
 
-/// One row, and what is known of it.
+/// A row and its state.
 #[derive(Debug)]
 struct Loaded {
-    /// Without what has ended; why not, where it holds no lock.
+    /// The row without expired parts; or, if it does not hold a lock, why not.
     row: Result<Row, Reason>,
-    /// What the table has in the column `nonce`; `None` without a row.
+    /// The value of the column `nonce`; `None` without a row.
     nonce: Option<u64>,
     changed: bool,
-    /// Whether the queue was changed as well, which may be the larger part of the row.
+    /// Whether the queue was changed as well; it may be the larger part of the row.
     queue_changed: bool,
 }
 
-/// A row that is to be written.
+/// A row to write.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     pub(crate) key: &'a str,
-    /// What must stand in the column `nonce` still; `None` if there must be no row.
+    /// The value that the column `nonce` must still have; `None` if there must be no row.
     pub(crate) nonce: Option<u64>,
     pub(crate) row: &'a Row,
-    /// Whether its queue is to be written, too.
+    /// Whether to write its queue, too.
     pub(crate) queue: bool,
 }
 
 impl Rows {
-    /// No rows, at this moment.
+    /// Returns an empty set of rows as of this moment.
     pub(crate) fn at(now: u64) -> Rows {
         Rows { rows: BTreeMap::new(), now }
     }
 
-    /// Adds a row that was read; there is none without a `nonce`.
+    /// Adds a row that was read. Without a `nonce` there is none.
     pub(crate) fn add(&mut self, key: Arc<str>, nonce: Option<u64>, row: Result<Row, Reason>) {
         let row = row.map(|row| row.at(self.now));
         self.rows.insert(key, Loaded { row, nonce, changed: false, queue_changed: false });
     }
 
-    /// What was changed since.
+    /// Returns the rows that were changed.
     pub(crate) fn changes(&self) -> Vec<Change<'_>> {
         let changed = self.rows.iter().filter(|(_, loaded)| loaded.changed);
         changed
@@ -83,7 +84,7 @@ impl Rows {
         }
     }
 
-    /// The row, which is written afterwards.
+    /// Returns the row and marks it as changed.
     fn change(&mut self, key: &str) -> Result<&mut Row, NodeError> {
         match self.rows.get_mut(key) {
             Some(Loaded { row: Ok(row), changed, .. }) => {
@@ -95,7 +96,7 @@ impl Rows {
         }
     }
 
-    /// The queue of the row, which is written afterwards.
+    /// Returns the queue of the row and marks it as changed.
     fn change_queue(&mut self, key: &str) -> Result<&mut Queue, NodeError> {
         if let Some(loaded) = self.rows.get_mut(key) {
             loaded.queue_changed = true;
@@ -103,13 +104,12 @@ impl Rows {
         Ok(&mut self.change(key)?.queue)
     }
 
-    /// The row as it is by now, of a key that was read.
+    /// Returns the current state of a row, if it was read.
     pub(crate) fn seen(&self, key: &str) -> Option<Result<&Row, &Reason>> {
         Some(self.rows.get(key)?.row.as_ref())
     }
 
-    /// The rows and their nonces, which the changed ones have from a write with the nonce `written`; without those that
-    /// hold no lock.
+    /// Returns the rows that hold locks and their nonces, where changed rows have the nonce `written`.
     pub(crate) fn all(&self, written: Option<u64>) -> impl Iterator<Item = (&Arc<str>, &Row, Option<u64>)> {
         self.rows.iter().filter_map(move |(key, loaded)| {
             let nonce = written.filter(|_| loaded.changed).or(loaded.nonce);
@@ -131,7 +131,7 @@ impl Rows {
     }
 }
 
-/// The keys whose rows the request needs.
+/// Returns the keys of the rows that the request needs.
 pub(crate) fn keys(request: &Request) -> Vec<Arc<str>> {
     match request {
         Request::Acquire { claim, .. }
@@ -153,7 +153,7 @@ pub(crate) fn keys(request: &Request) -> Vec<Arc<str>> {
 }
 
 impl Rows {
-    /// Does what the request asks for.
+    /// Applies the request.
     pub(crate) fn carry_out(&mut self, request: &Request) -> Decision {
         match request {
             Request::Acquire { claim, ttl, fence_hint } => match claim.mode() {
@@ -247,7 +247,7 @@ impl Rows {
             return Ok((Vote::Free, None));
         }
         if let Some(fencing_token) = fencing_token {
-            // All of them before any is changed.
+            // Check all before changing any.
             let counters: Vec<_> = claim.keys().map(|key| self.usable_counter(key)).collect();
             let counters: Vec<FencingToken> = counters.into_iter().collect::<Result<_, _>>()?;
             for (key, counter) in claim.keys().zip(counters) {
@@ -280,7 +280,7 @@ impl Rows {
         self.draw(claim, Some(fencing_token))
     }
 
-    /// Of the exclusive locks of a claim, or of its share in one.
+    /// Releases exclusive locks of a claim, or its share of one.
     fn release(&mut self, claim: &Claim) -> Decision {
         if claim.mode() == Mode::Shared {
             return self.release_shared(claim);
@@ -289,7 +289,7 @@ impl Rows {
         for key in claim.keys() {
             let held = match self.row(key) {
                 Ok(row) => row.held.as_ref().filter(|held| held.token == *claim.token()),
-                // What is not ours stays, of whatever kind.
+                // Anything that this claim does not hold stays, whatever it is.
                 Err(_) if claim.is_several() => continue,
                 Err(error) => return Err(error),
             };
@@ -307,7 +307,7 @@ impl Rows {
     fn cancel(&mut self, claim: &Claim, linger: Duration) -> Decision {
         let ends = self.after(linger);
         let (vote, _) = self.release(claim)?;
-        // At any of its keys it stops the whole claim.
+        // A tombstone at any key stops the whole claim.
         let place: &str = claim.keys().find(|key| self.row(key).is_ok()).map_or(claim.key(), |key| key);
         let tombstones = &mut self.change(place)?.beside.tombstones;
         let kept = tombstones.entry(claim.token().random_part().to_vec()).or_default();
@@ -315,7 +315,7 @@ impl Rows {
         Ok((if vote == Vote::Free { vote } else { Vote::Granted }, None))
     }
 
-    /// Frees a lock: it is the turn of the first in its queue.
+    /// Frees a lock, and gives the turn to the first in its queue.
     fn free(&mut self, key: &str) -> Result<Vote, NodeError> {
         let (now, queue) = (self.now, &self.row(key)?.queue);
         let turn = !queue.is_empty() && self.change_queue(key)?.next_turn(now);
@@ -460,7 +460,7 @@ impl Rows {
         Ok((Vote::Granted, None))
     }
 
-    /// The counter that a share leaves which is stored anew: above its own number (rule S-8).
+    /// Returns the counter that a restored share leaves: above its own number (rule S-8).
     fn raised_past(&self, key: &str, fencing_token: Option<FencingToken>) -> Result<Option<u64>, NodeError> {
         let Some(fencing_token) = fencing_token else { return Ok(None) };
         let before = self.usable_counter(key)?.max(fencing_token);
@@ -468,7 +468,7 @@ impl Rows {
     }
 }
 
-/// Adds the claim to those that share the lock, until `ends`. The marker lives as long as the last of them.
+/// Adds the claim to the readers, until `ends`. The marker lives as long as the last reader.
 fn join(row: &mut Row, claim: &Claim, ends: u64) {
     if !row.is_shared() {
         row.beside.readers.clear();
@@ -482,7 +482,8 @@ fn join(row: &mut Row, claim: &Claim, ends: u64) {
 
 /// The queue of clients that want one lock exclusively.
 impl Rows {
-    /// Waits in the queue, unless the lock is free and no client's turn. The first two learn who holds it.
+    /// Enqueues a waiter, unless the lock is free and no waiter's turn. The first two waiters learn the
+    /// holder.
     fn enqueue(
         &mut self,
         key: &str,
@@ -506,7 +507,7 @@ impl Rows {
         Ok((Queued::new(ahead, holding).into(), None))
     }
 
-    /// Waits no longer. If it was this waiter's turn, it is the next one's.
+    /// Removes a waiter from the queue. If it was its turn, the turn goes to the next one.
     fn leave_queue(&mut self, key: &str, waiter: WaiterId) -> Decision {
         let Row { held, queue, .. } = self.row(key)?;
         if queue.place(waiter).is_some() {
@@ -529,18 +530,18 @@ impl Rows {
     }
 }
 
-/// No more waiters are listed.
+/// At most this many waiters are listed.
 const MOST_LISTED: usize = 100;
 
-/// What keeps a claim from being granted.
+/// Whether something keeps a claim from being granted.
 enum Hindrance {
-    /// Another token, here first.
+    /// Another token holds this key, the first such key.
     At(Arc<str>),
-    /// Nothing; these of its keys are free, and it has the others.
+    /// Nothing; `free` are the claim's keys that are free, and it holds the others.
     None { free: Vec<Arc<str>> },
 }
 
-/// What the requests have in common.
+/// Helpers.
 impl Rows {
     fn hindrance(&self, claim: &Claim) -> Result<Hindrance, NodeError> {
         let mut free = Vec::new();
@@ -564,8 +565,8 @@ impl Rows {
         Ok(false)
     }
 
-    /// Another one holds this key. Who wants one lock for itself waits in its queue; the first of the others who is
-    /// refused leaves a mark for the holder, once.
+    /// Refuses: another token holds the key. A client that wants one exclusive lock waits in its queue; the
+    /// first refused client of any other kind leaves a mark for the holder, once.
     fn refused(&mut self, claim: &Claim, key: &Arc<str>, drawing: Option<Drawing>) -> Decision {
         let vote = self.holding_at(claim, key)?;
         let stands = match drawing {
@@ -583,7 +584,7 @@ impl Rows {
         Ok((vote, stands))
     }
 
-    /// Who holds the key, which is named where several were asked for.
+    /// Returns the holder of the key, and the key itself if several were requested.
     fn holding_at(&self, claim: &Claim, key: &Arc<str>) -> Result<Vote, NodeError> {
         let Some(held) = &self.row(key)?.held else { return Ok(Vote::Free) };
         let holding = self.holding(held);
@@ -604,7 +605,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Never shortens the life of the key.
+    /// Extends the life of the key, and never shortens it.
     fn prolong(&mut self, key: &str, ttl: Duration) -> Result<(), NodeError> {
         let until = self.after(ttl);
         let shorter = |held: &Held| held.ends.is_none_or(|ends| ends < until);
@@ -617,24 +618,24 @@ impl Rows {
     }
 }
 
-/// A number that can be drawn.
+/// A fencing token that can be drawn.
 #[derive(Clone, Copy, Debug)]
 struct Drawing {
-    /// Where the counter stands before; of several, the largest.
+    /// The current counter; of several, the largest.
     stands: FencingToken,
     next: FencingToken,
 }
 
-/// The counter of fencing tokens.
+/// The fencing counter.
 impl Rows {
-    /// One that can still be raised; zero without one.
+    /// Returns the counter if it can still be raised; zero if there is none.
     fn usable_counter(&self, key: &str) -> Result<FencingToken, NodeError> {
         let counter =
             FencingToken::new(self.row(key)?.counter).filter(|counter| *counter < FencingToken::MAX);
-        counter.ok_or_else(|| wrong_data("the counter of fencing tokens is at its end, or no number".into()))
+        counter.ok_or_else(|| wrong_data("the fencing counter is exhausted or not a number".into()))
     }
 
-    /// Which number is next. Changes nothing: what fails, fails here.
+    /// Determines the next number. Changes nothing; every error occurs here.
     fn prepare(&self, claim: &Claim, hint: Option<FenceHint>) -> Result<Option<Drawing>, NodeError> {
         let Some(hint) = hint else { return Ok(None) };
         let mut drawing = Drawing { stands: FencingToken::ZERO, next: FencingToken::ZERO };
@@ -647,7 +648,7 @@ impl Rows {
         Ok(Some(drawing))
     }
 
-    /// Raises the counters to what was drawn for the claim, which holds all its keys.
+    /// Raises the counters to the number drawn for the claim, which holds all its keys.
     fn draw(&mut self, claim: &Claim, number: Option<FencingToken>) -> Decision {
         if let Some(number) = number {
             for key in claim.keys() {
@@ -661,7 +662,8 @@ impl Rows {
         Ok((Vote::Granted, number))
     }
 
-    /// What to answer to a write-back where a counter is ahead, or may have been before it went (rules F-5, F-10).
+    /// Returns the answer to a write-back if a counter is ahead, or may have been before it was lost (rules
+    /// F-5, F-10).
     fn ahead(&self, claim: &Claim, fencing_token: FencingToken) -> Result<Option<Told>, NodeError> {
         for key in claim.keys() {
             let counter = self.usable_counter(key)?;
@@ -679,7 +681,7 @@ fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
     drawing.and_then(|drawing| above_zero(drawing.stands))
 }
 
-/// A counter of zero is none.
+/// Maps a counter of zero to `None`.
 fn above_zero(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
 }

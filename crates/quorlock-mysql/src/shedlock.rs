@@ -1,9 +1,9 @@
 //! `ShedLock`'s table: `mysql://host/database?layout=shedlock`.
 //!
 //! The table belongs to `ShedLock`, whose clients lock with the same columns by the clock of the server
-//! (`usingDbTime()`): this program neither creates nor alters it. It has no room for fencing tokens, for a queue or for
-//! tombstones. What comes late is refused in two ways instead: a new connection ends the one before it, and which
-//! attempts were cancelled is remembered here.
+//! (`usingDbTime()`): this program neither creates nor alters it. It has no columns for fencing tokens, a
+//! queue or tombstones. Late requests are refused in two other ways: a new connection ends the previous one,
+//! and cancelled attempts are remembered in this process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::error::Trouble;
 use crate::server::Server;
 use crate::table::{bytes, literal, number, text, unread};
 
-/// What the URL says of the table.
+/// The table of the URL.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// Its name, perhaps behind that of a database and a dot, as statements have it without quotes.
+    /// The table's name, optionally qualified with a database, as written without quotes.
     table: Arc<str>,
 }
 
-/// What `ShedLock`'s documentation calls it.
+/// The name in `ShedLock`'s documentation.
 pub(crate) const USUAL_TABLE: &str = "shedlock";
-/// The row of the check-up, which stays.
+/// The row that `doctor` uses; it is not deleted.
 pub(crate) const CHECKED: &str = "quorlock-doctor";
-/// A shorter column might cut off what tells one attempt from another.
+/// A shorter column might truncate the part that distinguishes attempts.
 const LEAST_LOCKED_BY: u64 = 64;
-/// For how long the end of a predecessor is waited for.
+/// How long to wait for the end of the previous connection.
 const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
 
 pub(crate) fn capabilities() -> Capabilities {
@@ -42,7 +42,7 @@ pub(crate) fn capabilities() -> Capabilities {
 }
 
 impl Layout {
-    /// Reads the name of a table. `None` if it needs quotes, which `ShedLock` does not put there.
+    /// Parses a table name. `None` if it needs quotes, which `ShedLock` does not add.
     pub(crate) fn of(table: &str) -> Option<Layout> {
         let plain = |word: &str| {
             word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -53,38 +53,38 @@ impl Layout {
     }
 }
 
-/// What is known of the connection before.
+/// The previous connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Predecessor {
-    /// What it holds in the server for as long as it lives: a name that its successor finds it by.
+    /// The name of a user-level lock that it holds while it lives, by which its successor finds it.
     name: Option<String>,
-    /// When its server had started. Servers tell that in whole seconds.
+    /// When its server had started. Servers report that in whole seconds.
     started: Option<u64>,
 }
 
-/// The table as a connection has found it, and what is known of cancelled attempts.
+/// The table as a connection has found it, and the cancelled attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     name: Arc<str>,
-    /// The most characters of a name, and of a holder.
+    /// The maximum length of a name, and of a holder, in characters.
     longest_name: u64,
     longest_holder: u64,
 }
 
-/// Which attempts were cancelled, and until when that is remembered.
+/// Cancelled attempts, and until when each is remembered.
 pub(crate) type Tombstones = HashMap<Token, Moment>;
 
-/// What a connection finds out about the table.
+/// The result of checking the table.
 pub(crate) struct Introduced {
     pub(crate) table: Table,
     pub(crate) identity: Identity,
 }
 
-/// Looks whether the table is there and as it must be, and ends the connection before this one.
+/// Checks the table, and ends the previous connection.
 ///
 /// # Errors
 ///
-/// What is wrong with the table, with the statement that cures it.
+/// What is wrong with the table, with the statement that fixes it.
 pub(crate) async fn introduce(
     connection: &mut Connection,
     layout: &Layout,
@@ -96,8 +96,8 @@ pub(crate) async fn introduce(
     let shape = Shape::read(connection, &layout.table).await?;
     shape.check(&layout.table)?;
     try_rights(connection, &layout.table, server).await?;
-    // A column of the type TIMESTAMP is read and written by the zone of the session. ShedLock's clients have that of the
-    // server.
+    // A column of the type TIMESTAMP is read and written in the time zone of the session. ShedLock's clients
+    // use that of the server.
     run(connection, "SET SESSION time_zone = @@GLOBAL.time_zone".to_owned()).await?;
     facts.other_clients = Some(other_clients(connection, &layout.table).await?);
     end(connection, predecessor, seams).await?;
@@ -118,8 +118,8 @@ pub(crate) async fn introduce(
     Ok(Introduced { table, identity })
 }
 
-/// Ends the connection before this one and waits until it has ended: nothing that was sent over it is carried out after
-/// that. Then this connection takes a name for its own successor.
+/// Ends the previous connection and waits until it has ended: nothing sent over it is executed after that.
+/// Then takes a name by which this connection's successor can find it.
 async fn end(
     connection: &mut Connection,
     predecessor: &mut Predecessor,
@@ -131,12 +131,12 @@ async fn end(
         while let Some(id) = one(connection, format!("SELECT IS_USED_LOCK('{name}')")).await? {
             if clock.now() >= until {
                 let words = format!(
-                    "the connection before this one does not end, and the table has no tombstones against what it does late: \
+                    "the previous connection does not end, and the table has no tombstones against its late statements: \
                      run `KILL {id}`"
                 );
                 return Err(NodeError::Unreachable { reason: words.into() });
             }
-            // It may have ended meanwhile.
+            // It may have ended in the meantime.
             match connection.run(format!("KILL CONNECTION {id}")).await {
                 Ok(_) | Err(Trouble::Refused(_)) => {}
                 Err(lost) => return Err(lost.before_anything_changed()),
@@ -146,7 +146,7 @@ async fn end(
     }
     let name = format!("quorlock:{:032x}", seams.entropy().bits());
     if one(connection, format!("SELECT GET_LOCK('{name}', 0)")).await? != Some(1) {
-        let reason = "it gave no name to the connection (`GET_LOCK`)".into();
+        let reason = "it refused a name for the connection (`GET_LOCK`)".into();
         return Err(NodeError::Unreachable { reason });
     }
     predecessor.name = Some(name);
@@ -157,15 +157,15 @@ async fn run(connection: &mut Connection, statements: String) -> Result<Vec<Vec<
     connection.run(statements).await.map_err(Trouble::before_anything_changed)
 }
 
-/// The number that the statement returns; `None` for NULL.
+/// Returns the number that the statement selects; `None` for NULL.
 async fn one(connection: &mut Connection, statement: String) -> Result<Option<u64>, NodeError> {
     let sets = run(connection, statement).await?;
     Ok(sets.first().and_then(|set| set.first()).and_then(|row| number(row, 0)))
 }
 
-/// What the catalogue says of the table.
+/// What the catalogue says about the table.
 struct Shape {
-    /// Column, type, digits of a second, length and key of each, with the engine of the table.
+    /// The name, type, fractional digits, length and key of each column.
     columns: Vec<Column>,
     engine: String,
     longest_name: u64,
@@ -248,13 +248,13 @@ impl Shape {
         ] {
             let Some(column) = self.columns.iter().find(|column| column.name == name) else {
                 return wrong(format!(
-                    "the table `{table}` has no column `{name}`, and is none of ShedLock: its columns are those of {}",
+                    "the table `{table}` has no column `{name}`, and is not a table of ShedLock; expected are the columns of {}",
                     create(table)
                 ));
             };
             if !kinds.contains(&&*column.kind) {
                 return wrong(format!(
-                    "the column `{name}` of the table `{table}` is of the type {}, which is none of ShedLock: it should be as in \
+                    "the column `{name}` of the table `{table}` has the type {}, which ShedLock does not use: it should be as in \
                      {}",
                     column.kind,
                     create(table)
@@ -262,14 +262,14 @@ impl Shape {
             }
             if kinds.contains(&"datetime") && column.digits < 3 {
                 return wrong(format!(
-                    "the column `{name}` of the table `{table}` has {} digits of a second, so that locks would end early: \
+                    "the column `{name}` of the table `{table}` has {} digits of a second, so that locks would expire early: \
                      `ALTER TABLE {table} MODIFY {name} {}(3) NOT NULL`",
                     column.digits, column.kind
                 ));
             }
             if name == "name" && column.key != "PRI" {
                 return wrong(format!(
-                    "two rows of the table `{table}` may have one name, so that nothing is excluded: `ALTER TABLE {table} ADD \
+                    "two rows of the table `{table}` may have the same name, so that nothing is excluded: `ALTER TABLE {table} ADD \
                      PRIMARY KEY (name)`"
                 ));
             }
@@ -282,7 +282,7 @@ impl Shape {
         }
         if self.longest_holder < LEAST_LOCKED_BY {
             return wrong(format!(
-                "the column `locked_by` of the table `{table}` takes {} characters, and tells one holder from another only with \
+                "the column `locked_by` of the table `{table}` takes {} characters, and distinguishes holders only with \
                  {LEAST_LOCKED_BY}: `ALTER TABLE {table} MODIFY locked_by VARCHAR(255) NOT NULL`",
                 self.longest_holder
             ));
@@ -291,7 +291,7 @@ impl Shape {
     }
 }
 
-/// The statement that makes such a table.
+/// Returns the statement that creates the table.
 fn create(table: &str) -> String {
     format!(
         "`CREATE TABLE {table} (name VARCHAR(64) NOT NULL PRIMARY KEY, lock_until TIMESTAMP(3) NOT NULL, locked_at \
@@ -303,7 +303,7 @@ fn misconfigured(words: String) -> NodeError {
     NodeError::Failed { kind: NodeErrorKind::Misconfigured, reason: words.into() }
 }
 
-/// Runs what a lock needs, on no row.
+/// Runs the statements that a lock needs, without matching any row.
 async fn try_rights(connection: &mut Connection, table: &str, server: &Server) -> Result<(), NodeError> {
     let columns = "name, lock_until, locked_at, locked_by";
     let statements = format!(
@@ -324,12 +324,11 @@ async fn try_rights(connection: &mut Connection, table: &str, server: &Server) -
     }
 }
 
-/// Looks for a row that was locked by a clock that is ahead of the server's. By how much a clock is behind, no row
-/// tells.
+/// Looks for a row that was locked by a clock ahead of the server's. No row shows a clock that is behind.
 async fn other_clients(connection: &mut Connection, table: &str) -> Result<OtherClients, NodeError> {
-    const WHO: &str = "is a table of ShedLock, whose providers go by the clocks of their hosts unless they are built with \
+    const WHO: &str = "is a table of ShedLock, whose providers use the clocks of their hosts unless they are built with \
                        usingDbTime()";
-    const CURE: &str = "see that every JdbcTemplateLockProvider there is built with usingDbTime(), that no other kind of \
+    const CURE: &str = "make sure that every JdbcTemplateLockProvider there is built with usingDbTime(), that no other kind of \
                         provider uses the table, and that no client sets a time zone of its own for its sessions";
     let statement = format!(
         "SELECT name, locked_by, TIMESTAMPDIFF(MICROSECOND, {NOW}, locked_at) DIV 1000 FROM {table} \
@@ -351,16 +350,16 @@ async fn other_clients(connection: &mut Connection, table: &str) -> Result<Other
     Ok(others)
 }
 
-/// The clock of the server, as `ShedLock` writes it.
+/// The server's clock as `ShedLock` writes it.
 const NOW: &str = "UTC_TIMESTAMP(6)";
 
 type Outcome = Result<Vote, Failed>;
 
 /// Why there is no vote.
 pub(crate) enum Failed {
-    /// Nothing of the request was carried out.
+    /// Nothing of the request was executed.
     Refused(NodeError),
-    /// The server or the connection failed, and may have carried it out.
+    /// The server or the connection failed; the request may have been executed.
     Trouble(Trouble),
 }
 
@@ -371,7 +370,8 @@ impl From<Trouble> for Failed {
 }
 
 impl Failed {
-    /// What it means: an error of a packet may have come behind the statement that has changed the row.
+    /// Converts to the error of the request: a packet may have failed after the statement that changed the
+    /// row.
     pub(crate) fn into_node_error(self) -> NodeError {
         match self {
             Failed::Refused(error) => error,
@@ -388,7 +388,7 @@ impl Failed {
         }
     }
 
-    /// Why the connection is of no use any more, if it is.
+    /// Returns why the connection is unusable, if it is.
     pub(crate) fn lost(&self) -> Option<NodeError> {
         if let Failed::Trouble(Trouble::Lost(reason)) = self {
             return Some(NodeError::Unreachable { reason: reason.clone() });
@@ -397,7 +397,7 @@ impl Failed {
     }
 }
 
-/// Who has the row, and for how much longer.
+/// The holder of the row, and the remaining time.
 struct Found {
     holder: Vec<u8>,
     left: Duration,
@@ -457,8 +457,8 @@ impl Table {
         }
     }
 
-    /// Grants a row that is free, or that `from` has, to `to`. What `to` has already is granted and not prolonged,
-    /// unless it comes from another.
+    /// Grants a row that is free, or that `from` holds, to `to`. A row that `to` already holds is granted
+    /// without extending it, unless this is a transfer.
     async fn grant(&self, connection: &mut Connection, from: &Claim, to: &Claim, ttl: Duration) -> Outcome {
         let (name, holder, table) = (self.name(to.key())?, self.holder(to.token()), &self.name);
         let mut takes = format!("lock_until <= {NOW}");
@@ -480,7 +480,7 @@ impl Table {
         Ok(if ours { Vote::Granted } else { held(&found) })
     }
 
-    /// Prolongs what is held, and else stores a free key again and says so.
+    /// Extends what is held; otherwise stores a free key again and reports that.
     async fn renew(&self, connection: &mut Connection, claim: &Claim, ttl: Duration) -> Outcome {
         let (name, holder, table) = (self.name(claim.key())?, self.holder(claim.token()), &self.name);
         let packet = format!(
@@ -500,7 +500,7 @@ impl Table {
         }
     }
 
-    /// Frees the row if the claim has it still.
+    /// Frees the row if the claim still holds it.
     async fn give_back(&self, connection: &mut Connection, claim: &Claim) -> Outcome {
         let (name, holder, table) = (self.name(claim.key())?, self.holder(claim.token()), &self.name);
         let statement = format!(
@@ -517,7 +517,7 @@ impl Table {
         )
     }
 
-    /// The name of a row, which is that of the resource, as a statement has it.
+    /// Returns the name of the row, which is the name of the resource, as an SQL literal.
     fn name(&self, key: &str) -> Result<String, Failed> {
         let length = key.chars().count();
         if u64::try_from(length).unwrap_or(u64::MAX) > self.longest_name {
@@ -531,7 +531,7 @@ impl Table {
         Ok(characters(key))
     }
 
-    /// What the column `locked_by` has: the token, of which its random part comes first.
+    /// Returns the value of `locked_by`: the token, which begins with its random part.
     fn holder_text(&self, token: &Token) -> String {
         let text = String::from_utf8_lossy(token.as_bytes());
         text.chars().take(usize::try_from(self.longest_holder).unwrap_or(usize::MAX)).collect()
@@ -543,7 +543,7 @@ impl Table {
 
     fn without_counter(&self) -> NodeError {
         let words = format!(
-            "the table `{}` of ShedLock has no counter of fencing tokens: turn them off, by `--fencing off` or \
+            "the table `{}` of ShedLock has no counter of fencing tokens: turn fencing off, by `--fencing off` or \
              `Lock::fencing(Fencing::Off)`",
             self.name
         );
@@ -551,7 +551,7 @@ impl Table {
     }
 }
 
-/// Reads the last of the sets: who has the row, and for how much longer.
+/// Reads the last result set: the holder of the row, and the remaining time.
 fn last_holder(mut sets: Vec<Vec<SqlRow>>) -> Result<Option<Found>, Failed> {
     let Some(row) = sets.pop().and_then(|set| set.into_iter().next()) else { return Ok(None) };
     let (Some(holder), Some(left)) = (bytes(&row, 0), number(&row, 1)) else {
@@ -560,14 +560,15 @@ fn last_holder(mut sets: Vec<Vec<SqlRow>>) -> Result<Option<Found>, Failed> {
     Ok(Some(Found { holder: holder.to_vec(), left: Duration::from_micros(left) }))
 }
 
-/// Text in a statement, which is compared as the column is.
+/// Returns a text literal, which is compared by the collation of the column.
 fn characters(text: &str) -> String {
     format!("_utf8mb4 {}", literal(text.as_bytes()))
 }
 
-/// The end of a lock. A column of thousandths of a second cuts up to one of them off, which a lease allows for.
+/// Returns the expiry as SQL. A column with milliseconds truncates up to one of them, which a lease allows
+/// for.
 fn until(ttl: Duration) -> String {
-    // A hundred years keep every sum in the range of a time.
+    // A hundred years, so that no sum overflows the range of the type.
     const MOST: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
     let micros = u64::try_from(ttl.as_nanos().div_ceil(1000)).unwrap_or(MOST).min(MOST);
     format!("TIMESTAMPADD(MICROSECOND, {micros}, {NOW})")

@@ -1,4 +1,4 @@
-//! The work of a node's thread: it connects, carries out what was asked, and connects again.
+//! The node's thread: connects, carries out requests, and reconnects.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,28 +26,28 @@ use crate::shedlock::{self, Predecessor, Tombstones};
 use crate::table::{read, swap, sweep, too_long};
 use crate::watch::Watches;
 
-/// What a node's handle tells its thread.
+/// A command from a handle to the thread.
 pub(crate) enum Job {
     Ask(SharedRequest, Responder),
     Listen(Arc<dyn HintListener>),
     Observe(Arc<dyn StatusListener>),
-    /// Is answered when there is a connection, or none.
+    /// Answered when the connection is up, or cannot be made.
     Ready(oneshot::Sender<Result<(), NodeError>>),
 }
 
-/// The first attempts to connect again follow soon, on a human scale.
+/// The initial delay before reconnecting.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// As of a node that is a Redis server: what came back is found within this time.
+/// The maximum delay before reconnecting, as for Redis nodes.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// As many requests are carried out together, in one transaction, whose commit reaches the disk once.
+/// The maximum number of requests per transaction, whose commit flushes to disk once.
 const BATCH: usize = 128;
-/// A connection that was idle for longer is tried before anything is asked over it.
+/// A connection that was idle for longer is tested before its next use.
 const IDLE: Duration = Duration::from_secs(1);
-/// An idle connection is tried this often, which finds out that the server has gone.
+/// How often an idle connection is tested, to detect that the server is gone.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// As often a batch is decided anew because other clients have changed its rows.
+/// How often a batch is decided again because other clients have changed its rows.
 const ATTEMPTS: u32 = 40;
-/// One written batch of as many is followed by a look at rows that may be dead.
+/// One in this many written batches is followed by a sweep for dead rows.
 const SWEEP_ONE_OF: u64 = 32;
 
 pub(crate) struct Worker {
@@ -57,23 +57,23 @@ pub(crate) struct Worker {
     jobs: UnboundedReceiver<Job>,
     observers: Vec<Arc<dyn StatusListener>>,
     listeners: Vec<Arc<dyn HintListener>>,
-    /// Whether they were told that they hear of changes.
+    /// Whether the listeners were notified that hints are active.
     hearing: bool,
-    /// The rows that they wait for.
+    /// The rows that clients wait for.
     watches: Watches,
-    /// The rows as they were seen last.
+    /// The cached rows.
     memory: Memory,
-    /// As it was told last.
+    /// The state of which the observers were last notified.
     state: Option<ConnectionState>,
     backoff: Backoff,
-    /// Where the next look at dead rows begins.
+    /// Where the next sweep begins.
     swept: String,
-    /// Where locks are rows of `ShedLock`'s table: the connection before, and what was cancelled.
+    /// For `ShedLock`'s table: the previous connection, and the cancelled attempts.
     predecessor: Predecessor,
     tombstones: Tombstones,
 }
 
-/// A connection that votes.
+/// A connection that may vote.
 struct Link {
     connection: Connection,
     identity: Arc<Identity>,
@@ -81,9 +81,9 @@ struct Link {
     shedlock: Option<shedlock::Table>,
 }
 
-/// Why a link is no more.
+/// Why a connection ended.
 enum End {
-    /// No handle is left that could ask.
+    /// No handle is left.
     Closed,
     Lost(NodeError),
 }
@@ -116,11 +116,11 @@ impl Worker {
         }
     }
 
-    /// Works until the last handle of the node is gone.
+    /// Runs until the last handle of the node is dropped.
     pub(crate) async fn work(&mut self) {
         // After a panic.
         self.deafen();
-        // No server is contacted before a request comes.
+        // No server is contacted before the first request.
         let first = loop {
             match self.jobs.recv().await {
                 Some(Job::Listen(listener)) => self.listeners.push(listener),
@@ -159,7 +159,7 @@ impl Worker {
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.tell(ConnectionState::Connected(Arc::clone(&identity)));
-        // The table of another program sends no hints.
+        // The table of ShedLock sends no hints.
         self.hearing = shedlock.is_none();
         if self.hearing {
             self.say(Hint::Hearing);
@@ -167,7 +167,7 @@ impl Worker {
         Link { connection, identity, used: self.seams.clock().now(), shedlock }
     }
 
-    /// Pauses, and connects; meanwhile all that comes is refused. `None` when no handle is left.
+    /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
     async fn connect_again(&mut self, trouble: &NodeError) -> Option<Result<Ready, NodeError>> {
         let clock = Arc::clone(self.seams.clock());
         let wait = self.backoff.next(self.seams.entropy().half());
@@ -191,7 +191,7 @@ impl Worker {
                 Either::Right((met, _)) => break met,
             };
             if let Job::Ready(to) = job {
-                // It is being tried.
+                // An attempt is in progress.
                 awaited.push(to);
             } else {
                 self.refuse(job, trouble);
@@ -204,7 +204,7 @@ impl Worker {
         Some(met)
     }
 
-    /// Carries out what is asked, until the connection is lost or no handle is left.
+    /// Carries out requests until the connection is lost or no handle is left.
     async fn serve(&mut self, link: &mut Link, mut waiting: Vec<Job>) -> End {
         let clock = Arc::clone(self.seams.clock());
         loop {
@@ -275,7 +275,7 @@ impl Worker {
         }
     }
 
-    /// Reads the rows whose next look is due, and passes on what has changed in them.
+    /// Reads the rows whose next look is due, and reports changes.
     async fn look(&mut self, link: &mut Link) -> Result<(), NodeError> {
         let asked = self.seams.clock().now();
         let due = self.watches.due(asked, BATCH);
@@ -302,14 +302,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Passes on what these rows have that clients wait for.
+    /// Reports the changes in these rows to the listeners.
     fn pass_on(&mut self, rows: &Rows) {
         for key in self.watches.look(rows, self.seams.clock().now()) {
             self.say(Hint::Changed(key.as_bytes()));
         }
     }
 
-    /// A connection that was idle is gone. Nothing was asked over it, so what waits is asked over the next one.
+    /// Reconnects after an idle connection has ended. Nothing was in flight, so the waiting jobs use the next
+    /// one.
     async fn reconnect_for(&mut self, link: &mut Link, waiting: Vec<Job>, error: NodeError) -> End {
         debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
         self.deafen();
@@ -328,13 +329,13 @@ impl Worker {
         }
     }
 
-    /// A request that is to be carried out; the others are answered.
+    /// Returns a request that is to be carried out; answers the others.
     fn admit(&self, request: SharedRequest, responder: Responder) -> Option<(SharedRequest, Responder)> {
         let refused = if request.may_create() && !responder.wanted() {
             Some(NodeError::NotAsked)
         } else {
             let long = || keys(&request).iter().find_map(|key| too_long(key));
-            // A table of ShedLock has its own.
+            // A table of ShedLock has its own limit.
             let refused = || capabilities().check(&request).err().or_else(long);
             if self.database.shedlock().is_some() { None } else { refused() }
         };
@@ -347,7 +348,8 @@ impl Worker {
         }
     }
 
-    /// Carries out requests at `ShedLock`'s table, one after the other. Tells why the connection is no more, if it is.
+    /// Carries out requests on `ShedLock`'s table, one after the other. Returns why the connection was lost,
+    /// if it was.
     async fn carry_out_at(
         &mut self,
         table: &shedlock::Table,
@@ -367,7 +369,7 @@ impl Worker {
                 Err(failed) => {
                     gone = failed.lost();
                     let error = failed.into_node_error();
-                    // What the server has become is found out by a new connection.
+                    // Reconnect to learn the server's new role.
                     if matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::Misconfigured) {
                         gone = Some(error.clone());
                     }
@@ -379,8 +381,8 @@ impl Worker {
         gone
     }
 
-    /// Carries out requests together, in the order asked. Tells whether any row was written, or why the connection is
-    /// no more.
+    /// Carries out requests together, in the order asked. Returns whether any row was written, or why the
+    /// connection was lost.
     async fn carry_out(
         &mut self,
         link: &mut Link,
@@ -406,7 +408,7 @@ impl Worker {
             let decided: Vec<Result<Told, NodeError>> =
                 batch.iter().map(|(request, _)| rows.carry_out(request)).collect();
             let changes = rows.changes();
-            // What is remembered is confirmed by the write, and by that alone.
+            // Cached rows are confirmed only by a write.
             if !is_read && changes.len() < names.len() {
                 continue;
             }
@@ -416,7 +418,7 @@ impl Worker {
             match swapped {
                 Ok(true) => {
                     if let Some(change) = changes.last() {
-                        // The next look is behind it, or at the first rows.
+                        // The next sweep continues after it, or restarts at the first rows.
                         self.swept =
                             if nonce.is_multiple_of(2) { change.key.to_owned() } else { String::new() };
                     }
@@ -448,7 +450,7 @@ impl Worker {
         Ok(false)
     }
 
-    /// Answers all with what has happened. The connection goes on unless it is lost.
+    /// Answers all with the error. The connection remains in use unless it is lost.
     fn failed(
         &self,
         batch: Vec<(SharedRequest, Responder)>,
@@ -463,12 +465,12 @@ impl Worker {
         for (_, responder) in batch {
             self.answer(responder, Err(error.clone()));
         }
-        // A server that was made a replica is introduced anew, and so is one whose tables have gone.
+        // Reconnect if the server became a replica or its tables are gone.
         let unfit = error.is_permanent().then(|| error.clone());
         lost.or(unfit).map_or(Ok(false), Err)
     }
 
-    /// Answers without having asked the server.
+    /// Answers without asking the server.
     fn refuse(&mut self, job: Job, trouble: &NodeError) {
         match job {
             Job::Ask(_, responder) => self.answer(responder, Err(trouble.clone())),
@@ -488,7 +490,7 @@ impl Worker {
         responder.send(answer);
     }
 
-    /// Notifies the listeners that no change is passed on any more, and forgets what was seen over the connection.
+    /// Notifies the listeners that hints are off, and clears what was seen over the connection.
     fn deafen(&mut self) {
         self.watches.clear();
         self.memory.clear();
@@ -501,7 +503,7 @@ impl Worker {
         self.listeners.iter().for_each(|listener| listener.hear(hint));
     }
 
-    /// Tells observers of what is new.
+    /// Notifies the observers of a new state.
     fn tell(&mut self, state: ConnectionState) {
         if self.state.as_ref() != Some(&state) {
             self.observers.iter().for_each(|observer| observer.see(state.clone()));
@@ -510,7 +512,7 @@ impl Worker {
     }
 }
 
-/// What still waits is answered: the thread has ended.
+/// The thread ends: answers the remaining jobs.
 impl Drop for Worker {
     fn drop(&mut self) {
         let ended = NodeError::Unreachable { reason: "its thread has ended".into() };
