@@ -1,4 +1,4 @@
-//! A directory keeps the contract of every node, and the suite notices one that does not.
+//! The contract suite on a directory, and that the suite detects a broken node.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use quorlock_directory::DirectoryNode;
 use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
 
-/// Another client: somebody with an editor.
+/// Another client: an administrator with an editor.
 struct Editor(PathBuf);
 
 impl Editor {
@@ -71,7 +71,7 @@ fn node(directory: &Path) -> DirectoryNode {
     DirectoryNode::new("directory", directory.to_owned(), &Seams::default()).unwrap()
 }
 
-/// The clauses that `node` breaks.
+/// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, directory: &Path) -> Vec<String> {
     let editor = Editor(directory.to_owned());
     let Err(breach) = check_contract(node, &editor, &SystemClock::default()).await else { return Vec::new() };
@@ -108,7 +108,7 @@ impl Node for WithoutTombstones {
     }
 }
 
-/// Takes somebody else's lock for its own.
+/// Treats another holder's lock as its own.
 #[derive(Debug)]
 struct Credulous(DirectoryNode, PathBuf);
 
