@@ -1,7 +1,7 @@
-//! The contract that every node keeps, in memory or real.
+//! The contract that every node must keep, in memory or real.
 //!
-//! One suite for all of them: what holds of a node in memory may be believed of a real one only
-//! because both pass it. See [`check_contract`].
+//! One suite for all nodes: results with in-memory nodes apply to real ones only because both pass it. See
+//! [`check_contract`].
 
 use std::fmt;
 use std::io;
@@ -34,22 +34,21 @@ mod unsupported;
 use bench::{Bench, Finding};
 use ear::Ear;
 
-/// Checks that `node` keeps every clause of the contract, one after the other: of what it says that it
-/// [can](Capabilities) do, that it does it, and of all else that it refuses it by name.
+/// Checks every clause of the contract, one after the other: that `node` does what it [reports](Capabilities)
+/// to support, and that it refuses everything else by name.
 ///
-/// `plant` changes data in the same server, past the node. `clock` is the one by which the node's
-/// keys end. The clauses about hints are checked only if the node says that it hears of changes: a
-/// node from which nobody has heard before is best, because some can be asked for hints only when
-/// they connect. Each clause uses keys of its own, so the server may be in use otherwise; they
-/// stay behind until their TTL ends.
+/// `plant` changes data in the same server without going through the node. `clock` is the one by which the
+/// node's keys expire. The clauses about hints are checked only if the node reports that hints are active:
+/// use a node without an earlier listener, because some can enable hints only when they connect. Each clause
+/// uses its own keys, so the server may be in use otherwise; the keys remain until their TTL expires.
 ///
 /// # Errors
 ///
-/// Every clause that does not hold, with what was found instead.
+/// Every clause that fails, with what was found instead.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves keys behind, and nothing else.
+/// Dropping the future leaves only keys behind.
 ///
 /// # Examples
 ///
@@ -80,7 +79,7 @@ pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Cloc
     if broken.is_empty() { Ok(()) } else { Err(Breach { node: node.name().to_owned(), broken }) }
 }
 
-/// Another client of a server: changes what stands there, past the node under test.
+/// Another client of a server: changes data without going through the node under test.
 pub trait Plant: Send + Sync {
     /// Stores `value` under `key`, which is free.
     fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>>;
@@ -88,12 +87,12 @@ pub trait Plant: Send + Sync {
     /// Deletes `key`.
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>>;
 
-    /// When `key` ends, if it is there.
+    /// Returns when `key` expires, if it exists.
     fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>>;
 
-    /// Ends the server and starts it again, as a crash of its host would. Where this is an error of the kind
-    /// [`Unsupported`](io::ErrorKind::Unsupported), as it is unless overridden, the clauses about restarts
-    /// are left out.
+    /// Stops the server and starts it again, as a crash of its host would. If this fails with
+    /// [`Unsupported`](io::ErrorKind::Unsupported), which is the default, the clauses about restarts are
+    /// skipped.
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
     }
@@ -123,7 +122,7 @@ impl Plant for MemoryNode {
     }
 }
 
-/// Clauses that a node does not keep.
+/// The clauses that a node breaks.
 #[derive(Clone, Debug)]
 pub struct Breach {
     node: String,
@@ -143,11 +142,11 @@ impl fmt::Display for Breach {
 
 impl std::error::Error for Breach {}
 
-/// One clause of the contract: a sentence, and how to find out.
+/// A clause of the contract: a sentence, and its check.
 #[derive(Clone, Copy)]
 pub(crate) struct Clause {
     name: &'static str,
-    /// It is checked only of a node that can do all this.
+    /// What the node must support for the clause to be checked.
     needs: &'static [Need],
     check: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Finding>,
 }
@@ -158,7 +157,7 @@ impl Clause {
     }
 }
 
-/// What a clause needs of a node.
+/// A requirement of a clause.
 #[derive(Clone, Copy)]
 enum Need {
     Shared,
@@ -166,11 +165,11 @@ enum Need {
     Queue,
     Transfer,
     Offer,
-    /// That requests are carried out in the order asked.
+    /// Requests are executed in the order in which they were asked.
     Order,
-    /// That removals are told.
+    /// Hints about removals.
     Hints,
-    /// That the ends of keys are told.
+    /// Hints about expiries.
     ExpiryHints,
 }
 
@@ -211,7 +210,7 @@ macro_rules! list {
     };
 }
 
-/// All of them. A new clause is one function and one line here, with what it needs of the node.
+/// All clauses. A new clause is one function and one line here, with its requirements.
 #[expect(clippy::too_many_lines, reason = "a list")]
 fn clauses() -> &'static [Clause] {
     list![

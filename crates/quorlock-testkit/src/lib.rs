@@ -1,6 +1,6 @@
-//! Lock servers for tests: in memory, built in, and real ones; their faults, and the time.
+//! Lock servers for tests: in memory, built in, and real ones, with faults and control over time.
 //!
-//! For the tests of `quorlock` and of programs that use it, for demonstrations and for benches.
+//! For tests of `quorlock` and of programs that use it, demonstrations and benchmarks.
 
 pub mod builtin;
 mod clock;

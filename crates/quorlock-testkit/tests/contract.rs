@@ -1,4 +1,4 @@
-//! The contract suite: nodes in memory keep it, and it notices a node that does not.
+//! The contract suite: in-memory nodes pass it, and it detects broken ones.
 
 use std::io;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ async fn a_dead_node_breaks_it_without_a_panic() {
     assert!(breach.to_string().contains("unreachable"), "{breach}");
 }
 
-/// Says that it tells changes, and tells none.
+/// Reports that hints are active, and gives none.
 #[derive(Debug)]
 struct Mute(MemoryNode);
 
@@ -97,7 +97,8 @@ impl Node for Mute {
 async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let memory = MemoryNode::on("memory", Arc::clone(&clock));
-    let breach = check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it says nothing");
+    let breach =
+        check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it gives no hints");
     let said = breach.to_string();
     assert!(said.contains("breaks 7 of"), "{said}");
     assert!(said.contains("a removal by another client is told"), "{said}");
@@ -123,7 +124,7 @@ async fn a_node_of_any_capability_alone_keeps_it() -> Result<(), Breach> {
     Ok(())
 }
 
-/// Says that it cannot do what it does.
+/// Reports that it does not support what it does.
 #[derive(Debug)]
 struct Modest(MemoryNode);
 
@@ -155,11 +156,11 @@ async fn a_node_that_remembers_keeps_it() -> Result<(), Breach> {
     check_contract(&node, &node, &SystemClock::default()).await
 }
 
-/// A server that forgets when it is restarted, and what its node says of it.
+/// A server that loses its keys when it is restarted, and the capabilities of its node.
 struct Forgetful {
     server: MemoryNode,
     capabilities: Capabilities,
-    /// Calls itself what it did before the restart.
+    /// Whether it keeps its id over the restart.
     same_name: bool,
 }
 

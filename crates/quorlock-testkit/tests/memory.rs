@@ -1,4 +1,4 @@
-//! What the faults of a node in memory mean, under paused time.
+//! The faults of an in-memory node, under paused time.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -35,7 +35,7 @@ fn cancel(number: u128) -> Request {
 
 type Asked<'a> = BoxFuture<'a, Result<Response, NodeError>>;
 
-/// Asks, and does not wait.
+/// Sends a request without waiting for the response.
 fn send(node: &MemoryNode, request: Request) -> Asked<'_> {
     let mut asked = ask(node, request).boxed();
     if let Some(answer) = asked.as_mut().now_or_never() {
@@ -59,7 +59,7 @@ async fn delays_take_their_time_on_both_ways_and_keep_the_order() {
     node.delay(Duration::from_millis(30), Duration::from_millis(20));
     let asked = clock.now();
     let (first, second) = (send(&node, acquire(1)), send(&node, cancel(1)));
-    assert!(node.keys().is_empty(), "the request is still under way");
+    assert!(node.keys().is_empty(), "the request is still in flight");
     assert_eq!(voted(first.await), Vote::Granted);
     assert_eq!(clock.now().since(asked), Duration::from_millis(50));
     assert_eq!(voted(second.await), Vote::Granted, "the cancellation came second and found the token");
@@ -120,7 +120,11 @@ async fn a_late_request_of_an_ended_connection_comes_after_a_newer_one() {
     let released = send(&node, Request::Release { claim: claim(2) });
     node.resume();
     assert_eq!(voted(released.await), Vote::Free);
-    assert_eq!(node.holder(KEY).as_ref(), Some(claim(2).token()), "a mere release came too early: an orphan");
+    assert_eq!(
+        node.holder(KEY).as_ref(),
+        Some(claim(2).token()),
+        "a release without a tombstone came too early: an orphan"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,7 +270,7 @@ async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
     let by_a_client_ahead = FenceHint::at(clock.wall() + 10 * minute, None, minute);
     let mut last = None;
     let mut number = 0;
-    // The hint is cut to what the node takes for the time, and the lead.
+    // The hint is limited to the node's time plus the lead.
     for cut in [clock.wall() + minute, clock.wall() + 6 * minute] {
         number += 1;
         let request =

@@ -1,7 +1,7 @@
 //! Clauses about cancelling: a late request of a cancelled attempt does nothing.
 //!
-//! An acquisition for which nobody is known to contend may be asked in a way that heeds no tombstone, by a
-//! node that has other means against what comes late.
+//! A node with other means against late requests may execute an uncontended acquisition in a way that ignores
+//! tombstones.
 
 use quorlock::Vote;
 

@@ -1,4 +1,4 @@
-//! Clauses about what is asked at once, and about who answers.
+//! Clauses about concurrent requests, and about the identity in the answers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) async fn five_hundred_requests_at_once_are_carried_out_in_order(bench
     for claim in (0..PAIRS).map(|_| bench.claim(&key)) {
         for request in [acquisition(&claim, LONG, bench.fence_hint()), Request::Release { claim }] {
             let mut answer = Box::pin(maybe_done(ask(bench.node, request)));
-            // The first poll asks; nobody waits yet.
+            // The first poll sends the request; no caller waits for it yet.
             let _ = futures::poll!(answer.as_mut());
             asked.push(answer);
         }
@@ -35,7 +35,7 @@ pub(super) async fn a_request_is_carried_out_though_its_asker_has_gone(bench: &B
         let mut gone = Box::pin(ask(bench.node, acquisition(&claim, LONG, bench.fence_hint())));
         drop(futures::poll!(gone.as_mut()));
     }
-    // Ordered behind it.
+    // Ordered after it.
     bench.held(&claim, LONG).await.map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! Clauses about the queue of those who wait for a key.
+//! Clauses about the queue of waiters for a key.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::bench::{Bench, Finding, LONG, ensure, is};
 use super::several::both;
 use super::shared::reader;
 
-/// Worth waiting until it is over.
+/// Short enough to wait for.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 const WAITERS: [WaiterId; 3] = [WaiterId::new(9), WaiterId::new(8), WaiterId::new(7)];
 
-/// Asks for a place, as somebody who has waited for so many seconds.
+/// Asks for a place, as a waiter that has waited for this many seconds.
 async fn place(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64) -> Result<Queued, String> {
     let vote = bench.enqueue(key, waiter, Duration::from_secs(seconds), LONG).await?;
     let Vote::Queued(queued) = vote else { return Err(format!("expected a place, found {vote:?}")) };
@@ -23,13 +23,13 @@ async fn place(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64) -> 
 
 async fn is_behind(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64, others: u32) -> Finding {
     let ahead = place(bench, key, waiter, seconds).await?.ahead;
-    ensure(ahead == others, format!("{ahead} come before, not {others}"))
+    ensure(ahead == others, format!("{ahead} are ahead, not {others}"))
 }
 
-/// It is this waiter's turn: the node has taken it out of its queue.
+/// Expects that it is this waiter's turn, so that the node has removed it from its queue.
 async fn was_told(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
     let vote = bench.leave_queue(key, waiter).await?;
-    ensure(vote != Vote::Granted, format!("{waiter} still stands in the queue"))
+    ensure(vote != Vote::Granted, format!("{waiter} is still in the queue"))
 }
 
 pub(super) async fn those_who_wait_come_in_the_order_in_which_they_began_to(bench: &Bench<'_>) -> Finding {
@@ -77,7 +77,7 @@ pub(super) async fn waiters_are_listed(bench: &Bench<'_>) -> Finding {
         let named = listed.iter().all(|waiter| waiter.context == "anna:1");
         ensure(named && (30..90).contains(&for_30) && (10..30).contains(&for_10), format!("{listed:?}"))?;
     }
-    // Each keeps its place, the dead waiter too.
+    // Each waiter keeps its place, even the dead one.
     is_behind(bench, &key, second, 10, 2).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     was_told(bench, &key, first).await
@@ -88,7 +88,7 @@ pub(super) async fn a_place_grants_nothing(bench: &Bench<'_>) -> Finding {
     let turn = |waiter| bench.enqueue(&key, waiter, Duration::ZERO, LONG);
     is(&turn(first).await?, &Vote::Free)?;
     bench.free(&key).await?;
-    // It is the first one's turn, which others leave to it.
+    // It is the first one's turn, and the others must wait.
     is(&turn(second).await?, &Queued::new(0, None).into())?;
     bench.free(&key).await
 }
@@ -99,7 +99,7 @@ pub(super) async fn who_stops_asking_is_passed_over_after_their_patience(bench: 
     bench.acquire(&holder, LONG).await?;
     bench.enqueue(&key, gone, Duration::from_secs(9), PATIENCE).await?;
     is_behind(bench, &key, next, 1, 1).await?;
-    // Servers count whole milliseconds, which is what the margin is for.
+    // Servers count whole milliseconds, which the margin allows for.
     bench.clock.sleep_until(bench.clock.now() + PATIENCE + 2 * Drift::MARGIN).await;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     was_told(bench, &key, next).await
@@ -116,7 +116,7 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
     bench.until(&ask(&key, next, PATIENCE), &Vote::Free).await?;
     let waited = bench.clock.now().since(free);
     let left = waited + Drift::MARGIN >= PATIENCE;
-    ensure(left, format!("the lock was left to the first one for {waited:?}, not for {PATIENCE:?}"))
+    ensure(left, format!("the lock was reserved for the first one for {waited:?}, not for {PATIENCE:?}"))
 }
 
 fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {

@@ -1,4 +1,4 @@
-//! Clauses about releasing and looking.
+//! Clauses about releasing and inspecting.
 
 use quorlock::Vote;
 use quorlock::protocol::WaiterId;
@@ -37,9 +37,12 @@ pub(super) async fn a_release_tells_once_that_somebody_waits(bench: &Bench<'_>) 
     bench.enqueue(&key, waiter, LONG, LONG).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     bench.acquire(&next, LONG).await?;
-    // Whoever was told may not have been the only one.
+    // There may have been more waiters than the notified one.
     let told = bench.release(&next).await?;
-    ensure(matches!(told, Vote::Granted | Vote::Wanted), format!("nobody waits, and it says {told:?}"))?;
+    ensure(
+        matches!(told, Vote::Granted | Vote::Wanted),
+        format!("there is no waiter, but it reports {told:?}"),
+    )?;
     bench.acquire(&next, LONG).await?;
     is(&bench.release(&next).await?, &Vote::Granted)
 }

@@ -1,4 +1,4 @@
-//! Clauses about those who share a lock, and about writers that wait for them.
+//! Clauses about shared locks, and about writers that wait for the readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &
     ends_in(bench, &key, LONG / 2, LONG).await?;
     is(&bench.renew(&ann, SHORT).await?, &Vote::Granted)?;
     ends_in(bench, &key, LONG / 2, LONG).await?;
-    // The share itself as well: the one that stays must outlive the time of the shorter renewal.
+    // Also the share itself: the remaining one must outlive the shorter renewal.
     let ben = reader(bench, &key);
     bench.acquire(&ben, LONG / 4).await?;
     is(&bench.release(&ben).await?, &Vote::Granted)?;
@@ -246,7 +246,7 @@ pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Benc
     is(&bench.write_back(&ann, above).await?, &Vote::Free)
 }
 
-/// As it does when the lock is held for longer than a counter lives.
+/// As happens when the lock is held for longer than a counter is kept.
 pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number_where_the_counter_has_gone(
     bench: &Bench<'_>,
 ) -> Finding {
@@ -259,7 +259,7 @@ pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number_where_
     counts(bench, &key, number(drawn.get() + 1)).await
 }
 
-/// Whether the lock was free or others share it, and whether or not the counter knows of a writer since.
+/// Whether the lock was free or shared, and whether or not the counter includes a later writer.
 pub(super) async fn a_restored_share_raises_the_counter_above_every_writer_before(
     bench: &Bench<'_>,
 ) -> Finding {
@@ -302,10 +302,10 @@ async fn desist(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Result<Vote, 
 
 async fn counts(bench: &Bench<'_>, key: &str, wanted: FencingToken) -> Finding {
     let found = bench.counter(key).await?;
-    ensure(found == Some(wanted), format!("the counter stands at {found:?} instead of {wanted}"))
+    ensure(found == Some(wanted), format!("the counter is {found:?} instead of {wanted}"))
 }
 
-/// The lock is shared by these, and no others.
+/// Expects the lock to be shared by exactly these claims.
 async fn shared_by(bench: &Bench<'_>, key: &str, wanted: &[&Arc<Claim>]) -> Finding {
     let mut found = holding(bench, key).await?.readers;
     let mut wanted: Vec<Token> = wanted.iter().map(|claim| claim.token().clone()).collect();
@@ -314,13 +314,15 @@ async fn shared_by(bench: &Bench<'_>, key: &str, wanted: &[&Arc<Claim>]) -> Find
     ensure(found == wanted, format!("shared by {found:?} instead of {wanted:?}"))
 }
 
-/// The marker ends in this time.
+/// Expects the marker to expire between `least` and `most` from now.
 async fn ends_in(bench: &Bench<'_>, key: &str, least: Duration, most: Duration) -> Finding {
-    let Expiry::In(left) = holding(bench, key).await?.expiry else { return Err("it never ends".to_owned()) };
+    let Expiry::In(left) = holding(bench, key).await?.expiry else {
+        return Err("it never expires".to_owned());
+    };
     ensure(left >= least && left <= most, format!("{left:?} remain, not {least:?} to {most:?}"))
 }
 
-/// What stands under the key, which readers hold.
+/// Returns the holding of the key, which readers hold.
 async fn holding(bench: &Bench<'_>, key: &str) -> Result<Holding, String> {
     let vote = bench.inspect(key).await?;
     if let Vote::Held(holding) = vote

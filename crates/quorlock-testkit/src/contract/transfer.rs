@@ -1,4 +1,4 @@
-//! Clauses about passing a key on.
+//! Clauses about transferring a key.
 
 use quorlock::Vote;
 

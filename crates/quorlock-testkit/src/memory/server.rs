@@ -26,7 +26,7 @@ pub(super) struct Server {
     capabilities: Capabilities,
 }
 
-/// What a process leaves to the next.
+/// What a process leaves to its successor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
     Nothing,
@@ -68,7 +68,7 @@ impl Server {
         Ok(Response::new(told.vote, Arc::clone(&self.identity)).with_fencing_token(told.fencing_token))
     }
 
-    /// What the store says; nothing to a request that it does not know.
+    /// Returns the store's answer; `None` if it does not know the request.
     fn told(&mut self, request: &Request) -> Option<Result<Told, Failure>> {
         let now = self.clock.now();
         self.store.set_wall(self.clock.wall());
@@ -156,13 +156,13 @@ impl Server {
                 self.store.desist(now, key.as_bytes(), intents.as_bytes(), name.as_bytes())
             }
             Request::Forget { key } => Ok(self.store.forget(now, fence_counter(key).as_bytes()).into()),
-            // A kind that is newer than this kit.
+            // A request that is newer than this crate.
             _ => return None,
         };
         Some(told)
     }
 
-    /// The same for a claim that shares its lock; nothing to any other.
+    /// The same for a shared claim; `None` for any other.
     fn told_of_sharing(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
@@ -217,7 +217,7 @@ impl Server {
         })
     }
 
-    /// The same for a claim of several locks; nothing to any other.
+    /// The same for a claim of several locks; `None` for any other.
     fn told_of_several(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
@@ -284,7 +284,7 @@ impl Server {
         self.store.inspect(now, key.as_bytes(), counter.as_bytes(), readers.as_bytes())
     }
 
-    /// Those who listen, by the inboxes of which it knows, are these from now on.
+    /// Replaces the set of inboxes that have a listener.
     pub(super) fn listens(&mut self, inboxes: &[InboxId]) {
         self.store.listen_only(inboxes.iter().map(|inbox| inbox.to_string().into_bytes()));
     }
@@ -293,12 +293,12 @@ impl Server {
         &self.identity
     }
 
-    /// Notes the next change of `key`.
+    /// Records the next change of `key`.
     pub(super) fn watch(&mut self, key: &str) {
         self.store.watch(key.as_bytes());
     }
 
-    /// Forgets what to note.
+    /// Stops watching all keys.
     pub(super) fn unwatch_all(&mut self) {
         self.store.unwatch_all();
     }
@@ -307,7 +307,7 @@ impl Server {
         self.store.take_changes(self.clock.now())
     }
 
-    /// When something will have changed by itself, on the server's own clock.
+    /// Returns when the next expiry is due, on the server's own clock.
     pub(super) fn next_change(&self) -> Option<Moment> {
         self.store.next_change()
     }
@@ -393,7 +393,7 @@ fn failed(kind: NodeErrorKind, message: String) -> NodeError {
     NodeError::Failed { kind, reason: message.into() }
 }
 
-/// Never the same twice in one process, and the same in every run of a simulation.
+/// Returns an id that is unique in the process, and the same in every run of a simulation.
 fn fresh_id(name: &str) -> String {
     static STARTED: AtomicU64 = AtomicU64::new(1);
     format!("{name}#{}", STARTED.fetch_add(1, Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! Several locks at once, as the scripts that begin with `several.lua` keep them.
+//! Claims of several locks, as the scripts that begin with `several.lua` handle them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::{Drawing, Failure, Noted, Store, Told, Value, WANTED, millis, span};
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
 pub struct Several<'a> {
-    /// Each of them.
+    /// The locks.
     pub locks: &'a [Place<'a>],
-    /// What is to stand under each.
+    /// The token to store under each.
     pub token: &'a [u8],
 }
 
-/// One of several locks, and what stands beside it.
+/// One of several locks, and its other keys.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
 pub struct Place<'a> {
@@ -26,23 +26,23 @@ pub struct Place<'a> {
     pub key: &'a [u8],
     /// Its tombstone.
     pub tombstone: &'a [u8],
-    /// The mark that somebody wants it.
+    /// The mark that a client wants it.
     pub mark: &'a [u8],
-    /// The counter of its fencing tokens.
+    /// Its fencing counter.
     pub counter: &'a [u8],
 }
 
-/// Who holds the locks of a claim.
+/// The holders of the locks of a claim.
 enum Held {
-    /// Somebody else holds this one.
+    /// Another client holds this one.
     ByAnother(usize),
-    /// Nobody else holds any, and these are free.
+    /// No other client holds any, and these are free.
     Free(Vec<usize>),
 }
 
 impl Store {
-    /// `acquire_several.lua`: stores the token under all keys and draws one number, if each is free or
-    /// ours; else changes none.
+    /// `acquire_several.lua`: stores the token under all keys and draws one number, if each is free or held
+    /// by the token; otherwise changes none.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Store {
         Ok(Told::with(Vote::Granted, number))
     }
 
-    /// `renew_several.lua`: prolongs all keys if they are ours, or stores those anew that are gone.
+    /// `renew_several.lua`: extends all keys that the token holds, and stores missing ones again.
     ///
     /// # Errors
     ///
@@ -120,8 +120,8 @@ impl Store {
         Ok(if free.is_empty() { Vote::Granted } else { Vote::Restored }.into())
     }
 
-    /// `write_back_several.lua`: raises all counters to `fencing_token`, if all keys are ours and no counter is
-    /// ahead.
+    /// `write_back_several.lua`: raises all counters to `fencing_token`, if the token holds all keys and no
+    /// counter is ahead.
     ///
     /// # Errors
     ///
@@ -147,8 +147,8 @@ impl Store {
         Ok(Told::with(Vote::Granted, Some(fencing_token)))
     }
 
-    /// `release_several.lua`: deletes those keys that are ours, and tells the first in the queue of each. Says
-    /// whether another client wants one.
+    /// `release_several.lua`: deletes the keys that the token holds, and notifies the first in the queue of
+    /// each. Reports whether another client wants one.
     pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> Told {
         let mut was = Vote::Free;
         for lock in claim.locks {
@@ -156,14 +156,14 @@ impl Store {
                 Ok(Told { vote: Vote::Wanted, .. }) => was = Vote::Wanted,
                 Ok(Told { vote: Vote::Notified, .. }) if was != Vote::Wanted => was = Vote::Notified,
                 Ok(Told { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
-                // What is not ours stays, whatever it is.
+                // Anything that the token does not hold stays, whatever it is.
                 Ok(_) | Err(_) => {}
             }
         }
         was.into()
     }
 
-    /// `cancel_several.lua`: as [`Store::release_several`], and leaves a tombstone.
+    /// `cancel_several.lua`: like [`Store::release_several`], and leaves a tombstone.
     pub fn cancel_several(&mut self, now: Moment, claim: &Several<'_>, linger: Duration) -> Told {
         let told = self.release_several(now, claim);
         if let Some(first) = claim.locks.first() {
@@ -184,7 +184,7 @@ impl Store {
         Ok(Held::Free(free))
     }
 
-    /// Who holds this one, and which it is.
+    /// Answers with the lock that is held, and its holder.
     fn in_the_way(
         &mut self,
         now: Moment,
