@@ -4,7 +4,6 @@
 //! exclude each other: docs/shedlock.md.
 //!
 //! docs/mysql.md describes when to use it, and its guarantees.
-//! docs/mysql.md says what it is good for, and what it promises.
 
 mod address;
 mod connection;
