@@ -137,7 +137,7 @@ impl Plant for Editor<'_> {
 
 /// Clauses that the table cannot keep: numbers, values that are not text, and names with a zero byte.
 const NOT_KEPT: [&str; 4] = [
-    "a key that is no string fails until somebody mends it",
+    "a key of the wrong type fails until it is deleted",
     "tokens are reported byte for byte",
     // Its last request is for the counter.
     "every answer names the same history: the table `shedlock` of ShedLock has no counter",

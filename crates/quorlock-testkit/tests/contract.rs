@@ -101,7 +101,7 @@ async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
         check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it gives no hints");
     let said = breach.to_string();
     assert!(said.contains("breaks 7 of"), "{said}");
-    assert!(said.contains("a removal by another client is told"), "{said}");
+    assert!(said.contains("a removal by another client notifies refused clients"), "{said}");
 }
 
 #[tokio::test]

@@ -142,9 +142,9 @@ impl Plant for Console {
 
 /// Clauses that the table cannot keep: numbers, missing expiries, values that are not text, and long names.
 const NOT_KEPT: [&str; 6] = [
-    "a key that is no string fails until somebody mends it",
-    "data without an end is held for ever",
-    "a renewal gives an end to a key that has none",
+    "a key of the wrong type fails until it is deleted",
+    "data without expiry is held forever",
+    "a renewal gives an expiry to a key without one",
     "tokens are reported byte for byte",
     "any key can be locked and cancelled: key ",
     // Its last request is for the counter.

@@ -33,7 +33,7 @@ pub(super) async fn the_own_token_is_granted_again_and_not_prolonged(bench: &Ben
     bench.held(&claim, LONG).await.map(drop)
 }
 
-pub(super) async fn of_two_at_once_one_is_granted(bench: &Bench<'_>) -> Finding {
+pub(super) async fn of_two_concurrent_requests_one_is_granted(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let (one, other) = futures::join!(bench.acquire(&first, LONG), bench.acquire(&second, LONG));
@@ -45,7 +45,7 @@ pub(super) async fn of_two_at_once_one_is_granted(bench: &Bench<'_>) -> Finding 
     }
 }
 
-pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_key_expires_and_not_before_its_time(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let sent = bench.clock.now();
@@ -56,7 +56,7 @@ pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'
     ensure(lived + Drift::MARGIN >= SHORT, format!("a key of {SHORT:?} was gone after {lived:?}"))
 }
 
-pub(super) async fn data_without_an_end_is_held_for_ever(bench: &Bench<'_>) -> Finding {
+pub(super) async fn data_without_expiry_is_held_forever(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.plant(&key, "foreign data", Expiry::Never).await?;
     let data = Vote::from(Holding::new(Token::found(b"foreign data"), Expiry::Never));
@@ -64,7 +64,7 @@ pub(super) async fn data_without_an_end_is_held_for_ever(bench: &Bench<'_>) -> F
     is(&bench.inspect(&key).await?, &data)
 }
 
-pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_key_of_the_wrong_type_fails_until_it_is_deleted(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.plant(&key, Value::List(vec![b"item".to_vec()]), Expiry::In(LONG)).await?;
     let (claim, from) = (bench.claim(&key), bench.claim(&key));

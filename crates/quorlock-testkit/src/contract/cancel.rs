@@ -58,7 +58,7 @@ pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> 
     is(&bench.renew(&other, LONG).await?, &Vote::Granted)
 }
 
-pub(super) async fn a_tombstone_ends(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_tombstone_expires(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.cancel(&claim, SHORT).await?;
     is(&bench.contend(&claim).await?, &Vote::Free)?;

@@ -103,7 +103,9 @@ pub(super) async fn a_hint_that_is_too_old_draws_and_confirms_nothing_where_ther
     draws(bench, acquisition(&claim, LONG, late(false)), past.at(8)).await
 }
 
-pub(super) async fn a_refused_acquisition_tells_the_counter_and_draws_nothing(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_refused_acquisition_reports_the_counter_and_draws_nothing(
+    bench: &Bench<'_>,
+) -> Finding {
     let past = Past::of(bench);
     let key = bench.key();
     let (holder, refused) = (bench.claim(&key), bench.claim(&key));
@@ -269,7 +271,7 @@ pub(super) async fn a_counter_that_is_forgotten_is_gone(bench: &Bench<'_>) -> Fi
     Ok(())
 }
 
-pub(super) async fn whoever_asks_is_told_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
+pub(super) async fn an_inspection_reports_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
     for (stands, fence_hint) in
         [(0, bench.fence_hint()), (0, past.beyond(41)), (past.at(99).get(), past.beyond(41))]
@@ -405,7 +407,7 @@ pub(super) async fn a_counter_that_is_no_number_fails_and_leaves_no_key(bench: &
     Ok(())
 }
 
-pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench<'_>) -> Finding {
+pub(super) async fn without_fencing_only_the_key_is_stored(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let (vote, fencing_token) = bench.told(plain(&first)).await?;
@@ -425,7 +427,7 @@ pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench
     bench.has_no_counter(&key).await
 }
 
-pub(super) async fn a_plain_acquisition_that_is_refused_tells_the_holder_and_leaves_no_mark(
+pub(super) async fn a_refused_plain_acquisition_reports_the_holder_and_leaves_no_mark(
     bench: &Bench<'_>,
 ) -> Finding {
     let key = bench.key();

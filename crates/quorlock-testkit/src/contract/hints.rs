@@ -8,14 +8,14 @@ use quorlock::protocol::{Claim, WaiterId, turn_key};
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, is};
 
-pub(super) async fn a_removal_by_another_client_is_told_to_who_was_refused(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_by_another_client_notifies_refused_clients(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     refused(&bench.acquire(&bench.claim(holder.key()), LONG).await?)?;
     bench.remove(holder.key()).await?;
     bench.until_told(holder.key()).await
 }
 
-pub(super) async fn a_removal_is_told_to_who_is_first_in_the_queue(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_the_first_in_the_queue(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     bench.enqueue(holder.key(), WaiterId::new(1), LONG, LONG).await?;
     bench.remove(holder.key()).await?;
@@ -23,7 +23,7 @@ pub(super) async fn a_removal_is_told_to_who_is_first_in_the_queue(bench: &Bench
 }
 
 /// The change is by another client: a server need not notify a client of its own.
-pub(super) async fn a_turn_is_told_by_the_change_of_a_key(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_turn_is_notified_by_the_change_of_a_key(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     for number in 1..=3 {
         let waiter = WaiterId::new(number);
@@ -39,7 +39,7 @@ pub(super) async fn a_turn_is_told_by_the_change_of_a_key(bench: &Bench<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn the_end_of_a_key_is_told_to_who_was_refused(bench: &Bench<'_>) -> Finding {
+pub(super) async fn an_expiry_notifies_refused_clients(bench: &Bench<'_>) -> Finding {
     // On a busy machine the key may expire before the request.
     for ttl in [SHORT, SHORT * 4, SHORT * 16] {
         let Some(holder) = held(bench, ttl).await? else { return Ok(()) };

@@ -29,7 +29,7 @@ fn name(claim: &Claim) -> String {
     String::from_utf8_lossy(claim.token().random_part()).into_owned()
 }
 
-pub(super) async fn an_offer_replaces_the_own_token_and_is_told_with_its_number(
+pub(super) async fn an_offer_replaces_the_own_token_and_is_sent_with_its_number(
     bench: &Bench<'_>,
 ) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
@@ -76,7 +76,7 @@ pub(super) async fn an_offer_of_what_is_not_held_changes_nothing(bench: &Bench<'
     bench.held(&holder, LONG).await.map(drop)
 }
 
-pub(super) async fn a_holder_is_told_who_is_first_in_the_queue(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_holder_learns_the_first_waiter_in_the_queue(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let (holder, next) = (bench.claim_of(inbox, &key), bench.claim(&key));
@@ -89,9 +89,7 @@ pub(super) async fn a_holder_is_told_who_is_first_in_the_queue(bench: &Bench<'_>
     ensure(!bench.ear.received(&second), "it was notified of the second, too")
 }
 
-pub(super) async fn a_dead_waiter_is_passed_over_where_its_inbox_has_no_listener(
-    bench: &Bench<'_>,
-) -> Finding {
+pub(super) async fn a_dead_waiter_is_skipped_if_its_inbox_has_no_listener(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let holder = bench.claim(&key);
@@ -121,7 +119,7 @@ pub(super) async fn waiters_that_accept_offers_are_listed_with_their_contexts(be
 }
 
 /// Any waiter counts: here the second has seen it.
-pub(super) async fn a_holder_is_told_that_a_waiter_has_seen_another_program(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_holder_learns_that_a_waiter_has_seen_another_program(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let (holder, next) = (bench.claim_of(inbox, &key), bench.claim(&key));
@@ -135,7 +133,7 @@ pub(super) async fn a_holder_is_told_that_a_waiter_has_seen_another_program(benc
     bench.until_received(&format!("next {key} to {}: {}, others seen", name(&holder), WAITERS[0])).await
 }
 
-pub(super) async fn who_is_offered_the_lock_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_waiter_with_an_offer_learns_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let holder = bench.claim(&key);
@@ -172,7 +170,7 @@ pub(super) async fn the_second_is_asked_to_ask_again_when_its_last_request_is_ol
     bench.until_received(&format!("soon {}", name(third))).await
 }
 
-pub(super) async fn who_has_its_turn_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_waiter_with_the_turn_learns_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let holder = bench.claim(&key);

@@ -8,7 +8,7 @@ use quorlock::{Request, Vote, ask};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 
-pub(super) async fn five_hundred_requests_at_once_are_carried_out_in_order(bench: &Bench<'_>) -> Finding {
+pub(super) async fn five_hundred_concurrent_requests_are_executed_in_order(bench: &Bench<'_>) -> Finding {
     const PAIRS: usize = 250;
     let key = bench.key();
     let mut asked = Vec::new();
@@ -29,7 +29,7 @@ pub(super) async fn five_hundred_requests_at_once_are_carried_out_in_order(bench
     bench.free(&key).await
 }
 
-pub(super) async fn a_request_is_carried_out_though_its_asker_has_gone(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_request_is_executed_after_its_caller_is_gone(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     {
         let mut gone = Box::pin(ask(bench.node, acquisition(&claim, LONG, bench.fence_hint())));

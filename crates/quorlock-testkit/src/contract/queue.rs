@@ -32,7 +32,7 @@ async fn was_told(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
     ensure(vote != Vote::Granted, format!("{waiter} is still in the queue"))
 }
 
-pub(super) async fn those_who_wait_come_in_the_order_in_which_they_began_to(bench: &Bench<'_>) -> Finding {
+pub(super) async fn waiters_are_served_in_order_of_arrival(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, third]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -48,7 +48,7 @@ pub(super) async fn those_who_wait_come_in_the_order_in_which_they_began_to(benc
     was_told(bench, &key, first).await
 }
 
-pub(super) async fn the_first_two_learn_who_holds_the_key(bench: &Bench<'_>) -> Finding {
+pub(super) async fn the_first_two_waiters_learn_the_holder(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -93,7 +93,7 @@ pub(super) async fn a_place_grants_nothing(bench: &Bench<'_>) -> Finding {
     bench.free(&key).await
 }
 
-pub(super) async fn who_stops_asking_is_passed_over_after_their_patience(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_silent_waiter_is_skipped_after_its_patience(bench: &Bench<'_>) -> Finding {
     let (key, [gone, next, _]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -123,7 +123,7 @@ fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {
     Request::enqueue(key.into(), waiter, Duration::ZERO, LONG, turn)
 }
 
-pub(super) async fn the_last_reader_tells_the_first_waiter(bench: &Bench<'_>) -> Finding {
+pub(super) async fn the_last_reader_notifies_the_first_waiter(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     let (one, other) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&one, LONG).await?;
@@ -136,7 +136,7 @@ pub(super) async fn the_last_reader_tells_the_first_waiter(bench: &Bench<'_>) ->
     was_told(bench, &key, first).await
 }
 
-pub(super) async fn a_release_of_several_tells_the_first_waiter_of_each(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_release_of_several_notifies_the_first_waiter_of_each(bench: &Bench<'_>) -> Finding {
     let (both, [first, second, _]) = (both(bench), WAITERS);
     bench.acquire(&both, LONG).await?;
     for key in both.keys() {
@@ -150,7 +150,7 @@ pub(super) async fn a_release_of_several_tells_the_first_waiter_of_each(bench: &
     Ok(())
 }
 
-pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding {
+pub(super) async fn leaving_a_turn_notifies_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -161,7 +161,7 @@ pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding 
     was_told(bench, &key, second).await
 }
 
-pub(super) async fn who_leaves_the_queue_is_not_told(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_waiter_that_left_is_not_notified(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -184,7 +184,7 @@ pub(super) async fn a_plain_acquisition_ignores_the_queue(bench: &Bench<'_>) -> 
     is_behind(bench, &key, first, 2, 0).await
 }
 
-pub(super) async fn places_far_from_the_front_are_not_told_apart(bench: &Bench<'_>) -> Finding {
+pub(super) async fn positions_far_from_the_front_are_not_distinguished(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.acquire(&bench.claim(&key), LONG).await?;
     for place in 0..MOST_PLACES + 3 {

@@ -30,7 +30,7 @@ pub(super) async fn a_release_of_a_missing_key_says_that_it_is_free(bench: &Benc
     is(&bench.release(&claim).await?, &Vote::Free)
 }
 
-pub(super) async fn a_release_tells_once_that_somebody_waits(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_release_reports_waiting_clients_once(bench: &Bench<'_>) -> Finding {
     let (key, waiter) = (bench.key(), WaiterId::new(1));
     let (holder, next) = (bench.claim(&key), bench.claim(&key));
     bench.acquire(&holder, LONG).await?;

@@ -10,13 +10,13 @@ use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is
 use super::fence::Past;
 use super::shared::{marker, reader};
 
-pub(super) async fn several_free_locks_are_granted_at_once(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_free_locks_are_granted_together(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     is(&bench.acquire(&both, LONG).await?, &Vote::Granted)?;
     all_held(bench, &both, LONG / 2).await
 }
 
-pub(super) async fn several_locks_without_fencing_leave_nothing_beside_them(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_locks_without_fencing_store_only_their_keys(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     is(&bench.acquire_plainly(&both).await?, &Vote::Granted)?;
     let [one, other] = each(&both);
@@ -42,7 +42,7 @@ pub(super) async fn of_several_locks_one_that_is_held_keeps_all_and_is_named(ben
     Ok(())
 }
 
-pub(super) async fn several_locks_keep_out_whoever_wants_one_of_them(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_locks_exclude_clients_that_want_one_of_them(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     bench.acquire(&both, LONG).await?;
     for key in both.keys() {
@@ -81,7 +81,7 @@ pub(super) async fn several_own_locks_are_granted_again_and_not_prolonged(bench:
     Ok(())
 }
 
-pub(super) async fn several_locks_end_by_themselves(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_locks_expire(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     bench.acquire(&both, SHORT).await?;
     bench.until_granted(&acquisition(&again(bench, &both), LONG, bench.fence_hint())).await
@@ -113,7 +113,7 @@ pub(super) async fn a_renewal_restores_the_one_of_several_that_is_gone_and_says_
     Ok(())
 }
 
-pub(super) async fn a_renewal_changes_none_of_several_where_one_is_somebody_elses(
+pub(super) async fn a_renewal_changes_none_of_several_if_another_client_holds_one(
     bench: &Bench<'_>,
 ) -> Finding {
     for taken in 0..2 {
@@ -150,7 +150,7 @@ pub(super) async fn a_release_frees_those_of_several_that_are_ours(bench: &Bench
     bench.free(other.key()).await
 }
 
-pub(super) async fn a_release_of_several_tells_once_that_somebody_was_refused(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_release_of_several_reports_refused_clients_once(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     bench.acquire(&both, LONG).await?;
     bench.acquire(&again(bench, &both), LONG).await?;
@@ -185,7 +185,7 @@ pub(super) async fn what_was_cancelled_at_one_of_several_is_not_restored(bench: 
     Ok(())
 }
 
-pub(super) async fn a_removal_is_told_to_who_was_refused_several(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_clients_that_were_refused_several(bench: &Bench<'_>) -> Finding {
     for place in 0..2 {
         let both = both(bench);
         let [holder, _] = turned(each(&both), place).map(|one| bench.claim(one.key()));

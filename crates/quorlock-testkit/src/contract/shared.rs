@@ -40,7 +40,7 @@ pub(super) async fn a_writer_keeps_readers_out_and_is_named(bench: &Bench<'_>) -
     is(&bench.release(&writer).await?, &Vote::Wanted)
 }
 
-pub(super) async fn every_reader_has_an_end_of_its_own(bench: &Bench<'_>) -> Finding {
+pub(super) async fn every_reader_has_its_own_expiry(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (long, short) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&long, LONG).await?;
@@ -51,7 +51,7 @@ pub(super) async fn every_reader_has_an_end_of_its_own(bench: &Bench<'_>) -> Fin
     shared_by(bench, &key, &[&long]).await
 }
 
-pub(super) async fn a_reader_that_leaves_takes_its_time_along(bench: &Bench<'_>) -> Finding {
+pub(super) async fn the_expiry_follows_the_remaining_readers(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (long, short) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&long, LONG).await?;
@@ -63,7 +63,7 @@ pub(super) async fn a_reader_that_leaves_takes_its_time_along(bench: &Bench<'_>)
     bench.free(&key).await
 }
 
-pub(super) async fn readers_that_ended_keep_nobody_out(bench: &Bench<'_>) -> Finding {
+pub(super) async fn expired_readers_exclude_no_client(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.acquire(&reader(bench, &key), SHORT).await?;
     bench.until_granted(&acquisition(&bench.claim(&key), LONG, bench.fence_hint())).await
@@ -169,7 +169,7 @@ pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(be
     is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)
 }
 
-pub(super) async fn an_intent_ends_by_itself_and_another_one_stays(bench: &Bench<'_>) -> Finding {
+pub(super) async fn an_intent_expires_and_another_one_stays(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (short, long) = (WaiterId::new(1), WaiterId::new(2));
     intend(bench, &key, short, SHORT).await?;
@@ -180,7 +180,7 @@ pub(super) async fn an_intent_ends_by_itself_and_another_one_stays(bench: &Bench
     is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::Behind)
 }
 
-pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_a_refused_reader(bench: &Bench<'_>) -> Finding {
     if !bench.ear.hears() {
         return Ok(());
     }
@@ -193,7 +193,7 @@ pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench
     bench.until_told(&key).await
 }
 
-pub(super) async fn a_removal_is_told_to_a_writer_that_was_refused_by_readers(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_a_writer_that_was_refused_by_readers(bench: &Bench<'_>) -> Finding {
     if !bench.ear.hears() {
         return Ok(());
     }
@@ -233,7 +233,7 @@ pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number(bench:
     ensure(read > drawn, format!("a reader has {read} after the writer's {drawn}"))
 }
 
-pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_write_back_counts_for_every_reader(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (ann, stranger) = (reader(bench, &key), reader(bench, &key));
     let drawn = bench.drawn(acquisition(&ann, LONG, bench.fence_hint())).await?;
