@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::{Bench, TTL, another, bench};
 use futures::{FutureExt as _, poll};
 use quorlock::{Access, LossReason, NodeErrorKind, Wait};
-use quorlock_testkit::{InSocket, MemoryNode};
+use quorlock_testkit::{MemoryNode, UnreadRequests};
 
 /// The points in time at which a future is dropped: every millisecond of more than two node limits
 /// and several attempts.
@@ -66,7 +66,7 @@ impl Trouble {
                 Trouble::Failing => node.delay(ms(20), ms(20)),
                 // The connection ends with requests in the socket, which the server reads later.
                 Trouble::Flapping => {
-                    node.in_socket(InSocket::CarriedOut);
+                    node.unread_requests(UnreadRequests::CarriedOut);
                     node.delay(ms(10), ms(10) + spread);
                 }
             }
@@ -87,7 +87,7 @@ impl Trouble {
     fn end(nodes: &[MemoryNode]) {
         for node in nodes {
             node.delay(Duration::ZERO, Duration::ZERO);
-            node.mend();
+            node.recover();
             node.lose_replies(false);
             node.resume();
             node.connect();
@@ -277,7 +277,7 @@ async fn a_set_that_lands_after_its_release_does_nothing() {
     let node = &bench.nodes[0];
     // Its connection ends with the SET in the socket. The release comes over a new connection and
     // overtakes it: the server reads the old socket only later.
-    node.in_socket(InSocket::CarriedOut);
+    node.unread_requests(UnreadRequests::CarriedOut);
     node.hang();
     let lease = bench.lock().acquire().await.unwrap();
     bench.pass(Duration::from_millis(100)).await;

@@ -17,7 +17,7 @@ pub(crate) type Told = (Vote, Option<FencingToken>);
 /// A fencing token that can be drawn.
 #[derive(Clone, Copy)]
 struct Drawing {
-    stands: FencingToken,
+    current: FencingToken,
     next: FencingToken,
 }
 
@@ -34,7 +34,7 @@ impl Records {
         let drawing = self.prepare(claim.key(), hint)?;
         match self.held(claim.key())? {
             None => self.grant(claim, ttl, drawing, None),
-            Some((held, _)) if held.token == *claim.token() => Ok((Vote::Granted, stands(drawing))),
+            Some((held, _)) if held.token == *claim.token() => Ok((Vote::Granted, current(drawing))),
             Some((mut held, ends)) => {
                 let holding = self.holding(&held, ends);
                 // Without fencing a refusal leaves nothing.
@@ -42,7 +42,7 @@ impl Records {
                     held.wanted = Some(claim.token().clone());
                     self.put(claim.key(), held, ends)?;
                 }
-                Ok((holding.into(), stands(drawing)))
+                Ok((holding.into(), current(drawing)))
             }
         }
     }
@@ -63,9 +63,9 @@ impl Records {
             Some((held, _)) if held.token == *from.token() => self.grant(to, ttl, drawing, held.wanted),
             Some((held, ends)) if held.token == *to.token() => {
                 self.prolong(to.key(), held, ends, ttl)?;
-                Ok((Vote::Granted, stands(drawing)))
+                Ok((Vote::Granted, current(drawing)))
             }
-            Some((held, ends)) => Ok((self.holding(&held, ends).into(), stands(drawing))),
+            Some((held, ends)) => Ok((self.holding(&held, ends).into(), current(drawing))),
         }
     }
 
@@ -227,10 +227,10 @@ impl Records {
     /// Determines the next number. Changes nothing; every error occurs here.
     fn prepare(&self, key: &str, hint: Option<FenceHint>) -> io::Result<Option<Drawing>> {
         let Some(hint) = hint else { return Ok(None) };
-        let stands = self.usable_counter(key)?;
-        let next = hint.from(stands, Duration::from_micros(self.now()));
+        let current = self.usable_counter(key)?;
+        let next = hint.from(current, Duration::from_micros(self.now()));
         let next = next.map_err(wrong)?;
-        Ok(Some(Drawing { stands, next }))
+        Ok(Some(Drawing { current, next }))
     }
 
     fn raise(&mut self, key: &str, number: FencingToken) -> io::Result<()> {
@@ -239,8 +239,8 @@ impl Records {
     }
 }
 
-fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
-    drawing.and_then(|drawing| told(drawing.stands))
+fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
+    drawing.and_then(|drawing| told(drawing.current))
 }
 
 /// Maps a counter of zero to `None`.

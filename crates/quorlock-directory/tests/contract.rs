@@ -29,7 +29,7 @@ impl Editor {
             Value::Text(text) => {
                 text.iter().fold("lock ".to_owned(), |line, byte| format!("{line}{byte:02x}"))
             }
-            Value::Number(counter) => format!("counter {}", counter.stands),
+            Value::Number(counter) => format!("counter {}", counter.current),
             Value::List(_) | Value::Scores(_) | Value::Fields(_) => "list of items".to_owned(),
         };
         let ends = match expiry {

@@ -198,7 +198,7 @@ impl Rows {
         let drawing = self.prepare(claim, hint)?;
         match self.hindrance(claim)? {
             Hindrance::At(key) => self.refused(claim, &key, drawing),
-            Hindrance::None { free } if free.is_empty() => Ok((Vote::Granted, stands(drawing))),
+            Hindrance::None { free } if free.is_empty() => Ok((Vote::Granted, current(drawing))),
             Hindrance::None { free } => {
                 self.store(claim, &free, ttl)?;
                 self.draw(claim, drawing.map(|drawing| drawing.next))
@@ -214,9 +214,9 @@ impl Rows {
         match self.row(to.key())?.held.clone() {
             Some(held) if held.token == *to.token() => {
                 self.prolong(to.key(), ttl)?;
-                Ok((Vote::Granted, stands(drawing)))
+                Ok((Vote::Granted, current(drawing)))
             }
-            Some(held) if held.token != *from.token() => Ok((self.holding(&held).into(), stands(drawing))),
+            Some(held) if held.token != *from.token() => Ok((self.holding(&held).into(), current(drawing))),
             before => {
                 let wanted = before.is_some_and(|held| held.wanted);
                 let ends = Some(self.after(ttl));
@@ -359,19 +359,19 @@ impl Rows {
             return self.refused(claim, &claim.key().into(), drawing);
         }
         if row.beside.readers.contains_key(claim.token().as_bytes()) {
-            return Ok((Vote::Granted, stands(drawing)));
+            return Ok((Vote::Granted, current(drawing)));
         }
         if !row.beside.intents.is_empty() {
-            return Ok((Vote::Behind, stands(drawing)));
+            return Ok((Vote::Behind, current(drawing)));
         }
-        let draws = drawing.filter(|drawing| !row.is_shared() || drawing.stands == FencingToken::ZERO);
+        let draws = drawing.filter(|drawing| !row.is_shared() || drawing.current == FencingToken::ZERO);
         let ends = self.after(ttl);
         let row = self.change(claim.key())?;
         if let Some(Drawing { next, .. }) = draws {
             row.counter = next.get();
         }
         join(row, claim, ends);
-        Ok((Vote::Granted, draws.map_or(stands(drawing), |drawing| Some(drawing.next))))
+        Ok((Vote::Granted, draws.map_or(current(drawing), |drawing| Some(drawing.next))))
     }
 
     fn renew_shared(
@@ -569,7 +569,7 @@ impl Rows {
     /// first refused client of any other kind leaves a mark for the holder, once.
     fn refused(&mut self, claim: &Claim, key: &Arc<str>, drawing: Option<Drawing>) -> Decision {
         let vote = self.holding_at(claim, key)?;
-        let stands = match drawing {
+        let current = match drawing {
             Some(_) => above_zero(self.usable_counter(key)?),
             None => None,
         };
@@ -581,7 +581,7 @@ impl Rows {
         {
             held.wanted = true;
         }
-        Ok((vote, stands))
+        Ok((vote, current))
     }
 
     /// Returns the holder of the key, and the key itself if several were requested.
@@ -622,7 +622,7 @@ impl Rows {
 #[derive(Clone, Copy, Debug)]
 struct Drawing {
     /// The current counter; of several, the largest.
-    stands: FencingToken,
+    current: FencingToken,
     next: FencingToken,
 }
 
@@ -638,12 +638,12 @@ impl Rows {
     /// Determines the next number. Changes nothing; every error occurs here.
     fn prepare(&self, claim: &Claim, hint: Option<FenceHint>) -> Result<Option<Drawing>, NodeError> {
         let Some(hint) = hint else { return Ok(None) };
-        let mut drawing = Drawing { stands: FencingToken::ZERO, next: FencingToken::ZERO };
+        let mut drawing = Drawing { current: FencingToken::ZERO, next: FencingToken::ZERO };
         for key in claim.keys() {
-            let stands = self.usable_counter(key)?;
-            let next = hint.from(stands, self.wall());
+            let current = self.usable_counter(key)?;
+            let next = hint.from(current, self.wall());
             let next = next.map_err(|why| wrong_data(Reason::new(why.to_string())))?;
-            drawing = Drawing { stands: drawing.stands.max(stands), next: drawing.next.max(next) };
+            drawing = Drawing { current: drawing.current.max(current), next: drawing.next.max(next) };
         }
         Ok(Some(drawing))
     }
@@ -677,8 +677,8 @@ impl Rows {
     }
 }
 
-fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
-    drawing.and_then(|drawing| above_zero(drawing.stands))
+fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
+    drawing.and_then(|drawing| above_zero(drawing.current))
 }
 
 /// Maps a counter of zero to `None`.

@@ -59,7 +59,7 @@ pub(crate) struct Held {
 /// A fencing token that can be drawn.
 #[derive(Clone, Copy)]
 pub(crate) struct Drawing {
-    pub(crate) stands: FencingToken,
+    pub(crate) current: FencingToken,
     pub(crate) next: FencingToken,
 }
 
@@ -312,9 +312,10 @@ impl Entries<'_> {
     /// Determines the next number. Changes nothing; every error occurs here.
     pub(crate) fn prepare(&self, key: &str, hint: Option<FenceHint>) -> Result<Option<Drawing>, Failure> {
         let Some(hint) = hint else { return Ok(None) };
-        let stands = self.usable_counter(key)?;
-        let next = hint.from(self.may_have_stood(stands), self.wall).map_err(|why| wrong(why.to_string()))?;
-        Ok(Some(Drawing { stands, next }))
+        let current = self.usable_counter(key)?;
+        let next =
+            hint.from(self.may_have_stood(current), self.wall).map_err(|why| wrong(why.to_string()))?;
+        Ok(Some(Drawing { current, next }))
     }
 
     pub(crate) fn raise(&mut self, key: &str, number: FencingToken) -> Result<(), Failure> {
@@ -349,8 +350,8 @@ fn held_of(row: &Row<'_>) -> rusqlite::Result<Held> {
     })
 }
 
-pub(crate) fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
-    drawing.and_then(|drawing| told(drawing.stands))
+pub(crate) fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
+    drawing.and_then(|drawing| told(drawing.current))
 }
 
 /// Maps a counter of zero to `None`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode, fence_counter};
 use quorlock::{NodeError, NodeErrorKind, Reason, Request, Vote};
 
-use crate::entries::{Entries, Held, Told, What, stands, told};
+use crate::entries::{Entries, Held, Told, What, current, told};
 use crate::failure::Failure;
 
 impl Entries<'_> {
@@ -70,13 +70,13 @@ impl Entries<'_> {
                 self.raise_if(claim.key(), number)?;
                 Ok((Vote::Granted, number))
             }
-            Some(held) if held.token == *claim.token() => Ok((Vote::Granted, stands(drawing))),
+            Some(held) if held.token == *claim.token() => Ok((Vote::Granted, current(drawing))),
             Some(held) => {
                 // Without fencing a refusal leaves nothing.
                 if drawing.is_some() {
                     self.want(claim.key(), &held)?;
                 }
-                Ok((self.holding(&held).into(), stands(drawing)))
+                Ok((self.holding(&held).into(), current(drawing)))
             }
         }
     }
@@ -96,9 +96,9 @@ impl Entries<'_> {
         match &held {
             Some(held) if held.token == *to.token() => {
                 self.prolong(to.key(), held, ttl)?;
-                Ok((Vote::Granted, stands(drawing)))
+                Ok((Vote::Granted, current(drawing)))
             }
-            Some(held) if held.token != *from.token() => Ok((self.holding(held).into(), stands(drawing))),
+            Some(held) if held.token != *from.token() => Ok((self.holding(held).into(), current(drawing))),
             Some(_) | None => {
                 let number = drawing.map(|drawing| drawing.next);
                 self.grant(to, ttl, number, held.is_some_and(|held| held.wanted))?;

@@ -36,7 +36,7 @@ impl Entries<'_> {
         let mut number = hint.map(|_| FencingToken::ZERO);
         for key in claim.keys() {
             if let Some(drawing) = self.prepare(key, hint)? {
-                let drawn = if free.is_empty() { drawing.stands } else { drawing.next };
+                let drawn = if free.is_empty() { drawing.current } else { drawing.next };
                 number = number.max(Some(drawn));
             }
         }

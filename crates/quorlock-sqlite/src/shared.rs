@@ -8,7 +8,7 @@ use std::time::Duration;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, SHARED_MARKER, Token, WaiterId};
 use quorlock::{Holding, Vote};
 
-use crate::entries::{Entries, Held, Told, What, stands};
+use crate::entries::{Entries, Held, Told, What, current};
 use crate::failure::Failure;
 
 /// At most this many readers are listed.
@@ -30,18 +30,18 @@ impl Entries<'_> {
         let shared = match &held {
             Some(held) if !held.token.is_marker() => {
                 self.want(key, held)?;
-                return Ok((self.holding(held).into(), stands(drawing)));
+                return Ok((self.holding(held).into(), current(drawing)));
             }
             Some(_) => true,
             None => false,
         };
         if shared && self.share(claim)?.is_some() {
-            return Ok((Vote::Granted, stands(drawing)));
+            return Ok((Vote::Granted, current(drawing)));
         }
         if !self.members(What::Intent, key)?.is_empty() {
-            return Ok((Vote::Behind, stands(drawing)));
+            return Ok((Vote::Behind, current(drawing)));
         }
-        let mut number = stands(drawing);
+        let mut number = current(drawing);
         if let Some(drawing) = drawing.filter(|_| !shared || number.is_none()) {
             self.raise(key, drawing.next)?;
             number = Some(drawing.next);

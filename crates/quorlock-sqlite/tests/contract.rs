@@ -46,7 +46,7 @@ impl Plant for Editor {
             Value::Text(text) => (1, text, None),
             // The maximum integer in SQL.
             Value::Number(counter) => {
-                (2, Vec::new(), Some(i64::try_from(counter.stands).unwrap_or(i64::MAX)))
+                (2, Vec::new(), Some(i64::try_from(counter.current).unwrap_or(i64::MAX)))
             }
             Value::List(_) | Value::Scores(_) | Value::Fields(_) => (9, Vec::new(), None),
         };

@@ -22,13 +22,13 @@ pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},
     entropy::SeededEntropy,
-    memory::{InSocket, MemoryNode, Requests, memory_nodes, memory_nodes_on},
+    memory::{MemoryNode, Requests, UnreadRequests, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{
-        Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, SetLife, SetOptions,
-        SetWhen, Several, Sharing, Store, Told, Value,
+        Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, ScriptResult, SetLife,
+        SetOptions, SetWhen, Several, Sharing, Store, Value,
     },
     wait::{eventually, find_eventually},
 };

@@ -123,8 +123,8 @@ impl MemoryNode {
     /// [everything](Capabilities::all), and loses its keys when it restarts. Call this before the
     /// capabilities are first read, which a coordinator does when it is built.
     #[must_use]
-    pub fn able_to(self, capabilities: Capabilities) -> MemoryNode {
-        self.change(|state| state.server.able_to(capabilities));
+    pub fn with_capabilities(self, capabilities: Capabilities) -> MemoryNode {
+        self.change(|state| state.server.with_capabilities(capabilities));
         self
     }
 }
@@ -149,7 +149,7 @@ impl MemoryNode {
     }
 
     /// Resets the connection and opens no new one. Waiting callers get [`NodeError::Disconnected`]; later
-    /// ones get [`NodeError::Unreachable`] immediately. [`MemoryNode::in_socket`] sets what happens to
+    /// ones get [`NodeError::Unreachable`] immediately. [`MemoryNode::unread_requests`] sets what happens to
     /// requests that the server has not read yet.
     pub fn disconnect(&self) {
         self.change(|state| {
@@ -190,9 +190,9 @@ impl MemoryNode {
     }
 
     /// Sets what happens to requests in flight, or not yet read by a hung server, when the connection ends.
-    /// [`InSocket::CarriedOut`] by default.
-    pub fn in_socket(&self, fate: InSocket) {
-        self.change(|state| state.line.in_socket(fate));
+    /// [`UnreadRequests::CarriedOut`] by default.
+    pub fn unread_requests(&self, fate: UnreadRequests) {
+        self.change(|state| state.line.unread_requests(fate));
     }
 }
 
@@ -213,14 +213,14 @@ impl MemoryNode {
         });
     }
 
-    /// Answers every request with this error and does nothing else, until [`mend`](MemoryNode::mend).
+    /// Answers every request with this error and does nothing else, until [`recover`](MemoryNode::recover).
     pub fn fail(&self, kind: NodeErrorKind, message: &str) {
         let error = NodeError::Failed { kind, reason: message.into() };
         self.change(|state| state.server.fail(Some(error)));
     }
 
     /// Ends [`fail`](MemoryNode::fail).
-    pub fn mend(&self) {
+    pub fn recover(&self) {
         self.change(|state| state.server.fail(None));
     }
 
@@ -246,8 +246,8 @@ impl MemoryNode {
     }
 
     /// Sets the id of the server's process: two nodes with the same id are two addresses of one process.
-    pub fn call_itself(&self, id: &str) {
-        self.change(|state| state.server.call_itself(id));
+    pub fn identify_as(&self, id: &str) {
+        self.change(|state| state.server.identify_as(id));
     }
 }
 
@@ -354,7 +354,7 @@ impl Requests {
 /// What happens to requests that a server has not read when their connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::exhaustive_enums, reason = "complete: they are read or they are not")]
-pub enum InSocket {
+pub enum UnreadRequests {
     /// The server reads them later, after requests on a newer connection: the worst case of what real servers
     /// do after SIGCONT.
     #[default]

@@ -35,7 +35,7 @@ use crate::wait::pause;
 ///     // Clients connect to `proxy.url()`. The server executes requests, but its answers are held:
 ///     proxy.hold(Way::ToClient);
 ///     // The network heals, and everything arrives late:
-///     proxy.let_go(Way::ToClient);
+///     proxy.release(Way::ToClient);
 /// }
 /// # Ok(())
 /// # }
@@ -138,7 +138,7 @@ impl Proxy {
     }
 
     /// Ends [`hold`](Proxy::hold): the buffered bytes arrive now.
-    pub fn let_go(&self, way: Way) {
+    pub fn release(&self, way: Way) {
         self.change(way, |traffic| traffic.held = false);
     }
 

@@ -75,7 +75,7 @@ impl From<&str> for Value {
 
 impl From<u64> for Value {
     fn from(number: u64) -> Value {
-        Value::Number(Counter { stands: number, notes: BTreeMap::new() })
+        Value::Number(Counter { current: number, notes: BTreeMap::new() })
     }
 }
 
@@ -114,22 +114,22 @@ impl std::error::Error for Failure {}
 /// The result of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
-pub struct Told {
+pub struct ScriptResult {
     /// The vote.
     pub vote: Vote,
     /// The fencing counter, if the script reports it and it is not zero.
     pub fencing_token: Option<FencingToken>,
 }
 
-impl From<Vote> for Told {
-    fn from(vote: Vote) -> Told {
-        Told { vote, fencing_token: None }
+impl From<Vote> for ScriptResult {
+    fn from(vote: Vote) -> ScriptResult {
+        ScriptResult { vote, fencing_token: None }
     }
 }
 
-impl Told {
-    fn with(vote: Vote, counter: Option<FencingToken>) -> Told {
-        Told { vote, fencing_token: counter.filter(|counter| *counter > FencingToken::ZERO) }
+impl ScriptResult {
+    fn with(vote: Vote, counter: Option<FencingToken>) -> ScriptResult {
+        ScriptResult { vote, fencing_token: counter.filter(|counter| *counter > FencingToken::ZERO) }
     }
 }
 
@@ -164,18 +164,18 @@ impl Store {
         token: &[u8],
         ttl: Duration,
         drawing: Drawing<'_>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.exists(now, tombstone) {
             return Ok(Vote::Free.into());
         }
         let drawing = self.prepare(now, drawing)?;
         if !self.exists(now, key) {
             self.put(key, Value::Text(token.to_vec()), Some(millis(now).saturating_add(span(ttl))));
-            return Ok(Told::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))));
+            return Ok(ScriptResult::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))));
         }
         match self.get(now, key)? {
-            Some(holder) if holder == token => Ok(Told::with(Vote::Granted, Some(drawing.stands))),
-            Some(_) | None => Ok(Told::with(self.holding(now, key)?, Some(drawing.stands))),
+            Some(holder) if holder == token => Ok(ScriptResult::with(Vote::Granted, Some(drawing.current))),
+            Some(_) | None => Ok(ScriptResult::with(self.holding(now, key)?, Some(drawing.current))),
         }
     }
 
@@ -191,7 +191,7 @@ impl Store {
         tombstone: &[u8],
         token: &[u8],
         ttl: Duration,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.exists(now, tombstone) {
             return Ok(Vote::Free.into());
         }
@@ -214,7 +214,7 @@ impl Store {
         token: &[u8],
         ttl: Duration,
         fencing_token: Option<(&[u8], FencingToken)>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let ours = self.get(now, key)?.map(|holder| holder == token);
         let vote = match ours {
             Some(true) => {
@@ -249,22 +249,22 @@ impl Store {
         [from, to]: [&[u8]; 2],
         ttl: Duration,
         drawing: Option<Drawing<'_>>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.exists(now, tombstone) {
             return Ok(Vote::Free.into());
         }
         let drawing = drawing.map(|drawing| self.prepare(now, drawing)).transpose()?;
-        let counter = drawing.map(|drawing| drawing.stands);
+        let counter = drawing.map(|drawing| drawing.current);
         match self.get(now, key)? {
             Some(holder) if holder == to => {
                 self.prolong(now, key, ttl);
-                Ok(Told::with(Vote::Granted, counter))
+                Ok(ScriptResult::with(Vote::Granted, counter))
             }
-            Some(holder) if holder != from => Ok(Told::with(self.holding(now, key)?, counter)),
+            Some(holder) if holder != from => Ok(ScriptResult::with(self.holding(now, key)?, counter)),
             Some(_) | None => {
                 self.put(key, Value::Text(to.to_vec()), Some(millis(now).saturating_add(span(ttl))));
                 let drawn = drawing.map(|drawing| self.fence_hint(now, drawing, to));
-                Ok(Told::with(Vote::Granted, drawn))
+                Ok(ScriptResult::with(Vote::Granted, drawn))
             }
         }
     }
@@ -275,12 +275,18 @@ impl Store {
     /// # Errors
     ///
     /// If the key is not a string.
-    pub fn release(&mut self, now: Moment, key: &[u8], mark: &[u8], token: &[u8]) -> Result<Told, Failure> {
-        let vote = self.let_go(now, key, token)?;
+    pub fn release(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        mark: &[u8],
+        token: &[u8],
+    ) -> Result<ScriptResult, Failure> {
+        let vote = self.delete_own(now, key, token)?;
         Ok(if vote == Vote::Granted { self.tell_of_release(now, key, mark) } else { vote }.into())
     }
 
-    fn let_go(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, Failure> {
+    fn delete_own(&mut self, now: Moment, key: &[u8], token: &[u8]) -> Result<Vote, Failure> {
         let ours = self.get(now, key)? == Some(token);
         Ok(if ours && self.del(now, key) { Vote::Granted } else { Vote::Free })
     }
@@ -297,8 +303,8 @@ impl Store {
         tombstone: &[u8],
         token: &[u8],
         linger: Duration,
-    ) -> Result<Told, Failure> {
-        let vote = self.let_go(now, key, token)?;
+    ) -> Result<ScriptResult, Failure> {
+        let vote = self.delete_own(now, key, token)?;
         self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
         Ok(vote.into())
     }
@@ -314,7 +320,7 @@ impl Store {
         key: &[u8],
         counter: &[u8],
         readers: &[u8],
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let vote = self.holding(now, key)?;
         let vote = self.with_readers(now, key, readers, vote);
         let fencing_token = if let Vote::Held(holding) = &vote {
@@ -322,7 +328,7 @@ impl Store {
         } else {
             self.fencing_token(now, counter).ok()
         };
-        Ok(Told::with(vote, fencing_token))
+        Ok(ScriptResult::with(vote, fencing_token))
     }
 
     /// Returns the holder of the key, and the remaining time.

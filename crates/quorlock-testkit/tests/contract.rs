@@ -118,7 +118,7 @@ async fn a_node_of_any_capability_alone_keeps_it() -> Result<(), Breach> {
     for capabilities in
         [least, least.in_order(Order::PerKey), least.hinting(Hints::Removal)].into_iter().chain(each)
     {
-        let node = MemoryNode::new("memory").able_to(capabilities);
+        let node = MemoryNode::new("memory").with_capabilities(capabilities);
         check_contract(&node, &node, &SystemClock::default()).await?;
     }
     Ok(())
@@ -152,7 +152,7 @@ async fn a_node_that_does_what_it_says_it_cannot_breaks_it() {
 
 #[tokio::test]
 async fn a_node_that_remembers_keeps_it() -> Result<(), Breach> {
-    let node = MemoryNode::new("memory").able_to(Capabilities::all().durable());
+    let node = MemoryNode::new("memory").with_capabilities(Capabilities::all().durable());
     check_contract(&node, &node, &SystemClock::default()).await
 }
 
@@ -180,7 +180,7 @@ impl Plant for Forgetful {
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
         self.server.restart_empty();
         if self.same_name {
-            self.server.call_itself("always the same");
+            self.server.identify_as("always the same");
         }
         Box::pin(std::future::ready(Ok(())))
     }
@@ -192,9 +192,9 @@ async fn a_node_that_forgets_and_does_not_say_so_breaks_it() {
         (Capabilities::all().durable(), false, "what is durable survives a restart"),
         (Capabilities::all(), true, "after a restart all is remembered or the history is a new one"),
     ] {
-        let server = MemoryNode::new("memory").able_to(capabilities);
+        let server = MemoryNode::new("memory").with_capabilities(capabilities);
         if same_name {
-            server.call_itself("always the same");
+            server.identify_as("always the same");
         }
         let plant = Forgetful { server: server.clone(), capabilities, same_name };
         let breach = check_contract(&server, &plant, &SystemClock::default()).await;

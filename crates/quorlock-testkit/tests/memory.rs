@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token};
 use quorlock::{Access, Clock, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask};
-use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
+use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock, UnreadRequests};
 
 const TTL: Duration = Duration::from_secs(30);
 const KEY: &str = "orders/42";
@@ -130,7 +130,7 @@ async fn a_late_request_of_an_ended_connection_comes_after_a_newer_one() {
 #[tokio::test(start_paused = true)]
 async fn what_was_in_the_socket_can_be_lost_instead() {
     let (node, _) = node();
-    node.in_socket(InSocket::Lost);
+    node.unread_requests(UnreadRequests::Lost);
     node.hang();
     drop(send(&node, acquire(1)));
     node.disconnect();
@@ -197,7 +197,7 @@ async fn a_failing_node_says_why_and_does_nothing() {
     assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::OutOfSpace, false), "{error:?}");
     node.fail(NodeErrorKind::PermissionDenied(Access::Operation), "NOPERM this user has no permissions");
     assert!(ask(&node, acquire(1)).await.is_err_and(|error| error.is_permanent()));
-    node.mend();
+    node.recover();
     assert_eq!(voted(ask(&node, acquire(1)).await), Vote::Granted);
 }
 
@@ -229,8 +229,8 @@ async fn two_nodes_can_claim_to_be_one_process() {
     };
     let (first, second) = ids().await;
     assert_ne!(first, second, "equal names are no equal processes");
-    one.call_itself("same");
-    other.call_itself("same");
+    one.identify_as("same");
+    other.identify_as("same");
     let (first, second) = ids().await;
     assert_eq!(first, second);
 }

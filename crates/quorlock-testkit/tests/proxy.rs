@@ -60,7 +60,7 @@ async fn an_answer_can_be_held_though_the_server_has_acted() -> Result<(), Box<d
     let asked = bench.set("acted");
     bench.eventually_stored("acted").await?;
     assert!(!asked.is_finished(), "the answer is held");
-    bench.proxy.let_go(Way::ToClient);
+    bench.proxy.release(Way::ToClient);
     assert_eq!(asked.await??, "OK");
     Ok(())
 }
@@ -71,7 +71,7 @@ async fn a_request_can_be_held_and_arrives_late() -> Result<(), Box<dyn Error>> 
     bench.proxy.hold(Way::ToServer);
     let asked = bench.set("late");
     assert_eq!(bench.stored().await?, "(nil)");
-    bench.proxy.let_go(Way::Both);
+    bench.proxy.release(Way::Both);
     assert_eq!(asked.await??, "OK");
     Ok(())
 }
@@ -174,7 +174,7 @@ async fn a_cut_ends_the_connection_and_a_new_one_works() -> Result<(), Box<dyn E
     bench.eventually_stored("cut").await?;
     bench.proxy.cut();
     assert!(asked.await?.is_err(), "its connection was reset");
-    bench.proxy.let_go(Way::ToClient);
+    bench.proxy.release(Way::ToClient);
     let value: String = cmd("GET").arg("key").query_async(&mut connect(&bench.proxy).await?).await?;
     assert_eq!(value, "cut");
     Ok(())

@@ -50,7 +50,7 @@ impl Console {
 
     async fn write(&self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
         if let Some(lock) = counter_of(key) {
-            let number = if let Value::Number(counter) = value { counter.stands } else { u64::MAX };
+            let number = if let Value::Number(counter) = value { counter.current } else { u64::MAX };
             let insert = format!(
                 "INSERT INTO quorlock_locks SET name = x'{}', nonce = RAND() * 1e9, dead_at = ~0",
                 hex(lock.as_bytes())

@@ -314,12 +314,12 @@ impl Plant for Editor<'_> {
             };
             if let Some(key) = counted(key) {
                 // A number column stores a negative number for a value that is not a number.
-                let stands = if let Value::Number(counter) = value {
-                    i64::try_from(counter.stands).unwrap_or(i64::MAX)
+                let current = if let Value::Number(counter) = value {
+                    i64::try_from(counter.current).unwrap_or(i64::MAX)
                 } else {
                     -1
                 };
-                return self.change(key, "counter = $2", &[&stands]).await;
+                return self.change(key, "counter = $2", &[&current]).await;
             }
             let token = if let Value::Text(text) = value { Some(text) } else { None };
             self.change(key, "token = $2, expires = $3, number = NULL", &[&token, &ends]).await
@@ -358,10 +358,10 @@ impl Plant for Editor<'_> {
             let left = |ends: Duration| Expiry::In(ends.saturating_sub(SystemClock::default().wall()));
             if counted(key).is_some() {
                 // A counter is kept for as long as its number says.
-                let stands = u64::try_from(counter).ok().and_then(FencingToken::new);
-                return Ok(stands
-                    .filter(|stands| stands.get() > 0)
-                    .map(|stands| left(stands.counter_ends())));
+                let current = u64::try_from(counter).ok().and_then(FencingToken::new);
+                return Ok(current
+                    .filter(|current| current.get() > 0)
+                    .map(|current| left(current.counter_ends())));
             }
             let ends = expires.map(|ends| Duration::from_micros(u64::try_from(ends).unwrap()));
             Ok(token.map(|_| ends.map_or(Expiry::Never, left)))

@@ -162,7 +162,7 @@ impl Connection {
                 self.untrack(trackers);
                 return Resp::ok();
             }
-            [word] if is(word, "ON") => Own::Told,
+            [word] if is(word, "ON") => Own::Notified,
             [word, own] if is(word, "ON") && is(own, "NOLOOP") => Own::Skipped,
             [..] => {
                 let knows = "the built-in server knows CLIENT TRACKING ON [NOLOOP] and OFF";

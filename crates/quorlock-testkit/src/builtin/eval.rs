@@ -10,7 +10,7 @@ use quorlock::{Expiry, Vote};
 use super::Shared;
 use super::commands::{millis, pttl};
 use crate::resp::Resp;
-use crate::store::{Drawing, Enqueue, Failure, Offer, Place, Several, Sharing, Store, Told};
+use crate::store::{Drawing, Enqueue, Failure, Offer, Place, ScriptResult, Several, Sharing, Store};
 
 /// The scripts that a server has run, which can be called by their hashes.
 #[derive(Debug, Default)]
@@ -161,7 +161,7 @@ fn waiting(
     script: &[u8],
     keys: &[&[u8]],
     arguments: &[&[u8]],
-) -> Option<Result<Told, Failure>> {
+) -> Option<Result<ScriptResult, Failure>> {
     Some(match (keys, arguments) {
         ([key, turn_key], [name, elapsed, patience, turn, mark, entry, others])
             if is(script, &scripts::ENQUEUE) =>
@@ -208,7 +208,7 @@ fn several<'a>(
     script: &[u8],
     keys: &[&'a [u8]],
     arguments: &[&'a [u8]],
-) -> Option<Result<Told, Failure>> {
+) -> Option<Result<ScriptResult, Failure>> {
     let known = [
         &scripts::ACQUIRE_SEVERAL,
         &scripts::RENEW_SEVERAL,
@@ -244,7 +244,7 @@ pub(super) fn is(script: &[u8], known: &Script) -> bool {
     script == known.text().as_bytes()
 }
 
-fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
+fn answer(ScriptResult { vote, fencing_token }: &ScriptResult, keys: &[&[u8]]) -> Resp {
     let mut parts = match vote {
         Vote::Granted => vec![Resp::text("granted")],
         Vote::Wanted => vec![Resp::text("wanted")],

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::eval::is;
 use super::{BuiltinServer, Connection, Shared};
 use crate::resp::Resp;
-use crate::store::{Failure, Offer, Store, Told};
+use crate::store::{Failure, Offer, ScriptResult, Store};
 
 /// What remains of the keys after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,13 +34,13 @@ pub enum Misconduct {
     RefusesKeys(String),
     /// Releases a lock for any client, without comparing the token. No server does that; some lock libraries
     /// do. For tests of tests.
-    ReleasesForAnybody,
+    ReleasesForAnyClient,
     /// Reports a release without doing it. For tests of tests.
-    KeepsWhatIsReleased,
+    IgnoresReleases,
     /// Offers a lock to the next waiter for any client, without comparing the token. For tests of tests.
-    OffersForAnybody,
+    OffersForAnyClient,
     /// Stores an offer for an eighth of the time that its message says. For tests of tests.
-    OffersEndEarly,
+    OffersExpireEarly,
 }
 
 impl BuiltinServer {
@@ -123,10 +123,10 @@ impl Shared {
             Misconduct::RefusesKeys(error) if matches!(name, "SET" | "ZADD") => Some(Resp::Error(error)),
             Misconduct::Refuses(_)
             | Misconduct::RefusesKeys(_)
-            | Misconduct::ReleasesForAnybody
-            | Misconduct::KeepsWhatIsReleased
-            | Misconduct::OffersForAnybody
-            | Misconduct::OffersEndEarly => None,
+            | Misconduct::ReleasesForAnyClient
+            | Misconduct::IgnoresReleases
+            | Misconduct::OffersForAnyClient
+            | Misconduct::OffersExpireEarly => None,
         }
     }
 
@@ -137,15 +137,15 @@ impl Shared {
         now: Moment,
         key: &[u8],
         offer: &Offer<'_>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let holder = store.get(now, key)?.map(<[u8]>::to_vec);
         let token = match (&misconduct, &holder) {
-            (Some(Misconduct::OffersForAnybody), Some(holder)) => holder,
+            (Some(Misconduct::OffersForAnyClient), Some(holder)) => holder,
             _ => offer.token,
         };
         let told = store.offer(now, key, &Offer { token, ..*offer })?;
-        if misconduct == Some(Misconduct::OffersEndEarly) && store.get(now, key)? == Some(offer.next) {
+        if misconduct == Some(Misconduct::OffersExpireEarly) && store.get(now, key)? == Some(offer.next) {
             store.pexpire(now, key, offer.life / 8);
         }
         Ok(told)
@@ -177,16 +177,16 @@ impl Shared {
             Misconduct::RefusesKeys(error) => {
                 stores.iter().any(|known| is(script, known)).then_some(Resp::Error(error))
             }
-            Misconduct::ReleasesForAnybody if releases => {
+            Misconduct::ReleasesForAnyClient if releases => {
                 let (now, mut store) = (self.now(), self.store());
                 let gone = keys.iter().filter(|key| store.del(now, key)).count();
                 Some(word(if gone > 0 { "granted" } else { "free" }))
             }
-            Misconduct::KeepsWhatIsReleased if releases => Some(word("granted")),
-            Misconduct::ReleasesForAnybody
-            | Misconduct::KeepsWhatIsReleased
-            | Misconduct::OffersForAnybody
-            | Misconduct::OffersEndEarly => None,
+            Misconduct::IgnoresReleases if releases => Some(word("granted")),
+            Misconduct::ReleasesForAnyClient
+            | Misconduct::IgnoresReleases
+            | Misconduct::OffersForAnyClient
+            | Misconduct::OffersExpireEarly => None,
         }
     }
 }

@@ -30,7 +30,7 @@ struct Tracker {
 /// Whether a client is notified of its own changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
-    Told,
+    Notified,
     /// `NOLOOP`
     Skipped,
 }

@@ -273,12 +273,12 @@ pub(super) async fn a_counter_that_is_forgotten_is_gone(bench: &Bench<'_>) -> Fi
 
 pub(super) async fn an_inspection_reports_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
-    for (stands, fence_hint) in
+    for (current, fence_hint) in
         [(0, bench.fence_hint()), (0, past.beyond(41)), (past.at(99).get(), past.beyond(41))]
     {
         let (key, other) = (bench.key(), bench.claim("other"));
-        if stands > 0 {
-            plant_counter(bench, &key, stands).await?;
+        if current > 0 {
+            plant_counter(bench, &key, current).await?;
         }
         let random = u128::from_str_radix(other.token().short().as_str(), 16).unwrap_or_default();
         let token = Token::numbered(random, fence_hint.usual(), "holder");
@@ -348,12 +348,12 @@ pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'
     for held in [true, false] {
         shorten(bench, &key).await?;
         let before = bench.expiry(&fence_counter(&key)).await?;
-        let stands = bench.counter(&key).await?;
-        ensure(stands.is_some(), "no counter is reported")?;
+        let current = bench.counter(&key).await?;
+        ensure(current.is_some(), "no counter is reported")?;
         let after = bench.expiry(&fence_counter(&key)).await?;
         let ends = |expiry| if let Some(Expiry::In(left)) = expiry { left } else { Duration::MAX };
         ensure(ends(after) <= ends(before), format!("the counter expired in {before:?}, now in {after:?}"))?;
-        ensure(bench.counter(&key).await? == stands, "the counter has moved")?;
+        ensure(bench.counter(&key).await? == current, "the counter has moved")?;
         if held {
             bench.release(&claim).await?;
         }
@@ -362,20 +362,20 @@ pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'
 }
 
 async fn kept(bench: &Bench<'_>, key: &str) -> Finding {
-    let stands = bench.counter(key).await?.unwrap_or(FencingToken::ZERO);
-    let least = stands.counter_ends().saturating_sub(bench.clock.wall());
+    let current = bench.counter(key).await?.unwrap_or(FencingToken::ZERO);
+    let least = current.counter_ends().saturating_sub(bench.clock.wall());
     let expiry = bench.expiry(&fence_counter(key)).await?;
     // Shorter than unused names may be remembered.
     let is_kept =
         matches!(expiry, Some(Expiry::In(left)) if left + LONG / 10 >= least && left <= least + LONG);
-    ensure(is_kept, format!("the counter at {stands} expires in {expiry:?}, not in {least:?}"))
+    ensure(is_kept, format!("the counter at {current} expires in {expiry:?}, not in {least:?}"))
 }
 
 /// Makes the counter expire in a minute, whatever its value.
 async fn shorten(bench: &Bench<'_>, key: &str) -> Finding {
-    let stands = bench.counter(key).await?.map_or(0, FencingToken::get);
+    let current = bench.counter(key).await?.map_or(0, FencingToken::get);
     bench.remove(&fence_counter(key)).await?;
-    plant_counter(bench, key, stands).await
+    plant_counter(bench, key, current).await
 }
 
 pub(super) async fn numbers_are_exact_until_the_counter_ends(bench: &Bench<'_>) -> Finding {

@@ -341,8 +341,8 @@ fn names(vote: &Vote, key: &str) -> Finding {
 
 async fn counters(bench: &Bench<'_>, claim: &Claim, all: FencingToken) -> Finding {
     for key in claim.keys() {
-        let stands = bench.counter(key).await?;
-        ensure(stands == Some(all), format!("the counter of {key} is {stands:?}, not {all}"))?;
+        let current = bench.counter(key).await?;
+        ensure(current == Some(all), format!("the counter of {key} is {current:?}, not {all}"))?;
     }
     Ok(())
 }

@@ -264,14 +264,14 @@ pub(super) async fn a_restored_share_raises_the_counter_above_every_writer_befor
     bench: &Bench<'_>,
 ) -> Finding {
     let past = Past::of(bench);
-    for (stands, before) in [(None, 41), (Some(7), 41), (Some(50), 50)] {
+    for (current, before) in [(None, 41), (Some(7), 41), (Some(50), 50)] {
         for others in [false, true] {
             let key = bench.key();
             if others {
                 is(&bench.acquire_plainly(&reader(bench, &key)).await?, &Vote::Granted)?;
             }
-            if let Some(stands) = stands {
-                bench.plant(&fence_counter(&key), past.at(stands).get(), Expiry::In(LONG)).await?;
+            if let Some(current) = current {
+                bench.plant(&fence_counter(&key), past.at(current).get(), Expiry::In(LONG)).await?;
             }
             is(&bench.vote(renewal(&reader(bench, &key), past.at(41))).await?, &Vote::Restored)?;
             counts(bench, &key, past.at(before + 1)).await?;

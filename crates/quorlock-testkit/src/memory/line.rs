@@ -8,7 +8,7 @@ use quorlock::protocol::{InboxMessage, Moment, turn_key};
 use quorlock::{Hint, HintListener, Identity, NodeError, Request, Responder, Response, SharedRequest, Vote};
 
 use super::server::Server;
-use super::{InSocket, Requests};
+use super::{Requests, UnreadRequests};
 use crate::store::Change;
 
 /// What reaches the clients.
@@ -67,7 +67,7 @@ pub(super) struct Line {
     hung: bool,
     requests_lost: bool,
     replies_lost: bool,
-    in_socket: InSocket,
+    unread_requests: UnreadRequests,
     requests: Requests,
     unsent: Vec<(SharedRequest, Responder)>,
     inbox: VecDeque<Sent>,
@@ -136,8 +136,8 @@ impl Line {
         self.replies_lost = lost;
     }
 
-    pub(super) fn in_socket(&mut self, fate: InSocket) {
-        self.in_socket = fate;
+    pub(super) fn unread_requests(&mut self, fate: UnreadRequests) {
+        self.unread_requests = fate;
     }
 
     pub(super) fn connecting(&mut self) {
@@ -198,7 +198,7 @@ impl Line {
 
     fn cut(&mut self, reason: &str) {
         let disconnected = || NodeError::Disconnected { reason: reason.into() };
-        let arriving = self.in_socket == InSocket::CarriedOut && !self.requests_lost;
+        let arriving = self.unread_requests == UnreadRequests::CarriedOut && !self.requests_lost;
         for Sent { request, reply, due } in self.inbox.drain(..) {
             self.at_once.push(Delivery::Response(reply, Err(disconnected())));
             if arriving {

@@ -13,8 +13,8 @@ use quorlock::{
 };
 
 use crate::store::{
-    Change, Drawing, Enqueue, Failure, Offer, Place, SetLife, SetOptions, Several, Sharing, Store, Told,
-    Value,
+    Change, Drawing, Enqueue, Failure, Offer, Place, ScriptResult, SetLife, SetOptions, Several, Sharing,
+    Store, Value,
 };
 
 pub(super) struct Server {
@@ -69,7 +69,7 @@ impl Server {
     }
 
     /// Returns the store's answer; `None` if it does not know the request.
-    fn told(&mut self, request: &Request) -> Option<Result<Told, Failure>> {
+    fn told(&mut self, request: &Request) -> Option<Result<ScriptResult, Failure>> {
         let now = self.clock.now();
         self.store.set_wall(self.clock.wall());
         if let Some(told) = self.told_of_sharing(now, request) {
@@ -163,7 +163,7 @@ impl Server {
     }
 
     /// The same for a shared claim; `None` for any other.
-    fn told_of_sharing(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
+    fn told_of_sharing(&mut self, now: Moment, request: &Request) -> Option<Result<ScriptResult, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
@@ -218,7 +218,7 @@ impl Server {
     }
 
     /// The same for a claim of several locks; `None` for any other.
-    fn told_of_several(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
+    fn told_of_several(&mut self, now: Moment, request: &Request) -> Option<Result<ScriptResult, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
@@ -269,7 +269,7 @@ impl Server {
         claim: &Claim,
         ttl: Duration,
         fence_hint: Option<FenceHint>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let (key, tomb, token) = bytes(claim);
         if let Some(fence_hint) = fence_hint {
             let counter = claim.fence_counter();
@@ -279,7 +279,7 @@ impl Server {
         self.store.take(now, key, &tomb, token, ttl)
     }
 
-    fn inspect(&mut self, now: Moment, key: &str) -> Result<Told, Failure> {
+    fn inspect(&mut self, now: Moment, key: &str) -> Result<ScriptResult, Failure> {
         let (counter, readers) = (fence_counter(key), readers_key(key));
         self.store.inspect(now, key.as_bytes(), counter.as_bytes(), readers.as_bytes())
     }
@@ -324,7 +324,7 @@ impl Server {
         self.store.del(self.clock.now(), key.as_bytes());
     }
 
-    pub(super) fn able_to(&mut self, capabilities: Capabilities) {
+    pub(super) fn with_capabilities(&mut self, capabilities: Capabilities) {
         self.capabilities = capabilities;
     }
 
@@ -344,7 +344,7 @@ impl Server {
         self.identity = Arc::new(Identity::new(self.identity.id.clone(), now, age));
     }
 
-    pub(super) fn call_itself(&mut self, id: &str) {
+    pub(super) fn identify_as(&mut self, id: &str) {
         self.identity = Arc::new(Identity::new(id, self.identity.seen, self.identity.age));
     }
 

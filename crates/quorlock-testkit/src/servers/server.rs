@@ -263,7 +263,7 @@ impl Plant for Server {
                     self.end(key, expiry).await
                 }
                 Value::Number(number) => {
-                    let words = ["ZADD", key, &number.stands.to_string(), FENCE_MEMBER];
+                    let words = ["ZADD", key, &number.current.to_string(), FENCE_MEMBER];
                     refuse_error(self.command(&words).await?)?;
                     self.end(key, expiry).await
                 }

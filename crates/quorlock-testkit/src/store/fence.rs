@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use quorlock::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment, Token};
 
-use super::{Entry, Failure, Store, Told, Value};
+use super::{Entry, Failure, ScriptResult, Store, Value};
 
 /// A fencing counter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
 pub struct Counter {
     /// The largest number so far.
-    pub stands: u64,
+    pub current: u64,
     /// The numbers that were drawn for tokens that do not state them, by random part.
     pub notes: BTreeMap<Vec<u8>, u64>,
 }
@@ -44,7 +44,7 @@ impl Store {
         token: &[u8],
         name: &[u8],
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.get(now, key)? != Some(token) {
             return Ok(self.holding(now, key)?.into());
         }
@@ -54,13 +54,13 @@ impl Store {
         }
         let raised = self.raise(now, name, fencing_token);
         self.note(now, name, token, Noted { number: fencing_token, usual: None });
-        Ok(Told::with(Vote::Granted, Some(raised)))
+        Ok(ScriptResult::with(Vote::Granted, Some(raised)))
     }
 
     /// Answers that the counter is ahead, or may have been before it was lost.
-    pub(super) fn ahead(&self, counter: FencingToken) -> Told {
+    pub(super) fn ahead(&self, counter: FencingToken) -> ScriptResult {
         let gone = counter == FencingToken::ZERO;
-        Told::with(Vote::Ahead, Some(if gone { FencingToken::forgotten(self.wall) } else { counter }))
+        ScriptResult::with(Vote::Ahead, Some(if gone { FencingToken::forgotten(self.wall) } else { counter }))
     }
 
     /// Returns the counter if it is usable; zero if there is none.
@@ -83,7 +83,7 @@ impl Store {
         };
         let noted = counter.notes.get(random_part(holder.as_bytes())).copied();
         let noted = noted.and_then(FencingToken::new).or(holder.number());
-        noted.or_else(|| FencingToken::new(counter.stands))
+        noted.or_else(|| FencingToken::new(counter.current))
     }
 
     /// Records what was drawn for a token, if it differs from `usual`.
@@ -107,7 +107,7 @@ impl Store {
     /// If the key is not a counter.
     pub fn score(&mut self, now: Moment, name: &[u8]) -> Result<Option<u64>, Failure> {
         match self.live(now, name) {
-            Some(Entry { value: Value::Number(counter), .. }) => Ok(Some(counter.stands)),
+            Some(Entry { value: Value::Number(counter), .. }) => Ok(Some(counter.current)),
             Some(Entry { value: Value::Text(_) | Value::List(_) | Value::Fields(_), .. }) => {
                 Err(Failure::WrongType)
             }
@@ -146,20 +146,20 @@ impl Store {
         key: &[u8],
         token: &[u8],
         drawing: Drawing<'_>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.get(now, key)? != Some(token) {
             return Ok(self.holding(now, key)?.into());
         }
         let drawing = self.prepare(now, drawing)?;
-        Ok(Told::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))))
+        Ok(ScriptResult::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))))
     }
 
     fn stand(&mut self, now: Moment, name: &[u8], number: u64) {
         if let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) {
-            counter.stands = number;
+            counter.current = number;
             self.changed(name);
         } else if let Some(Entry { value: Value::Scores(notes), ends }) = self.live(now, name).cloned() {
-            self.put(name, Value::Number(Counter { stands: number, notes }), ends);
+            self.put(name, Value::Number(Counter { current: number, notes }), ends);
         } else {
             self.put(name, Value::from(number), None);
         }
@@ -171,9 +171,9 @@ impl Store {
         now: Moment,
         Drawing { counter, fence_hint }: Drawing<'a>,
     ) -> Result<Prepared<'a>, Failure> {
-        let stands = self.counter(now, counter)?;
-        let next = fence_hint.from(stands, self.wall)?;
-        Ok(Prepared { counter, stands, next, usual: fence_hint.usual() })
+        let current = self.counter(now, counter)?;
+        let next = fence_hint.from(current, self.wall)?;
+        Ok(Prepared { counter, current, next, usual: fence_hint.usual() })
     }
 
     /// Draws for a token that holds the lock exclusively.
@@ -212,7 +212,7 @@ fn random_part(token: &[u8]) -> &[u8] {
 pub(super) struct Prepared<'a> {
     counter: &'a [u8],
     /// The current counter.
-    pub(super) stands: FencingToken,
+    pub(super) current: FencingToken,
     pub(super) next: FencingToken,
     usual: FencingToken,
 }

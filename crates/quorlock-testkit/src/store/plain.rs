@@ -28,9 +28,9 @@ impl Store {
         }
         match self.live(now, key).map(|entry| &entry.value) {
             Some(Value::Scores(scores)) => Ok(scores.clone()),
-            Some(Value::Number(Counter { stands, notes })) => {
+            Some(Value::Number(Counter { current, notes })) => {
                 let mut scores = notes.clone();
-                scores.insert(FENCE_MEMBER.into(), *stands);
+                scores.insert(FENCE_MEMBER.into(), *current);
                 Ok(scores)
             }
             Some(Value::Text(_) | Value::List(_) | Value::Fields(_)) => Err(Failure::WrongType),
@@ -124,7 +124,7 @@ impl Value {
     /// Converts to a fencing counter, if one of the members marks it as one.
     fn of_scores(mut scores: Scores) -> Value {
         match scores.remove(FENCE_MEMBER.as_bytes()) {
-            Some(stands) => Value::Number(Counter { stands, notes: scores }),
+            Some(current) => Value::Number(Counter { current, notes: scores }),
             None => Value::Scores(scores),
         }
     }

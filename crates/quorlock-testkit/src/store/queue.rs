@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::protocol::{Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context, offer_heartbeat};
 use quorlock::{QueueListing, Queued, QueuedWaiter, Vote};
 
-use super::{Drawing, Failure, Millis, Noted, Store, Told, Value, millis, span};
+use super::{Drawing, Failure, Millis, Noted, ScriptResult, Store, Value, millis, span};
 
 /// The arguments of [`Store::enqueue`]: the keys and the arguments of the script.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ impl Store {
     /// # Errors
     ///
     /// If the lock's key is not a string.
-    pub fn enqueue(&mut self, now: Moment, asked: &Enqueue<'_>) -> Result<Told, Failure> {
+    pub fn enqueue(&mut self, now: Moment, asked: &Enqueue<'_>) -> Result<ScriptResult, Failure> {
         let Enqueue { key, turn_key, mark, name, elapsed, patience, turn, entry, others_seen } = *asked;
         let at = millis(now);
         let ends = at.saturating_add(span(patience));
@@ -177,7 +177,7 @@ impl Store {
     /// # Errors
     ///
     /// If the key is not a string.
-    pub fn offer(&mut self, now: Moment, key: &[u8], offer: &Offer<'_>) -> Result<Told, Failure> {
+    pub fn offer(&mut self, now: Moment, key: &[u8], offer: &Offer<'_>) -> Result<ScriptResult, Failure> {
         let Offer { token, mark, next, life, inbox, drawing, name } = *offer;
         if self.get(now, key)? != Some(token) {
             return Ok(Vote::Free.into());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::Vote;
 use quorlock::protocol::{FencingToken, Moment, SHARED_MARKER, Token};
 
-use super::{Drawing, Failure, Millis, Store, Told, Value, WANTED, millis, span};
+use super::{Drawing, Failure, Millis, ScriptResult, Store, Value, WANTED, millis, span};
 
 /// The arguments of [`Store::acquire_shared`]: the keys and the arguments of the script.
 #[derive(Clone, Copy, Debug)]
@@ -57,35 +57,35 @@ impl Store {
     /// # Errors
     ///
     /// As [`Store::acquire`].
-    pub fn acquire_shared(&mut self, now: Moment, asked: &Sharing<'_>) -> Result<Told, Failure> {
+    pub fn acquire_shared(&mut self, now: Moment, asked: &Sharing<'_>) -> Result<ScriptResult, Failure> {
         let Sharing { key, tombstone, mark, readers, intents, token, ttl, drawing } = *asked;
         if self.exists(now, tombstone) {
             return Ok(Vote::Free.into());
         }
         let shared = self.is_shared(now, key)?;
         let drawing = drawing.map(|drawing| self.prepare(now, drawing)).transpose()?;
-        let counter = drawing.map(|drawing| drawing.stands);
+        let counter = drawing.map(|drawing| drawing.current);
         if !shared && self.exists(now, key) {
             self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
-            return Ok(Told::with(self.holding(now, key)?, counter));
+            return Ok(ScriptResult::with(self.holding(now, key)?, counter));
         }
         let at = millis(now);
         if shared && self.members(now, readers).ends.contains_key(token) {
-            return Ok(Told::with(Vote::Granted, counter));
+            return Ok(ScriptResult::with(Vote::Granted, counter));
         }
         let waiting = self.members(now, intents);
         if !waiting.ends.is_empty() {
             waiting.key_ends = at.saturating_add(span(INTENTS));
-            return Ok(Told::with(Vote::Behind, counter));
+            return Ok(ScriptResult::with(Vote::Behind, counter));
         }
         let first = !shared || counter == Some(FencingToken::ZERO);
         let number =
-            drawing.map(|drawing| if first { self.draw_for_readers(now, drawing) } else { drawing.stands });
+            drawing.map(|drawing| if first { self.draw_for_readers(now, drawing) } else { drawing.current });
         if !shared {
             self.found(key, readers, at);
         }
         self.join_readers(key, readers, token, at.saturating_add(span(ttl)));
-        Ok(Told::with(Vote::Granted, number))
+        Ok(ScriptResult::with(Vote::Granted, number))
     }
 
     /// `renew_shared.lua`: extends the token's share, stores it again, or downgrades the token to a reader if
@@ -102,7 +102,7 @@ impl Store {
         token: &[u8],
         ttl: Duration,
         fencing_token: Option<(&[u8], FencingToken)>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let at = millis(now);
         let ends = at.saturating_add(span(ttl));
         let alone = self.get(now, key)? == Some(token);
@@ -148,7 +148,7 @@ impl Store {
         token: &[u8],
         name: &[u8],
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if !self.is_shared(now, key)? {
             return Ok(self.holding(now, key)?.into());
         }
@@ -159,7 +159,7 @@ impl Store {
         if !fencing_token.may_follow(counter, self.wall) {
             return Ok(self.ahead(counter));
         }
-        Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fencing_token))))
+        Ok(ScriptResult::with(Vote::Granted, Some(self.raise(now, name, fencing_token))))
     }
 
     /// `release_shared.lua`: removes the token's share, and deletes the lock with the last one: then it
@@ -173,7 +173,7 @@ impl Store {
         now: Moment,
         [key, readers, mark]: [&[u8]; 3],
         token: &[u8],
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.get(now, key)? == Some(token) {
             self.del(now, key);
             return Ok(self.tell_of_release(now, key, mark).into());
@@ -213,7 +213,7 @@ impl Store {
         tombstone: &[u8],
         token: &[u8],
         linger: Duration,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let told = self.release_shared(now, [key, readers, mark], token)?;
         self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
         Ok(told)
@@ -233,7 +233,13 @@ impl Store {
     /// # Errors
     ///
     /// If the key is not a string.
-    pub fn desist(&mut self, now: Moment, key: &[u8], intents: &[u8], name: &[u8]) -> Result<Told, Failure> {
+    pub fn desist(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        intents: &[u8],
+        name: &[u8],
+    ) -> Result<ScriptResult, Failure> {
         if self.set_of(now, intents).ends.remove(name).is_none() {
             return Ok(Vote::Free.into());
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment};
 
-use super::{Drawing, Failure, Noted, Store, Told, Value, WANTED, millis, span};
+use super::{Drawing, Failure, Noted, ScriptResult, Store, Value, WANTED, millis, span};
 
 /// A claim of several locks: the keys of the scripts.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ impl Store {
         claim: &Several<'_>,
         ttl: Duration,
         fence_hint: Option<FenceHint>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.is_cancelled(now, claim) {
             return Ok(Vote::Free.into());
         }
@@ -72,7 +72,7 @@ impl Store {
                 let mut next = FencingToken::ZERO;
                 for lock in claim.locks {
                     let prepared = self.prepare(now, Drawing { counter: lock.counter, fence_hint })?;
-                    next = next.max(if free.is_empty() { prepared.stands } else { prepared.next });
+                    next = next.max(if free.is_empty() { prepared.current } else { prepared.next });
                 }
                 Some(next)
             }
@@ -82,7 +82,7 @@ impl Store {
         if let Some(number) = number.filter(|_| !free.is_empty()) {
             self.raise_all(now, claim, number, usual);
         }
-        Ok(Told::with(Vote::Granted, number))
+        Ok(ScriptResult::with(Vote::Granted, number))
     }
 
     /// `renew_several.lua`: extends all keys that the token holds, and stores missing ones again.
@@ -96,7 +96,7 @@ impl Store {
         claim: &Several<'_>,
         ttl: Duration,
         fencing_token: Option<FencingToken>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let free = match self.held(now, claim)? {
             Held::ByAnother(place) => return self.in_the_way(now, claim, place, fencing_token.is_some()),
             Held::Free(free) => free,
@@ -131,7 +131,7 @@ impl Store {
         now: Moment,
         claim: &Several<'_>,
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         match self.held(now, claim)? {
             Held::ByAnother(place) => return self.in_the_way(now, claim, place, true),
             Held::Free(free) if !free.is_empty() => return Ok(Vote::Free.into()),
@@ -144,18 +144,18 @@ impl Store {
             }
         }
         self.raise_all(now, claim, fencing_token, None);
-        Ok(Told::with(Vote::Granted, Some(fencing_token)))
+        Ok(ScriptResult::with(Vote::Granted, Some(fencing_token)))
     }
 
     /// `release_several.lua`: deletes the keys that the token holds, and notifies the first in the queue of
     /// each. Reports whether another client wants one.
-    pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> Told {
+    pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> ScriptResult {
         let mut was = Vote::Free;
         for lock in claim.locks {
             match self.release(now, lock.key, lock.mark, claim.token) {
-                Ok(Told { vote: Vote::Wanted, .. }) => was = Vote::Wanted,
-                Ok(Told { vote: Vote::Notified, .. }) if was != Vote::Wanted => was = Vote::Notified,
-                Ok(Told { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
+                Ok(ScriptResult { vote: Vote::Wanted, .. }) => was = Vote::Wanted,
+                Ok(ScriptResult { vote: Vote::Notified, .. }) if was != Vote::Wanted => was = Vote::Notified,
+                Ok(ScriptResult { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
                 // Anything that the token does not hold stays, whatever it is.
                 Ok(_) | Err(_) => {}
             }
@@ -164,7 +164,7 @@ impl Store {
     }
 
     /// `cancel_several.lua`: like [`Store::release_several`], and leaves a tombstone.
-    pub fn cancel_several(&mut self, now: Moment, claim: &Several<'_>, linger: Duration) -> Told {
+    pub fn cancel_several(&mut self, now: Moment, claim: &Several<'_>, linger: Duration) -> ScriptResult {
         let told = self.release_several(now, claim);
         if let Some(first) = claim.locks.first() {
             self.put(first.tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
@@ -191,12 +191,12 @@ impl Store {
         claim: &Several<'_>,
         place: usize,
         fenced: bool,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let Some(lock) = claim.locks.get(place) else { return Ok(Vote::Free.into()) };
         let counter = if fenced { Some(self.counter(now, lock.counter)?) } else { None };
         let Vote::Held(holding) = self.holding(now, lock.key)? else { return Ok(Vote::Free.into()) };
         let key: Arc<str> = String::from_utf8_lossy(lock.key).into();
-        Ok(Told::with(holding.at(key).into(), counter))
+        Ok(ScriptResult::with(holding.at(key).into(), counter))
     }
 
     fn is_cancelled(&mut self, now: Moment, claim: &Several<'_>) -> bool {
