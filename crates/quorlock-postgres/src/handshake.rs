@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::protocol::Moment;
-use quorlock::{
-    Access, ClockReading, Facts, Fsync, Identity, Location, Memory, NodeError, NodeErrorKind, Role, Seams,
-    Software,
-};
-use tokio_postgres::error::SqlState;
+use quorlock::{Facts, Identity, NodeError, NodeErrorKind, Seams};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Client, Error};
 
 use crate::connect::{Opened, open};
-use crate::error::{failed, of_statement, reason, unfit};
-use crate::request::{Statements, micros};
+use crate::error::{of_statement, reason, unfit};
+use crate::request::Statements;
 use crate::session::Session;
 use crate::shedlock;
-use crate::url::{DatabaseUrl, Host};
+use crate::url::DatabaseUrl;
+
+mod schema;
+mod server;
+
+use schema::{check_schema, create};
+use server::{QUESTIONS, Server};
 
 /// `lock_timeout` is the node timeout divided by this.
 const LOCK_PART: u32 = 2;
@@ -29,10 +31,6 @@ const NODE_LIMIT: Duration = Duration::from_secs(1);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for the backend of the previous connection to terminate.
 const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
-/// The oldest supported version of PostgreSQL.
-const OLDEST: i32 = 120_000;
-/// The version of the schema that this program creates and supports.
-const VERSION: i32 = 1;
 
 /// State that the connections of a node share.
 #[derive(Clone, Debug)]
@@ -226,129 +224,6 @@ fn setting_up(limit: Duration) -> String {
     )
 }
 
-/// Queries everything about the server in one round trip. The timeline is not from `pg_control_checkpoint()`,
-/// which still reports the old one between a promotion and the next checkpoint.
-const QUESTIONS: &str = "
-    SELECT current_setting('server_version_num')::int,
-        current_setting('server_version'),
-        pg_backend_pid(),
-        pg_is_in_recovery(),
-        (SELECT system_identifier FROM pg_control_system()),
-        CASE WHEN pg_is_in_recovery() THEN NULL ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END,
-        current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on',
-        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8,
-        (extract(epoch FROM clock_timestamp()) * 1000000)::int8,
-        to_regnamespace('quorlock') IS NOT NULL,
-        current_user::text,
-        current_database()::text,
-        (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS DISTINCT FROM 'sync'
-            AND sync_state IS DISTINCT FROM 'quorum')";
-
-/// What the server reports about itself.
-struct Server {
-    version: i32,
-    version_text: String,
-    pid: i32,
-    in_recovery: bool,
-    system: i64,
-    timeline: Option<String>,
-    durable: bool,
-    started: i64,
-    clock: i64,
-    has_schema: bool,
-    user: String,
-    database: String,
-    replicas: i64,
-}
-
-impl Server {
-    fn read(row: &Row) -> Result<Server, Error> {
-        Ok(Server {
-            version: row.try_get(0)?,
-            version_text: row.try_get(1)?,
-            pid: row.try_get(2)?,
-            in_recovery: row.try_get(3)?,
-            system: row.try_get(4)?,
-            timeline: row.try_get(5)?,
-            durable: row.try_get(6)?,
-            started: row.try_get(7)?,
-            clock: row.try_get(8)?,
-            has_schema: row.try_get(9)?,
-            user: row.try_get(10)?,
-            database: row.try_get(11)?,
-            replicas: row.try_get(12)?,
-        })
-    }
-
-    /// Checks that the server may vote.
-    fn check(&self, greeted_by: i32) -> Result<(), NodeError> {
-        if self.version < OLDEST {
-            let words = format!(
-                "it is PostgreSQL {}, and the oldest supported version is 12: update it",
-                self.version_text
-            );
-            return Err(unfit(NodeErrorKind::Unsupported, words));
-        }
-        if self.in_recovery {
-            let words = "it is a standby, which is read-only: give the address of the primary";
-            return Err(unfit(NodeErrorKind::ReadOnly, words));
-        }
-        if self.pid != greeted_by {
-            let words = format!(
-                "a pooler is in between (the greeting is of process {greeted_by}, and process {} answers), which may give \
-                 each statement to another process: give the server's own address; a node keeps few connections",
-                self.pid
-            );
-            return Err(unfit(NodeErrorKind::WrongServer, words));
-        }
-        Ok(())
-    }
-
-    /// The history of the server's data. It changes with each promotion and, if a crash may lose acknowledged
-    /// writes, with each start.
-    fn identity(&self) -> String {
-        let timeline = self.timeline.as_deref().unwrap_or("?");
-        if self.durable {
-            format!("{}:{timeline}", self.system.cast_unsigned())
-        } else {
-            format!("{}:{timeline}:{}", self.system.cast_unsigned(), self.started)
-        }
-    }
-
-    /// The age of the server's data: since the cluster was created (the seconds since 1970 are part of its
-    /// identifier) or, if a crash may have lost something, since the start.
-    fn data_age(&self) -> Duration {
-        let since = if self.durable {
-            (self.system.cast_unsigned() >> 32) * 1_000_000
-        } else {
-            self.started.cast_unsigned()
-        };
-        Duration::from_micros(self.clock.cast_unsigned().saturating_sub(since))
-    }
-
-    fn facts(&self, url: &DatabaseUrl, wall: Duration, round_trip: Duration) -> Facts {
-        let mut facts = Facts::default();
-        facts.software = Some(Software::new("postgresql", self.version_text.clone()));
-        facts.role = Some(if self.in_recovery { Role::Replica } else { Role::Master });
-        facts.append_only = Some(true);
-        facts.fsync = Some(if self.durable { Fsync::Always } else { Fsync::Never });
-        facts.replicas = u64::try_from(self.replicas).ok();
-        facts.memory = Some(Memory::new(0, None, "noeviction"));
-        facts.hints = Some(true);
-        facts.user = Some(self.user.as_str().into());
-        facts.round_trips.push(round_trip);
-        let ours = wall + round_trip / 2;
-        facts.clock = Some(ClockReading::new(self.clock.saturating_sub(micros(ours)), round_trip / 2));
-        let host = match &url.host {
-            Host::Tcp(host) => Some(host.clone()),
-            Host::Folder(_) => None,
-        };
-        facts.place =
-            Some(Location::new(host, Vec::new(), url.encrypted || matches!(url.host, Host::Folder(_))));
-        facts
-    }
-}
-
 impl Settings {
     /// Refuses a server whose timeline is earlier than one seen here: a primary that was replaced.
     fn check_timeline(&self, server: &Server) -> Result<(), NodeError> {
@@ -369,94 +244,6 @@ impl Settings {
         *latest = timeline;
         Ok(())
     }
-}
-
-/// Creates the schema.
-async fn create(client: &Client, server: &Server) -> Result<(), NodeError> {
-    // One client at a time; the others then find the schema.
-    let script = format!(
-        "BEGIN; SET LOCAL statement_timeout = '5s'; SET LOCAL lock_timeout = '5s'; SELECT pg_advisory_xact_lock(8102099357864587376);
-         {}; COMMIT",
-        crate::SCHEMA
-    );
-    let Err(error) = client.batch_execute(&script).await else { return Ok(()) };
-    drop(client.batch_execute("ROLLBACK").await);
-    let code = error.code().cloned();
-    if code == Some(SqlState::DUPLICATE_SCHEMA) {
-        return Ok(());
-    }
-    if code == Some(SqlState::INSUFFICIENT_PRIVILEGE) {
-        let (user, database) = (quoted(&server.user), quoted(&server.database));
-        let words = format!(
-            "there is no schema `quorlock` in the database yet, and the user may not create it: `GRANT CREATE ON DATABASE \
-             {database} TO {user}` for the first use, or run the script of docs/postgres.md as another user and `GRANT \
-             USAGE ON SCHEMA quorlock TO {user}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \
-             {user}`"
-        );
-        let reason = reason(words, &error);
-        return Err(NodeError::Failed { kind: NodeErrorKind::PermissionDenied(Access::Operation), reason });
-    }
-    Err(before(error))
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// The columns of all tables that the script creates.
-const COLUMNS: &str = "histories.name:text histories.since:bigint intents.expires:bigint intents.key:bytea \
-                       intents.waiter:bytea locks.buried:bigint locks.counter:bigint locks.expires:bigint locks.key:bytea \
-                       locks.number:bigint locks.queued:boolean locks.released:bigint locks.token:bytea \
-                       locks.told:bigint locks.wanted:smallint max_ttls.expires:bigint \
-                       max_ttls.millis:bigint max_ttls.prefix:bytea meta.swept:bytea meta.version:integer \
-                       readers.attempt:bytea readers.expires:bigint readers.key:bytea readers.token:bytea \
-                       tombstones.attempt:bytea tombstones.expires:bigint tombstones.key:bytea \
-                       waiters.channel:text waiters.context:bytea waiters.expires:bigint waiters.key:bytea waiters.since:bigint \
-                       waiters.turn_key:bytea waiters.waiter:bytea";
-
-/// Checks that the schema is the one that this program creates.
-async fn check_schema(client: &Client) -> Result<(), NodeError> {
-    let columns = client.query_one(
-        "SELECT string_agg(c.relname || '.' || a.attname || ':' || format_type(a.atttypid, NULL), ' '
-                ORDER BY c.relname COLLATE \"C\", a.attname COLLATE \"C\"),
-            coalesce(bool_and(c.relpersistence = 'p'), false)
-         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-         WHERE c.relnamespace = to_regnamespace('quorlock') AND c.relkind IN ('r', 'p')",
-        &[],
-    );
-    let version = client.query_opt("SELECT version FROM quorlock.meta", &[]);
-    let (columns, version) = futures::join!(columns, version);
-    let columns = columns.map_err(before)?;
-    let (found, logged): (Option<String>, bool) =
-        (columns.try_get(0).map_err(before)?, columns.try_get(1).map_err(before)?);
-    let version: Option<i32> = match version {
-        Ok(row) => row.map(|row| row.try_get(0)).transpose().map_err(before)?,
-        Err(error)
-            if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN]
-                .iter()
-                .any(|code| error.code() == Some(code)) =>
-        {
-            None
-        }
-        Err(error) => return Err(before(error)),
-    };
-    if let Some(newer) = version.filter(|version| *version > VERSION) {
-        let words = format!(
-            "the schema `quorlock` has version {newer}, created by a newer program, and this one supports version \
-             {VERSION}: update this program"
-        );
-        return Err(failed(NodeErrorKind::Unsupported, words));
-    }
-    if version != Some(VERSION) || found.as_deref() != Some(COLUMNS) {
-        let words = "the schema `quorlock` is not the one that this program creates: rename it, or drop it while no \
-                     lock is held, and it is created again on the next use";
-        return Err(failed(NodeErrorKind::Misconfigured, words));
-    }
-    if !logged {
-        let words = "a table of the schema `quorlock` is unlogged, so that a crash empties it: `ALTER TABLE … SET LOGGED`";
-        return Err(failed(NodeErrorKind::Misconfigured, words));
-    }
-    Ok(())
 }
 
 /// Terminates the backend of the previous connection and waits until it is gone: nothing sent to it is
@@ -515,43 +302,8 @@ fn unsent(error: NodeError) -> NodeError {
 
 #[cfg(test)]
 mod tests {
+    use super::server::tests::server;
     use super::*;
-
-    fn server() -> Server {
-        Server {
-            version: 150_000,
-            version_text: "15.0".into(),
-            pid: 7,
-            in_recovery: false,
-            system: -1,
-            timeline: Some("0000000A".into()),
-            durable: true,
-            started: 5,
-            clock: 9,
-            has_schema: true,
-            user: "app".into(),
-            database: "orders".into(),
-            replicas: 0,
-        }
-    }
-
-    #[test]
-    fn a_server_that_is_too_old_is_refused_by_its_version() {
-        assert!(server().check(7).is_ok());
-        let old = Server { version: 110_022, version_text: "11.22".into(), ..server() };
-        let refused = old.check(7).unwrap_err();
-        assert_eq!(refused.kind(), NodeErrorKind::Unsupported);
-        assert!(
-            refused.to_string().contains("11.22") && refused.to_string().contains("update it"),
-            "{refused}"
-        );
-    }
-
-    #[test]
-    fn a_history_is_that_of_a_timeline_and_where_a_crash_forgets_that_of_a_start() {
-        assert_eq!(server().identity(), "18446744073709551615:0000000A");
-        assert_eq!(Server { durable: false, ..server() }.identity(), "18446744073709551615:0000000A:5");
-    }
 
     #[test]
     fn a_primary_that_was_replaced_is_refused_by_those_who_have_met_its_successor() {

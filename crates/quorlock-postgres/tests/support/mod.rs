@@ -26,6 +26,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
+pub mod requests;
+
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the folder of PostgreSQL's programs, or why there is none. `QUORLOCK_POSTGRES` selects the folder
