@@ -10,7 +10,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// What to do about a schema of another shape.
 const SHAPE: &str = "the schema `quorlock` is not the one that this program creates: rename it, or drop it when no lock is held; it is \
-                     made anew on the next use";
+                     created again on the next use";
 /// What to do about missing privileges.
 const RIGHTS: &str = "the user may not use the lock tables: as their owner, run `GRANT USAGE ON SCHEMA quorlock TO \"…\"; GRANT \
                       SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \"…\"` with the user's name";

@@ -79,7 +79,7 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
         Some(ErrorCode::DatabaseCorrupt) => {
             let words = format!(
                 "`{shown}` is damaged: when no lock is held, delete it, `{shown}-wal` and `{shown}-shm`; it is created \
-                 anew"
+                 again"
             );
             unfit(NodeErrorKind::WrongServer, words, error)
         }
@@ -89,7 +89,7 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
             // A table or a column is missing, or has another type.
             let words = format!(
                 "the tables of `{shown}` are not those of this version: when no lock is held, delete the file; it is created \
-                 made anew"
+                 again"
             );
             unfit(NodeErrorKind::WrongServer, words, error)
         }

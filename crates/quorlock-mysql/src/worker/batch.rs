@@ -129,7 +129,8 @@ impl Worker {
                 }
             }
         }
-        let reason = Reason::new(format!("other clients have changed the rows {ATTEMPTS} times meanwhile"));
+        let reason =
+            Reason::new(format!("other clients have changed the rows {ATTEMPTS} times in the meantime"));
         let error = NodeError::Failed { kind: NodeErrorKind::Busy, reason };
         for (_, responder) in batch {
             self.answer(responder, Err(error.clone()));

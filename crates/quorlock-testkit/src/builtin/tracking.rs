@@ -108,7 +108,7 @@ impl Tracker {
             Change::Key(key) if !self.keys.remove(key) => return,
             Change::Key(_) if is_own && self.own == Own::Skipped => return,
             Change::Key(key) => Resp::List(vec![Resp::text(key)]),
-            // Sent to all clients, whatever they have read and whoever caused it.
+            // Sent to all clients, whatever they have read and whichever client caused it.
             Change::All => {
                 self.keys.clear();
                 Resp::Null

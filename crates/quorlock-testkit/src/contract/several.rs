@@ -141,12 +141,12 @@ pub(super) async fn a_release_frees_those_of_several_that_are_ours(bench: &Bench
     bench.free(one.key()).await?;
     bench.free(other.key()).await?;
     is(&bench.release(&both).await?, &Vote::Free)?;
-    let somebody = bench.claim(one.key());
+    let stranger = bench.claim(one.key());
     bench.acquire(&both, LONG).await?;
     bench.remove(one.key()).await?;
-    bench.acquire(&somebody, LONG).await?;
+    bench.acquire(&stranger, LONG).await?;
     is(&bench.release(&both).await?, &Vote::Granted)?;
-    bench.held(&somebody, LONG).await?;
+    bench.held(&stranger, LONG).await?;
     bench.free(other.key()).await
 }
 
