@@ -1,7 +1,7 @@
 //! Maps errors of the server and of the connection to [`NodeError`].
 
 use mysql_async::{DriverError, Error, IoError};
-use quorlock::{Access, NodeError, NodeErrorKind, Reason};
+use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 
 /// Why a packet of statements was not executed, or may not have been.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
 use quorlock::protocol::{Claim, FencingToken, Mode};
-use quorlock::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
 
 use crate::queue::Queue;
 use crate::row::{Held, Row};
@@ -144,12 +144,12 @@ pub(crate) fn keys(request: &Request) -> Vec<Arc<str>> {
         | Request::Release { claim }
         | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
         Request::Transfer { to, .. } => to.keys().cloned().collect(),
-        Request::Intend { key, .. }
-        | Request::Desist { key, .. }
+        Request::AnnounceWriter { key, .. }
+        | Request::WithdrawWriter { key, .. }
         | Request::Enqueue { key, .. }
         | Request::LeaveQueue { key, .. }
         | Request::ListWaiters { key }
-        | Request::Forget { key }
+        | Request::DeleteFencingCounter { key }
         | Request::Inspect { key } => vec![Arc::clone(key)],
         // Refused before, or newer than this node.
         Request::Offer { .. } | _ => Vec::new(),
@@ -175,15 +175,15 @@ impl Rows {
             },
             Request::Release { claim } => self.release(claim),
             Request::Cancel { claim, linger } => self.cancel(claim, *linger),
-            Request::Intend { key, waiter, patience } => self.intend(key, *waiter, *patience),
-            Request::Desist { key, waiter } => self.desist(key, *waiter),
+            Request::AnnounceWriter { key, waiter, patience } => self.intend(key, *waiter, *patience),
+            Request::WithdrawWriter { key, waiter } => self.desist(key, *waiter),
             Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
                 let since = self.now.saturating_sub(micros(*elapsed));
                 self.enqueue(key, (*waiter, since, context), *patience, micros(*turn))
             }
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter),
             Request::ListWaiters { key } => self.list_waiters(key),
-            Request::Forget { key } => self.forget(key),
+            Request::DeleteFencingCounter { key } => self.forget(key),
             Request::Inspect { key } => self.inspect(key),
             Request::Offer { .. } | _ => {
                 let reason = Reason::new("a table does not know this request");

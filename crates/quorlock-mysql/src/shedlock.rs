@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use mysql_async::Row as SqlRow;
 use quorlock::protocol::{Moment, Token};
-use quorlock::{Capabilities, Capability, Facts, Identity, NodeError, Order, OtherClients, Seams};
+use quorlock::{
+    node::facts::{Facts, OtherClients},
+    node::{Capabilities, Capability, Identity, NodeError, Order, Seams},
+};
 
 use crate::connection::Connection;
 use crate::error::Trouble;
@@ -146,7 +149,7 @@ async fn end(
             clock.sleep_until(clock.now() + PREDECESSOR_LIMIT / 50).await;
         }
     }
-    let name = format!("quorlock:{:032x}", seams.entropy().bits());
+    let name = format!("quorlock:{:032x}", seams.entropy().next_u128());
     if one(connection, format!("SELECT GET_LOCK('{name}', 0)")).await? != Some(1) {
         let reason = "it refused a name for the connection (`GET_LOCK`)".into();
         return Err(NodeError::Unreachable { reason });

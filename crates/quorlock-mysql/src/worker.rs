@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use quorlock::protocol::{Backoff, Moment};
-use quorlock::{
+use quorlock::node::{
     ConnectionState, Hint, HintListener, Identity, NodeError, Responder, Response, Seams, SharedRequest,
     StatusListener,
 };
+use quorlock::protocol::{Backoff, Moment};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -164,7 +164,7 @@ impl Worker {
         // The table of ShedLock sends no hints.
         self.hearing = shedlock.is_none();
         if self.hearing {
-            self.say(Hint::Hearing);
+            self.say(Hint::Subscribed);
         }
         Link { connection, identity, used: self.seams.clock().now(), shedlock }
     }
@@ -172,7 +172,7 @@ impl Worker {
     /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
     async fn connect_again(&mut self, trouble: &NodeError) -> Option<Result<Ready, NodeError>> {
         let clock = Arc::clone(self.seams.clock());
-        let wait = self.backoff.next(self.seams.entropy().half());
+        let wait = self.backoff.next(self.seams.entropy().next_u64());
         let (database, seams) = (self.database.clone(), self.seams.clone());
         let mut predecessor = self.predecessor.clone();
         let mut connected = Box::pin(async move {
@@ -241,12 +241,12 @@ impl Worker {
                     Job::Ask(request, responder) => batch.extend(self.admit(request, responder)),
                     Job::Listen(listener) => {
                         if self.hearing {
-                            listener.hear(Hint::Hearing);
+                            listener.on_hint(Hint::Subscribed);
                         }
                         self.listeners.push(listener);
                     }
                     Job::Observe(observer) => {
-                        observer.see(ConnectionState::Connected(Arc::clone(&link.identity)));
+                        observer.on_status(ConnectionState::Connected(Arc::clone(&link.identity)));
                         self.observers.push(observer);
                     }
                     Job::Ready(to) => drop(to.send(Ok(()))),
@@ -266,7 +266,7 @@ impl Worker {
             let done = self.carry_out(link, batch).await;
             link.used = clock.now();
             match done {
-                Ok(true) if self.seams.entropy().half().is_multiple_of(SWEEP_ONE_OF) => {
+                Ok(true) if self.seams.entropy().next_u64().is_multiple_of(SWEEP_ONE_OF) => {
                     if let Err(Trouble::Lost(reason)) = sweep(&mut link.connection, &self.swept).await {
                         return End::Lost(NodeError::Unreachable { reason });
                     }
@@ -294,7 +294,7 @@ impl Worker {
                 }
                 debug!(node = %self.database, error = %format_args!("{error:#}"), "waiters ask again");
                 self.watches.clear();
-                self.say(Hint::AllChanged);
+                self.say(Hint::Flushed);
                 return Ok(());
             }
         };
@@ -307,7 +307,7 @@ impl Worker {
     /// Reports the changes in these rows to the listeners.
     fn pass_on(&mut self, rows: &Rows) {
         for key in self.watches.look(rows, self.seams.clock().now()) {
-            self.say(Hint::Changed(key.as_bytes()));
+            self.say(Hint::Invalidated(key.as_bytes()));
         }
     }
 
@@ -338,7 +338,7 @@ impl Worker {
             Job::Listen(listener) => self.listeners.push(listener),
             Job::Observe(observer) => {
                 if let Some(state) = &self.state {
-                    observer.see(state.clone());
+                    observer.on_status(state.clone());
                 }
                 self.observers.push(observer);
             }
@@ -356,18 +356,18 @@ impl Worker {
         self.watches.clear();
         self.memory.clear();
         if std::mem::take(&mut self.hearing) {
-            self.say(Hint::Deaf);
+            self.say(Hint::Unsubscribed);
         }
     }
 
     fn say(&self, hint: Hint<'_>) {
-        self.listeners.iter().for_each(|listener| listener.hear(hint));
+        self.listeners.iter().for_each(|listener| listener.on_hint(hint));
     }
 
     /// Notifies the observers of a new state.
     fn tell(&mut self, state: ConnectionState) {
         if self.state.as_ref() != Some(&state) {
-            self.observers.iter().for_each(|observer| observer.see(state.clone()));
+            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
             self.state = Some(state);
         }
     }

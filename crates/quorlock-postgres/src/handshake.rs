@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::protocol::Moment;
-use quorlock::{Facts, Identity, NodeError, NodeErrorKind, Seams};
+use quorlock::{
+    node::facts::Facts,
+    node::{Identity, NodeError, NodeErrorKind, Seams},
+};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error};
 
@@ -48,11 +51,11 @@ impl Settings {
 
     /// The node timeout.
     pub(crate) fn limit(&self) -> Duration {
-        self.seams.node_limit().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
+        self.seams.node_timeout().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
     }
 
-    fn connect_limit(&self) -> Duration {
-        self.seams.connect_limit().unwrap_or(CONNECT_LIMIT)
+    fn connect_timeout(&self) -> Duration {
+        self.seams.connect_timeout().unwrap_or(CONNECT_LIMIT)
     }
 }
 
@@ -72,7 +75,7 @@ pub(crate) async fn connect(
     predecessor: &mut Option<Witness>,
 ) -> Result<(Session, Facts), NodeError> {
     let clock = settings.seams.clock();
-    let limit = settings.connect_limit();
+    let limit = settings.connect_timeout();
     let connecting = Box::pin(greet(settings, predecessor));
     match select(connecting, clock.sleep_until(clock.now() + limit)).await {
         Either::Left((connected, _)) => connected,
@@ -157,7 +160,7 @@ async fn introduce(
             "the backend of the previous connection does not terminate; tombstones refuse its late statements"
         );
     }
-    let witness = Witness(settings.seams.entropy().half().cast_signed());
+    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let told: [&(dyn ToSql + Sync); 2] = [&witness.0, &identity];
     let channel = format!("quorlock_{:016x}", witness.0);
     let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
@@ -196,7 +199,7 @@ async fn introduce_shedlock(
                      against its late statements: end it by `pg_terminate_backend`";
         return Err(NodeError::Unreachable { reason: words.into() });
     }
-    let witness = Witness(settings.seams.entropy().half().cast_signed());
+    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let locked = client.query_one("SELECT pg_try_advisory_lock($1)", &[&witness.0]).await;
     locked.map_err(before)?;
     let (identity, age) = (server.identity(), server.data_age());

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use quorlock::protocol::Claim;
-use quorlock::{Capability, Clock as _, Node, Request, SystemClock, Vote, ask};
+use quorlock::{
+    node::{Capability, Node, Request, Vote, ask},
+    runtime::{Clock as _, SystemClock},
+};
 
 use support::requests::{TTL, acquire, acquisition, claim, inspect};
 use support::{node, server, until};

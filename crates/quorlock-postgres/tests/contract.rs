@@ -1,7 +1,7 @@
 //! The contract suite on a PostgreSQL server, and that the suite detects a broken schema.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use quorlock::{Node, SystemClock};
+use quorlock::{node::Node, runtime::SystemClock};
 use quorlock_testkit::contract::check_contract;
 
 use support::{Editor, Server, server};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use quorlock::{NodeError, NodeErrorKind, Reason};
+use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use rustix::fs::{Access, access, statfs};
 use rustix::io::Errno;
 
@@ -99,7 +99,7 @@ pub(crate) fn unopened(path: &Path) -> NodeError {
                     "this user may not write the {what} `{name}`: grant write access to file and directory (SQLite \
                      creates files next to the database), or name a file elsewhere"
                 );
-                return failed(NodeErrorKind::PermissionDenied(quorlock::Access::Key), words);
+                return failed(NodeErrorKind::PermissionDenied(quorlock::node::Access::Key), words);
             }
             Err(Errno::ROFS) => return read_only(path),
             Err(_) | Ok(()) => {}

@@ -2,7 +2,7 @@
 //! between two zones of a region.
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 
 /// Waits for one moment after the other. On Linux it uses a timer of the kernel with a slack of about 50 µs;
 /// elsewhere, and if none is available, that of the runtime.

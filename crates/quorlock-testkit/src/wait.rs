@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 
 /// How often a condition is checked: seldom enough not to load a busy machine.
 const EVERY: Duration = Duration::from_millis(2);

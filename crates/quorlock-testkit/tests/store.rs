@@ -8,7 +8,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
-use quorlock::{Address, Clock, Expiry, Holding, RedisNode, Request, SystemClock, Vote, ask};
+use quorlock::{
+    node::{Expiry, Holding, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::{
     Change, Drawing, Enqueue, Failure, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value,
 };
@@ -210,7 +214,11 @@ fn the_queue_goes_by_how_long_each_has_waited() -> Result<(), Failure> {
         assert!(!store.keys(at(10)).contains(&name.to_vec()), "its key signals the turn");
     }
     acquire(&mut store, at(10), b"holder")?;
-    assert_eq!(store.release(at(10), b"k", MARK, b"holder")?.vote, Vote::Wanted, "there is no waiter left");
+    assert_eq!(
+        store.release(at(10), b"k", MARK, b"holder")?.vote,
+        Vote::ReleasedContended,
+        "there is no waiter left"
+    );
     Ok(())
 }
 
@@ -387,7 +395,7 @@ async fn any_requests_get_the_answers_that_a_real_server_gives() -> Result<(), B
                 // two states differ.
                 break;
             }
-            if expected.vote == Vote::Granted && found.vote == Vote::Wanted {
+            if expected.vote == Vote::Granted && found.vote == Vote::ReleasedContended {
                 // A release without a script of another client's key deletes the mark that is reported here.
                 found.vote = Vote::Granted;
             }

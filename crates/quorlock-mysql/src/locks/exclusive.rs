@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode};
-use quorlock::{NodeError, Token, Vote};
+use quorlock::{
+    Token,
+    node::{NodeError, Vote},
+};
 
 use super::fence::{above_zero, current};
 use super::{Decision, Hindrance, Rows};
@@ -127,7 +130,7 @@ impl Rows {
                 continue;
             }
             let freed = self.free(key)?;
-            if vote == Vote::Free || vote == Vote::Granted || freed == Vote::Wanted {
+            if vote == Vote::Free || vote == Vote::Granted || freed == Vote::ReleasedContended {
                 vote = freed;
             }
         }
@@ -152,7 +155,7 @@ impl Rows {
         let wanted = self.change(key)?.held.take().is_some_and(|held| held.wanted);
         Ok(match (turn, wanted) {
             (true, _) => Vote::Notified,
-            (false, true) => Vote::Wanted,
+            (false, true) => Vote::ReleasedContended,
             (false, false) => Vote::Granted,
         })
     }

@@ -1,7 +1,7 @@
 //! The fencing counters of rows.
 
+use quorlock::node::{NodeError, Reason, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
-use quorlock::{NodeError, Reason, Vote};
 
 use super::{Decision, Rows, Told, wrong_data};
 
@@ -64,7 +64,7 @@ impl Rows {
             if !fencing_token.may_follow(counter, self.wall()) {
                 let gone = counter == FencingToken::ZERO;
                 let counter = if gone { FencingToken::forgotten(self.wall()) } else { counter };
-                return Ok(Some((Vote::Ahead, above_zero(counter))));
+                return Ok(Some((Vote::FenceAhead, above_zero(counter))));
             }
         }
         Ok(None)

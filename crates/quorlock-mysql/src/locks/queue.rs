@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use quorlock::protocol::{MOST_PLACES, WaiterId};
-use quorlock::{QueueListing, Queued, QueuedWaiter, Vote};
+use quorlock::{
+    lock::{QueueListing, QueuedWaiter},
+    node::{Queued, Vote},
+};
 
 use super::{Decision, Rows, micros};
 use crate::row::Row;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{NodeError, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, WaiterId};
-use quorlock::{NodeError, Vote};
 
 use super::fence::{Drawing, current};
 use super::{Decision, Rows};
@@ -28,7 +28,7 @@ impl Rows {
             return Ok((Vote::Granted, current(drawing)));
         }
         if !row.beside.intents.is_empty() {
-            return Ok((Vote::Behind, current(drawing)));
+            return Ok((Vote::NotYourTurn, current(drawing)));
         }
         let draws = drawing.filter(|drawing| !row.is_shared() || drawing.current == FencingToken::ZERO);
         let ends = self.after(ttl);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mysql_async::Row as SqlRow;
+use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
 use quorlock::protocol::{Claim, Moment, Token};
-use quorlock::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
 
 use super::{NOW, Table, Tombstones, capabilities};
 use crate::connection::Connection;
@@ -79,7 +79,7 @@ impl Table {
             Request::Acquire { fence_hint: Some(_), .. }
             | Request::Transfer { fence_hint: Some(_), .. }
             | Request::WriteBack { .. }
-            | Request::Forget { .. } => Err(Failed::Refused(self.without_counter())),
+            | Request::DeleteFencingCounter { .. } => Err(Failed::Refused(self.without_counter())),
             Request::Acquire { claim: to, .. }
             | Request::Renew { claim: to, .. }
             | Request::Transfer { to, .. }
@@ -106,8 +106,8 @@ impl Table {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Offer { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
             | _ => {
                 let reason = "a table of ShedLock does not know this request".into();
                 Err(Failed::Refused(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }))

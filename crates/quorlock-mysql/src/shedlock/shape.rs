@@ -1,6 +1,6 @@
 //! Checks the table's columns, and the user's privileges on it.
 
-use quorlock::{Access, NodeError, NodeErrorKind};
+use quorlock::node::{Access, NodeError, NodeErrorKind};
 
 use super::{LEAST_LOCKED_BY, run};
 use crate::connection::Connection;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorlock::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
+use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
 
 use super::{ATTEMPTS, Link, Worker};
 use crate::error::Trouble;
@@ -99,7 +99,7 @@ impl Worker {
             if !is_read && changes.len() < names.len() {
                 continue;
             }
-            let nonce = self.seams.entropy().half().max(1);
+            let nonce = self.seams.entropy().next_u64().max(1);
             let wrote = !changes.is_empty();
             let swapped = if wrote { swap(&mut link.connection, &changes, nonce).await } else { Ok(true) };
             match swapped {

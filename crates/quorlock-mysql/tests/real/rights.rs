@@ -1,7 +1,11 @@
 //! Errors that keep a server from voting name their remedy: privileges, tables, settings, histories.
 
 use mysql_async::prelude::Queryable as _;
-use quorlock::{Coordinator, Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Tls, Vote};
+use quorlock::{
+    Coordinator,
+    node::{Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Vote},
+    transport::Tls,
+};
 use quorlock_mysql::{MysqlKind, MysqlNode};
 
 use crate::faults::{acquire, claim, node, release};

@@ -1,6 +1,6 @@
 //! Creates the schema, and checks an existing one.
 
-use quorlock::{Access, NodeError, NodeErrorKind};
+use quorlock::node::{Access, NodeError, NodeErrorKind};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 

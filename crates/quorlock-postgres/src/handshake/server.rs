@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock::{ClockReading, Facts, Fsync, Location, Memory, NodeError, NodeErrorKind, Role, Software};
+use quorlock::{
+    node::facts::{ClockReading, Facts, Fsync, Location, Memory, Role, Software},
+    node::{NodeError, NodeErrorKind},
+};
 use tokio_postgres::{Error, Row};
 
 use crate::error::unfit;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    Clock as _, Coordinator, Node, NodeError, Request, Response, RestartGuard, SystemClock, Vote, ask,
+    Coordinator, RestartGuard,
+    node::{Node, NodeError, Request, Response, Vote, ask},
+    runtime::{Clock as _, SystemClock},
 };
 use quorlock_postgres::PostgresKind;
 

@@ -3,7 +3,7 @@
 //! A node with other means against late requests may execute an uncontended acquisition in a way that ignores
 //! tombstones.
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, is};
 

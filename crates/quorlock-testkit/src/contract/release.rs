@@ -1,6 +1,6 @@
 //! Clauses about releasing and inspecting.
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::WaiterId;
 
 use super::bench::{Bench, Finding, LONG, ensure, is};
@@ -40,7 +40,7 @@ pub(super) async fn a_release_reports_waiting_clients_once(bench: &Bench<'_>) ->
     // There may have been more waiters than the notified one.
     let told = bench.release(&next).await?;
     ensure(
-        matches!(told, Vote::Granted | Vote::Wanted),
+        matches!(told, Vote::Granted | Vote::ReleasedContended),
         format!("there is no waiter, but it reports {told:?}"),
     )?;
     bench.acquire(&next, LONG).await?;

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, HintListener, NodeError, Responder, SharedRequest};
+use quorlock::{
+    node::{HintListener, NodeError, Responder, SharedRequest},
+    runtime::Clock,
+};
 use tokio::sync::Notify;
 
 use super::line::{Delivery, Line};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment, Token};
 
 use super::{Entry, Failure, ScriptResult, Store, Value};
@@ -60,7 +60,10 @@ impl Store {
     /// Answers that the counter is ahead, or may have been before it was lost.
     pub(super) fn ahead(&self, counter: FencingToken) -> ScriptResult {
         let gone = counter == FencingToken::ZERO;
-        ScriptResult::with(Vote::Ahead, Some(if gone { FencingToken::forgotten(self.wall) } else { counter }))
+        ScriptResult::with(
+            Vote::FenceAhead,
+            Some(if gone { FencingToken::forgotten(self.wall) } else { counter }),
+        )
     }
 
     /// Returns the counter if it is usable; zero if there is none.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment};
 
 use super::{Drawing, Failure, Noted, ScriptResult, Store, Value, WANTED, millis, span};
@@ -153,8 +153,10 @@ impl Store {
         let mut was = Vote::Free;
         for lock in claim.locks {
             match self.release(now, lock.key, lock.mark, claim.token) {
-                Ok(ScriptResult { vote: Vote::Wanted, .. }) => was = Vote::Wanted,
-                Ok(ScriptResult { vote: Vote::Notified, .. }) if was != Vote::Wanted => was = Vote::Notified,
+                Ok(ScriptResult { vote: Vote::ReleasedContended, .. }) => was = Vote::ReleasedContended,
+                Ok(ScriptResult { vote: Vote::Notified, .. }) if was != Vote::ReleasedContended => {
+                    was = Vote::Notified
+                }
                 Ok(ScriptResult { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
                 // Anything that the token does not hold stays, whatever it is.
                 Ok(_) | Err(_) => {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::Expiry;
+use quorlock::node::Expiry;
 use quorlock::protocol::Moment;
 
 use super::{Entry, Failure, Store, Value, millis, span};
