@@ -343,10 +343,10 @@ impl Sim {
 
     pub(crate) fn usual_misconduct(&self) -> Option<Misconduct> {
         match self.plan.twist {
-            Twist::ReleasesForAnybody => Some(Misconduct::ReleasesForAnybody),
-            Twist::KeepsWhatIsReleased => Some(Misconduct::KeepsWhatIsReleased),
-            Twist::OffersForAnybody => Some(Misconduct::OffersForAnybody),
-            Twist::OffersEndEarly => Some(Misconduct::OffersEndEarly),
+            Twist::ReleasesForAnybody => Some(Misconduct::ReleasesForAnyClient),
+            Twist::KeepsWhatIsReleased => Some(Misconduct::IgnoresReleases),
+            Twist::OffersForAnybody => Some(Misconduct::OffersForAnyClient),
+            Twist::OffersEndEarly => Some(Misconduct::OffersExpireEarly),
             Twist::None
             | Twist::LatePackets
             | Twist::Remembering
