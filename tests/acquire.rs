@@ -241,8 +241,8 @@ async fn a_tie_of_an_even_number_is_contended_and_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn i2_two_addresses_of_one_server_are_one_vote() {
     let bench = bench(3);
-    bench.nodes[1].call_itself("twin");
-    bench.nodes[0].call_itself("twin");
+    bench.nodes[1].identify_as("twin");
+    bench.nodes[0].identify_as("twin");
     bench.nodes[2].disconnect();
     let error = bench.lock().try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("node-2: the same server as node-1"), "{error}");

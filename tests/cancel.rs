@@ -18,7 +18,7 @@ use quorlock::{
     LossReason, Wait,
     node::{Access, NodeErrorKind},
 };
-use quorlock_testkit::{InSocket, MemoryNode};
+use quorlock_testkit::{MemoryNode, UnreadRequests};
 
 /// The points in time at which a future is dropped: every millisecond of more than two node timeouts
 /// and several attempts.
@@ -69,7 +69,7 @@ impl Trouble {
                 Trouble::Failing => node.delay(ms(20), ms(20)),
                 // The connection ends with requests in its socket, which the server reads later.
                 Trouble::Flapping => {
-                    node.in_socket(InSocket::CarriedOut);
+                    node.unread_requests(UnreadRequests::CarriedOut);
                     node.delay(ms(10), ms(10) + spread);
                 }
             }
@@ -90,7 +90,7 @@ impl Trouble {
     fn end(nodes: &[MemoryNode]) {
         for node in nodes {
             node.delay(Duration::ZERO, Duration::ZERO);
-            node.mend();
+            node.recover();
             node.lose_replies(false);
             node.resume();
             node.connect();
@@ -280,7 +280,7 @@ async fn a_set_that_lands_after_its_release_does_nothing() {
     let node = &bench.nodes[0];
     // The connection ends with the SET in its socket. The release arrives over a new connection and
     // overtakes it: the server reads the old socket later.
-    node.in_socket(InSocket::CarriedOut);
+    node.unread_requests(UnreadRequests::CarriedOut);
     node.hang();
     let lease = bench.lock().acquire().await.unwrap();
     bench.pass(Duration::from_millis(100)).await;

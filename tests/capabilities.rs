@@ -28,7 +28,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// A client of nodes of which the first has these capabilities.
 fn with_one_able_to(bench: &Bench, capabilities: Capabilities) -> Coordinator {
-    let first = bench.nodes[0].clone().able_to(capabilities);
+    let first = bench.nodes[0].clone().with_capabilities(capabilities);
     let nodes = std::iter::once(first).chain(bench.nodes[1..].iter().cloned());
     Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap()
 }
@@ -317,7 +317,7 @@ async fn a_node_of_one_host_is_alone_or_refused_by_name() {
     let of = |check| findings.iter().find(|finding| finding.check == check);
     assert!(of(Check::OneHost).is_some() && of(Check::OneNode).is_none(), "{findings:#?}");
     let nodes = bench(3).nodes.into_iter().enumerate();
-    let nodes = nodes.map(|(index, node)| if index == 1 { node.able_to(here) } else { node });
+    let nodes = nodes.map(|(index, node)| if index == 1 { node.with_capabilities(here) } else { node });
     let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
     assert_eq!(error, ConfigError::OneHostOfSeveral { name: "node-2".into() });
 }
@@ -327,7 +327,7 @@ async fn a_node_in_whose_store_other_programs_lock_is_alone_or_refused_by_name()
     let shared = Capabilities::all().shared_with_others();
     assert!(with_one_able_to(&bench(1), shared).lock("a").acquire().await.is_ok());
     let nodes = bench(3).nodes.into_iter().enumerate();
-    let nodes = nodes.map(|(index, node)| if index == 1 { node.able_to(shared) } else { node });
+    let nodes = nodes.map(|(index, node)| if index == 1 { node.with_capabilities(shared) } else { node });
     let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
     assert_eq!(error, ConfigError::SharedStoreOfSeveral { name: "node-2".into() });
 }

@@ -220,7 +220,7 @@ async fn o2_a_process_at_two_addresses_has_one_vote() {
     let waiting = waiter(&bench).await;
     take_from(&bench, 3..5);
     for node in &bench.nodes[..2] {
-        node.call_itself("the same");
+        node.identify_as("the same");
     }
     drop(held.release().await);
     bench.pass(Duration::from_secs(1)).await;

@@ -13,7 +13,7 @@ use quorlock::{
     Coordinator, Handoff, Lock, LossReason, Wait,
     node::{Capabilities, HintListener, Node, Request, Responder, SharedRequest},
 };
-use quorlock_testkit::{InSocket, MemoryNode};
+use quorlock_testkit::{MemoryNode, UnreadRequests};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -29,7 +29,7 @@ async fn what_a_hand_over_did_not_replace_is_taken_back() {
     let next = tokio::spawn(async move { lock.acquire().await });
     bench.settle().await;
     // The request to replace the token is lost with its connection.
-    bench.nodes[0].in_socket(InSocket::Lost);
+    bench.nodes[0].unread_requests(UnreadRequests::Lost);
     bench.nodes[0].lose_requests(true);
     first.release().await.unwrap();
     let second = next.await.unwrap().unwrap();

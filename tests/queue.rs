@@ -308,7 +308,7 @@ async fn w6_where_no_node_has_a_queue_all_are_told_of_each_release() {
     let bench = bench(5);
     for node in &bench.nodes {
         // Applies to all clients of the server.
-        drop(node.clone().able_to(Capabilities::all().without(Capability::Queue)));
+        drop(node.clone().with_capabilities(Capabilities::all().without(Capability::Queue)));
     }
     let held = lock(&client(&bench)).acquire().await.unwrap();
     let waiting: Vec<_> = (0..5)

@@ -12,7 +12,7 @@ use quorlock::{
     node::{Request, Vote, ask},
     votes::VoteOutcome,
 };
-use quorlock_testkit::InSocket;
+use quorlock_testkit::UnreadRequests;
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_number() {
@@ -113,7 +113,7 @@ async fn a_lease_is_revoked_everywhere_though_a_node_has_not_heard_of_its_downgr
     let deaf = &bench.nodes[4];
     deaf.hang();
     let reader = writer.downgrade().await.unwrap();
-    deaf.in_socket(InSocket::Lost);
+    deaf.unread_requests(UnreadRequests::Lost);
     deaf.disconnect();
     deaf.resume();
     deaf.connect();

@@ -118,7 +118,7 @@ async fn nothing_is_ever_stored_without_an_end() {
     proxy.hold(Way::ToClient);
     other.lock("r").try_acquire().await.unwrap_err();
     proxy.cut();
-    proxy.let_go(Way::ToClient);
+    proxy.release(Way::ToClient);
     eventually("a tombstone", DEADLINE, async || keys_that_end(server).await.contains("tomb")).await.unwrap();
     world.wait_for_keys(0).await;
 }

@@ -26,7 +26,7 @@ async fn a_failed_renewal_never_releases_a_valid_lease() {
         let error = lease.renew().await.unwrap_err();
         assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
         for node in &bench.nodes {
-            node.mend();
+            node.recover();
             node.connect();
             node.resume();
         }
@@ -156,7 +156,7 @@ async fn a_hiccup_at_the_time_of_a_renewal_does_not_end_renewing() {
             bench.nodes.iter().for_each(trouble);
             bench.pass(Duration::from_millis(1_200)).await;
             for node in &bench.nodes {
-                node.mend();
+                node.recover();
                 node.connect();
                 node.resume();
             }
