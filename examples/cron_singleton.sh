@@ -34,18 +34,18 @@ job='echo "$1 runs the report, fencing token $QUORLOCK_FENCE"
 
 for machine in eu-1 eu-2 us-1; do
     quorlock run --no-wait --at-least 5min --conflict-exit-code 0 --label "$machine" cron/report \
-        -- sh -c "$job" sh "$machine" "$folder/others-have-asked" 2>>"$folder/refused" | tee -a "$folder/told" &
+        -- sh -c "$job" sh "$machine" "$folder/others-have-asked" 2>>"$folder/refused" | tee -a "$folder/output" &
 done
 wait -n
 wait -n
 echo "two machines have nothing to do:"
 sed 's/^/  /' "$folder/refused"
-echo "go on" >"$folder/others-have-asked"
+echo "continue" >"$folder/others-have-asked"
 wait
 
 # A fourth machine tries when the report has ended.
 quorlock run --at-least 5min --conflict-exit-code 0 cron/report -- sh -c "$job" sh us-2 /dev/null 2>&1 \
-    | tee -a "$folder/told"
+    | tee -a "$folder/output"
 
-[ "$(grep -c 'runs the report' "$folder/told")" = 1 ] || { echo "it ran more than once" >&2; exit 1; }
+[ "$(grep -c 'runs the report' "$folder/output")" = 1 ] || { echo "it ran more than once" >&2; exit 1; }
 echo "it ran once"

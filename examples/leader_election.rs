@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn leader(seen: &Observed) -> Result<&str, Box<dyn Error>> {
     match seen {
         Observed::Leader(leader) => Ok(&leader.value),
-        Observed::NoLeader => Err("nobody leads".into()),
+        Observed::NoLeader => Err("no leader".into()),
         Observed::Unknown(report) => Err(format!("the leader is unknown: {report}").into()),
     }
 }
