@@ -80,8 +80,8 @@ fn free_locks(record: &Record) -> String {
         ],
     );
     format!(
-        "## A lock that nobody else wants\n\nA cycle is one acquisition and one release; each task has a lock of its own. \
-         In parentheses: the ratio to quorlock.\n\n{table}\n\
+        "## A free lock\n\nA cycle is one acquisition and one release; each task has a lock of its own. In parentheses: \
+         the ratio to quorlock.\n\n{table}\n\
          ![Cycles per second at 64 tasks](benchmarks/cycles-64.svg)\n\n\
          ![Median time of a cycle at one task](benchmarks/cycle-p50.svg)\n"
     )
@@ -136,11 +136,11 @@ fn one_lock(record: &Record) -> String {
     let overlaps = record.rows.iter().flat_map(|row| &row.windows).map(|window| window.findings.overlaps);
     let overlaps: u64 = overlaps.sum();
     format!(
-        "## One lock that all want\n\n{CONTENDERS} tasks of one process, holds of 1 ms. A hand-over is the time from the \
-         end of one hold, before its release, to the beginning of the next. Fairness is 1 where all tasks had the same \
-         number of grants, and 1/{CONTENDERS} where one had all. Commands are those that the servers carried out, those \
-         inside of scripts included.\n\n{table}\n\
-         Two held the lock at once: {overlaps} times, over all subjects.\n\n\
+        "## A contended lock\n\n{CONTENDERS} tasks of one process, holds of 1 ms. A hand-over is the time from the end of \
+         one hold, before its release, to the beginning of the next. Fairness is 1 if all tasks had the same number of \
+         grants, and 1/{CONTENDERS} if one had all. Commands are those that the servers carried out, including those \
+         inside scripts.\n\n{table}\n\
+         Two clients held the lock at the same time: {overlaps} times, over all subjects.\n\n\
          ![Grants per second](benchmarks/grants.svg)\n\n\
          ![Time until 32 that arrive together have held once](benchmarks/together.svg)\n"
     )
@@ -182,10 +182,10 @@ fn between_processes(record: &Record) -> String {
         ],
     );
     format!(
-        "## One lock that many processes want\n\nProcesses of one task each, that want the lock again at once; holds of \
-         1 ms; a fresh name in each window. The servers are on loopback, or as much farther away as the column says: so \
-         much longer takes a round trip. Windows far away are four times as long, and there is one of them.\n\n{near}\n\
-         What it costs, on loopback:\n\n{cost}\n\
+        "## Contention between processes\n\nProcesses with one task each, which ask again immediately; holds of \
+         1 ms; a new name in each window. The servers are on loopback, or farther away by the round trip in the column. \
+         With distant servers there is one window, four times as long.\n\n{near}\n\
+         Costs, on loopback:\n\n{cost}\n\
          ![Grants per second, 32 processes](benchmarks/processes.svg)\n"
     )
 }
