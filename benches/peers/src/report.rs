@@ -55,7 +55,13 @@ pub(crate) fn write(records: &Path, docs: &Path) -> Result<()> {
     for (file, svg) in plot_all(&cycles, &contention, &processes, &systems) {
         fs::write(plots.join(file).with_extension("svg"), svg)?;
     }
-    Ok(fs::write(docs.join("benchmarks.md"), text.join("\n"))?)
+    Ok(fs::write(docs.join("benchmarks.md"), joined(text))?)
+}
+
+/// Joins the sections that are not empty.
+fn joined<const N: usize>(sections: [String; N]) -> String {
+    let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
+    sections.join("\n")
 }
 
 fn free_locks(record: &Record) -> String {
@@ -112,7 +118,7 @@ fn costs(record: &Record) -> String {
     let (five, one_server) =
         (Table::new(record, five, &columns()), Table::new(record, one_server, &columns()));
     let tables = format!("## Five servers\n\n{five}\n## One server\n\n{one_server}");
-    [words::COSTS.to_owned(), tables, machine(&all), skipped(&all), versions(&all)].join("\n")
+    joined([words::COSTS.to_owned(), tables, machine(&all), skipped(&all), versions(&all)])
 }
 
 fn one_lock(record: &Record) -> String {
@@ -332,13 +338,23 @@ fn machine(all: &[(Part, &Record)]) -> String {
     text
 }
 
+/// A row for each version, with all subjects of that version.
 fn versions(all: &[(Part, &Record)]) -> String {
-    let mut text = String::from("## Versions\n\n| subject | of |\n|---|---|\n");
+    let mut rows: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut seen = BTreeSet::new();
     for (subject, version) in all.iter().flat_map(|(_, record)| &record.versions) {
-        if seen.insert(subject) {
-            let _ = writeln!(text, "| {subject} | {version} |");
+        if !seen.insert(subject) {
+            continue;
         }
+        let (subject, version) = (subject.as_str(), version.as_str());
+        match rows.iter_mut().find(|(of, _)| *of == version) {
+            Some((_, subjects)) => subjects.push(subject),
+            None => rows.push((version, vec![subject])),
+        }
+    }
+    let mut text = String::from("## Versions\n\n| subjects | version |\n|---|---|\n");
+    for (version, subjects) in rows {
+        let _ = writeln!(text, "| {} | {version} |", subjects.join("; "));
     }
     text
 }
@@ -350,7 +366,7 @@ fn skipped(all: &[(Part, &Record)]) -> String {
         .map(|(who, why)| format!("- {who}: {why}\n"))
         .collect();
     if lines.is_empty() {
-        return "## Skipped\n\nNothing.\n".to_owned();
+        return String::new();
     }
     format!("## Skipped\n\n{}", lines.into_iter().collect::<String>())
 }
