@@ -61,7 +61,7 @@ fn check(first: &str, ours: &str, columns: &[Column<'_>; 3]) -> usize {
 
 #[test]
 fn who_is_said_to_be_faster_is() {
-    const FREE: &str = "A lock that nobody else wants";
+    const FREE: &str = "A free lock";
     const SYSTEMS: &str = "Other lock systems";
     let libraries = check(
         "compared with quorlock",
@@ -69,7 +69,7 @@ fn who_is_said_to_be_faster_is() {
         &[
             (FREE, "cycle p50, 1 task (µs)", false),
             (FREE, "cycles/s, 64 tasks", true),
-            ("One lock that all want", "32 arrive together: all have held once (ms)", false),
+            ("A contended lock", "32 arrive together: all have held once (ms)", false),
         ],
     );
     let systems = check(

@@ -55,7 +55,13 @@ pub(crate) fn write(records: &Path, docs: &Path) -> Result<()> {
     for (file, svg) in plot_all(&cycles, &contention, &processes, &systems) {
         fs::write(plots.join(file).with_extension("svg"), svg)?;
     }
-    Ok(fs::write(docs.join("benchmarks.md"), text.join("\n"))?)
+    Ok(fs::write(docs.join("benchmarks.md"), joined(text))?)
+}
+
+/// Joins the sections that are not empty.
+fn joined<const N: usize>(sections: [String; N]) -> String {
+    let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
+    sections.join("\n")
 }
 
 fn free_locks(record: &Record) -> String {
@@ -80,8 +86,8 @@ fn free_locks(record: &Record) -> String {
         ],
     );
     format!(
-        "## A lock that nobody else wants\n\nA cycle is one acquisition and one release; each task has a lock of its own. \
-         In parentheses: the ratio to quorlock.\n\n{table}\n\
+        "## A free lock\n\nA cycle is one acquisition and one release; each task has a lock of its own. In parentheses: \
+         the ratio to quorlock.\n\n{table}\n\
          ![Cycles per second at 64 tasks](benchmarks/cycles-64.svg)\n\n\
          ![Median time of a cycle at one task](benchmarks/cycle-p50.svg)\n"
     )
@@ -112,7 +118,7 @@ fn costs(record: &Record) -> String {
     let (five, one_server) =
         (Table::new(record, five, &columns()), Table::new(record, one_server, &columns()));
     let tables = format!("## Five servers\n\n{five}\n## One server\n\n{one_server}");
-    [words::COSTS.to_owned(), tables, machine(&all), skipped(&all), versions(&all)].join("\n")
+    joined([words::COSTS.to_owned(), tables, machine(&all), skipped(&all), versions(&all)])
 }
 
 fn one_lock(record: &Record) -> String {
@@ -136,11 +142,11 @@ fn one_lock(record: &Record) -> String {
     let overlaps = record.rows.iter().flat_map(|row| &row.windows).map(|window| window.findings.overlaps);
     let overlaps: u64 = overlaps.sum();
     format!(
-        "## One lock that all want\n\n{CONTENDERS} tasks of one process, holds of 1 ms. A hand-over is the time from the \
-         end of one hold, before its release, to the beginning of the next. Fairness is 1 where all tasks had the same \
-         number of grants, and 1/{CONTENDERS} where one had all. Commands are those that the servers carried out, those \
-         inside of scripts included.\n\n{table}\n\
-         Two held the lock at once: {overlaps} times, over all subjects.\n\n\
+        "## A contended lock\n\n{CONTENDERS} tasks of one process, holds of 1 ms. A hand-over is the time from the end of \
+         one hold, before its release, to the beginning of the next. Fairness is 1 if all tasks had the same number of \
+         grants, and 1/{CONTENDERS} if one had all. Commands are those that the servers carried out, including those \
+         inside scripts.\n\n{table}\n\
+         Two clients held the lock at the same time: {overlaps} times, over all subjects.\n\n\
          ![Grants per second](benchmarks/grants.svg)\n\n\
          ![Time until 32 that arrive together have held once](benchmarks/together.svg)\n"
     )
@@ -182,10 +188,10 @@ fn between_processes(record: &Record) -> String {
         ],
     );
     format!(
-        "## One lock that many processes want\n\nProcesses of one task each, that want the lock again at once; holds of \
-         1 ms; a fresh name in each window. The servers are on loopback, or as much farther away as the column says: so \
-         much longer takes a round trip. Windows far away are four times as long, and there is one of them.\n\n{near}\n\
-         What it costs, on loopback:\n\n{cost}\n\
+        "## Contention between processes\n\nProcesses with one task each, which ask again immediately; holds of \
+         1 ms; a new name in each window. The servers are on loopback, or farther away by the round trip in the column. \
+         With distant servers there is one window, four times as long.\n\n{near}\n\
+         Costs, on loopback:\n\n{cost}\n\
          ![Grants per second, 32 processes](benchmarks/processes.svg)\n"
     )
 }
@@ -332,13 +338,23 @@ fn machine(all: &[(Part, &Record)]) -> String {
     text
 }
 
+/// A row for each version, with all subjects of that version.
 fn versions(all: &[(Part, &Record)]) -> String {
-    let mut text = String::from("## Versions\n\n| subject | of |\n|---|---|\n");
+    let mut rows: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut seen = BTreeSet::new();
     for (subject, version) in all.iter().flat_map(|(_, record)| &record.versions) {
-        if seen.insert(subject) {
-            let _ = writeln!(text, "| {subject} | {version} |");
+        if !seen.insert(subject) {
+            continue;
         }
+        let (subject, version) = (subject.as_str(), version.as_str());
+        match rows.iter_mut().find(|(of, _)| *of == version) {
+            Some((_, subjects)) => subjects.push(subject),
+            None => rows.push((version, vec![subject])),
+        }
+    }
+    let mut text = String::from("## Versions\n\n| subjects | version |\n|---|---|\n");
+    for (version, subjects) in rows {
+        let _ = writeln!(text, "| {} | {version} |", subjects.join("; "));
     }
     text
 }
@@ -350,7 +366,7 @@ fn skipped(all: &[(Part, &Record)]) -> String {
         .map(|(who, why)| format!("- {who}: {why}\n"))
         .collect();
     if lines.is_empty() {
-        return "## Skipped\n\nNothing.\n".to_owned();
+        return String::new();
     }
     format!("## Skipped\n\n{}", lines.into_iter().collect::<String>())
 }

@@ -99,7 +99,7 @@ pub(crate) async fn postgres() -> Result<System> {
     let version =
         find_eventually("PostgreSQL to answer", START_LIMIT, async || postgres::version(&address).await.ok());
     system.version =
-        format!("1 × PostgreSQL {}, as it comes (fsync on)", version.await.context(system.last_words())?);
+        format!("1 × PostgreSQL {}, defaults (fsync on)", version.await.context(system.last_words())?);
     system.addresses = vec![address];
     Ok(system)
 }
@@ -155,7 +155,7 @@ pub(crate) async fn zookeeper() -> Result<System> {
         });
         let said = said.await.with_context(|| system.last_words())?;
         let version = said.split("version: ").nth(1).and_then(|rest| rest.split('-').next()).unwrap_or("?");
-        system.version = format!("{MEMBERS} × ZooKeeper {version}, as it comes (forceSync on)");
+        system.version = format!("{MEMBERS} × ZooKeeper {version}, defaults (forceSync on)");
     }
     // The client takes all of them as one word.
     system.addresses =
@@ -168,7 +168,7 @@ pub(crate) async fn etcd() -> Result<System> {
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let version = version.lines().find_map(|line| line.strip_prefix("etcd Version: ")).unwrap_or("?");
     let mut system = System::new(Signal::TERM)?;
-    system.version = format!("{MEMBERS} × etcd {version}, as it comes (fsync on)");
+    system.version = format!("{MEMBERS} × etcd {version}, defaults (fsync on)");
     let ports: [u16; 2 * MEMBERS] = free_ports()?;
     let (clients, peers) = ports.split_at(MEMBERS);
     let url = |port: &u16| format!("http://127.0.0.1:{port}");

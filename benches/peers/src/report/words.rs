@@ -1,5 +1,5 @@
-//! What stands around the tables. Figures in sentences are taken from the run; so is whether a saying
-//! holds. What is judgement stands apart and says so.
+//! The text around the tables. Figures in sentences, and whether a saying holds, are taken from the run.
+//! Judgement is kept apart and labelled.
 
 use super::{median, number, of_processes};
 use crate::lineup::{BETWEEN_PROCESSES, LOCKS, On, SYSTEMS, Subject};
@@ -8,18 +8,19 @@ use crate::order::Work;
 use crate::processes::FIELDS;
 use crate::record::{Record, Window};
 
-pub(super) const HEAD: &str = "<!-- Written by scripts/peers. Do not edit: run it again, or change benches/peers/src/report. -->
+pub(super) const HEAD: &str = "\
+<!-- Written by scripts/peers. Do not edit: run it again, or change benches/peers/src/report. -->
 
 # Benchmarks
 
-quorlock beside other locks, in one run, on the same servers and the same cores. `scripts/peers` runs whatever is \
-there and writes this page and its plots; `scripts/peers --install` first installs the other lock systems.
+quorlock and other locks, in one run, on the same servers and the same cores. `scripts/peers` measures the systems \
+that are installed and writes this page and its plots; `scripts/peers --install` installs the others first.
 
-Compare rows, not absolute figures: everything shares one small machine, and a network between clients and servers \
-would hide most of the differences that processor time makes, and shows others.
+Compare rows, not absolute figures: everything shares one small machine. A network between clients and servers would \
+hide most of the differences that CPU time makes, and show others.
 ";
 
-/// What a reader wants to know before anything else.
+/// Lists where other subjects are faster.
 pub(super) fn where_others_are_ahead(cycles: &Record, contention: &Record, processes: &Record) -> String {
     let mut lines = Vec::new();
     let mut compare = |what: String, others: Vec<(&str, f64)>| {
@@ -59,43 +60,45 @@ pub(super) fn where_others_are_ahead(cycles: &Record, contention: &Record, proce
     }
     let list = if lines.is_empty() { "- nowhere in this run\n".to_owned() } else { lines.concat() };
     format!(
-        "## Where another is ahead\n\nOf quorlock as it comes, with fencing, by throughput alone; the tables say what \
-         else is different, such as how evenly those who wait are served.\n\n{list}"
+        "## Where another is ahead\n\nBy throughput alone, compared with quorlock's defaults, that is with fencing; \
+         the tables show other differences, such as fairness between waiters.\n\n{list}"
     )
 }
 
-pub(super) const HOW: &str = "## How it is measured
+pub(super) const HOW: &str = "\
+## How it is measured
 
-Each subject runs as a process of its own, driven by a small program in its language (`benches/peers/`), and obeys \
-orders for windows of time. All subjects take a window in turn, several times, so that a machine whose speed drifts \
-favours nobody; each figure is the median of its windows. Before the first one, each works for a second, and \
-those in Java for twenty, so that connections exist, scripts are loaded, and Java and Node have compiled; eight Java \
-processes that share few cores are not done with that by then. Client CPU is the user and system time of \
-that process, in steps of 10 ms, so small figures for one task are coarse.
+Each subject is a process of its own, driven by a small program in its language (`benches/peers/`), which works on \
+request for windows of time. All subjects take turns, several times, so that drifting machine speed favours none; \
+each figure is the median of its windows. Before the first window each subject works for one second, Java ones for \
+twenty, so that connections exist, scripts are loaded, and Java and Node have compiled; eight Java processes on few \
+cores have not finished by then. Client CPU is the user and system time of the process, in steps of 10 ms, so small \
+figures for one task are coarse.
 
-All ask until they have the lock, with a TTL of 10 s, and wait as they themselves do or as their documentation shows:
+All subjects retry until they have the lock, with a TTL of 10 s, and wait in their own way or as their documentation \
+shows:
 
 | subject | how it is used |
 |---|---|
-| quorlock | as it comes: it renews, draws a fencing token, and waits without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX`, without the counter |
-| a round by hand | one request to each node over the client that quorlock uses too; decides with the third answer, answers that are late are read in the background; no renewal, no clean-up after errors; tries again within 200 ms. What a program reaches that writes the algorithm out |
+| quorlock | defaults: renewal, a fencing token, waiting without polling; the restart guard is off, since the servers have just started. *No fencing* is the plain `SET NX PX`, without the counter |
+| a round by hand | one request to each node over the client crate that quorlock uses too; decides with the third answer and reads late ones in the background; no renewal, no clean-up after errors; retries within 200 ms. It is what a program achieves that writes the algorithm out |
 | rslock | `acquire_no_guard`, 200 ms retry delay |
-| redlock | blocking `lock` until granted, a thread for each call, 200 ms retry delay; opens a connection for each request |
-| redsync | go-redis pools as they come, 50 to 250 ms between attempts. *Fail fast* is `WithFailFast(true)`: it goes on when three servers have answered alike, and does not wait for the others |
+| redlock | blocking `lock` until granted, a thread per call, 200 ms retry delay; opens a connection for each request |
+| redsync | default go-redis pools, 50 to 250 ms between attempts. *Fail fast* is `WithFailFast(true)`: it continues when three servers have agreed, without waiting for the others |
 | rueidislock | one server, because it locks on one server or one cluster; two of three keys there, `NoLoopTracking` |
-| Redisson | `RedissonRedLock` over five single-server clients, a thread for each task; waits by publish and subscribe. Deprecated by its authors. *Shared threads* has one event loop group and one executor for all five clients, instead of 32 and 16 threads for each client. *RLock, one server* is its plain lock on one server, without a quorum |
-| node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, any number of retries. *Auto-pipelining* is ioredis with `enableAutoPipelining`: what is asked in one turn of the event loop goes to a server in one write |
-| pottery, redlock-py | as they come, a thread for each task. *pottery, asyncio* is its `AIORedlock`, in the tasks of one event loop |
-| aioredlock | three attempts 100 to 300 ms apart, as it comes, and again; tasks of one event loop |
-| redis-py asyncio, one server | the lock of `redis.asyncio` on one server, without a quorum; 100 ms between attempts, as it comes; tasks of one event loop |
-| PostgreSQL | a connection for each task; `pg_advisory_lock`, and a table with a row for each lock, tried again within 20 ms |
+| Redisson | `RedissonRedLock` over five single-server clients, a thread per task; waits by publish and subscribe. Deprecated by its authors. *Shared threads* has one event loop group and one executor for all five clients, instead of 32 and 16 threads for each client. *RLock, one server* is its plain lock on one server, without a quorum |
+| node-redlock | ioredis, `retryDelay` 200, `retryJitter` 200, unlimited retries. *Auto-pipelining* is ioredis with `enableAutoPipelining`: the requests of one event loop turn go to a server in one write |
+| pottery, redlock-py | defaults, a thread per task. *pottery, asyncio* is its `AIORedlock`, in the tasks of one event loop |
+| aioredlock | defaults, three attempts 100 to 300 ms apart, repeated; tasks of one event loop |
+| redis-py asyncio, one server | the lock of `redis.asyncio` on one server, without a quorum; 100 ms between attempts, the default; tasks of one event loop |
+| PostgreSQL | a connection per task; `pg_advisory_lock`, and a table with a row per lock, retried within 20 ms |
 | ZooKeeper | the usual recipe of numbered ephemeral nodes, one session |
-| etcd | its own `concurrency.Mutex`, a session for each task |
+| etcd | its own `concurrency.Mutex`, a session per task |
 
-All in Python read answers with hiredis, and its event loops are those of uvloop. A hold of 1 ms lasts as long as the \
-language's timer makes it, so grants per second differ by that too; the hand-over does not. Rust subjects are built as a release build is unless one says otherwise. Between processes nobody is asked what \
-others hold at that moment: `cargo bench --bench processes` looks for two holders at once, and for the longest time \
-without any. What is not measured here: sick servers (`cargo bench --bench sick_nodes`).
+Python subjects use hiredis, and uvloop event loops. A hold of 1 ms lasts as long as the language's timer makes it, \
+so grants per second differ by that too; the hand-over does not. Rust subjects are release builds unless noted. \
+Overlapping holds in different processes are not checked here: `cargo bench --bench processes` looks for two holders \
+at the same time, and for the longest time without any. `cargo bench --bench sick_nodes` measures sick servers.
 ";
 
 pub(super) fn what_this_says(
@@ -120,38 +123,39 @@ pub(super) const COSTS: &str = "\
 
 # What each promise costs
 
-A lock that nobody else wants: a cycle is one acquisition and one release. Each cycle locks under a name that was not \
-used before, unless the row says otherwise. All subjects take a window in turn, on the same servers and the same two \
-cores; each figure is the median of its windows, and the ratio to the first row is in parentheses. Commands are those \
-that the servers carried out, those inside of scripts included; bytes are received and sent by all servers.
+A free lock: a cycle is one acquisition and one release, under a new name each time unless the row says otherwise. \
+All subjects take turns on the same servers and the same two cores; each figure is the median of its windows, with \
+the ratio to the first row in parentheses. Commands are those that the servers carried out, including those inside \
+scripts; bytes are received and sent by all servers.
 
-- *quorlock* is the default: fencing token, restart guard, renewal, hints for those who wait.
-- *No restart guard* and *no fencing* show what these cost: the guard is paid for when a connection is made, and not \
-  in a cycle.
-- *One name for each task* spares making a counter for each name.
+- *quorlock* is the default: fencing token, restart guard, renewal, hints for waiters.
+- *No restart guard* and *no fencing* show what these cost: the guard costs time when a connection is made, not in a \
+  cycle.
+- *One name for each task* saves creating a counter for each name.
 - Hints cost a free lock nothing: nothing is registered until a client waits.
 - *A round by hand* is `SET NX PX` to all nodes and a script that deletes, over the client crate that quorlock uses \
-  too: no renewal, no clean-up, nothing kept of late answers. *With a counter* it acquires by a script that also \
-  raises a counter of that name, and keeps it for a day.
+  too: no renewal, no clean-up, late answers discarded. *With a counter* it acquires by a script that also raises a \
+  counter of that name, kept for a day.
 ";
 
-const JUDGEMENT: &str = "Our judgement:
+const JUDGEMENT: &str = "\
+Our judgement:
 
-- Five servers and the clients share a few cores here, so whatever a client spends is taken from the servers, and CPU \
-  time explains most of the order where nobody else wants the lock. With servers elsewhere the network would.
-- Where many want the lock, how a library waits matters more than its language. Those who sleep after a refusal leave \
-  the lock to whoever has just released it: many grants with a fairness near 1/32 mean that one task had it again and \
-  again while the others slept, and the time until all have had it once shows what that costs.
-- What quorlock does beyond a plain round (a counter that is raised with each lock, renewals, clean-up that outlives \
-  its caller) is paid for in every cycle. Whoever needs throughput of free locks and no token has `Fencing::Off`.
-- Redis, ZooKeeper and databases should not be ranked without saying how many servers vote, what has reached the disk \
-  when a lock is granted, and how waiters learn of a release. A server that loses its memory with its process is a \
-  different promise from three that agree on disk, and a quorum of five is a different one from a single server.
-- A program that has one PostgreSQL anyway, and whose locks may go down with it, gets fast locks from it. A quorum is \
-  for those who must go on when a server is gone.
+- Five servers and the clients share a few cores here, so client CPU time is taken from the servers, and explains \
+  most of the order for free locks. With remote servers the network would.
+- Under contention, how a library waits matters more than its language. Libraries that sleep after a refusal leave \
+  the lock to the task that has just released it: many grants with a fairness near 1/32 mean that one task had it \
+  again and again while the others slept. The time until all have had it once shows the price.
+- What quorlock does beyond a plain round (raising a counter with each lock, renewals, clean-up that outlives its \
+  caller) costs something in every cycle. For throughput of free locks without a token, use `Fencing::Off`.
+- Redis, ZooKeeper and databases should not be ranked without saying how many servers vote, what is on disk when a \
+  lock is granted, and how waiters learn of a release. A server that loses its memory with its process promises less \
+  than three that agree on disk, and a quorum of five differs from a single server.
+- A program that already has a PostgreSQL, and whose locks may be down with it, gets fast locks from it. A quorum is \
+  for programs that must continue when a server is down.
 ";
 
-/// How throughput at many tasks compares to the other libraries on five servers.
+/// Compares throughput at many tasks with the other libraries on five servers.
 fn beside_others(record: &Record) -> Option<String> {
     let rate = |subject: &str| median(record, subject, Work::Cycles, TASKS[2], Window::rate);
     let [fenced, plain] = ["quorlock", "quorlock, no fencing"].map(rate);
@@ -175,7 +179,7 @@ fn beside_others(record: &Record) -> Option<String> {
         .collect();
     (!others.is_empty()).then(|| {
         format!(
-            "A free lock at {} tasks on five servers: quorlock's throughput, without fencing and with it, is {}.",
+            "A free lock at {} tasks on five servers: quorlock's throughput, without and with fencing, is {}.",
             TASKS[2],
             others.join(", ")
         )
@@ -195,7 +199,7 @@ fn by_hand(record: &Record) -> Option<String> {
     });
     (fenced.0.is_finite() && plain.0.is_finite()).then(|| {
         format!(
-            "Against a round written by hand over the same client, a cycle of quorlock takes {} times as long at one \
+            "Compared with a round by hand over the same client crate, a cycle of quorlock takes {} times as long at one \
              task without fencing and {} times with it, and {} and {} times the client's CPU at {} tasks.",
             number(plain.0),
             number(fenced.0),
@@ -238,7 +242,7 @@ fn waiting(record: &Record) -> Option<String> {
     ))
 }
 
-/// What more processes that wait cost each grant.
+/// The cost of more waiting processes per grant.
 fn growing(record: &Record) -> Option<String> {
     let of =
         |name: &str, processes, figure: fn(&Window) -> f64| of_processes(record, name, processes, 0, figure);
@@ -256,7 +260,7 @@ fn growing(record: &Record) -> Option<String> {
         })
     };
     let all: Vec<String> = BETWEEN_PROCESSES.iter().filter_map(|subject| says(subject.name)).collect();
-    (!all.is_empty()).then(|| format!("From 2 to 100 processes that want one lock: {}.", all.join("; ")))
+    (!all.is_empty()).then(|| format!("From 2 to 100 processes contending for one lock: {}.", all.join("; ")))
 }
 
 /// The old claim that Redis is fastest, ZooKeeper next and the database last.
