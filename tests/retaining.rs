@@ -125,7 +125,7 @@ async fn r11_it_asks_again_until_a_quorum_confirms_while_the_lease_would_last() 
     let retaining = tokio::spawn(lease.retain(HOUR, ""));
     bench.pass(TTL / 2).await;
     assert!(!retaining.is_finished());
-    bench.nodes.iter().for_each(MemoryNode::mend);
+    bench.nodes.iter().for_each(MemoryNode::recover);
     bench.pass(TTL / 4).await;
     assert!(retaining.is_finished());
     retaining.await.unwrap().unwrap();
