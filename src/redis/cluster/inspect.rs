@@ -1,4 +1,4 @@
-//! The check-up of a cluster: that of each of its masters, and of how they share the keys.
+//! The health check of a cluster: that of each of its masters, and of how the slots are distributed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::node::facts::{ConnectFailure, Facts, Location, Role, ShardFacts};
 use crate::redis::inspect::examine as examine_server;
 use quorlock_protocol::Slot;
 
-/// Asks every master of the cluster. `key` is free; a key beside it is used at each master.
+/// Examines every master of the cluster. `key` is free; each master is probed with a key derived from it.
 pub(super) async fn examine(inside: Arc<Inner>, key: Arc<str>) -> Facts {
     let map = match look(&inside, &mut None, 0).await {
         Ok(map) => map,
@@ -34,8 +34,8 @@ async fn shard(inside: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
     ShardFacts::new(name, master.share(), master.replicas, facts)
 }
 
-/// A key with the same beginning that this master serves. `None` if the beginning has a hash tag, by
-/// which all locks are at another one.
+/// Returns a key with the prefix `key` that this master serves. `None` if `key` has a hash tag, which puts
+/// all locks on another master.
 fn probe(key: &str, master: &Master) -> Option<Arc<str>> {
     let own = format!("{key}{{{}}}", master.home().tag());
     if Slot::of(&own) == master.home() {
@@ -44,7 +44,7 @@ fn probe(key: &str, master: &Master) -> Option<Arc<str>> {
     master.serves(Slot::of(key)).then(|| key.into())
 }
 
-/// The facts of a cluster: of its youngest master, and what is worst among all of them.
+/// Returns the facts of a cluster: those of its youngest master, and the worst of each kind.
 fn summed_up(map: &Map, shards: Vec<ShardFacts>) -> Facts {
     let youngest = shards.iter().map(|shard| &shard.facts).min_by_key(|facts| age(facts));
     let mut facts = youngest.cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The hints of all masters of a cluster, as those of one node.
+//! Combines the hints of a cluster's masters into those of one node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::node::{Hint, HintListener};
 use crate::redis::push::Audience;
 
-/// The listeners of the cluster, and which of its masters tell of changes.
+/// The listeners of the cluster, and which of its masters send hints.
 ///
-/// The listeners are told of changes while all masters tell of them: a listener does not know at which of
-/// them a key is.
+/// The listeners are subscribed while all masters send hints, because a listener does not know which master
+/// serves a key.
 #[derive(Debug, Default)]
 pub(super) struct PushFanIn {
     inside: Mutex<Inner>,
@@ -18,7 +18,7 @@ pub(super) struct PushFanIn {
 #[derive(Debug, Default)]
 struct Inner {
     audience: Audience,
-    /// Whether each master, by the number of its connection, tells of changes.
+    /// Whether each master, by the number of its shard, sends hints.
     sources: BTreeMap<u64, bool>,
 }
 
@@ -31,17 +31,17 @@ impl PushFanIn {
         self.inside().audience.add(listener);
     }
 
-    /// Whether there is a listener.
+    /// Returns whether there is a listener.
     pub(super) fn any(&self) -> bool {
         !self.inside().audience.is_empty()
     }
 
-    /// Another master belongs to the cluster, which tells nothing yet.
+    /// Adds a master, which does not send hints yet.
     pub(super) fn join(&self, line: u64) {
         self.inside().set_source(line, Some(false));
     }
 
-    /// A master has left the cluster.
+    /// Removes a master.
     pub(super) fn leave(&self, line: u64) {
         self.inside().set_source(line, None);
     }
@@ -71,7 +71,7 @@ impl HintListener for PushSource {
     fn hear(&self, hint: Hint<'_>) {
         let Some(fan_in) = self.fan_in.upgrade() else { return };
         let mut inside = fan_in.inside();
-        // A connection that has left may still have something to say.
+        // A removed master may still send something.
         if !inside.sources.contains_key(&self.line) {
             return;
         }
@@ -96,7 +96,7 @@ mod tests {
         fan_in.join(1);
         fan_in.join(2);
         source(1).hear(Hint::Hearing);
-        assert!(ear.heard().is_empty(), "half of the keys would change without a word");
+        assert!(ear.heard().is_empty(), "half of the keys would change without a hint");
         source(2).hear(Hint::Hearing);
         source(1).hear(Hint::Changed(b"a"));
         source(2).hear(Hint::Deaf);

@@ -1,4 +1,4 @@
-//! The way of an answer from a master to whoever asked the cluster.
+//! Returns the response of a master to the sender of the request, in the name of the cluster.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -8,7 +8,7 @@ use crate::node::{Collect, NodeError, Responder, Response};
 use crate::redis::error::is_sent_away;
 use quorlock_protocol::Slot;
 
-/// Takes one answer, and hands it on in the name of the cluster.
+/// Receives one response and forwards it in the name of the cluster.
 #[derive(Debug)]
 pub(super) struct ReplyProxy {
     inside: Weak<Inner>,

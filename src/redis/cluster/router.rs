@@ -1,4 +1,4 @@
-//! Where requests are sent to the master that serves their key.
+//! Routes requests to the master that serves their key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::redis::error::unserved;
 use crate::redis::replicas::must_last;
 use quorlock_protocol::{Moment, SENTINELS_WORD, Slot};
 
-/// Who serves what, and what is on its way.
+/// The slot map, its masters, and the unanswered requests.
 #[derive(Debug, Default)]
 pub(super) struct SlotRouter {
-    /// Whether requests are sent on. Until somebody has been asked for the map they are kept.
+    /// Whether requests are forwarded. Until a member was asked for the map, they are kept.
     opened: bool,
     kept: Vec<(SharedRequest, Responder)>,
     pub(super) map: Option<Arc<Map>>,
     /// Why there is no map.
     trouble: Option<NodeError>,
-    /// One for each master of the map, in the same order.
+    /// One shard for each master of the map, in the same order.
     pub(super) shards: Vec<Arc<Shard>>,
-    /// The place among `shards` of the one that serves each slot.
+    /// The index in `shards` of the master of each slot.
     owners: Vec<Option<usize>>,
-    /// How many requests about a slot are unanswered, by the lines that they were sent over.
+    /// The number of unanswered requests for each slot, by the shard that they were sent to.
     unanswered: HashMap<Slot, BTreeMap<u64, u32>>,
-    /// When a member was last asked who serves what, and told.
+    /// When a member was last asked for the map and answered.
     confirmed: Option<Moment>,
-    /// How each line stands.
+    /// The state of each shard's connection.
     contacts: BTreeMap<u64, ConnectionState>,
 }
 
-/// What becomes of a request.
+/// The destination of a request.
 pub(super) enum Routed {
     To {
         shard: Arc<Shard>,
@@ -45,12 +45,12 @@ pub(super) enum Routed {
         error: NodeError,
         reply: Responder,
     },
-    /// Until there is a map.
+    /// Kept until there is a map.
     Kept,
 }
 
 impl SlotRouter {
-    /// Sends a request on, or says why not.
+    /// Routes a request, keeps it, or returns why it cannot be sent.
     pub(super) fn route(
         &mut self,
         now: Moment,
@@ -69,7 +69,7 @@ impl SlotRouter {
         self.send(now, slot, request, reply)
     }
 
-    /// The same for what was kept.
+    /// Routes a request that was kept.
     pub(super) fn send(
         &mut self,
         now: Moment,
@@ -88,14 +88,14 @@ impl SlotRouter {
         let Some(shard) = place.and_then(|place| self.shards.get(place)) else {
             return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
         };
-        // A master that was stopped while another one took its place goes on answering for a moment.
+        // A master that was stopped while another took its place still answers for a moment.
         if must_last(request) && self.confirmed.is_none_or(|confirmed| now >= confirmed + SENTINELS_WORD) {
             let good = humantime::format_duration(SENTINELS_WORD);
-            let reason = format!("no member of the cluster has told for more than {good} who serves what");
+            let reason = format!("no member of the cluster has confirmed the slot map within {good}");
             return Err(NodeError::Unreachable { reason: reason.into() });
         }
-        // A release must not overtake what it takes back. Over another line it might; then it is not
-        // known whether the key was released, and whoever wants it gone leaves a tombstone.
+        // A release must not overtake the request that it undoes. Sent to another shard it might; then it is
+        // unknown whether the key was released, and the caller leaves a tombstone.
         let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.identity.line);
         if matches!(request, Request::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
             let reason = "its slot has moved, and an earlier request to the master that had it is unanswered";
@@ -106,7 +106,7 @@ impl SlotRouter {
         Ok(Arc::clone(shard))
     }
 
-    /// A request about this slot that was sent over this line has been answered.
+    /// Records that a request for this slot was answered by this shard.
     pub(super) fn settle(&mut self, slot: Slot, line: u64) {
         let Some(lines) = self.unanswered.get_mut(&slot) else { return };
         if let Some(count) = lines.get_mut(&line) {
@@ -120,20 +120,19 @@ impl SlotRouter {
         }
     }
 
-    /// Until it is opened again, requests are kept.
+    /// Keeps requests until the router is opened again.
     pub(super) fn shut(&mut self) {
         self.opened = false;
     }
 
-    /// What was asked before there was a map, as long as there is any. Then the router opens.
+    /// Takes the requests that were kept before there was a map. Opens the router when none are left.
     pub(super) fn open(&mut self) -> Vec<(SharedRequest, Responder)> {
         let kept = std::mem::take(&mut self.kept);
         self.opened |= kept.is_empty();
         kept
     }
 
-    /// From now on sends requests by this map, and gives back the masters that serve nothing any
-    /// more.
+    /// Routes by this map from now on, and returns the shards of masters that no longer serve slots.
     pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>, looked: Moment) -> Vec<Arc<Shard>> {
         self.confirm(looked);
         let mut owners = vec![None; usize::from(Slot::COUNT)];
@@ -156,36 +155,36 @@ impl SlotRouter {
         gone
     }
 
-    /// A member that was asked at this moment has told the map.
+    /// Records that a member that was asked at this moment has confirmed the map.
     pub(super) fn confirm(&mut self, looked: Moment) {
         self.confirmed = Some(looked);
     }
 
-    /// Nobody could be asked for the map.
+    /// Records that no member could be asked for the map.
     pub(super) fn fail(&mut self, trouble: NodeError) {
         if self.map.is_none() {
             self.trouble = Some(trouble);
         }
     }
 
-    /// The master at the other end of this line stands so.
+    /// Records the state of a shard's connection.
     pub(super) fn stands(&mut self, line: u64, contact: ConnectionState) {
         self.contacts.insert(line, contact);
     }
 
-    /// Whether all is as it should be, as far as it is known.
+    /// Returns whether the cluster is healthy, as far as is known.
     pub(super) fn is_fine(&self) -> bool {
         matches!(self.contact(), Some(ConnectionState::Connected(_)))
     }
 
-    /// How the cluster stands, once that is known.
+    /// Returns the state of the cluster, once it is known.
     pub(super) fn contact(&self) -> Option<ConnectionState> {
         let Some(map) = &self.map else { return self.trouble.clone().map(ConnectionState::Lost) };
         let mut youngest: Option<(&Shard, &Arc<Identity>)> = None;
         let mut away = Vec::new();
         for (shard, master) in self.shards.iter().zip(&map.masters) {
             match self.contacts.get(&shard.identity.line)? {
-                // The runtime ends, or the node.
+                // The runtime has ended, or the node was dropped.
                 ended @ ConnectionState::Ended(_) => return Some(ended.clone()),
                 ConnectionState::Connected(identity) => {
                     let is_younger = |known: &Identity| {
@@ -217,7 +216,7 @@ impl SlotRouter {
         })
     }
 
-    /// What the masters have said of themselves: those of one that something stands out at, if there is one.
+    /// Returns the facts of a master with a finding, or else of any.
     pub(super) fn facts(&self) -> Option<Arc<Facts>> {
         let mut all =
             self.shards.iter().filter_map(|shard| Some((&shard.identity.name, shard.node.facts()?)));
@@ -242,9 +241,9 @@ mod tests {
     const NOW: Moment = Moment::ORIGIN;
 
     #[derive(Debug)]
-    struct Nobody;
+    struct NoReceiver;
 
-    impl Collect for Nobody {
+    impl Collect for NoReceiver {
         fn answer(&self, _: usize, _: Result<Response, NodeError>) {}
 
         fn wanted(&self) -> bool {
@@ -253,10 +252,10 @@ mod tests {
     }
 
     fn reply() -> Responder {
-        Responder::new(Arc::new(Nobody), 0)
+        Responder::new(Arc::new(NoReceiver), 0)
     }
 
-    /// A router with two masters, and the first half of the slots at the one named first.
+    /// Creates a router with two masters, the one at port `first` with the first half of the slots.
     fn router(cluster: &ClusterNode, first: u16, second: u16, before: Option<SlotRouter>) -> SlotRouter {
         let table = format!(
             "a :{first}@1 master - 0 0 1 connected 0-8191\nb :{second}@1 master - 0 0 1 connected 8192-16383"
@@ -302,7 +301,7 @@ mod tests {
         assert_eq!(
             line_of(router.route(NOW, slot, release().into(), reply())),
             Ok(former),
-            "behind it on the same line"
+            "after it on the same connection"
         );
         router.settle(slot, former);
 
@@ -310,14 +309,14 @@ mod tests {
         let error = line_of(router.route(NOW, slot, release().into(), reply())).unwrap_err();
         assert!(error.may_have_acted(), "{error}");
         let line = line_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
-        assert_ne!(line, former, "a tombstone stops what comes late, wherever it is left");
+        assert_ne!(line, former, "a tombstone stops late requests on any shard");
         let other = line_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));
         assert!(other.is_ok(), "another slot");
         router.settle(slot, former);
         assert_eq!(
             line_of(router.route(NOW, slot, release().into(), reply())),
             Ok(line),
-            "nothing is left to overtake"
+            "no request is left to overtake"
         );
     }
 
@@ -330,11 +329,11 @@ mod tests {
         let last = NOW + Duration::from_millis(2_999);
         assert!(line_of(router.route(last, slot, acquire().into(), reply())).is_ok());
         let error = line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
-        assert!(error.to_string().contains("who serves what") && !error.may_have_acted(), "{error}");
+        assert!(error.to_string().contains("slot map") && !error.may_have_acted(), "{error}");
         let release = Request::Release { claim: claim() };
         assert!(
             line_of(router.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
-            "it is to be given back"
+            "it is to be released"
         );
         router.confirm(last);
         assert!(line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
@@ -358,7 +357,7 @@ mod tests {
         assert!(router.open().is_empty());
         assert!(
             line_of(router.route(NOW, slot, inspect().into(), reply())).is_err(),
-            "it is open, and refuses at once"
+            "it is open, and refuses immediately"
         );
     }
 }

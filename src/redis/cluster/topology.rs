@@ -1,4 +1,4 @@
-//! The one task of a cluster's node: it asks for the map when it is in doubt, and keeps the masters.
+//! The task of a cluster's node: it requests the slot map when it may be outdated, and keeps the shards.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,17 +21,16 @@ use crate::redis::handshake::Connector;
 use crate::redis::server_error::ServerError;
 use quorlock_protocol::{Backoff, Moment};
 
-/// Between two looks at the map, at most. A look is good for three seconds: see `SENTINELS_WORD`.
+/// The longest time between two requests for the map. A map is valid for three seconds: see `SENTINELS_WORD`.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two looks at the map, at least. Of a thousand requests that are sent away at once, one
-/// has it asked for.
+/// The shortest time between two requests for the map: many redirected requests cause one request for it.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// While something is wrong, it is asked for that often: a failover is seen a second later at most.
+/// The longest backoff while the cluster is unhealthy: a failover is noticed within a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// After so long without an answer another member is asked as well.
+/// Another member is asked as well after this time without an answer.
 const NEXT_MEMBER: Duration = Duration::from_millis(100);
 
-/// Keeps map and masters until it is dropped.
+/// Keeps the map and the shards up to date until it is dropped.
 pub(super) async fn keep(inside: Arc<Inner>) {
     let (clock, entropy) = (&*inside.settings.clock, &*inside.settings.entropy);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
@@ -39,13 +38,13 @@ pub(super) async fn keep(inside: Arc<Inner>) {
     for turn in 0_usize.. {
         let looked = clock.now();
         for shard in inside.shards() {
-            // Its task may have ended with another runtime, or stand still there.
+            // Its task may have ended with another runtime, or its runtime may not be driven.
             drop(shard.node.ready());
         }
         match look(&inside, &mut teller, turn).await {
             Ok(map) => adopt(&inside, map, looked).await,
             Err(error) => {
-                debug!(node = %inside.name, error = format_args!("{error:#}"), "no map of the cluster");
+                debug!(node = %inside.name, error = format_args!("{error:#}"), "no slot map of the cluster");
                 inside.router().fail(error);
             }
         }
@@ -60,22 +59,22 @@ pub(super) async fn keep(inside: Arc<Inner>) {
             }
             clock.sleep_until(looked + FIRST_WAIT).await;
         } else {
-            // Another one may know more.
+            // Another member may have a newer map.
             teller = None;
             clock.sleep_until(clock.now() + backoff.next(entropy.half())).await;
         }
     }
 }
 
-/// The member that has told the map, over a connection that stays.
+/// The member that reported the map, and the connection to it, which stays open.
 pub(super) struct Teller {
     member: Address,
     line: Connection,
 }
 
-/// Asks for the map: whoever told it last, else the members, another one first at each turn. One that
-/// knows less than is known here already was cut off from the others, and is believed only if most of
-/// them know no more.
+/// Requests the map: from the member that reported it last, or else from the other members, starting with
+/// another one at each `turn`. A member with an older map than the known one was cut off from the others, and
+/// is believed only if no member has a newer one.
 pub(super) async fn look(inside: &Inner, teller: &mut Option<Teller>, turn: usize) -> Result<Map, NodeError> {
     let known = inside.router().map.clone();
     if let Some(last) = teller.take()
@@ -98,7 +97,7 @@ pub(super) async fn look(inside: &Inner, teller: &mut Option<Teller>, turn: usiz
         if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
             match answer {
                 Ok((map, _)) if is_stale(&map, known.as_deref()) => {
-                    trouble = unexpected("it knows less of its cluster than was known before");
+                    trouble = unexpected("its map of the cluster is older than the known one");
                     behind.push(map);
                 }
                 Ok((map, told)) => {
@@ -116,12 +115,13 @@ pub(super) async fn look(inside: &Inner, teller: &mut Option<Teller>, turn: usiz
     Err(trouble)
 }
 
-/// A member that was cut off from the others still tells what it knew then.
+/// Returns whether the map is older than the known one: a member that was cut off still reports what it knew
+/// then.
 fn is_stale(map: &Map, known: Option<&Map>) -> bool {
     known.is_some_and(|known| map.epoch < known.epoch && !map.is_of_another_cluster_than(known))
 }
 
-/// Peer to ask: the members that are known, and those that were named.
+/// Returns the members to ask: the known ones, and those in the address.
 fn candidates(inside: &Inner, map: Option<&Map>) -> Vec<Address> {
     let seeds = inside.address.seeds();
     let mut all: Vec<Address> = Vec::new();
@@ -134,16 +134,16 @@ fn candidates(inside: &Inner, map: Option<&Map>) -> Vec<Address> {
     all
 }
 
-/// Asks one member, over a connection of its own.
+/// Requests the map from one member, over a new connection.
 async fn ask(inside: &Inner, member: Address) -> Result<(Map, Teller), NodeError> {
     let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
     let (line, _) = connector.greet_in_time().await?;
     tell(inside, Teller { member, line }).await
 }
 
-/// Has a member tell the map.
+/// Requests the map over the connection.
 async fn tell(inside: &Inner, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
-    // One that hangs must leave time to ask another one while the last word is good.
+    // A member that hangs must leave time to ask another one while the present map is valid.
     let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_limit.step().min(LOOK));
     let mut request = Pipeline::with_capacity(1);
     request.cmd("CLUSTER").arg("NODES");
@@ -174,11 +174,11 @@ fn refusal(error: ServerError, member: &Address) -> NodeError {
 
 fn no_map() -> NodeError {
     unexpected(
-        "it names no master that serves slots; make the cluster first, with `redis-cli --cluster create`",
+        "it reports no master that serves slots; create the cluster first, with `redis-cli --cluster create`",
     )
 }
 
-/// Keeps the masters that serve slots by this map, and no others.
+/// Creates shards for the masters of this map, and drops the others.
 async fn adopt(inside: &Arc<Inner>, map: Map, looked: Moment) {
     let (known, before) = {
         let router = inside.router();
@@ -207,7 +207,7 @@ async fn adopt(inside: &Arc<Inner>, map: Map, looked: Moment) {
     };
     let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
     let (masters, uncovered) = (shards.len(), map.uncovered());
-    info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
+    info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the slot map of the cluster has changed");
     let gone = inside.router().adopt(map, shards, looked);
     for shard in &gone {
         inside.fan_in.leave(shard.identity.line);
@@ -215,9 +215,9 @@ async fn adopt(inside: &Arc<Inner>, map: Map, looked: Moment) {
     for shard in &fresh {
         shard.connect(inside);
     }
-    // Dropped where nobody holds the router.
+    // Dropped while the router is not locked.
     drop((gone, before));
-    // What is asked meanwhile waits for the connections; the first round waits for this.
+    // Requests wait for the connections, and the first round waits for this.
     let contacts = fresh.iter().map(|shard| shard.node.ready());
     let before = inside.contact_token().is_cancelled();
     if before {
@@ -228,7 +228,7 @@ async fn adopt(inside: &Arc<Inner>, map: Map, looked: Moment) {
     }
 }
 
-/// Sends on what was asked before there was a map, in the order in which it was asked.
+/// Forwards the requests that were kept before there was a map, in their order.
 fn open(inside: &Arc<Inner>) {
     loop {
         let kept = inside.router().open();
@@ -250,9 +250,9 @@ mod tests {
     use crate::redis::cluster::{ClusterAddress, ClusterNode};
     use crate::redis::tests::settings;
 
-    /// Tells a node this map, and returns what answers it from then on.
+    /// Gives a node this map, and returns the cluster's identity in its responses.
     async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Identity> {
-        // No server listens at port 1: what matters is in whose name an answer would be.
+        // No server listens at port 1: only the identity matters.
         let line = |(place, id): (usize, &&str)| match place {
             0 => format!("{id} 127.0.0.1:1@1 master - 0 0 1 connected 0-16383"),
             _ => format!("{id} 127.0.0.1:2@2 slave {} 0 0 1 connected", members[0]),
@@ -271,13 +271,13 @@ mod tests {
     async fn c7_a_cluster_is_one_whenever_each_of_its_nodes_came_to_know_it() {
         let (early, late, elsewhere) = (node(), node(), node());
         let known = told(&early, &["b", "a"]).await;
-        // The member after which it is called is replaced, and only then the other one connects.
+        // The member that named the cluster is replaced, and only then the other node connects.
         let now = told(&early, &["b", "c"]).await;
-        assert_eq!(now.id, known.id, "its age is still that which was seen");
+        assert_eq!(now.id, known.id, "its age is kept");
         let theirs = told(&late, &["b", "c"]).await;
-        assert_ne!(now.id, theirs.id, "they call it after different members");
+        assert_ne!(now.id, theirs.id, "they name it after different members");
         assert!(now.is_one_with(&theirs) && theirs.is_one_with(&now), "one vote");
-        // The members change, one after the other, until none of the first is left.
+        // The members change one by one until none of the first is left.
         for members in [["c", "d"], ["d", "e"]] {
             let (ours, theirs) = (told(&early, &members).await, told(&late, &members).await);
             assert!(ours.is_one_with(&theirs), "{members:?}");
