@@ -1,4 +1,4 @@
-//! Requests to a node as commands to its server.
+//! Encodes requests to a node as commands for its server.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use quorlock_protocol::{
 pub(super) mod reply;
 pub(super) mod transaction;
 
-/// As `encode`. Nearly all servers are sent the same: it is written once, and copied for the others.
+/// Encodes the request. Nearly all servers get the same bytes: they are encoded once, and copied for the
+/// others.
 pub(crate) fn encode_once(
     asked: &SharedRequest,
     history: Option<&str>,
@@ -32,7 +33,7 @@ pub(crate) fn encode_once(
     ByHash::Yes
 }
 
-/// Writes what was written for another server that is asked in the same form, or else what `write` does.
+/// Writes the bytes that were encoded for another server with the same `form`, or else calls `write`.
 pub(crate) fn write_once(
     asked: &SharedRequest,
     form: Form,
@@ -50,28 +51,29 @@ pub(crate) fn write_once(
     }
 }
 
-/// In which form a server is asked.
+/// The form in which a request is encoded.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Form {
-    /// By a script that it knows.
+    /// A script that the server knows by its hash.
     Usual,
-    /// By a plain command.
+    /// A plain command.
     Plain,
-    /// Without a script: see `transaction`.
+    /// A transaction without a script: see `transaction`.
     Transaction,
-    /// Without one, by `DELIFEQ`.
+    /// `DELIFEQ`, without a script.
     DeletionIfEqual,
-    /// Without one, by `DELEX`.
+    /// `DELEX`, without a script.
     DeletionWithCondition,
 }
 
-/// Writes the command for the request, as short as the `library` of the server allows, behind
-/// what is in the buffer. The lock is the only declared key; see `acquire.lua`.
+/// Appends the command for the request to the buffer: by hash if the `library` of the server has the script,
+/// or else in full. The lock is the only declared key; see `acquire.lua`.
 ///
-/// A member of a cluster is told its `history`, under which alone it is to act; see `member.lua`.
+/// For a cluster member, the command includes the `history` under which alone it must be carried out; see
+/// `member.lua`.
 ///
-/// Says whether the server must know the script already.
+/// Returns whether the server must know the script already.
 pub(crate) fn encode(
     request: &Request,
     history: Option<&str>,
@@ -90,7 +92,7 @@ pub(crate) fn encode(
     by_hash
 }
 
-/// Writes the command that stores a token, and looks for no tombstone.
+/// Appends the command that stores a token without looking for a tombstone.
 pub(crate) fn encode_plain(claim: &Claim, ttl: Duration, buffer: &mut Vec<u8>) {
     let mut command = CommandWriter::begin(buffer);
     command.word("SET").word(claim.key()).word(claim.token().as_bytes());
@@ -98,7 +100,7 @@ pub(crate) fn encode_plain(claim: &Claim, ttl: Duration, buffer: &mut Vec<u8>) {
     command.end();
 }
 
-/// Writes the command for the number of a token that stands there without one.
+/// Appends the command that issues a fencing number for a token that is stored without one.
 pub(crate) fn encode_draw(
     claim: &Claim,
     fence_hint: FenceHint,
@@ -113,18 +115,18 @@ pub(crate) fn encode_draw(
     by_hash
 }
 
-/// Writes the command that tells the next who waits for the lock at `key`, after a release without a script.
+/// Appends the command that notifies the next waiter for the lock at `key`, after a release without a script.
 pub(crate) fn encode_tell_next(key: &str, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
     let mut command = CommandWriter::begin(buffer);
     let by_hash = call(&mut command, &scripts::LEAVE_QUEUE, library);
-    // Nobody is called that.
+    // No waiter has an empty name.
     let mark = want_mark_sibling(key);
     command.word("2").word(key).joined(&mark.pieces()).word("").joined(&mark.pieces());
     command.end();
     by_hash
 }
 
-/// Names the script that is to be run.
+/// Appends the name of the script to run.
 fn call(command: &mut CommandWriter<'_>, script: &Script, library: &mut Library) -> ByHash {
     if library.knows(script) {
         command.word("EVALSHA").word(script.hash());
@@ -135,7 +137,7 @@ fn call(command: &mut CommandWriter<'_>, script: &Script, library: &mut Library)
     }
 }
 
-/// Whether a command names its script by the hash of it.
+/// Whether a command names its script by hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ByHash {
     Yes,
@@ -168,19 +170,18 @@ fn script_of(request: &Request) -> &'static Script {
     }
 }
 
-/// Whether it is about a claim that shares its lock.
+/// Returns whether the request has a shared claim.
 fn is_shared(request: &Request) -> bool {
     request.claim().is_some_and(|claim| claim.mode() == Mode::Shared)
 }
 
-/// Whether it is about a claim of several locks.
+/// Returns whether the request has a claim of several locks.
 fn is_several(request: &Request) -> bool {
     request.claim().is_some_and(Claim::is_several)
 }
 
 impl Family {
-    /// There is no queue of those who share a lock or want different sets, and nothing that
-    /// one of them could pass on: whoever is asked for that is asked to acquire.
+    /// Queues, transfers and offers do not exist for these claims: such requests are encoded as acquisitions.
     fn of(&self, request: &Request) -> &'static Script {
         match request {
             Request::WriteBack { .. } => self.write_back,
@@ -200,7 +201,7 @@ impl Family {
     }
 }
 
-/// The keys and arguments of its script, in the order in which the script has them.
+/// Appends the keys and arguments of the request's script, in the order in which the script expects them.
 fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
     if is_shared(request) {
         return shared_arguments(command, request);
@@ -271,7 +272,7 @@ fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
     }
 }
 
-/// As `arguments`, for a claim that shares its lock.
+/// Like `arguments`, for a shared claim.
 fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     match request {
         Request::Acquire { claim, ttl, fence_hint }
@@ -310,7 +311,7 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     }
 }
 
-/// As `arguments`, for a claim of several locks: the same for all its scripts.
+/// Like `arguments`, for a claim of several locks: the same for all its scripts.
 fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     let (time, number, lead) = match request {
         Request::Acquire { ttl, fence_hint, .. } | Request::Transfer { ttl, fence_hint, .. } => (
@@ -349,15 +350,15 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
     }
 }
 
-/// What a plain command does as well as a script, for a server that lets nothing come late (rule I-41).
-/// What was refused is asked by a script, which tells who has it.
+/// Returns the claim and TTL if a plain command can acquire the lock, for a server that lets no request
+/// arrive late (rule I-41). If it is refused, a script follows, which reports the holder.
 pub(crate) fn plainly(ask: &Ask) -> Option<(&Claim, Duration)> {
     let Request::Acquire { claim, ttl, fence_hint: None } = &*ask.request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
     (alone && ask.stage == Stage::Fresh).then_some((claim, *ttl))
 }
 
-/// The lock, and the key by which the waiter is told that it is its turn, with its name.
+/// Appends the lock, the key of the waiter's turn, and the waiter's ID.
 fn waiting<'a, 'b>(
     command: &'a mut CommandWriter<'b>,
     key: &str,
@@ -366,12 +367,12 @@ fn waiting<'a, 'b>(
     command.word("2").word(key).word(turn_key(key, waiter)).word(waiter.to_string())
 }
 
-/// The lock, with a token.
+/// Appends the lock and a token.
 fn owned<'a, 'b>(command: &'a mut CommandWriter<'b>, claim: &Claim) -> &'a mut CommandWriter<'b> {
     command.word("1").word(claim.key()).word(claim.token().as_bytes())
 }
 
-/// The same, with a time.
+/// Appends the lock, a token and a TTL.
 fn guarded<'a, 'b>(
     command: &'a mut CommandWriter<'b>,
     claim: &Claim,
@@ -380,7 +381,7 @@ fn guarded<'a, 'b>(
     owned(command, claim).number(millis(time))
 }
 
-/// Counter, hint and lead, or nothing instead.
+/// Appends counter, hint and lead, or empty words.
 fn drawing(command: &mut CommandWriter<'_>, claim: &Claim, fence_hint: Option<FenceHint>) {
     match fence_hint {
         Some(FenceHint { hint, lead, .. }) => {
@@ -392,7 +393,7 @@ fn drawing(command: &mut CommandWriter<'_>, claim: &Claim, fence_hint: Option<Fe
     }
 }
 
-/// Counter and number, or nothing instead.
+/// Appends counter and number, or empty words.
 fn numbered(command: &mut CommandWriter<'_>, claim: &Claim, fence: Option<FencingToken>) {
     match fence {
         Some(fence) => {
@@ -408,8 +409,8 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Rounded down, so that a key never outlives what was asked, and at least 1, since Redis refuses 0
-/// and whatever is beyond its signed numbers.
+/// Rounds down, so that a key never outlives its TTL, and to at least 1 and at most `i64::MAX`, since Redis
+/// refuses other values.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs())
 }
@@ -441,8 +442,8 @@ mod tests {
         let shared = Arc::new(Claim::clone(&claim()).shared());
         let request = Request::Acquire { claim: shared, ttl: Duration::from_secs(1), fence_hint: None };
         let (_, packed) = written(&request, &mut Library::default());
-        assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would keep readers out: {packed}");
-        assert!(decode(b"+OK\r\n", &request, "anna").is_err(), "no answer of its script");
+        assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would exclude readers: {packed}");
+        assert!(decode(b"+OK\r\n", &request, "anna").is_err(), "not a reply of its script");
     }
 
     #[test]
@@ -452,7 +453,7 @@ mod tests {
             let (mut library, mut buffer) = (Library::default(), Vec::new());
             encode(&request, Some("f00"), &mut library, &mut buffer);
             let packed = String::from_utf8(buffer).unwrap();
-            assert!(packed.contains("master_replid:"), "nobody asks for its history: {packed}");
+            assert!(packed.contains("master_replid:"), "its history is not checked: {packed}");
             assert!(packed.ends_with("\r\nf00\r\n"), "{packed}");
             let read = decode(b"*1\r\n$7\r\ndemoted\r\n", &request, "anna");
             assert_eq!(read, Ok(CommandOutcome::Demoted));
@@ -500,15 +501,19 @@ mod tests {
         let short = written(&asked, None, &mut knows);
         assert!(short.0 == ByHash::Yes && asked.encoded(Form::Usual as u8) == Some(short.1.as_bytes()));
         assert_eq!(written(&asked, None, &mut knows), short);
-        assert_eq!(written(&asked, None, &mut Library::default()), (ByHash::No, first), "it knows no script");
+        assert_eq!(
+            written(&asked, None, &mut Library::default()),
+            (ByHash::No, first),
+            "it knows no script yet"
+        );
         let (_, of_member) = written(&asked, Some("f00"), &mut knows);
-        assert!(of_member.ends_with("\r\nf00\r\n"), "a member of a cluster is asked otherwise: {of_member}");
+        assert!(of_member.ends_with("\r\nf00\r\n"), "a cluster member gets another command: {of_member}");
 
-        // Nor are servers that are asked in different forms.
+        // Servers with different forms do not share bytes either.
         let (mixed, mut buffer) = (SharedRequest::from(Request::Release { claim: claim() }), Vec::new());
         write_once(&mixed, Form::Transaction, &mut buffer, |buffer| buffer.extend_from_slice(b"fast"));
         assert_eq!(written(&mixed, None, &mut knows), short);
-        write_once(&mixed, Form::Transaction, &mut buffer, |_| panic!("it is written already"));
+        write_once(&mixed, Form::Transaction, &mut buffer, |_| panic!("it is encoded already"));
         assert_eq!(buffer, b"fastfast");
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of one connection, both ways.
+//! One connection: reads and writes its bytes.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -11,60 +11,60 @@ use super::resp::decode::{RespReader, RespValue};
 use super::resp::frame::{FOREIGN, FrameError, FrameScanner};
 use crate::transport::Stream;
 
-/// How much is read at once. A thousand votes; no buffer stays larger than that.
+/// The size of one read: about a thousand votes. No buffer stays larger than this.
 const USUAL: usize = 16 * 1024;
 
-/// A connection: requests go out in the order in which they were written to it, and what the server
-/// says comes in, message by message. See ADR 8.
+/// A connection, which sends requests in the order in which they were written to it, and returns the server's
+/// messages one by one. See ADR 8.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
-    /// What the server calls this connection, if it has said so.
+    /// The ID that the server assigned to the connection, if it has reported it.
     pub(crate) client: Option<i64>,
     out: Outbox,
     inbox: Inbox,
-    /// How much more the server may push, in bytes.
+    /// How many more bytes the server may push.
     allowance: usize,
 }
 
-/// How much a server may push unasked, in bytes, before it has been asked for anything.
+/// How many bytes a server may push before it has received anything.
 const FREE: usize = 64 * 1024;
-/// How much more for each byte that it is sent. It tells each change of a key once for each time that the
-/// key was read, and each key that it has read stood in a request: twice would do.
+/// How many more bytes it may push for each byte that it receives. It pushes each change of a key once for
+/// each time that the key was read, and each key that was read is in a request: twice would suffice.
 const EARNED: usize = 8;
-/// The most that it can be allowed to push at a time, however much it was asked: a hundred thousand changes.
+/// The most bytes that it may be allowed to push: a hundred thousand changes.
 const MOST: usize = 16 * 1024 * 1024;
-/// What each push costs beside its bytes: the shortest has four, and all have to be handled.
+/// The cost of each push in addition to its bytes: the shortest has four bytes, but each has to be handled.
 const EACH: usize = 32;
 
-/// What the server says, where it stands in the buffer.
+/// A message of the server, in the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Message<'a> {
-    /// To the oldest request without an answer.
+    /// The reply to the oldest unanswered request.
     Answer(&'a [u8]),
-    /// Unasked.
+    /// A push.
     Push(&'a [u8]),
 }
 
-/// Why a line carries nothing more.
+/// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionError {
-    /// The stream ended.
+    /// The stream has ended.
     Stream(io::Error),
-    /// It ended before the server had said anything.
+    /// The stream ended before the server had sent anything.
     Early {
         error: io::Error,
-        /// What does so as well.
+        /// The likely cause.
         likely: &'static str,
     },
-    /// The server sent what none should.
+    /// The server sent an invalid message.
     FrameError(FrameError),
-    /// It sent an answer, and there was no request.
+    /// The server sent a reply without a request.
     Stray,
-    /// It pushed more than anything that it was asked for explains.
+    /// The server pushed far more than the requests explain.
     Flood,
-    /// A transaction is open on it that cannot be ended: it would carry out nothing any more.
+    /// An open transaction cannot be ended: no command would be carried out any more.
     Queued,
-    /// The process at its other end is a replica now, and may come back as a master that has forgotten.
+    /// The server process is a replica now, and may later be a master that has lost locks.
     Demoted,
 }
 
@@ -73,13 +73,13 @@ impl Connection {
         Connection { stream, client: None, out: Outbox::default(), inbox: Inbox::default(), allowance: FREE }
     }
 
-    /// Where requests are written.
+    /// Returns the buffer to write requests to.
     pub(crate) fn outbox(&mut self) -> &mut Vec<u8> {
         self.out.flushed = false;
         &mut self.out.bytes
     }
 
-    /// Sends what is in the outbox, as much at a time as the stream takes.
+    /// Sends the outbox, as far as the stream accepts it.
     pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let before = self.out.sent;
         let sent = self.out.poll_send(&mut *self.stream, context).map_err(ConnectionError::Stream);
@@ -88,12 +88,12 @@ impl Connection {
         sent
     }
 
-    /// Reads once.
+    /// Reads once from the stream.
     pub(crate) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         self.inbox.poll_read(&mut *self.stream, context).map_err(ConnectionError::Stream)
     }
 
-    /// The next message that is complete, of those that were read.
+    /// Returns the next complete message that was read.
     pub(crate) fn message(&mut self) -> Result<Option<Message<'_>>, ConnectionError> {
         let message = self.inbox.message().map_err(ConnectionError::FrameError)?;
         if let Some(Message::Push(push)) = message {
@@ -103,16 +103,16 @@ impl Connection {
         Ok(message)
     }
 
-    /// Passes over these messages, if they are what comes next, to the last byte.
+    /// Skips these messages if they are exactly what follows in the buffer.
     pub(crate) fn passes(&mut self, messages: &[u8]) -> bool {
         self.inbox.passes(messages)
     }
 
-    /// Sends some requests, and waits for as many answers. What is pushed meanwhile concerns nobody.
+    /// Sends requests and waits for as many replies. Pushes in between are ignored.
     ///
     /// # Cancel safety
     ///
-    /// None: the line is not to be used any more.
+    /// Not cancel safe: the connection must not be used afterwards.
     pub(crate) async fn exchange(
         &mut self,
         requests: &redis::Pipeline,
@@ -120,8 +120,8 @@ impl Connection {
         Ok(self.exchange_subscribing(requests, false).await?.0)
     }
 
-    /// The same, where one of the requests `subscribes` to channels, and says whether it did: then each channel is
-    /// pushed, and there is no answer to that request.
+    /// Like [`exchange`](Connection::exchange), where one of the requests `subscribes` to channels; returns
+    /// whether it did. The server then pushes each channel instead of a reply to that request.
     pub(crate) async fn exchange_subscribing(
         &mut self,
         requests: &redis::Pipeline,
@@ -131,7 +131,8 @@ impl Connection {
         let mut answers = Vec::with_capacity(requests.len());
         let mut expected = requests.len();
         std::future::poll_fn(|context| {
-            // What it said before it left counts, such as that it has clients enough.
+            // A reply that was sent before the server closed the connection counts, such as that it has too
+            // many clients.
             let sent = match self.poll_send(context) {
                 Poll::Ready(Err(broken)) => Err(broken),
                 Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
@@ -165,29 +166,29 @@ impl Connection {
     }
 }
 
-/// Whether the server says that it has subscribed us to a channel.
+/// Returns whether the push confirms a subscription to a channel.
 fn is_subscription(push: &[u8]) -> bool {
     let mut parts = RespReader::of(push);
     matches!((parts.next(), parts.next()), (Some(RespValue::List(3)), Some(RespValue::Text(b"subscribe"))))
 }
 
-/// The most reads in a row: what a stream has to read that always has more is not to hold up the others.
-/// Two are as much as two thousand votes.
+/// The most reads in a row: a stream that always has data must not starve the others. Two reads are two
+/// thousand votes.
 pub(crate) const READS: u32 = 2;
 
-/// Wakes the task of `context` when the runtime has seen to its timers and to the other connections. A task
-/// that wakes itself in the usual way has sixty turns before that, where no other is ready to run.
+/// Wakes the task of `context` after the runtime has polled its timers and the other connections. A task that
+/// wakes itself in the usual way is polled sixty times before that, if no other task is ready.
 pub(crate) fn go_on_later(context: &mut Context<'_>) {
-    // It is ready at the second look, which there is not: what matters is that it wakes us.
+    // It would be ready when polled again, which does not happen: only the wake-up matters.
     let _woken = pin!(tokio::task::yield_now()).poll(context);
 }
 
-/// A message, as the client crate reads it.
+/// Parses a message with the client crate.
 pub(crate) fn value(message: &[u8]) -> Result<Value, ConnectionError> {
     redis::parse_redis_value(message).map_err(|_| ConnectionError::FrameError(FOREIGN))
 }
 
-/// The text of an answer, of whichever kind of string.
+/// Returns the text of a reply, of any kind of string.
 pub(crate) fn text(answer: Value) -> Option<String> {
     if let Value::BulkString(bytes) = answer {
         Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -201,9 +202,9 @@ pub(crate) fn text(answer: Value) -> Option<String> {
 #[derive(Debug, Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// So many of them are on their way.
+    /// How many of them were passed to the stream.
     written: usize,
-    /// How many were sent over the line so far.
+    /// How many were sent over the connection so far.
     sent: usize,
     flushed: bool,
 }
@@ -219,7 +220,7 @@ impl Outbox {
                     self.sent = self.sent.wrapping_add(written);
                 }
             }
-            // A server that is always behind with its reading is not to have all of it kept.
+            // The buffer must not keep everything for a server that always reads late.
             if self.written >= USUAL && self.written >= self.bytes.len() / 2 {
                 self.bytes.drain(..self.written);
                 self.written = 0;
@@ -239,11 +240,11 @@ impl Outbox {
 #[derive(Debug, Default)]
 struct Inbox {
     buffer: Vec<u8>,
-    /// Where the first message begins that was not handed out.
+    /// The begin of the first message that was not returned yet.
     begin: usize,
-    /// So far it was looked at.
+    /// The end of the scanned part.
     seen: usize,
-    /// So far there is something.
+    /// The end of the data.
     end: usize,
     scan: FrameScanner,
 }
@@ -262,7 +263,7 @@ impl Inbox {
         }
     }
 
-    /// Grows for a message that needs it, whose length is bounded, and shrinks behind it.
+    /// Grows the buffer for a long message, whose length is bounded, and shrinks it afterwards.
     fn make_room(&mut self) {
         if self.begin == self.end {
             (self.begin, self.seen, self.end) = (0, 0, 0);
@@ -283,7 +284,7 @@ impl Inbox {
 
     fn passes(&mut self, messages: &[u8]) -> bool {
         let news = self.buffer.get(self.seen..self.end).unwrap_or_default();
-        // What the scan has begun to look at, it has to see the end of.
+        // A message that is partly scanned must be scanned to its end.
         let passes = self.begin == self.seen && news.starts_with(messages);
         if passes {
             self.seen += messages.len();
@@ -309,7 +310,7 @@ impl Inbox {
     }
 }
 
-/// What a server has answered, where that is an error.
+/// Returns the error of a reply, if it is one.
 pub(super) fn server_error(answer: Value) -> Option<redis::ServerError> {
     if let Value::ServerError(error) = answer { Some(error) } else { None }
 }
@@ -329,7 +330,7 @@ mod tests {
         std::future::poll_fn(|context| line.poll_read(context)).await
     }
 
-    /// All that comes until the stream ends.
+    /// Returns all messages until the stream ends.
     async fn all(line: &mut Connection) -> Vec<(bool, Vec<u8>)> {
         let mut messages = Vec::new();
         while read(line).await.is_ok() {
@@ -404,7 +405,7 @@ mod tests {
         line.outbox().extend(vec![b'x'; LEFT_BEHIND]);
         let mut largest = 0;
         for _ in 0..1000 {
-            // It never catches up: as much is added as it reads.
+            // As much is added as it reads, so it never catches up.
             line.outbox().extend([b'x'; 4096]);
             std::future::poll_fn(|context| {
                 assert!(line.poll_send(context).is_pending(), "it has caught up");
@@ -412,7 +413,7 @@ mod tests {
             })
             .await;
             far.read_exact(&mut [0; 4096]).await.unwrap();
-            // Else the runtime has it wait, and not the server.
+            // Otherwise the runtime suspends the connection, not the server.
             tokio::task::yield_now().await;
             largest = largest.max(line.out.bytes.len());
         }
@@ -438,7 +439,7 @@ mod tests {
         let push = ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n";
         for (said, count, subscribed) in [
             (push.to_owned(), 1, true),
-            // A user without the right to it, and a server that does as in RESP2.
+            // A user without the permission, and a server that replies as in RESP2.
             ("-NOPERM no channels\r\n".to_owned(), 2, false),
             (push.replacen('>', "*", 1), 2, false),
         ] {
@@ -466,7 +467,7 @@ mod tests {
 
         let read = Arc::new(AtomicU32::new(0));
         let mut line = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
-        // As much as the server may push that was asked for a lot: it does not come to an end here.
+        // As much as a busy server may push: it does not reach the bound here.
         line.allowance = MOST;
         let flooded = tokio::spawn(async move { line.exchange(&ping()).await.map(drop) });
         let (mut near, mut far) = tokio::net::UnixStream::pair().unwrap();
@@ -480,8 +481,8 @@ mod tests {
             near.write_all(b"x").await.unwrap();
             near.read_exact(&mut [0]).await.unwrap();
         }
-        // Both ways the runtime has to look for what has come. Between two looks a task that wakes itself has
-        // 61 turns.
+        // In both directions the runtime has to poll the IO driver. In between, a task that wakes itself is
+        // polled 61 times.
         let read = read.load(Ordering::Relaxed);
         assert!(read > 0 && read <= TRIPS * 10 * READS, "{read} reads in {TRIPS} round trips of others");
         assert!(!flooded.is_finished(), "it still pushes");
@@ -514,12 +515,12 @@ mod tests {
         }
     }
 
-    /// What [`Endless`] pushes.
+    /// A message that [`Endless`] pushes.
     const PUSH: &[u8] = b">0\r\n";
 
-    /// Pushes whenever it is read from, without the runtime's budget.
+    /// A stream that pushes at each read, outside the runtime's budget.
     struct Endless {
-        /// How often it was read from.
+        /// The number of reads.
         read: Arc<AtomicU32>,
     }
 

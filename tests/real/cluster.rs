@@ -379,7 +379,7 @@ async fn whoever_takes_a_member_for_a_server_is_told_the_cure() {
     let server = servers[0].url().replace("redis://", "redis+cluster://");
     let error = client(&[server], |builder| builder).lock("r").try_acquire().await.unwrap_err();
     assert!(
-        error.to_string().contains("no member of a cluster") && error.to_string().contains("redis://"),
+        error.to_string().contains("not a cluster member") && error.to_string().contains("redis://"),
         "{error}"
     );
 }

@@ -102,7 +102,7 @@ async fn sentinels_may_want_a_password_of_their_own() {
         assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
     }
     let error = only(&service, RestartGuard::Off).lock("r").acquire().await.unwrap_err().to_string();
-    assert!(error.contains("the Sentinels at") && error.contains("it wants a password"), "{error}");
+    assert!(error.contains("the Sentinels at") && error.contains("it requires a password"), "{error}");
     let url = format!("{}?sentinel_password=Qq7Zz9", service.url());
     drop(lock(&of(&[url], RestartGuard::Off)).acquire().await.unwrap());
 }

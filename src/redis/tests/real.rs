@@ -174,9 +174,9 @@ async fn a_login_tells_what_is_missing() {
     server.cli(&["-a", "s3cret", "acl", "setuser", "anna", "on", ">pw", "+eval", "~*"]);
     let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port);
     for (login, words) in [
-        ("", "wants a password"),
-        (":wr0ng@", "refuses the password for the user `default`"),
-        ("anna@", "a user and no password"),
+        ("", "requires a password"),
+        (":wr0ng@", "rejects the password for the user `default`"),
+        ("anna@", "a user but no password"),
         ("anna:pw@", "ACL SETUSER anna"),
     ] {
         let node = RedisNode::with(Address::parse(&url(login)).unwrap(), settings());
@@ -225,7 +225,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         vote(&node, request).await;
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
-    assert!(error.is_permanent() && error.to_string().contains("may not touch the key `other`"), "{error}");
+    assert!(error.is_permanent() && error.to_string().contains("may not access the key `other`"), "{error}");
     server.cli(&["acl", "setuser", "anna", "-pexpireat"]);
     let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
     let named = ["may not run PEXPIREAT; grant", "may not run a command of the script"];

@@ -57,7 +57,7 @@ async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one
     // One that comes with the introduction, and one that comes behind an answer to a request.
     let (early, diary) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
-    assert!(format!("{error:#}").contains("an answer to no request"), "{error:#}");
+    assert!(format!("{error:#}").contains("a reply without a request"), "{error:#}");
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
 
     let (late, diary) = node(1024, |mut server| async move {
