@@ -66,7 +66,7 @@ impl Login {
                 "possibly a TLS port (write rediss://), or a server in protected mode or with too many clients"
             }
             Endpoint::Tls { .. } => {
-                "the server may require a client certificate (`Tls::identity`, --tls-cert and --tls-key)"
+                "possibly a server that requires a client certificate (`Tls::identity`, --tls-cert and --tls-key)"
             }
             Endpoint::Unix { .. } => "possibly a server with too many clients",
         };

@@ -174,10 +174,10 @@ async fn nothing_is_granted_while_a_slot_is_on_its_way_and_nothing_stays_behind(
     // What is held is renewed; what is free may be free or may have moved.
     lease.renew().await.expect("the key has not moved yet");
     let error = coordinator.lock("{r}/free").try_acquire().await.unwrap_err();
-    assert!(error.to_string().contains("on its way"), "{error}");
+    assert!(error.to_string().contains("being migrated"), "{error}");
     lease.release().await.unwrap();
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();
-    assert!(error.to_string().contains("on its way"), "{error}");
+    assert!(error.to_string().contains("being migrated"), "{error}");
     for server in [from, to] {
         told(server, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
     }

@@ -104,7 +104,7 @@ async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same
     for (role, words, matter, severity) in [
         ("active-replica", "active replica", Check::ActiveReplica, Severity::Unsafe),
         ("king", "calls itself king", Check::Unfit, Severity::Warning),
-        ("", "does not say what it is", Check::Unfit, Severity::Warning),
+        ("", "does not report its role", Check::Unfit, Severity::Warning),
         ("slave", "replica", Check::Replica, Severity::Warning),
     ] {
         let between = Between::of(&servers, Some(("role", role)));
