@@ -78,12 +78,12 @@ mod tests {
     fn i23_a_process_that_comes_back_after_another_shows_a_balancer() {
         let mut met = Met::default();
         let mut note = |run_id, at| met.note(&process(run_id, None), seconds(at));
-        assert!(note("a", 1).is_ok() && note("a", 2).is_ok() && note("b", 3).is_ok(), "it was restarted");
+        assert!(note("a", 1).is_ok() && note("a", 2).is_ok() && note("b", 3).is_ok(), "one restart");
         let error = note("a", 4).unwrap_err();
         assert!(error.is_permanent() && error.to_string().contains("run_id a…, b…, and a… again"), "{error}");
-        assert!(note("a", 5).is_err() && note("b", 6).is_err(), "none of them votes");
+        assert!(note("a", 5).is_err() && note("b", 6).is_err(), "none of the processes votes");
         assert!(note("b", 65).is_err());
-        assert!(note("b", 66).is_ok(), "one alone has answered for a minute");
+        assert!(note("b", 66).is_ok(), "only one process has answered for a minute");
         assert!(note("a", 67).is_err());
     }
 

@@ -30,33 +30,34 @@ use crate::reason::Reason;
 use crate::runtime::clock::{Clock, Sleep};
 use quorlock_protocol::{Moment, turn_key};
 
-/// The most requests taken at once: between two such handfuls the answers have their turn.
+/// The most requests taken in a row: replies are handled between two such batches.
 const BATCH: usize = 128;
-/// After how long without an answer a node counts as stalled, or after four of its round trips.
+/// A node counts as stalled after this time without a reply, or after four of its round trips if that is
+/// longer.
 const STALL: Duration = Duration::from_secs(1);
-/// After how long without an answer the connection is given up, for platforms and networks in
-/// which the operating system does not notice.
+/// The connection is given up after this time without a reply, for platforms and networks in which the
+/// operating system does not notice.
 const GIVE_UP: Duration = Duration::from_secs(30);
-/// For how long only scripts are used after the server has refused to do without: as long as it is out of
-/// memory, or for ever, if the user lacks a right.
+/// How long only scripts are used after the server has refused a transaction: it may be out of memory for a
+/// while, or the user may lack a permission.
 const SCRIPTS_FOR: Duration = Duration::from_secs(10);
-/// How long the clean-up may go on when the node's last handle is gone.
+/// How long the clean-up may continue after the node's last handle was dropped.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// What a server says that has put a request off until the end of a transaction. None of ours is answered so:
-/// those of an acquisition are not looked at.
+/// The reply to a command within a transaction. None of our requests expects it: the replies within an
+/// acquisition are skipped.
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 
 /// How a connection ended.
 pub(crate) enum End {
-    /// It broke, for this reason.
+    /// It was lost, for this reason.
     Lost(Reason),
-    /// Nobody can ask any more, and all has been answered that could be.
+    /// The node was dropped, and everything was answered that could be.
     Closed,
 }
 
-/// Sends what is in `queue` over the line, and hands out the answers, until the connection ends. Says how it did, and
-/// whether it has answered any request.
+/// Sends the requests in `queue` over the connection, and delivers the replies, until the connection ends.
+/// Returns how it ended, and whether it has answered any request.
 pub(crate) async fn carry(
     greeted: ReadyConnection,
     connector: &mut Connector,
@@ -89,7 +90,7 @@ pub(crate) async fn carry(
         has_answered: false,
         timer: None,
         farewell: None,
-        reason: "its connection ended with the task that had it".into(),
+        reason: "its connection ended with its task".into(),
     };
     let end = poll_fn(|context| link.poll(context, queue)).await;
     link.reason = match &end {
@@ -99,11 +100,11 @@ pub(crate) async fn carry(
     (end, link.has_answered)
 }
 
-/// However the connection ends, the rest is unknown, and stays so. Nothing is sent again on a later one:
-/// there may be another process at its other end, and the requests were put to this one (rule I-14).
+/// However the connection ends, the outcome of its requests is unknown, and stays so. Nothing is sent again
+/// on a later connection: that may lead to another process, but the requests were for this one (rule I-14).
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // Before its requests are answered, which are taken back then.
+        // Recorded before the requests are answered, because the callers undo them then.
         self.state.connection_ended();
         let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.what {
             What::Ask { ask, .. } => Some(ask),
@@ -121,24 +122,24 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Something that was sent, and has an answer to come.
+/// A request that was sent and has a reply to come.
 struct Sent {
     what: What,
     at: Moment,
-    /// So many answers come first that say nothing.
+    /// The number of replies to skip before the one that counts.
     prelude: u8,
 }
 
 impl Sent {
-    /// Whether a push tells that the place of a waiter has changed because this asks for it again. Redis 6.0 tells that,
-    /// just before it answers; it is not the waiter's turn then.
+    /// Returns whether the push says that the place of a waiter has changed because this request enqueues it
+    /// again. Redis 6.0 pushes that just before its reply; it is not the waiter's turn then.
     fn changes_own_place(&self, push: &[u8]) -> bool {
         let What::Ask { ask, .. } = &self.what else { return false };
         let Request::Enqueue { key, waiter, .. } = &*ask.request else { return false };
         is_change_of(push, turn_key(key, *waiter).as_bytes())
     }
 
-    /// What nearly always answers it. If that comes, to the last byte, it is passed over at once.
+    /// Returns the usual reply. If exactly that arrives, it is skipped without parsing.
     fn usual(&self) -> Option<&'static [u8]> {
         match &self.what {
             What::Ask { way: Way::Transaction, .. } if self.prelude == PRELUDE => Some(PRELUDE_ANSWERS),
@@ -155,11 +156,11 @@ enum What {
         way: Way,
     },
     Undo(Box<Undo>),
-    /// How many replicas have all votes that were sent before.
+    /// The number of replicas that have all votes sent before.
     ReplicaAck,
 }
 
-/// What the request may have stored is taken back, before it is told of the error.
+/// Releases what a failed request may have stored, before its error is reported.
 struct Undo {
     ask: Ask,
     error: NodeError,
@@ -167,13 +168,13 @@ struct Undo {
 
 /// How a request was sent.
 enum Way {
-    /// By a script.
+    /// As a script.
     Scripted(ByHash),
-    /// By a plain command.
+    /// As a plain command.
     Plain,
-    /// An acquisition without a script: see ADR 16.
+    /// As an acquisition without a script: see ADR 16.
     Transaction,
-    /// A release without one, and what its first answer has said.
+    /// As a release without a script, with the first of its two replies.
     Deletion(Option<Deletion>),
 }
 
@@ -183,55 +184,54 @@ enum Pace {
     Stalled,
 }
 
-/// The connection and what is on its way. Line and queue are polled in one task, so that a request
-/// needs no task of its own and no wake-up between two.
+/// The connection and its requests in flight. Connection and queue are polled in one task, so that a request
+/// needs neither a task of its own nor a wake-up between two.
 struct Session<'a> {
     line: Connection,
     identity: Arc<Identity>,
-    /// The history of a member of a cluster.
+    /// The history ID of a cluster member.
     history: Option<Arc<str>>,
-    /// Who is told what the server pushes, if it agreed to.
+    /// The listeners, if the server pushes changes.
     listeners: Option<&'a Listeners>,
-    /// It also tells what our own scripts change.
+    /// Whether the server also pushes changes by our own scripts.
     tells_own: bool,
     connector: &'a mut Connector,
     state: &'a State,
     clock: &'a dyn Clock,
-    /// The others have been let go first, to add to the next write what they have to ask.
+    /// Whether other tasks were given their turn, to add requests to the next write.
     gathering: bool,
-    /// Requests that wait for their answers, oldest first: a connection answers in order.
+    /// The unanswered requests, oldest first: a connection answers in order.
     in_flight: VecDeque<Sent>,
-    /// What the server can do without scripts.
+    /// The commands that the server supports besides scripts.
     supported: SupportedCommands,
-    /// From when on it is asked to acquire without one.
+    /// When acquisitions may be sent as transactions again.
     transactions_from: Moment,
-    /// What Sentinels say of it, if they have named it.
+    /// The view of the Sentinels, if they reported the address.
     watch: Option<Watch>,
-    /// What replicas must have before it counts, if anything.
+    /// The replicas that must confirm a vote.
     copies: Option<ReplicaAck>,
-    /// Votes that were granted and that no replica has confirmed yet.
+    /// Granted votes that are not confirmed by replicas yet.
     unconfirmed: Vec<(Ask, Response)>,
-    /// Requests that are about to be sent.
+    /// Requests to be sent next.
     batch: Vec<Ask>,
-    /// What the server has run.
+    /// The scripts that the server knows.
     library: Library,
     pace: Pace,
     stall: Duration,
-    /// When the last answer came.
+    /// When the last reply arrived.
     heard: Moment,
     has_answered: bool,
-    /// Fires when it is time to look whether the node has stalled. Armed once a second at most,
-    /// not for every request.
+    /// Fires when it is time to check whether the node has stalled. Armed once a second at most, not for
+    /// every request.
     timer: Option<Sleep>,
     farewell: Option<Sleep>,
-    /// Why it has ended, once it has. Until then it may be dropped with its task.
+    /// Why the connection has ended, once it has. Until then, it ends with its task.
     reason: Reason,
 }
 
 impl Session<'_> {
     fn poll(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) -> Poll<End> {
-        // First the answers: they give their askers something to do, which may be another request
-        // for the same write.
+        // Replies first: their receivers may send further requests, which join the same write.
         if let Err(reason) = self.hear(context) {
             return Poll::Ready(End::Lost(reason.into()));
         }
@@ -259,7 +259,7 @@ impl Session<'_> {
         Poll::Pending
     }
 
-    /// Hands out what has come, and what comes with it.
+    /// Reads and delivers replies and pushes.
     fn hear(&mut self, context: &mut Context<'_>) -> Result<(), ConnectionError> {
         for _ in 0..READS {
             self.hand_out()?;
@@ -272,8 +272,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Hands out what was read, in the order in which the server said it: whoever hears of a change
-    /// before the answer that came before it would wait for the next.
+    /// Delivers what was read, in the order in which the server sent it: a waiter that received a change
+    /// before the earlier reply would wait for the next change.
     fn hand_out(&mut self) -> Result<(), ConnectionError> {
         let mut heard = false;
         loop {
@@ -290,15 +290,15 @@ impl Session<'_> {
                     }
                 }
                 Message::Answer(answer) => {
-                    // The next answers would be taken for those of other requests.
+                    // Without a request, later replies would be taken for those of other requests.
                     let Some(sent) = self.in_flight.front_mut() else { return Err(ConnectionError::Stray) };
                     if !heard {
-                        // The first of those that have come together.
+                        // The first of those that arrived together.
                         heard = true;
                         self.heard = self.clock.now();
                     }
                     if sent.prelude > 0 {
-                        // What is usual here is all of the prelude.
+                        // The usual reply includes the whole prelude.
                         sent.prelude = if usual.is_some() { 0 } else { sent.prelude - 1 };
                         if let What::Ask { ask, way: Way::Deletion(said) } = &mut sent.what
                             && let Some(claim) = ask.request.claim()
@@ -347,7 +347,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes the requests that are asked, and writes them, behind those that have to be asked again.
+    /// Takes requests from the queue, and writes them after those that have to be sent again.
     fn take(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) {
         if !self.batch.is_empty() {
             self.write();
@@ -356,8 +356,8 @@ impl Session<'_> {
             return;
         }
         if !self.gathering && !queue.is_empty() {
-            // Whoever is ready to run may ask first, also of an idle server: one write for all of them
-            // costs both sides less than one for each, and whoever is alone waits for nobody.
+            // Lets other ready tasks send their requests first, even to an idle server: one write for all is
+            // cheaper for both sides than one for each, and a single caller is not delayed.
             self.gathering = true;
             context.waker().wake_by_ref();
             return;
@@ -373,18 +373,18 @@ impl Session<'_> {
         }
     }
 
-    /// Writes the batch to the line.
+    /// Writes the batch to the connection.
     fn write(&mut self) {
         let at = self.clock.now();
         let mut votes = false;
         let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
         let wall = self.supported.clock.filter(|_| self.transactions_from <= at).map(|clock| clock.at(at));
-        // Taken one by one: should one of them panic, the others are answered all the same.
+        // Taken one by one: if one panics, the others are still answered.
         self.batch.reverse();
         while let Some(ask) = self.batch.pop() {
             let (prelude, way) = if ask.stage == Stage::Unnumbered {
-                // Whatever has become of the attempt: its token stands there, and what takes it back may
-                // be behind this.
+                // Sent even if the attempt has ended: its token is stored, and the request that undoes it may
+                // follow.
                 let Request::Acquire { claim, fence_hint: Some(fence_hint), .. } = &*ask.request else {
                     continue;
                 };
@@ -400,7 +400,7 @@ impl Session<'_> {
                 ask.answer(Err(doubt.clone()));
                 continue;
             } else if self.may_overtake(&ask) {
-                let reason = "the connection that it was asked for has ended".into();
+                let reason = "the connection that it was meant for has ended".into();
                 ask.answer(Err(NodeError::Disconnected { reason }));
                 continue;
             } else if ask.request.may_create() && !ask.reply.wanted() {
@@ -430,7 +430,7 @@ impl Session<'_> {
             self.in_flight.push_back(Sent { what: What::Ask { ask, way }, at, prelude });
         }
         if let (Some(copies), true) = (self.copies, votes) {
-            // Once for all of them: nothing behind it is answered before.
+            // Once for all of them: nothing after it is answered before.
             copies.ask(self.line.outbox());
             self.in_flight.push_back(Sent { what: What::ReplicaAck, at, prelude: 0 });
         }
@@ -439,15 +439,15 @@ impl Session<'_> {
         }
     }
 
-    /// Whether it is a release that was to follow, over a connection that has ended, what it takes back: that
-    /// may still come, where the server was not told to end that connection. It leaves no tombstone; the
-    /// clean-up does, which follows where the outcome is unknown (rule I-5).
+    /// Returns whether the request is a release of a request that was sent over a connection that has ended:
+    /// that may still arrive, if the server did not end the connection for us. A release leaves no tombstone;
+    /// the clean-up after an unknown outcome does (rule I-5).
     fn may_overtake(&self, ask: &Ask) -> bool {
         let releases = matches!(*ask.request, Request::Release { .. } | Request::Offer { .. });
         releases && self.supported.client.is_none() && ask.place.outlived_a_connection()
     }
 
-    /// Hands out what the server has said to a request.
+    /// Delivers the outcome of a request.
     fn answered(&mut self, mut ask: Ask, by_hash: ByHash, reading: Result<CommandOutcome, NodeError>) {
         let unnumbered = ask.stage == Stage::Unnumbered;
         match reading {
@@ -456,7 +456,7 @@ impl Session<'_> {
                 ask.stage = Stage::Scripted;
                 self.batch.push(ask);
             }
-            // The command that has released it tells nobody.
+            // The command that has released it notifies no waiter.
             Ok(CommandOutcome::Voted { vote: Vote::Wanted, .. })
                 if self.supported.deleting.is_some() && ask.stage == Stage::Fresh =>
             {
@@ -477,8 +477,8 @@ impl Session<'_> {
                     ask.answer_with(answer, ReceivedAt { at: self.heard, clock: self.clock });
                 }
             }
-            // Nothing was done, and nothing that was asked later undoes it: an attempt that has
-            // been given up since does not want it any more, and is not sent again.
+            // The script was not run, and no later request undoes it: an attempt that was given up since then
+            // is not sent again.
             Ok(CommandOutcome::Forgotten) if by_hash == ByHash::Yes => {
                 self.library.forget();
                 self.batch.push(ask);
@@ -494,7 +494,8 @@ impl Session<'_> {
                 self.batch.push(ask);
             }
             Ok(CommandOutcome::Unclear) => {
-                // Perhaps it cannot do it, or may not: scripts tell more of what is wrong.
+                // The server may not support it, or the user may lack a permission: scripts report more about
+                // the cause.
                 self.transactions_from = self.clock.now() + SCRIPTS_FOR;
                 ask.stage = Stage::Unnumbered;
                 self.batch.push(ask);
@@ -505,12 +506,12 @@ impl Session<'_> {
         }
     }
 
-    /// Takes back what the request may have stored, and then tells of the error: which says that
-    /// nothing was done.
+    /// Releases what the request may have stored, and then reports the error, which says that nothing was
+    /// done.
     fn undo(&mut self, ask: Ask, error: NodeError) {
         let Some(claim) = ask.request.claim() else { return ask.answer(Err(error)) };
         let release = Request::Release { claim: Arc::new(claim.clone()) };
-        // In full: whatever has failed, this is not to fail for a script that was forgotten.
+        // In full: this must not fail for a lost script, whatever else has failed.
         encode(&release, None, &mut Library::default(), self.line.outbox());
         self.in_flight.push_back(Sent {
             what: What::Undo(Box::new(Undo { ask, error })),
@@ -519,7 +520,7 @@ impl Session<'_> {
         });
     }
 
-    /// So many replicas have what was granted.
+    /// Records that `copies` replicas have the granted votes.
     fn copied(&mut self, copies: u64) {
         let needed = self.copies.map_or(0, |copies| u64::from(copies.needed));
         for (ask, answer) in self.unconfirmed.drain(..) {
@@ -528,7 +529,7 @@ impl Session<'_> {
         }
     }
 
-    /// The server has answered.
+    /// Records that the server has replied.
     fn alive(&mut self) {
         let now = self.heard;
         self.has_answered = true;
@@ -540,14 +541,14 @@ impl Session<'_> {
         }
     }
 
-    /// Looks whether the node has stalled, or has been stalled for too long.
+    /// Checks whether the node has stalled, or has been stalled for too long.
     fn late(&mut self) -> Option<End> {
         let Some(oldest) = self.in_flight.front() else {
             self.timer = None;
             return None;
         };
-        // Requests are answered one after the other: time counts from the last answer, if that
-        // came after the oldest was sent.
+        // Requests are answered in order: time counts from the last reply, if that arrived after the oldest
+        // request was sent.
         let since = oldest.at.max(self.heard);
         let now = self.clock.now();
         if now >= since + GIVE_UP {
@@ -567,14 +568,14 @@ impl Session<'_> {
     }
 }
 
-/// From a server that was sent the whole script.
+/// The error of a server that does not know a script that was sent in full.
 fn no_script() -> NodeError {
-    unexpected("it does not know a script that it was sent")
+    unexpected("it does not know a script that was sent in full")
 }
 
-/// It was a master when it introduced itself. Whether it can be mended, the next introduction tells.
+/// It was a master at the handshake. The next handshake shows whether the problem is permanent.
 fn demoted() -> NodeError {
-    NodeError::Unreachable { reason: "it has become a replica, or was one meanwhile".into() }
+    NodeError::Unreachable { reason: "it is a replica now, or was one since the handshake".into() }
 }
 
 fn stalled(after: Duration) -> NodeError {

@@ -103,7 +103,7 @@ async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same
     let servers = Servers::start(1).await.unwrap();
     for (role, words, matter, severity) in [
         ("active-replica", "active replica", Check::ActiveReplica, Severity::Unsafe),
-        ("king", "calls itself king", Check::Unfit, Severity::Warning),
+        ("king", "reports the role king", Check::Unfit, Severity::Warning),
         ("", "does not report its role", Check::Unfit, Severity::Warning),
         ("slave", "replica", Check::Replica, Severity::Warning),
     ] {

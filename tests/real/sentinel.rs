@@ -73,7 +73,7 @@ async fn without_the_word_of_most_sentinels_a_master_is_not_asked_for_votes() {
     let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("1 of its Sentinels tell where the master is, and 2 are needed"), "{error}");
     let refused = async || match known.lock("r").try_acquire().await {
-        Err(error) => error.to_string().contains("most of its Sentinels have not named it"),
+        Err(error) => error.to_string().contains("a majority of its Sentinels has not confirmed it"),
         Ok(_) => false,
     };
     eventually("votes are not asked for", DEADLINE, refused).await.unwrap();

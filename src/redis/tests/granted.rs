@@ -1,4 +1,4 @@
-//! The answers to an acquisition without a script, of which the usual ones are only compared.
+//! The replies to an acquisition without a script, of which the usual ones are only compared.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::node::{Request, Response, Vote, ask};
 use crate::redis::command::transaction::PRELUDE_ANSWERS;
 use quorlock_protocol::FencingToken;
 
-/// What the server says to these requests, one by one.
+/// The usual replies to these requests, one by one.
 const USUAL: [&str; 6] = [
     "+OK\r\n",
     "+QUEUED\r\n",
@@ -66,14 +66,14 @@ async fn a_change_between_usual_answers_is_heard() {
 
 #[tokio::test]
 async fn whatever_differs_from_the_usual_is_read() {
-    // Each of the four results of the transaction, and answers that are not there.
+    // Each of the four results of the transaction, and missing replies.
     for odd in [
         "*4\r\n+OK\r\n:0\r\n:1\r\n:1\r\n",
         "*4\r\n+OK\r\n-WRONGTYPE no\r\n:1\r\n:1\r\n",
         "*4\r\n+NO\r\n:1\r\n:1\r\n:1\r\n",
         "*4\r\n_\r\n:1\r\n:1\r\n:1\r\n",
         "*4\r\n+OK\r\n:1\r\n:1\r\n-ERR no\r\n",
-        // The server's clock was put forward.
+        // The server's clock was set forward.
         "*4\r\n+OK\r\n:1\r\n:1\r\n:0\r\n",
         "*2\r\n+OK\r\n:1\r\n",
         "*-1\r\n",
@@ -82,7 +82,7 @@ async fn whatever_differs_from_the_usual_is_read() {
         let (node, _) = transacting_node(1024, move |mut server| async move {
             server.hears(2).await?;
             server.says(&[&USUAL[..5].concat(), odd, FREE].concat()).await?;
-            // A script finds out.
+            // A script follows.
             server.hears(1).await?;
             server.says("*2\r\n$7\r\ngranted\r\n:77\r\n").await?;
             Ok(server)
@@ -108,7 +108,7 @@ async fn usual_answers_to_nobody_end_the_connection() {
     within("the connection is ended", async || diary.lines().contains(&"Deaf".into())).await;
 }
 
-/// Whoever renews or releases is told the same by nearly every node, and compares it as well.
+/// Renewals and releases have the same usual reply from nearly every node, which is compared as well.
 #[tokio::test]
 async fn a_script_that_says_more_or_less_than_usual_is_read() {
     const DONE: &str = "*1\r\n$7\r\ngranted\r\n";

@@ -1,4 +1,4 @@
-//! Against servers that misbehave, in memory and in virtual time.
+//! Tests with misbehaving servers, in memory and in virtual time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
         "{error:?}"
     );
     assert_eq!(Virtual.now().since(began).as_secs(), 1);
-    assert!(ask_now(&node, inspect()).is_some(), "then it refuses at once");
+    assert!(ask_now(&node, inspect()).is_some(), "then it refuses immediately");
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again()
         );
     }
     assert_eq!(Virtual.now().since(began).as_secs(), 30);
-    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
+    within("it reconnects", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
     assert_eq!(*votes.lock().unwrap(), [2, 0], "rule I-14: requests sent on each connection");
 }
 
@@ -84,7 +84,7 @@ async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(&error, NodeError::Unreachable { .. }), "{error:?}");
         let known = votes.lock().unwrap().len();
-        within("it is dialled again", async || votes.lock().unwrap().len() > known).await;
+        within("it reconnects", async || votes.lock().unwrap().len() > known).await;
     }
 }
 
@@ -97,12 +97,12 @@ async fn a_node_that_was_away_for_long_is_found_within_a_second() {
     });
     let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
     let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
-    assert!(node.ready().await.is_err(), "nobody is there");
+    assert!(node.ready().await.is_err(), "no server is there");
     Virtual.sleep_until(Virtual.now() + Duration::from_secs(600)).await;
     away.store(false, Ordering::Relaxed);
     let back = Virtual.now();
-    within("it is dialled again", async || node.ready().await.is_ok()).await;
-    // And a little for the introduction.
+    within("it reconnects", async || node.ready().await.is_ok()).await;
+    // Plus some time for the handshake.
     assert!(Virtual.now().since(back) <= Duration::from_millis(1100), "{:?}", Virtual.now().since(back));
 }
 
@@ -122,12 +122,12 @@ fn a_node_whose_runtime_has_ended_is_dialled_again_by_the_next_call() {
     for _ in 0..3 {
         runtime().block_on(async {
             let error = ask(&node, inspect()).await.unwrap_err();
-            assert!(format!("{error:#}").contains("refused"), "somebody has dialled: {error:#}");
+            assert!(format!("{error:#}").contains("refused"), "it was dialled: {error:#}");
         });
     }
 }
 
-/// Panics a few times, and lets go on what is behind it after that.
+/// Panics a few times, and forwards to the other transport after that.
 #[derive(Debug)]
 struct Panics {
     left: AtomicUsize,
@@ -157,13 +157,13 @@ async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
     let began = Virtual.now();
     let error = node.ready().await.unwrap_err();
     assert!(error.to_string().contains("a panic that the test wants"), "{error}");
-    within("it is dialled again", async || node.ready().await.is_ok()).await;
+    within("it reconnects", async || node.ready().await.is_ok()).await;
     let waited = Virtual.now().since(began);
     let pauses = Duration::from_millis(50 + 100 + 200);
     assert!(waited >= pauses && waited < Duration::from_secs(1), "{waited:?}");
 }
 
-/// Of each random wait the longest.
+/// Always the longest random wait.
 #[derive(Debug)]
 struct LongestWaits;
 
@@ -173,23 +173,23 @@ impl Entropy for LongestWaits {
     }
 }
 
-/// Watches, listens and collects answers, and panics each time.
+/// A listener, observer and receiver that panics each time.
 #[derive(Debug)]
-struct Clumsy;
+struct Panicking;
 
-impl StatusListener for Clumsy {
+impl StatusListener for Panicking {
     fn see(&self, _: ConnectionState) {
         panic!("a panic that the test wants");
     }
 }
 
-impl HintListener for Clumsy {
+impl HintListener for Panicking {
     fn hear(&self, _: Hint<'_>) {
         panic!("a panic that the test wants");
     }
 }
 
-impl Collect for Clumsy {
+impl Collect for Panicking {
     fn answer(&self, _: usize, _: Result<Response, NodeError>) {
         panic!("a panic that the test wants");
     }
@@ -203,9 +203,9 @@ impl Collect for Clumsy {
 async fn whoever_panics_when_it_is_told_ends_no_connection() {
     type Tell = fn(&RedisNode);
     let all: [(&str, Tell); 3] = [
-        ("a watcher", |node| node.observe(Arc::new(Clumsy))),
-        ("a listener", |node| node.listen(Arc::new(Clumsy))),
-        ("whoever asks", |node| node.ask(inspect().into(), Responder::new(Arc::new(Clumsy), 0))),
+        ("a status listener", |node| node.observe(Arc::new(Panicking))),
+        ("a listener", |node| node.listen(Arc::new(Panicking))),
+        ("a caller", |node| node.ask(inspect().into(), Responder::new(Arc::new(Panicking), 0))),
     ];
     for (who, tell) in all {
         let ((node, votes), ear) = (node(Manner::Answers), Arc::new(super::Ear::default()));
@@ -215,15 +215,15 @@ async fn whoever_panics_when_it_is_told_ends_no_connection() {
             assert!(ask(&node, inspect()).await.is_ok(), "{who}");
         }
         assert_eq!(votes.lock().unwrap().len(), 1, "connections: {who} has ended one");
-        assert_eq!(ear.heard(), ["Hearing"], "others hear all the same: {who}");
+        assert_eq!(ear.heard(), ["Hearing"], "others are still notified: {who}");
     }
 }
 
-/// Asks, and panics when the node's task wants to know whether that is still to be sent.
+/// A receiver that panics when the node's task asks whether the request is still wanted.
 #[derive(Debug)]
-struct Hesitant;
+struct PanicsIfWanted;
 
-impl Collect for Hesitant {
+impl Collect for PanicsIfWanted {
     fn answer(&self, _: usize, _: Result<crate::node::Response, NodeError>) {}
 
     fn wanted(&self) -> bool {
@@ -235,18 +235,17 @@ impl Collect for Hesitant {
 async fn a_panic_with_a_request_in_hand_gives_its_place_back() {
     let (node, votes) = node(Manner::Hangs);
     node.ready().await.unwrap();
-    // All places for votes but one.
+    // All but one of the places for votes.
     let vote = acquire(&claim("orders/42", 1));
     let others: Vec<_> = (1..512).map(|_| node.state.admit(&vote).unwrap()).collect();
-    node.ask(vote.into(), Responder::new(Arc::new(Hesitant), 0));
-    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
-        .await;
+    node.ask(vote.into(), Responder::new(Arc::new(PanicsIfWanted), 0));
+    within("it reconnects", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok()).await;
     assert!(!super::refuses(&node, &super::probe()), "the place is free again");
     drop(others);
 }
 
-/// Its connection ends, and there is another one, between the moment when a release was let in and the one
-/// when it is queued: what it takes back may come after it.
+/// Its connection ends, and there is another one, between the admission of a release and its queueing: the
+/// request that it undoes may arrive after it.
 #[tokio::test(start_paused = true)]
 async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on_the_next() {
     let (node, votes) = node(Manner::Hangs);
@@ -274,27 +273,27 @@ async fn i23_a_server_that_answers_one_connection_over_several_may_not_vote() {
     let (shared, _) = node(Manner::Numbered { later: 8 });
     let error = shared.ready().await.unwrap_err();
     assert!(matches!(error, NodeError::Unfit { .. }), "{error:?}");
-    assert!(error.to_string().contains("over several (first as number 7, then as 8)"), "{error}");
+    assert!(error.to_string().contains("over several (first with ID 7, then 8)"), "{error}");
 }
 
 /// How a server misbehaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Manner {
-    /// Accepts connections and says nothing.
+    /// Accepts connections and sends nothing.
     Mute,
-    /// Speaks another protocol.
+    /// Uses another protocol.
     Foreign,
-    /// Introduces itself, and then reads without ever answering.
+    /// Completes the handshake, and then reads without ever replying.
     Hangs,
-    /// Introduces itself, and ends the connection in the same breath.
+    /// Completes the handshake, and closes the connection immediately.
     LeavesAtOnce,
-    /// Introduces itself, and answers that each lock is free.
+    /// Completes the handshake, and replies that each lock is free.
     Answers,
-    /// Calls a connection 7 in its greeting, and this later, as a proxy that has several.
+    /// Reports connection ID 7 in its greeting and `later` afterwards, like a proxy with several connections.
     Numbered { later: u8 },
 }
 
-/// How many requests each connection has carried, in the order of the connections.
+/// The number of requests on each connection, in the order of the connections.
 type Votes = Arc<Mutex<Vec<usize>>>;
 
 #[derive(Debug)]
@@ -355,7 +354,7 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
             _ if heard.contains("INFO") => {
                 let mut introduced = String::from(NO_TRANSACTIONS);
                 if let Manner::Numbered { later } = manner {
-                    // The first is the answer to `CLIENT ID`.
+                    // The first is the reply to `CLIENT ID`.
                     introduced = introduced.replacen("-NOPERM no", &format!(":{later}"), 1);
                 }
                 let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
@@ -374,7 +373,7 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
     }
 }
 
-/// The runtime's own time, which a test moves.
+/// The runtime's own time, which the test advances.
 #[derive(Debug)]
 struct Virtual;
 

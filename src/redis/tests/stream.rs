@@ -1,4 +1,4 @@
-//! The bytes between a node and its server: cut anywhere, held up, and in the wrong place.
+//! Tests of the bytes between a node and its server: fragmented, delayed, and misplaced.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
-/// To a lock without fencing, for a server that is asked by scripts.
+/// For a lock without fencing, from a server that is sent scripts.
 const GRANTED: &str = "*1\r\n$7\r\ngranted\r\n";
 const HELD: &str = "*4\r\n$4\r\nheld\r\n$6\r\nsome\r\n\r\n:50\r\n:0\r\n";
 pub(super) const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/42\r\n";
 
-/// Buffers of so many bytes between client and server: each read and each write is cut there.
+/// Sizes of the buffers between client and server: each read and each write is cut there.
 pub(super) const CUTS: std::ops::Range<usize> = 1..40;
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_how
         for _ in 0..4 {
             node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
         }
-        within("all is told", async || diary.lines().len() >= 9).await;
+        within("everything has arrived", async || diary.lines().len() >= 9).await;
         let told = ["Hearing", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
         assert_eq!(diary.lines(), told, "cut into {cut}");
     }
@@ -54,7 +54,7 @@ async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
 
 #[tokio::test]
 async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one() {
-    // One that comes with the introduction, and one that comes behind an answer to a request.
+    // A reply that arrives with the handshake, and one that follows the reply to a request.
     let (early, diary) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
     assert!(format!("{error:#}").contains("a reply without a request"), "{error:#}");
@@ -99,7 +99,7 @@ async fn whoever_cannot_write_still_hears() {
         node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
     }
     within("the first is answered", async || diary.lines().len() == 3).await;
-    assert_eq!(diary.lines(), ["Hearing", "changed", "held"], "the others are on their way");
+    assert_eq!(diary.lines(), ["Hearing", "changed", "held"], "the others are in flight");
     drop(go_on);
     within("all are answered", async || diary.lines().len() == 5).await;
 }
@@ -159,8 +159,8 @@ async fn a_connection_that_ends_within_an_answer_leaves_its_requests_unknown() {
     }
 }
 
-/// A node whose server behaves as it should until it carries requests, and then as told; and what
-/// it says.
+/// Returns a node whose server completes the handshake and then `behaves` as given, and a record of what
+/// arrives.
 fn node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
@@ -169,13 +169,13 @@ where
     introduced(cut, NO_TRANSACTIONS, "", behaves)
 }
 
-/// The same, whose server can be asked without scripts.
+/// Like [`node`], with a server that supports transactions.
 pub(super) fn transacting_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
-    // It is called a number, and its clock is a few seconds ahead of ours.
+    // It assigns a connection ID, and its clock is a few seconds ahead of ours.
     let clock = SystemClock.wall().as_secs() + 5;
     let means = format!(
         ":7\r\n:0\r\n*2\r\n$10\r\n{clock}\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n-ERR no\r\n-ERR no\r\n"
@@ -183,7 +183,7 @@ where
     introduced(cut, means, "", behaves)
 }
 
-/// The same, whose server says what it can do, and something else in the same breath.
+/// Like [`node`], with the replies for the supported commands, and `more` in the same write.
 fn introduced<B, F>(
     cut: usize,
     means: impl Into<String>,
@@ -200,7 +200,7 @@ where
         let mut server = Server { stream: far, heard: Vec::new() };
         server.introduces_itself(&means, more).await?;
         let mut server = behaves(server).await?;
-        // It stays, until its client goes.
+        // It stays until its client closes the connection.
         server.hears(usize::MAX).await
     });
     let dial = Arc::new(Once { stream: Mutex::new(Some(near)) });
@@ -210,7 +210,7 @@ where
     (node, diary)
 }
 
-/// One connection, and then none.
+/// A transport with one connection, and then none.
 #[derive(Debug)]
 struct Once {
     stream: Mutex<Option<DuplexStream>>,
@@ -248,7 +248,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads until so many requests have begun.
+    /// Reads until this many requests have begun.
     pub(super) async fn hears(&mut self, requests: usize) -> io::Result<()> {
         while begun(&self.heard) < requests {
             self.reads().await?;
@@ -269,13 +269,13 @@ impl Server {
     }
 }
 
-/// How many requests have begun.
+/// Returns how many requests have begun.
 fn begun(heard: &[u8]) -> usize {
     let begins = |word: &&[u8]| [b"\r\nEVAL", b"\r\nSET\r"].contains(&(*word).try_into().unwrap());
     heard.windows(6).filter(begins).count()
 }
 
-/// Votes and hints, in the order in which they came.
+/// Votes and hints, in the order in which they arrived.
 #[derive(Debug, Default)]
 pub(super) struct Diary {
     lines: Mutex<Vec<String>>,
