@@ -183,7 +183,7 @@ async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_
     let examination = coordinator.examine().await;
     let (severity, sentence) = finding(&examination, Check::ClockStepped).unwrap();
     assert_eq!(severity, Severity::Warning, "{sentence}");
-    assert!(sentence.contains("says that it started 1day ago"), "{sentence}");
+    assert!(sentence.contains("reports that it started 1day ago"), "{sentence}");
     assert!(matches!(examination.nodes[0].standing, Standing::Quarantined { .. }), "{examination:#?}");
 
     // With the guard off nothing is noted, nor asked.
