@@ -169,7 +169,7 @@ pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
     let evidence = if theirs > ours {
         format!(
             "{both}: its locks may outlast the time for which we do not count restarted nodes. While more \
-             nodes tell of it than may be wrong, we wait as long as it does"
+             nodes report it than may be wrong, we wait as long as it does"
         )
     } else {
         format!("{both}: it counts restarted nodes before our locks have expired, unless it reconnects")

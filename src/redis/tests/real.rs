@@ -280,7 +280,7 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
         assert_eq!(words.join(" "), heard);
         server.cli(&["del", "orders/42"]);
         let mut told = Vec::new();
-        within("it is told", async || {
+        within("the change is pushed", async || {
             told.extend(ear.heard());
             !told.is_empty()
         })
@@ -335,7 +335,7 @@ async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
     for (turn, random) in turns.iter().zip(2..) {
         assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
         let mut told = Vec::new();
-        within("the first is told", async || {
+        within("the first is notified", async || {
             told.extend(ear.heard());
             told.contains(turn)
         })
