@@ -304,7 +304,8 @@ async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vot
     }
     let error = coordinator.lock("r").try_acquire().await.unwrap_err().to_string();
     // The map is looked at every second: where this takes longer, that may have told before.
-    let noticed = ["was one since the handshake", "restarted too recently"].iter().any(|said| error.contains(said));
+    let noticed =
+        ["was one since the handshake", "restarted too recently"].iter().any(|said| error.contains(said));
     assert!(noticed, "{error}");
     stands_aside(&coordinator).await;
     votes(&coordinator, "r").await;

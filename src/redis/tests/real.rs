@@ -63,7 +63,11 @@ async fn a_cancelled_claim_cannot_be_granted_late() {
     assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, contend(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Free);
-    assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "other claims are not affected");
+    assert_eq!(
+        vote(&node, acquire(&claim("orders/42", 2))).await,
+        Vote::Granted,
+        "other claims are not affected"
+    );
 }
 
 #[tokio::test]
