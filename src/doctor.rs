@@ -54,9 +54,10 @@ impl Examination {
         let mut reports: Vec<_> =
             nodes.iter().map(|(name, facts)| rules::report(name, facts.as_ref(), setting)).collect();
         count_each_server_once(nodes, &mut reports);
-        let told: Vec<_> = nodes.iter().filter_map(|(name, facts)| Some((name, facts.as_ref()?))).collect();
-        let mut findings = rules::of_deployment(&told, &reports, setting);
-        findings.extend(told.iter().flat_map(|(name, facts)| rules::of_node(name, facts, setting)));
+        let examined: Vec<_> =
+            nodes.iter().filter_map(|(name, facts)| Some((name, facts.as_ref()?))).collect();
+        let mut findings = rules::of_deployment(&examined, &reports, setting);
+        findings.extend(examined.iter().flat_map(|(name, facts)| rules::of_node(name, facts, setting)));
         // Stable sort: the findings of one node stay together, in the order of the tables.
         findings.sort_by_key(|finding| finding.severity);
         Examination { quorum: setting.quorum, nodes: reports, findings }

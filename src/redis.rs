@@ -44,11 +44,11 @@ use crate::node::{
 };
 
 mod admission;
+mod catch_panic;
 mod cluster;
 mod command;
 mod connect_limit;
 mod connection;
-mod contained;
 mod error;
 mod handshake;
 mod home;
@@ -126,21 +126,21 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn ask(&self, request: SharedRequest, reply: Responder) {
+    fn ask(&self, request: SharedRequest, responder: Responder) {
         if matches!(*request, Request::Offer { .. })
             && let Err(error) = self.capabilities().check(&request)
         {
-            return reply.send(Err(error));
+            return responder.send(Err(error));
         }
-        let place = match self.home.begin().and_then(|()| self.state.admit(&request)) {
-            Ok(place) => place,
+        let permit = match self.home.begin().and_then(|()| self.state.admit(&request)) {
+            Ok(permit) => permit,
             Err(error) => {
                 // The state may be old: its task may not be driven.
                 drop(self.home.wake());
-                return reply.send(Err(error));
+                return responder.send(Err(error));
             }
         };
-        if let Err(unsent) = self.queue.send(Ask { request, reply, place, stage: Stage::Fresh }) {
+        if let Err(unsent) = self.queue.send(Ask { request, responder, permit, stage: Stage::Fresh }) {
             let reason = "the node was dropped";
             unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }

@@ -115,7 +115,7 @@ impl fmt::Debug for ClusterAddress {
 
 impl Address {
     /// Returns the address of another member of the same cluster, with the same transport and credentials.
-    pub(crate) fn beside(&self, host: &str, port: u16) -> Address {
+    pub(crate) fn at_host(&self, host: &str, port: u16) -> Address {
         let host = host.to_ascii_lowercase();
         let endpoint = match self.endpoint {
             Endpoint::Tls { .. } => Endpoint::Tls { host, port },

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::contained::contained;
+use super::catch_panic::catch_panic;
 use super::observers::Observers;
 use crate::node::facts::Facts;
 use crate::node::{
@@ -29,8 +29,8 @@ pub(crate) const QUESTIONS: usize = 2048;
 pub(crate) struct Ask {
     pub(crate) request: SharedRequest,
     /// Dropped before the responder, because the receiver of the response may send another request.
-    pub(crate) place: AdmissionPermit,
-    pub(crate) reply: Responder,
+    pub(crate) permit: AdmissionPermit,
+    pub(crate) responder: Responder,
     pub(crate) stage: Stage,
 }
 
@@ -49,16 +49,16 @@ pub(crate) enum Stage {
 
 impl Ask {
     pub(crate) fn answer(self, answer: Result<Response, NodeError>) {
-        let Ask { place, reply, .. } = self;
-        drop(place);
-        contained(ROUND, || reply.send(answer));
+        let Ask { permit, responder, .. } = self;
+        drop(permit);
+        catch_panic(ROUND, || responder.send(answer));
     }
 
     /// Answers with a response that was just received.
     pub(crate) fn answer_with(self, answer: Response, came: ReceivedAt<'_>) {
-        let Ask { place, reply, .. } = self;
-        drop(place);
-        contained(ROUND, || reply.send_what_came(Ok(answer), came));
+        let Ask { permit, responder, .. } = self;
+        drop(permit);
+        catch_panic(ROUND, || responder.send_what_came(Ok(answer), came));
     }
 }
 
@@ -144,7 +144,7 @@ impl State {
         }
         // Counted before the check, and given back if refused: two callers cannot both take the last place.
         let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
-        let place = AdmissionPermit { state: Arc::clone(self), creates, ended };
+        let permit = AdmissionPermit { state: Arc::clone(self), creates, ended };
         let (waiting, votes) = (unanswered % VOTE, if creates { unanswered / VOTE } else { 0 });
         if waiting >= QUESTIONS as u64 || votes >= VOTES {
             let most = |near| most_in_flight(near, self.round_trip().unwrap_or_default());
@@ -153,7 +153,7 @@ impl State {
                 return Err(NodeError::Overloaded { waiting });
             }
         }
-        Ok(place)
+        Ok(permit)
     }
 
     /// Records that a connection has ended: requests that were sent over it may arrive late.

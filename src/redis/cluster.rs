@@ -49,7 +49,7 @@ mod topology;
 /// a master redirects a request or is lost. Its tasks run on the Tokio runtime of that call, and end when the
 /// node is dropped. Tasks that ended with a runtime are restarted by the next request.
 pub struct ClusterNode {
-    inside: Arc<Inner>,
+    inner: Arc<Inner>,
     home: Arc<Home>,
     /// Ends the topology task.
     #[expect(dead_code, reason = "ends the task when it is dropped")]
@@ -66,27 +66,27 @@ struct Inner {
     fan_in: Arc<PushFanIn>,
     observers: Observers,
     /// Notified when the map may be wrong.
-    doubt: Notify,
+    map_outdated: Notify,
     /// Cancelled once all masters were contacted for the first time, or none could be.
     contacted: Mutex<CancellationToken>,
     /// The number of shards created so far, which numbers them.
-    lines: AtomicU64,
+    shard_count: AtomicU64,
 }
 
 /// The work of the topology task.
-struct Keeping {
-    inside: Arc<Inner>,
+struct TopologyTask {
+    inner: Arc<Inner>,
     leaving: CancellationToken,
 }
 
-impl Work for Keeping {
+impl Work for TopologyTask {
     fn begin(&self, _panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
         // Requests wait for a new map, as at the first time: the present one may be old.
-        self.inside.router().shut();
-        self.inside.await_contact();
-        let (inside, leaving) = (Arc::clone(&self.inside), self.leaving.clone());
+        self.inner.router().shut();
+        self.inner.await_contact();
+        let (inner, leaving) = (Arc::clone(&self.inner), self.leaving.clone());
         Some(Box::pin(async move {
-            leaving.run_until_cancelled(topology::keep(inside)).await;
+            leaving.run_until_cancelled(topology::keep(inner)).await;
         }))
     }
 
@@ -103,22 +103,22 @@ impl ClusterNode {
 
     /// Creates a node for the cluster at `address`, with these settings.
     pub(crate) fn with(address: ClusterAddress, settings: Settings) -> ClusterNode {
-        let inside = Inner {
+        let inner = Inner {
             name: address.to_string().into(),
             address,
             settings,
             router: Mutex::default(),
             fan_in: Arc::default(),
             observers: Observers::default(),
-            doubt: Notify::new(),
+            map_outdated: Notify::new(),
             contacted: Mutex::default(),
-            lines: AtomicU64::new(0),
+            shard_count: AtomicU64::new(0),
         };
-        let (inside, leaving) = (Arc::new(inside), CancellationToken::new());
-        let keeping = Keeping { inside: Arc::clone(&inside), leaving: leaving.clone() };
-        let clock = Arc::clone(&inside.settings.clock);
-        let home = Home::new(Arc::clone(&inside.name), clock, Box::new(keeping));
-        ClusterNode { inside, home, leaving: leaving.drop_guard() }
+        let (inner, leaving) = (Arc::new(inner), CancellationToken::new());
+        let keeping = TopologyTask { inner: Arc::clone(&inner), leaving: leaving.clone() };
+        let clock = Arc::clone(&inner.settings.clock);
+        let home = Home::new(Arc::clone(&inner.name), clock, Box::new(keeping));
+        ClusterNode { inner, home, leaving: leaving.drop_guard() }
     }
 }
 
@@ -156,9 +156,9 @@ impl Inner {
     }
 
     /// Returns the address of a member, with the credentials of the first seed.
-    fn beside(&self, place: &HostPort) -> Address {
+    fn member_at(&self, place: &HostPort) -> Address {
         match self.address.seeds() {
-            [seed, ..] => seed.beside(&place.host, place.port),
+            [seed, ..] => seed.at_host(&place.host, place.port),
             [] => unreachable!("no address of a cluster is without a member"),
         }
     }
@@ -186,7 +186,7 @@ impl Inner {
                 true
             }
             Routed::Nowhere { error, reply } => {
-                self.doubt.notify_one();
+                self.map_outdated.notify_one();
                 reply.send(Err(error));
                 false
             }
@@ -202,7 +202,7 @@ impl Inner {
 
 impl Node for ClusterNode {
     fn name(&self) -> &str {
-        &self.inside.name
+        &self.inner.name
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
@@ -213,7 +213,7 @@ impl Node for ClusterNode {
         }
         match self.home.begin() {
             Ok(()) => {
-                if !self.inside.pass_on(request, reply) {
+                if !self.inner.pass_on(request, reply) {
                     // The state may be old: the topology task may not be driven.
                     drop(self.home.wake());
                 }
@@ -223,14 +223,14 @@ impl Node for ClusterNode {
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let (begun, inside) = (self.home.wake(), Arc::clone(&self.inside));
-        for shard in inside.shards() {
+        let (begun, inner) = (self.home.wake(), Arc::clone(&self.inner));
+        for shard in inner.shards() {
             drop(shard.node.ready());
         }
         Box::pin(async move {
             begun?;
-            inside.contacted().await;
-            let contact = inside.router().contact();
+            inner.contacted().await;
+            let contact = inner.router().contact();
             match contact {
                 Some(ConnectionState::Connected(_)) => Ok(()),
                 Some(
@@ -246,7 +246,7 @@ impl Node for ClusterNode {
 
     /// The round trip of the most distant master.
     fn round_trip(&self) -> Option<Duration> {
-        self.inside.router().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
+        self.inner.router().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
     }
 
     /// Multi-key requests work if all keys are in one slot. Otherwise the master refuses them, and the error
@@ -259,26 +259,26 @@ impl Node for ClusterNode {
     /// Hints come from each master, as from a single server, and the listeners are subscribed while all
     /// masters send them.
     fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.inside.fan_in.add(listener);
+        self.inner.fan_in.add(listener);
     }
 
     /// The facts of the master with the most findings.
     fn facts(&self) -> Option<Arc<Facts>> {
-        self.inside.router().facts()
+        self.inner.router().facts()
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
-        let inside = Arc::clone(&self.inside);
-        Box::pin(async move { Some(inspect::examine(inside, key).await) })
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move { Some(inspect::examine(inner, key).await) })
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.inside.observers.add(observer, || self.inside.router().contact());
+        self.inner.observers.add(observer, || self.inner.router().contact());
     }
 }
 
 impl fmt::Debug for ClusterNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterNode").field("name", &self.inside.name).finish_non_exhaustive()
+        f.debug_struct("ClusterNode").field("name", &self.inner.name).finish_non_exhaustive()
     }
 }

@@ -115,7 +115,7 @@ pub(crate) fn encode_draw(
 }
 
 /// Appends the command that notifies the next waiter for the lock at `key`, after a release without a script.
-pub(crate) fn encode_tell_next(key: &str, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
+pub(crate) fn encode_notify_next(key: &str, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
     let mut command = CommandWriter::begin(buffer);
     let by_hash = call(&mut command, &scripts::LEAVE_QUEUE, library);
     // No waiter has an empty name.
@@ -202,7 +202,7 @@ impl Family {
 
 /// Returns the claim and TTL if a plain command can acquire the lock, for a server that lets no request
 /// arrive late (rule I-41). If it is refused, a script follows, which reports the holder.
-pub(crate) fn plainly(ask: &Ask) -> Option<(&Claim, Duration)> {
+pub(crate) fn plain_acquisition(ask: &Ask) -> Option<(&Claim, Duration)> {
     let Request::Acquire { claim, ttl, fence_hint: None } = &*ask.request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
     (alone && ask.stage == Stage::Fresh).then_some((claim, *ttl))

@@ -159,7 +159,7 @@ impl Connection {
                     }
                 }
             }
-            go_on_later(context);
+            yield_later(context);
             Poll::Pending
         })
         .await?;
@@ -179,7 +179,7 @@ pub(crate) const READS: u32 = 2;
 
 /// Wakes the task of `context` after the runtime has polled its timers and the other connections. A task that
 /// wakes itself in the usual way is polled sixty times before that, if no other task is ready.
-pub(crate) fn go_on_later(context: &mut Context<'_>) {
+pub(crate) fn yield_later(context: &mut Context<'_>) {
     // It would be ready when polled again, which does not happen: only the wake-up matters.
     let _woken = pin!(tokio::task::yield_now()).poll(context);
 }

@@ -41,15 +41,15 @@ pub(crate) fn may_offer(address: &Address, settings: &Settings) -> bool {
 
 /// A connection that may carry votes.
 pub(crate) struct ReadyConnection {
-    pub(crate) line: Connection,
+    pub(crate) connection: Connection,
     /// The server process.
     pub(crate) identity: Arc<Identity>,
     /// The replicas that must confirm a vote.
-    pub(crate) copies: Option<ReplicaAck>,
+    pub(crate) replica_ack: Option<ReplicaAck>,
     /// Whether the server pushes changes.
     pub(crate) hints: bool,
     /// Whether it also pushes changes by our own scripts, as Redis 6.0 does.
-    pub(crate) tells_own: bool,
+    pub(crate) pushes_own: bool,
     /// Whether it pushes messages to our inboxes.
     pub(crate) inbox: bool,
     /// The facts of the handshake.
@@ -73,7 +73,7 @@ pub(crate) struct Connector {
     met: Met,
     /// The IDs of earlier connections to that process over which a request may still arrive that stores a
     /// key.
-    behind: Vec<i64>,
+    abandoned: Vec<i64>,
     /// Whether the server pushes messages to channels, as far as is known.
     has_channels: bool,
 }
@@ -93,14 +93,14 @@ impl Connector {
             listeners,
             last: None,
             met: Met::default(),
-            behind: Vec::new(),
+            abandoned: Vec::new(),
             has_channels: true,
         }
     }
 
     /// Records that the connection with this ID has ended while requests were unanswered.
-    pub(crate) fn leaves_behind(&mut self, client: Option<i64>) {
-        self.behind.extend(client);
+    pub(crate) fn abandon(&mut self, client: Option<i64>) {
+        self.abandoned.extend(client);
     }
 
     /// Returns the ACL user of the requests.
@@ -139,7 +139,7 @@ impl Connector {
     }
 
     async fn attempt(&mut self) -> Result<ReadyConnection, NodeError> {
-        let (mut line, watch) = self.greet().await?;
+        let (mut connection, watch) = self.greet().await?;
 
         let mut introduction = Pipeline::with_capacity(13);
         if let Some(gate) = &self.settings.gate {
@@ -168,7 +168,7 @@ impl Connector {
         self.login.steps.next(1);
         let asked = self.settings.clock.now();
         let (mut answers, subscribed) =
-            line.exchange_subscribing(&introduction, asks_for_inboxes).await.map_err(unconnected)?;
+            connection.exchange_subscribing(&introduction, asks_for_inboxes).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(asked);
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
@@ -193,7 +193,7 @@ impl Connector {
         };
         let supported = if alone {
             let now = self.settings.clock.now();
-            SupportedCommands::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(
+            SupportedCommands::take(&mut answers, connection.client, facts.software.as_ref(), now).map_err(
                 |reason| NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() },
             )?
         } else {
@@ -210,10 +210,10 @@ impl Connector {
             facts.known = start::known(answers.into_iter().next(), &process.run_id, wall);
             process.uptime = believed(process.uptime, process.turns, facts.known);
             if facts.known.is_none() {
-                start::note(&mut line, gate, &process, wall).await.map_err(unconnected)?;
+                start::note(&mut connection, gate, &process, wall).await.map_err(unconnected)?;
             }
         }
-        let tells_own = facts
+        let pushes_own = facts
             .software
             .as_ref()
             .is_some_and(|software| software.name == "redis" && software.numbers() < [6, 2, 0]);
@@ -221,24 +221,24 @@ impl Connector {
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
             self.login.steps.next(1);
-            let reign = reign(&mut line, gate, &process, history, self.user()).await?;
+            let reign = reign(&mut connection, gate, &process, history, self.user()).await?;
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
         let copies = ReplicaAck::wanted(&self.login.address, &self.settings);
         if let Some(copies) = copies {
             self.login.steps.next(1);
-            copies.try_out(&mut line, self.user()).await?;
+            copies.try_out(&mut connection, self.user()).await?;
         }
-        self.end_those_before(&mut line, &process).await?;
+        self.end_abandoned(&mut connection, &process).await?;
         let now = self.settings.clock.now();
         let identity = self.recognise(process, past, now);
         Ok(ReadyConnection {
-            line,
+            connection,
             identity,
-            copies,
+            replica_ack: copies,
             hints,
-            tells_own,
+            pushes_own,
             inbox: subscribed,
             facts,
             history,
@@ -262,20 +262,24 @@ impl Connector {
 
     /// Makes the server end our earlier connections, if it is the process that they led to: requests that are
     /// still in flight on them must not be carried out after those from here on.
-    async fn end_those_before(&mut self, line: &mut Connection, process: &Process) -> Result<(), NodeError> {
+    async fn end_abandoned(
+        &mut self,
+        connection: &mut Connection,
+        process: &Process,
+    ) -> Result<(), NodeError> {
         if self.last.as_ref().is_none_or(|last| *last.identity.id != *process.run_id) {
-            self.behind.clear();
+            self.abandoned.clear();
         }
-        if self.behind.is_empty() {
+        if self.abandoned.is_empty() {
             return Ok(());
         }
-        let mut ends = Pipeline::with_capacity(self.behind.len());
-        for client in &self.behind {
+        let mut ends = Pipeline::with_capacity(self.abandoned.len());
+        for client in &self.abandoned {
             ends.cmd("CLIENT").arg("KILL").arg("ID").arg(*client);
         }
         self.login.steps.next(1);
-        let answers = line.exchange(&ends).await.map_err(unconnected)?;
-        self.behind.clear();
+        let answers = connection.exchange(&ends).await.map_err(unconnected)?;
+        self.abandoned.clear();
         match answers.into_iter().find_map(server_error) {
             Some(error) => Err(refused(&error, self.login.asked("CLIENT KILL"))),
             None => Ok(()),

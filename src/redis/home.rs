@@ -19,7 +19,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tracing::{debug, error};
 
-use super::contained::words;
+use super::catch_panic::words;
 use crate::node::NodeError;
 use crate::runtime::clock::Clock;
 
@@ -43,20 +43,20 @@ pub(super) struct Home {
     clock: Arc<dyn Clock>,
     work: Box<dyn Work>,
     /// Whether a task drives the work, as far as is known.
-    lives: AtomicBool,
+    running: AtomicBool,
     /// Locked while the work is polled.
-    life: Mutex<Life>,
+    run: Mutex<Run>,
     place: Mutex<HomeRuntime>,
     /// The number of polls of the work.
     polls: AtomicU64,
-    /// Whether to notify `stirred` at the next poll.
+    /// Whether to notify `polled` at the next poll.
     woken: AtomicBool,
-    stirred: Notify,
+    polled: Notify,
 }
 
 /// The running work.
 #[derive(Default)]
-struct Life {
+struct Run {
     /// Counts its starts and ends. A task that drove an earlier one ends.
     number: u64,
     work: Option<BoxFuture<'static, ()>>,
@@ -77,27 +77,27 @@ impl Home {
             name,
             clock,
             work,
-            lives: AtomicBool::new(false),
-            life: Mutex::default(),
+            running: AtomicBool::new(false),
+            run: Mutex::default(),
             place: Mutex::default(),
             polls: AtomicU64::new(0),
             woken: AtomicBool::new(false),
-            stirred: Notify::new(),
+            polled: Notify::new(),
         })
     }
 
     /// Starts the work on the runtime of the caller, unless it is running.
     pub(super) fn begin(self: &Arc<Self>) -> Result<(), NodeError> {
-        if self.lives.load(Ordering::Acquire) {
+        if self.running.load(Ordering::Acquire) {
             return Ok(());
         }
         let runtime = runtime()?;
         let mut place = self.place();
-        if !self.lives.load(Ordering::Acquire)
-            && let Some(driver) = self.settle()
+        if !self.running.load(Ordering::Acquire)
+            && let Some(driver) = self.start()
         {
             place.runtime = Some(runtime.id());
-            self.lives.store(true, Ordering::Release);
+            self.running.store(true, Ordering::Release);
             drop(place);
             // Outside the lock: a runtime that is shutting down drops new tasks immediately.
             runtime.spawn(driver);
@@ -122,12 +122,12 @@ impl Home {
 
     /// Takes over the work if it does not react.
     async fn probe(self: &Arc<Self>, here: &Handle) {
-        let mut stirred = pin!(self.stirred.notified());
-        stirred.as_mut().enable();
-        let Some(number) = self.rouse() else { return };
+        let mut polled = pin!(self.polled.notified());
+        polled.as_mut().enable();
+        let Some(number) = self.wake_task() else { return };
         let seen = self.polls.load(Ordering::Relaxed);
         let late = self.clock.sleep_until(self.clock.now() + PATIENCE);
-        if let Either::Left(_) = select(stirred, late).await {
+        if let Either::Left(_) = select(polled, late).await {
             return;
         }
         if let Some(work) = self.take(number, seen) {
@@ -136,10 +136,10 @@ impl Home {
             drop(work);
             self.work.ended();
             let mut place = self.place();
-            let driver = self.settle();
+            let driver = self.start();
             place.runtime = driver.as_ref().map(|_| here.id());
             if driver.is_none() {
-                self.lives.store(false, Ordering::Release);
+                self.running.store(false, Ordering::Release);
             }
             drop(place);
             if let Some(driver) = driver {
@@ -148,44 +148,44 @@ impl Home {
         }
     }
 
-    /// Wakes the task, and returns the number of polls. `None` if it is being polled.
-    fn rouse(&self) -> Option<u64> {
-        let life = self.idle()?;
+    /// Wakes the task, and returns the number of the run. `None` if it is being polled.
+    fn wake_task(&self) -> Option<u64> {
+        let run = self.idle()?;
         self.woken.store(true, Ordering::Release);
-        if let Some(driver) = &life.driver {
+        if let Some(driver) = &run.driver {
             driver.wake_by_ref();
         }
-        Some(life.number)
+        Some(run.number)
     }
 
     /// Takes the work away if it is the same as then and was not polled since.
     fn take(&self, number: u64, seen: u64) -> Option<BoxFuture<'static, ()>> {
-        let mut life = self.idle()?;
-        if life.number != number || self.polls.load(Ordering::Relaxed) != seen {
+        let mut run = self.idle()?;
+        if run.number != number || self.polls.load(Ordering::Relaxed) != seen {
             return None;
         }
-        life.number += 1;
-        life.work.take()
+        run.number += 1;
+        run.work.take()
     }
 
     /// Starts the work, and returns the future that drives it.
-    fn settle(self: &Arc<Self>) -> Option<Driver> {
-        let mut life = self.life();
+    fn start(self: &Arc<Self>) -> Option<Driver> {
+        let mut run = self.run();
         let work = self.work.begin(None)?;
-        life.number += 1;
-        life.driver = None;
-        life.work = Some(work);
-        Some(Driver { home: Arc::clone(self), number: life.number })
+        run.number += 1;
+        run.driver = None;
+        run.work = Some(work);
+        Some(Driver { home: Arc::clone(self), number: run.number })
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the work, unless it is being polled.
-    fn idle(&self) -> Option<MutexGuard<'_, Life>> {
-        match self.life.try_lock() {
-            Ok(life) => Some(life),
+    fn idle(&self) -> Option<MutexGuard<'_, Run>> {
+        match self.run.try_lock() {
+            Ok(run) => Some(run),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -219,23 +219,23 @@ impl Future for Driver {
         home.polls.fetch_add(1, Ordering::Relaxed);
         if home.woken.load(Ordering::Relaxed) {
             home.woken.store(false, Ordering::Relaxed);
-            home.stirred.notify_waiters();
+            home.polled.notify_waiters();
         }
-        let mut life = home.life();
-        if life.number != self.number {
+        let mut run = home.run();
+        if run.number != self.number {
             return Poll::Ready(());
         }
-        if life.driver.as_ref().is_none_or(|driver| !driver.will_wake(context.waker())) {
-            life.driver = Some(context.waker().clone());
+        if run.driver.as_ref().is_none_or(|driver| !driver.will_wake(context.waker())) {
+            run.driver = Some(context.waker().clone());
         }
-        let Some(work) = &mut life.work else { return Poll::Ready(()) };
+        let Some(work) = &mut run.work else { return Poll::Ready(()) };
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(polled) => polled,
             Err(panic) => {
                 let panic = words(&*panic);
                 error!(node = %home.name, panic, "the task of the node panicked; reconnecting");
-                drop(life.work.take());
-                life.work = home.work.begin(Some(panic));
+                drop(run.work.take());
+                run.work = home.work.begin(Some(panic));
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -246,17 +246,17 @@ impl Future for Driver {
 /// The work is over, or the runtime is shutting down.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut life = self.home.life();
-        if life.number != self.number {
+        let mut run = self.home.run();
+        if run.number != self.number {
             return;
         }
-        life.number += 1;
-        let work = life.work.take();
-        drop(life);
+        run.number += 1;
+        let work = run.work.take();
+        drop(run);
         // New requests wait in the queue meanwhile.
         drop(work);
         self.home.work.ended();
-        self.home.lives.store(false, Ordering::Release);
+        self.home.running.store(false, Ordering::Release);
     }
 }
 

@@ -308,7 +308,7 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Location 
 
 /// A connection that sends one request after the other, each with a timeout.
 pub(super) struct InspectSession {
-    line: Connection,
+    connection: Connection,
     clock: Arc<dyn Clock>,
     limit: Duration,
     end: Moment,
@@ -320,9 +320,9 @@ impl InspectSession {
         settings: &Settings,
         end: Moment,
     ) -> Result<InspectSession, NodeError> {
-        let (line, _) = connector.greet_in_time().await?;
+        let (connection, _) = connector.greet_in_time().await?;
         let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit.step());
-        Ok(InspectSession { line, clock, limit, end })
+        Ok(InspectSession { connection, clock, limit, end })
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -348,7 +348,7 @@ impl InspectSession {
         let now = self.clock.now();
         let limit = self.limit.min(self.end.since(now));
         let late = self.clock.sleep_until(now + limit);
-        let answers = match select(pin!(self.line.exchange(&pipeline)), late).await {
+        let answers = match select(pin!(self.connection.exchange(&pipeline)), late).await {
             Either::Left((answers, _)) => answers,
             // The replies may still arrive: the connection must not be used any more.
             Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),

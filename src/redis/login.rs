@@ -82,7 +82,8 @@ impl Login {
         let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
         self.steps.next(if negotiates { 2 } else { 1 });
         let dialled = self.settings.dial.dial(&self.target).await;
-        let mut line = Connection::new(dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?);
+        let mut connection =
+            Connection::new(dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?);
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
         let password = self.address.password();
@@ -105,7 +106,7 @@ impl Login {
             login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
         }
         self.steps.next(1);
-        let answers = line.exchange(&login).await.map_err(|reason| {
+        let answers = connection.exchange(&login).await.map_err(|reason| {
             if !reason.is_closed() {
                 return Refusal::Error(unconnected(reason));
             }
@@ -123,9 +124,9 @@ impl Login {
                 }
                 return Err(Refusal::Error(explain(error, self.asked(command))));
             }
-            line.client = line.client.or(client_in(answer));
+            connection.client = connection.client.or(client_in(answer));
         }
-        Ok(line)
+        Ok(connection)
     }
 
     pub(super) fn asked(&self, command: &'static str) -> SentCommand<'_> {

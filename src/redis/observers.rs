@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contained::contained;
+use super::catch_panic::catch_panic;
 use crate::node::{ConnectionState, StatusListener};
 
 /// The observers of a server or of a cluster. The panic of one does not affect the others (rule I-31).
@@ -41,7 +41,7 @@ impl Observers {
 }
 
 fn notify(observer: &dyn StatusListener, contact: ConnectionState) {
-    contained("a status listener", || observer.see(contact));
+    catch_panic("a status listener", || observer.see(contact));
 }
 
 #[cfg(test)]

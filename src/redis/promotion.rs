@@ -20,7 +20,7 @@ use quorlock_protocol::max_ttl_note;
 /// Returns how long the promoted server process has been known as master. Records it, if no client has
 /// before.
 pub(super) async fn reign(
-    line: &mut Connection,
+    connection: &mut Connection,
     gate: &str,
     process: &Process,
     history: &str,
@@ -34,7 +34,7 @@ pub(super) async fn reign(
             pipeline.arg(word);
         }
     }
-    let mut answers = line.exchange(&pipeline).await.map_err(unconnected)?.into_iter();
+    let mut answers = connection.exchange(&pipeline).await.map_err(unconnected)?.into_iter();
     let noted = answers.next().ok_or_else(silence)?;
     if let Value::ServerError(error) = &noted {
         return Err(refused(error, SentCommand { command: "EVAL", key: gate, user, peer: Peer::Server }));

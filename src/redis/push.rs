@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contained::contained;
+use super::catch_panic::catch_panic;
 use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, HintListener, Identity};
 use quorlock_protocol::{InboxId, InboxMessage};
@@ -23,7 +23,7 @@ pub(super) struct Audience {
 impl Audience {
     pub(super) fn add(&mut self, listener: Arc<dyn HintListener>) {
         if self.hearing {
-            contained("a listener", || listener.hear(Hint::Hearing));
+            catch_panic("a listener", || listener.hear(Hint::Hearing));
         }
         self.listeners.push(listener);
     }
@@ -45,7 +45,7 @@ impl Audience {
 
     pub(super) fn tell(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            contained("a listener", || listener.hear(hint));
+            catch_panic("a listener", || listener.hear(hint));
         }
     }
 }
@@ -87,7 +87,7 @@ impl Listeners {
     /// A connection has started on which messages to the inboxes arrive.
     pub(crate) fn inbox_open(&self) {
         for listener in &self.audience().listeners {
-            contained("a listener", || listener.inbox_open());
+            catch_panic("a listener", || listener.inbox_open());
         }
     }
 
@@ -115,7 +115,7 @@ impl Audience {
     fn received(&self, payload: &[u8], from: &Arc<Identity>) {
         for message in InboxMessage::parse(payload) {
             for listener in &self.listeners {
-                contained("a listener", || listener.receive(message.clone(), from));
+                catch_panic("a listener", || listener.receive(message.clone(), from));
             }
         }
     }
@@ -146,7 +146,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::redis::tests::Ear;
+    use crate::redis::tests::HintLog;
     use quorlock_protocol::Moment;
 
     #[derive(Debug)]
@@ -160,22 +160,22 @@ mod tests {
 
     #[test]
     fn a_listener_that_panics_keeps_no_other_from_hearing() {
-        let (mut audience, ear) = (Audience::default(), Arc::new(Ear::default()));
+        let (mut audience, hints) = (Audience::default(), Arc::new(HintLog::default()));
         audience.add(Arc::new(Panics));
-        audience.add(Arc::clone(&ear) as Arc<dyn HintListener>);
+        audience.add(Arc::clone(&hints) as Arc<dyn HintListener>);
         audience.set_hearing(true);
         // It is notified immediately that notifications are on.
         audience.add(Arc::new(Panics));
         audience.tell(Hint::Changed(b"a"));
-        assert_eq!(ear.heard(), ["Hearing", "a"]);
+        assert_eq!(hints.heard(), ["Hearing", "a"]);
     }
 
     fn heard(push: &[u8]) -> Vec<String> {
-        let (listeners, ear) = (Listeners::default(), Arc::new(Ear::default()));
-        listeners.add(Arc::clone(&ear) as Arc<dyn HintListener>);
+        let (listeners, hints) = (Listeners::default(), Arc::new(HintLog::default()));
+        listeners.add(Arc::clone(&hints) as Arc<dyn HintListener>);
         let from = Identity::new("abc", Moment::ORIGIN, Duration::ZERO).into();
         listeners.pushed(push, &from);
-        ear.heard()
+        hints.heard()
     }
 
     #[test]
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn a_late_listener_is_told_that_changes_are_heard() {
-        let (listeners, early) = (Listeners::default(), Arc::new(Ear::default()));
+        let (listeners, early) = (Listeners::default(), Arc::new(HintLog::default()));
         listeners.add(Arc::clone(&early) as Arc<dyn HintListener>);
         listeners.deaf();
         listeners.hearing();
-        let late = Arc::new(Ear::default());
+        let late = Arc::new(HintLog::default());
         listeners.add(Arc::clone(&late) as Arc<dyn HintListener>);
         listeners.deaf();
         assert_eq!(early.heard(), ["Hearing", "Deaf"]);

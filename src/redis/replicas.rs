@@ -40,10 +40,10 @@ impl ReplicaAck {
     }
 
     /// Checks whether the user may wait, before the first vote depends on it.
-    pub(super) async fn try_out(self, line: &mut Connection, user: &str) -> Result<(), NodeError> {
+    pub(super) async fn try_out(self, connection: &mut Connection, user: &str) -> Result<(), NodeError> {
         let mut command = Pipeline::with_capacity(1);
         command.cmd("WAIT").arg(0).arg(1);
-        let answers = line.exchange(&command).await.map_err(unconnected)?;
+        let answers = connection.exchange(&command).await.map_err(unconnected)?;
         match answers.first() {
             Some(Value::Int(_)) => Ok(()),
             Some(Value::ServerError(error)) => {

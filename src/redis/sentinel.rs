@@ -65,7 +65,7 @@ pub(super) struct Sentinels {
 struct Member {
     address: Address,
     /// Stays open while replies arrive.
-    line: Option<Connection>,
+    connection: Option<Connection>,
 }
 
 /// The report of a Sentinel.
@@ -82,7 +82,7 @@ impl Sentinels {
     /// Returns the Sentinels of the service at `address`, if it is one.
     pub(super) fn of(address: &Address, settings: &Settings) -> Option<Sentinels> {
         let Endpoint::Sentinel { service, .. } = address.endpoint() else { return None };
-        let members = address.sentinels().map(|address| Member { address, line: None }).collect();
+        let members = address.sentinels().map(|address| Member { address, connection: None }).collect();
         Some(Sentinels { service: service.clone(), members, settings: settings.clone() })
     }
 
@@ -169,8 +169,8 @@ impl Member {
     ///
     /// Cancel safe: the next call reconnects.
     async fn ask(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
-        let Some(line) = self.line.take() else { return self.ask_anew(service, settings).await };
-        match self.say(line, service).await {
+        let Some(connection) = self.connection.take() else { return self.ask_anew(service, settings).await };
+        match self.say(connection, service).await {
             Err(error) if error.may_have_acted() || matches!(error, NodeError::Unreachable { .. }) => {
                 self.ask_anew(service, settings).await
             }
@@ -180,19 +180,19 @@ impl Member {
 
     async fn ask_anew(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
         let mut login = Login::new(self.address.clone(), Peer::Sentinel, settings);
-        let line = login.hello().await?;
-        self.say(line, service).await
+        let connection = login.hello().await?;
+        self.say(connection, service).await
     }
 
-    async fn say(&mut self, mut line: Connection, service: &str) -> Result<Named, NodeError> {
+    async fn say(&mut self, mut connection: Connection, service: &str) -> Result<Named, NodeError> {
         let mut requests = Pipeline::with_capacity(2);
         // The address changes as soon as the new master is promoted, which is before the second reply
         // changes.
         requests.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         requests.cmd("SENTINEL").arg("MASTER").arg(service);
-        let answers = line.exchange(&requests).await.map_err(unconnected)?;
+        let answers = connection.exchange(&requests).await.map_err(unconnected)?;
         let said = self.understood(answers, service);
-        self.line = Some(line);
+        self.connection = Some(connection);
         said
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use self::sent::{Sent, What};
+use self::sent::{Expected, Sent};
 use super::admission::{Ask, State};
 use super::command::transaction::SupportedCommands;
 use super::connection::Connection;
@@ -42,46 +42,46 @@ pub(crate) enum End {
 
 /// Sends the requests in `queue` over the connection, and delivers the replies, until the connection ends.
 /// Returns how it ended, and whether it has answered any request.
-pub(crate) async fn carry(
-    greeted: ReadyConnection,
+pub(crate) async fn run(
+    ready: ReadyConnection,
     connector: &mut Connector,
     queue: &mut UnboundedReceiver<Ask>,
     state: &State,
     listeners: &Listeners,
     clock: &dyn Clock,
 ) -> (End, bool) {
-    let mut link = Session {
-        line: greeted.line,
-        identity: greeted.identity,
-        history: greeted.history,
-        listeners: greeted.hints.then_some(listeners),
-        tells_own: greeted.tells_own,
+    let mut session = Session {
+        connection: ready.connection,
+        identity: ready.identity,
+        history: ready.history,
+        listeners: ready.hints.then_some(listeners),
+        pushes_own: ready.pushes_own,
         connector,
         state,
         clock,
-        gathering: false,
+        yielded: false,
         in_flight: VecDeque::new(),
-        supported: greeted.supported,
+        supported: ready.supported,
         transactions_from: Moment::ORIGIN,
-        watch: greeted.watch,
-        copies: greeted.copies,
+        watch: ready.watch,
+        replica_ack: ready.replica_ack,
         unconfirmed: Vec::new(),
         batch: Vec::new(),
         library: Library::default(),
         pace: Pace::Fluent,
-        stall: STALL.max(greeted.round_trip.saturating_mul(4)),
-        heard: clock.now(),
+        stall: STALL.max(ready.round_trip.saturating_mul(4)),
+        last_reply: clock.now(),
         has_answered: false,
         timer: None,
-        farewell: None,
+        shutdown: None,
         reason: "its connection ended with its task".into(),
     };
-    let end = poll_fn(|context| link.poll(context, queue)).await;
-    link.reason = match &end {
+    let end = poll_fn(|context| session.poll(context, queue)).await;
+    session.reason = match &end {
         End::Lost(reason) => reason.clone(),
         End::Closed => "the node was dropped before it answered".into(),
     };
-    (end, link.has_answered)
+    (end, session.has_answered)
 }
 
 /// However the connection ends, the outcome of its requests is unknown, and stays so. Nothing is sent again
@@ -90,14 +90,14 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         // Recorded before the requests are answered, because the callers undo them then.
         self.state.connection_ended();
-        let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.what {
-            What::Ask { ask, .. } => Some(ask),
-            What::Undo(undo) => Some(undo.ask),
-            What::ReplicaAck => None,
+        let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.expected {
+            Expected::Ask { ask, .. } => Some(ask),
+            Expected::Undo(undo) => Some(undo.ask),
+            Expected::ReplicaAck => None,
         });
         let asked: Vec<_> = in_flight.collect();
         if asked.iter().any(|ask| ask.request.may_create()) {
-            self.connector.leaves_behind(self.supported.client);
+            self.connector.abandon(self.supported.client);
         }
         let unconfirmed = mem::take(&mut self.unconfirmed).into_iter().map(|(ask, _)| ask);
         for ask in asked.into_iter().chain(unconfirmed).chain(mem::take(&mut self.batch)) {
@@ -115,19 +115,19 @@ enum Pace {
 /// The connection and its requests in flight. Connection and queue are polled in one task, so that a request
 /// needs neither a task of its own nor a wake-up between two.
 struct Session<'a> {
-    line: Connection,
+    connection: Connection,
     identity: Arc<Identity>,
     /// The history ID of a cluster member.
     history: Option<Arc<str>>,
     /// The listeners, if the server pushes changes.
     listeners: Option<&'a Listeners>,
     /// Whether the server also pushes changes by our own scripts.
-    tells_own: bool,
+    pushes_own: bool,
     connector: &'a mut Connector,
     state: &'a State,
     clock: &'a dyn Clock,
     /// Whether other tasks were given their turn, to add requests to the next write.
-    gathering: bool,
+    yielded: bool,
     /// The unanswered requests, oldest first: a connection answers in order.
     in_flight: VecDeque<Sent>,
     /// The commands that the server supports besides scripts.
@@ -137,7 +137,7 @@ struct Session<'a> {
     /// The view of the Sentinels, if they reported the address.
     watch: Option<Watch>,
     /// The replicas that must confirm a vote.
-    copies: Option<ReplicaAck>,
+    replica_ack: Option<ReplicaAck>,
     /// Granted votes that are not confirmed by replicas yet.
     unconfirmed: Vec<(Ask, Response)>,
     /// Requests to be sent next.
@@ -147,12 +147,12 @@ struct Session<'a> {
     pace: Pace,
     stall: Duration,
     /// When the last reply arrived.
-    heard: Moment,
+    last_reply: Moment,
     has_answered: bool,
     /// Fires when it is time to check whether the node has stalled. Armed once a second at most, not for
     /// every request.
     timer: Option<Sleep>,
-    farewell: Option<Sleep>,
+    shutdown: Option<Sleep>,
     /// Why the connection has ended, once it has. Until then, it ends with its task.
     reason: Reason,
 }
@@ -160,7 +160,7 @@ struct Session<'a> {
 impl Session<'_> {
     fn poll(&mut self, context: &mut Context<'_>, queue: &mut UnboundedReceiver<Ask>) -> Poll<End> {
         // Replies first: their receivers may send further requests, which join the same write.
-        if let Err(reason) = self.hear(context) {
+        if let Err(reason) = self.receive(context) {
             return Poll::Ready(End::Lost(reason.into()));
         }
         if let Some(watch) = &mut self.watch
@@ -169,18 +169,18 @@ impl Session<'_> {
             return Poll::Ready(End::Lost(reason));
         }
         self.take(context, queue);
-        if let Poll::Ready(Err(reason)) = self.line.poll_send(context) {
+        if let Poll::Ready(Err(reason)) = self.connection.poll_send(context) {
             return Poll::Ready(End::Lost(reason.into()));
         }
-        if let Some(farewell) = &mut self.farewell
-            && (self.in_flight.is_empty() || farewell.as_mut().poll(context).is_ready())
+        if let Some(shutdown) = &mut self.shutdown
+            && (self.in_flight.is_empty() || shutdown.as_mut().poll(context).is_ready())
         {
             return Poll::Ready(End::Closed);
         }
         while let Some(timer) = &mut self.timer
             && timer.as_mut().poll(context).is_ready()
         {
-            if let Some(end) = self.late() {
+            if let Some(end) = self.check_stall() {
                 return Poll::Ready(end);
             }
         }

@@ -37,7 +37,7 @@ pub(super) fn known(note: Option<Value>, run_id: &str, wall: Duration) -> Option
 /// Records when a young process must have started, if no client has before. Nothing depends on whether that
 /// works: a full server or a user without permission leaves no note.
 pub(super) async fn note(
-    line: &mut Connection,
+    connection: &mut Connection,
     gate: &str,
     process: &Process,
     wall: Duration,
@@ -48,7 +48,7 @@ pub(super) async fn note(
     let started = wall.saturating_sub(process.uptime).as_millis();
     let mut command = Pipeline::with_capacity(1);
     command.cmd("SET").arg(key(gate)).arg(format!("{} {started}", process.run_id));
-    line.exchange(&command).await.map(drop)
+    connection.exchange(&command).await.map(drop)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::admission::{Ask, State};
 use super::handshake::Connector;
 use super::home::Work;
 use super::push::Listeners;
-use super::session::{End, carry};
+use super::session::{End, run};
 use super::settings::{Notices, Settings};
 use crate::address::Address;
 use crate::doctor::Finding;
@@ -167,7 +167,7 @@ impl Supervisor {
                     if greeted.inbox {
                         listeners.inbox_open();
                     }
-                    let (end, has_answered) = carry(greeted, connector, queue, state, listeners, clock).await;
+                    let (end, has_answered) = run(greeted, connector, queue, state, listeners, clock).await;
                     listeners.deaf();
                     if has_answered || clock.now().since(since) >= LASTING {
                         *backoff = fresh_backoff();

@@ -171,18 +171,18 @@ impl Collect for Log {
 
 /// Hints in the order in which they arrived, as words.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
+pub(super) struct HintLog {
     heard: Mutex<Vec<String>>,
 }
 
-impl Ear {
+impl HintLog {
     /// Returns the hints since the last call.
     pub(super) fn heard(&self) -> Vec<String> {
         std::mem::take(&mut self.heard.lock().unwrap())
     }
 }
 
-impl HintListener for Ear {
+impl HintListener for HintLog {
     fn hear(&self, hint: Hint<'_>) {
         self.heard.lock().unwrap().push(match hint {
             Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),

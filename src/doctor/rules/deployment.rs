@@ -11,21 +11,21 @@ use crate::doctor::setting::Setting;
 use crate::node::facts::{ClockReading, Facts, Location};
 
 /// A node that reported facts, with its name.
-pub(crate) type Told<'a> = (&'a Arc<str>, &'a Facts);
+pub(crate) type Examined<'a> = (&'a Arc<str>, &'a Facts);
 
 const CHECKS: [fn(&Case<'_>, &mut Findings<'_>); 8] =
     [votes, number, same_server, max_ttls, shared_host, loopback, clocks, plain_text];
 
 struct Case<'a> {
-    told: &'a [Told<'a>],
+    examined: &'a [Examined<'a>],
     reports: &'a [NodeReport],
     setting: &'a Setting,
 }
 
 /// Returns the findings about the deployment as a whole.
-pub(crate) fn findings(told: &[Told<'_>], reports: &[NodeReport], setting: &Setting) -> Vec<Finding> {
+pub(crate) fn findings(examined: &[Examined<'_>], reports: &[NodeReport], setting: &Setting) -> Vec<Finding> {
     let mut sheet = Findings { node: None, findings: Vec::new() };
-    let case = Case { told, reports, setting };
+    let case = Case { examined, reports, setting };
     for check in CHECKS {
         check(&case, &mut sheet);
     }
@@ -74,7 +74,8 @@ fn number(case: &Case<'_>, sheet: &mut Findings<'_>) {
 }
 
 fn same_server(case: &Case<'_>, sheet: &mut Findings<'_>) {
-    let identities = case.told.iter().filter_map(|(name, facts)| Some((facts.identity.as_deref()?, *name)));
+    let identities =
+        case.examined.iter().filter_map(|(name, facts)| Some((facts.identity.as_deref()?, *name)));
     for (identity, names) in alike(identities) {
         let id: String = identity.chars().take(8).collect();
         let evidence = format!("{} are one server (run_id {id}…)", names.join(" and "));
@@ -85,7 +86,7 @@ fn same_server(case: &Case<'_>, sheet: &mut Findings<'_>) {
 /// Nodes on one host fail together. Those of one server are reported by `same_server`.
 fn shared_host(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let places = || {
-        case.told.iter().filter_map(|(name, facts)| {
+        case.examined.iter().filter_map(|(name, facts)| {
             let place = facts.place.as_ref().filter(|place| !place.is_here())?;
             Some((*name, place))
         })
@@ -95,9 +96,9 @@ fn shared_host(case: &Case<'_>, sheet: &mut Findings<'_>) {
         let unresolved = place.host.clone().filter(|_| place.addresses.is_empty());
         place.addresses.iter().map(ToString::to_string).chain(unresolved).map(move |address| (address, name))
     });
-    let mut told: Vec<Vec<&str>> = Vec::new();
+    let mut reported: Vec<Vec<&str>> = Vec::new();
     for (address, names) in alike(by_address) {
-        if told.contains(&names) {
+        if reported.contains(&names) {
             continue;
         }
         let (severity, so) = if names.len() > spare {
@@ -107,21 +108,21 @@ fn shared_host(case: &Case<'_>, sheet: &mut Findings<'_>) {
         };
         let evidence = format!("{} are at {address}, {so}", names.join(" and "));
         sheet.note(severity, Check::SharedHost, evidence);
-        told.push(names);
+        reported.push(names);
     }
     let by_network = places()
         .flat_map(|(name, place)| place.addresses.iter().map(move |address| (network(*address), name)));
     for ((address, bits), names) in alike(by_network) {
-        if !told.contains(&names) {
+        if !reported.contains(&names) {
             let evidence = format!("{} are in the same network, {address}/{bits}", names.join(" and "));
             sheet.note(Severity::Note, Check::SharedNetwork, evidence);
-            told.push(names);
+            reported.push(names);
         }
     }
 }
 
 fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
-    let here = case.told.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Location::is_here));
+    let here = case.examined.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Location::is_here));
     let (here, nodes) = (here.count(), case.setting.quorum.nodes());
     if here > 0 {
         let evidence = format!("{here} of {nodes} nodes are on this machine, by their addresses");
@@ -132,7 +133,7 @@ fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
 /// Reports the two clocks that certainly differ most, including ours.
 fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = ("this machine", ClockReading::new(0, Duration::ZERO));
-    let theirs = case.told.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
+    let theirs = case.examined.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
     let all: Vec<_> = theirs.chain([ours]).collect();
     let pairs =
         all.iter().enumerate().flat_map(|(index, one)| all.iter().skip(index + 1).map(move |two| (one, two)));
@@ -185,15 +186,15 @@ pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
 /// Compares the `max_ttl` that the nodes report with ours.
 fn max_ttls(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = case.setting.max_ttl;
-    let told = case.told.iter().filter_map(|(_, facts)| facts.max_ttl);
+    let reported = case.examined.iter().filter_map(|(_, facts)| facts.max_ttl);
     let differing: BTreeSet<Duration> =
-        told.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
+        reported.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
     sheet.findings.extend(differing.into_iter().map(|theirs| max_ttl_differs(ours, theirs)));
 }
 
 fn plain_text(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let open = case
-        .told
+        .examined
         .iter()
         .filter(|(_, facts)| facts.place.as_ref().is_some_and(|place| !place.encrypted && !place.is_here()));
     let names: Vec<&str> = open.map(|(name, _)| &***name).collect();

@@ -301,8 +301,8 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         sheet.cured(severity, Check::MissingRight, evidence, cure);
     }
     // A command that is refused alone is also refused in a script, and is reported above.
-    let told = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
-    if let (Some(Err(error)), false) = (&facts.lock, told) {
+    let reported = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
+    if let (Some(Err(error)), false) = (&facts.lock, reported) {
         sheet.note(Severity::Warning, Check::LockFails, format!("failed a test lock: {error:#}"));
     }
 }
@@ -350,8 +350,8 @@ pub(super) fn has_hole(name: &str, version: [u32; 3]) -> bool {
 }
 
 fn hints(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
-    let told = facts.refusals.iter().any(|refusal| refusal.need == Feature::Waiting);
-    if facts.hints == Some(false) && !told {
+    let reported = facts.refusals.iter().any(|refusal| refusal.need == Feature::Waiting);
+    if facts.hints == Some(false) && !reported {
         let evidence = "does not notify clients of changes (no RESP3, or no CLIENT TRACKING): waiters retry after pauses";
         sheet.note(Severity::Note, Check::NoHints, evidence);
     }

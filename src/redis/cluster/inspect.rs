@@ -7,15 +7,15 @@ use futures::future::join_all;
 use super::Inner;
 use super::shard::Shard;
 use super::slot_map::{Map, Master};
-use super::topology::look;
+use super::topology::request_map;
 use crate::doctor::rules::age;
 use crate::node::facts::{ConnectFailure, Facts, Location, Role, ShardFacts};
 use crate::redis::inspect::examine as examine_server;
 use quorlock_protocol::Slot;
 
 /// Examines every master of the cluster. `key` is free; each master is probed with a key derived from it.
-pub(super) async fn examine(inside: Arc<Inner>, key: Arc<str>) -> Facts {
-    let map = match look(&inside, &mut None, 0).await {
+pub(super) async fn examine(inner: Arc<Inner>, key: Arc<str>) -> Facts {
+    let map = match request_map(&inner, &mut None, 0).await {
         Ok(map) => map,
         Err(error) => {
             let trouble = Some(ConnectFailure::new(error));
@@ -23,14 +23,14 @@ pub(super) async fn examine(inside: Arc<Inner>, key: Arc<str>) -> Facts {
         }
     };
     let masters = map.masters.iter().filter_map(|master| Some((master, probe(&key, master)?)));
-    let shards = join_all(masters.map(|(master, key)| shard(&inside, master, key))).await;
+    let shards = join_all(masters.map(|(master, key)| shard(&inner, master, key))).await;
     summed_up(&map, shards)
 }
 
-async fn shard(inside: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
-    let address = inside.beside(&master.place);
+async fn shard(inner: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
+    let address = inner.member_at(&master.place);
     let name = Arc::from(address.to_string());
-    let facts = examine_server(address, Shard::settings(inside, master), key).await;
+    let facts = examine_server(address, Shard::settings(inner, master), key).await;
     ShardFacts::new(name, master.share(), master.replicas, facts)
 }
 

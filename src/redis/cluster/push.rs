@@ -12,7 +12,7 @@ use crate::redis::push::Audience;
 /// serves a key.
 #[derive(Debug, Default)]
 pub(super) struct PushFanIn {
-    inside: Mutex<Inner>,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
@@ -23,35 +23,35 @@ struct Inner {
 }
 
 impl PushFanIn {
-    fn inside(&self) -> MutexGuard<'_, Inner> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, listener: Arc<dyn HintListener>) {
-        self.inside().audience.add(listener);
+        self.inner().audience.add(listener);
     }
 
     /// Returns whether there is a listener.
     pub(super) fn any(&self) -> bool {
-        !self.inside().audience.is_empty()
+        !self.inner().audience.is_empty()
     }
 
     /// Adds a master, which does not send hints yet.
-    pub(super) fn join(&self, line: u64) {
-        self.inside().set_source(line, Some(false));
+    pub(super) fn join(&self, number: u64) {
+        self.inner().set_source(number, Some(false));
     }
 
     /// Removes a master.
-    pub(super) fn leave(&self, line: u64) {
-        self.inside().set_source(line, None);
+    pub(super) fn leave(&self, number: u64) {
+        self.inner().set_source(number, None);
     }
 }
 
 impl Inner {
-    fn set_source(&mut self, line: u64, tells: Option<bool>) {
+    fn set_source(&mut self, number: u64, tells: Option<bool>) {
         match tells {
-            Some(tells) => drop(self.sources.insert(line, tells)),
-            None => drop(self.sources.remove(&line)),
+            Some(tells) => drop(self.sources.insert(number, tells)),
+            None => drop(self.sources.remove(&number)),
         }
         let all = !self.sources.is_empty() && self.sources.values().all(|tells| *tells);
         if all != self.audience.is_hearing() {
@@ -64,21 +64,21 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct PushSource {
     pub(super) fan_in: Weak<PushFanIn>,
-    pub(super) line: u64,
+    pub(super) number: u64,
 }
 
 impl HintListener for PushSource {
     fn hear(&self, hint: Hint<'_>) {
         let Some(fan_in) = self.fan_in.upgrade() else { return };
-        let mut inside = fan_in.inside();
+        let mut inner = fan_in.inner();
         // A removed master may still send something.
-        if !inside.sources.contains_key(&self.line) {
+        if !inner.sources.contains_key(&self.number) {
             return;
         }
         match hint {
-            Hint::Hearing => inside.set_source(self.line, Some(true)),
-            Hint::Deaf => inside.set_source(self.line, Some(false)),
-            Hint::Changed(_) | Hint::AllChanged => inside.audience.tell(hint),
+            Hint::Hearing => inner.set_source(self.number, Some(true)),
+            Hint::Deaf => inner.set_source(self.number, Some(false)),
+            Hint::Changed(_) | Hint::AllChanged => inner.audience.tell(hint),
         }
     }
 }
@@ -86,22 +86,22 @@ impl HintListener for PushSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::tests::Ear;
+    use crate::redis::tests::HintLog;
 
     #[test]
     fn it_hears_while_all_masters_do() {
-        let (fan_in, ear) = (Arc::new(PushFanIn::default()), Arc::new(Ear::default()));
-        fan_in.add(Arc::clone(&ear) as Arc<dyn HintListener>);
-        let source = |line| PushSource { fan_in: Arc::downgrade(&fan_in), line };
+        let (fan_in, hints) = (Arc::new(PushFanIn::default()), Arc::new(HintLog::default()));
+        fan_in.add(Arc::clone(&hints) as Arc<dyn HintListener>);
+        let source = |number| PushSource { fan_in: Arc::downgrade(&fan_in), number };
         fan_in.join(1);
         fan_in.join(2);
         source(1).hear(Hint::Hearing);
-        assert!(ear.heard().is_empty(), "half of the keys would change without a hint");
+        assert!(hints.heard().is_empty(), "half of the keys would change without a hint");
         source(2).hear(Hint::Hearing);
         source(1).hear(Hint::Changed(b"a"));
         source(2).hear(Hint::Deaf);
         fan_in.leave(2);
         source(2).hear(Hint::Changed(b"b"));
-        assert_eq!(ear.heard(), ["Hearing", "a", "Deaf", "Hearing"]);
+        assert_eq!(hints.heard(), ["Hearing", "a", "Deaf", "Hearing"]);
     }
 }

@@ -96,26 +96,27 @@ impl SlotRouter {
         }
         // A release must not overtake the request that it undoes. Sent to another shard it might; then it is
         // unknown whether the key was released, and the caller leaves a tombstone.
-        let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.identity.line);
+        let elsewhere =
+            |by_shard: &BTreeMap<u64, u32>| by_shard.keys().any(|number| *number != shard.identity.number);
         if matches!(request, Request::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
             let reason = "its slot has moved, and an earlier request to the master that had it is unanswered";
             return Err(NodeError::Disconnected { reason: reason.into() });
         }
-        let lines = self.unanswered.entry(slot).or_default();
-        *lines.entry(shard.identity.line).or_default() += 1;
+        let by_shard = self.unanswered.entry(slot).or_default();
+        *by_shard.entry(shard.identity.number).or_default() += 1;
         Ok(Arc::clone(shard))
     }
 
     /// Records that a request for this slot was answered by this shard.
-    pub(super) fn settle(&mut self, slot: Slot, line: u64) {
-        let Some(lines) = self.unanswered.get_mut(&slot) else { return };
-        if let Some(count) = lines.get_mut(&line) {
+    pub(super) fn settle(&mut self, slot: Slot, number: u64) {
+        let Some(by_shard) = self.unanswered.get_mut(&slot) else { return };
+        if let Some(count) = by_shard.get_mut(&number) {
             *count -= 1;
             if *count == 0 {
-                lines.remove(&line);
+                by_shard.remove(&number);
             }
         }
-        if lines.is_empty() {
+        if by_shard.is_empty() {
             self.unanswered.remove(&slot);
         }
     }
@@ -150,7 +151,7 @@ impl SlotRouter {
         let gone = |shard: &Arc<Shard>| !self.shards.iter().any(|kept| Arc::ptr_eq(kept, shard));
         let gone: Vec<_> = before.into_iter().filter(gone).collect();
         for shard in &gone {
-            self.contacts.remove(&shard.identity.line);
+            self.contacts.remove(&shard.identity.number);
         }
         gone
     }
@@ -168,8 +169,8 @@ impl SlotRouter {
     }
 
     /// Records the state of a shard's connection.
-    pub(super) fn stands(&mut self, line: u64, contact: ConnectionState) {
-        self.contacts.insert(line, contact);
+    pub(super) fn set_state(&mut self, number: u64, contact: ConnectionState) {
+        self.contacts.insert(number, contact);
     }
 
     /// Returns whether the cluster is healthy, as far as is known.
@@ -183,7 +184,7 @@ impl SlotRouter {
         let mut youngest: Option<(&Shard, &Arc<Identity>)> = None;
         let mut away = Vec::new();
         for (shard, master) in self.shards.iter().zip(&map.masters) {
-            match self.contacts.get(&shard.identity.line)? {
+            match self.contacts.get(&shard.identity.number)? {
                 // The runtime has ended, or the node was dropped.
                 ended @ ConnectionState::Ended(_) => return Some(ended.clone()),
                 ConnectionState::Connected(identity) => {
@@ -262,11 +263,11 @@ mod tests {
         );
         let map = Map::read(&table).unwrap();
         let mut router = before.unwrap_or_default();
-        let seed = &cluster.inside.address.seeds()[0];
+        let seed = &cluster.inner.address.seeds()[0];
         let shards = map.masters.iter().map(|master| {
-            let address = seed.beside("127.0.0.1", master.place.port);
+            let address = seed.at_host("127.0.0.1", master.place.port);
             let named = (&"a".into(), &map.members);
-            Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, named))
+            Arc::new(Shard::new(&cluster.inner, master.place.port.into(), address, master, named))
         });
         let shards = shards.collect();
         drop(router.adopt(map, shards, NOW));
@@ -278,9 +279,9 @@ mod tests {
         ClusterNode::with(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap(), settings())
     }
 
-    fn line_of(routed: Routed) -> Result<u64, NodeError> {
+    fn number_of(routed: Routed) -> Result<u64, NodeError> {
         match routed {
-            Routed::To { shard, .. } => Ok(shard.identity.line),
+            Routed::To { shard, .. } => Ok(shard.identity.number),
             Routed::Nowhere { error, .. } => Err(error),
             Routed::Kept => panic!("the router is open"),
         }
@@ -297,25 +298,25 @@ mod tests {
         );
         let cluster = cluster();
         let mut router = router(&cluster, 1, 2, None);
-        let former = line_of(router.route(NOW, slot, acquire().into(), reply())).unwrap();
+        let former = number_of(router.route(NOW, slot, acquire().into(), reply())).unwrap();
         assert_eq!(
-            line_of(router.route(NOW, slot, release().into(), reply())),
+            number_of(router.route(NOW, slot, release().into(), reply())),
             Ok(former),
             "after it on the same connection"
         );
         router.settle(slot, former);
 
         let mut router = self::router(&cluster, 2, 1, Some(router));
-        let error = line_of(router.route(NOW, slot, release().into(), reply())).unwrap_err();
+        let error = number_of(router.route(NOW, slot, release().into(), reply())).unwrap_err();
         assert!(error.may_have_acted(), "{error}");
-        let line = line_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
-        assert_ne!(line, former, "a tombstone stops late requests on any shard");
-        let other = line_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));
+        let number = number_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
+        assert_ne!(number, former, "a tombstone stops late requests on any shard");
+        let other = number_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));
         assert!(other.is_ok(), "another slot");
         router.settle(slot, former);
         assert_eq!(
-            line_of(router.route(NOW, slot, release().into(), reply())),
-            Ok(line),
+            number_of(router.route(NOW, slot, release().into(), reply())),
+            Ok(number),
             "no request is left to overtake"
         );
     }
@@ -327,16 +328,17 @@ mod tests {
         let (cluster, slot) = (cluster(), Slot::of("r"));
         let mut router = router(&cluster, 1, 2, None);
         let last = NOW + Duration::from_millis(2_999);
-        assert!(line_of(router.route(last, slot, acquire().into(), reply())).is_ok());
-        let error = line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
+        assert!(number_of(router.route(last, slot, acquire().into(), reply())).is_ok());
+        let error =
+            number_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
         assert!(error.to_string().contains("slot map") && !error.may_have_acted(), "{error}");
         let release = Request::Release { claim: claim() };
         assert!(
-            line_of(router.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
+            number_of(router.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
             "it is to be released"
         );
         router.confirm(last);
-        assert!(line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
+        assert!(number_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
     }
 
     #[test]
@@ -346,17 +348,17 @@ mod tests {
         for _ in 0..QUESTIONS {
             assert!(matches!(router.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
         }
-        let error = line_of(router.route(NOW, slot, inspect().into(), reply())).unwrap_err();
+        let error = number_of(router.route(NOW, slot, inspect().into(), reply())).unwrap_err();
         assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
         router
             .fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "no server is there".into() });
         for (request, reply) in router.open() {
-            let error = line_of(router.send(NOW, slot, request, reply)).unwrap_err();
+            let error = number_of(router.send(NOW, slot, request, reply)).unwrap_err();
             assert_eq!(error.to_string(), "no server is there");
         }
         assert!(router.open().is_empty());
         assert!(
-            line_of(router.route(NOW, slot, inspect().into(), reply())).is_err(),
+            number_of(router.route(NOW, slot, inspect().into(), reply())).is_err(),
             "it is open, and refuses immediately"
         );
     }

@@ -26,7 +26,7 @@ pub(super) struct Shard {
 #[derive(Debug)]
 pub(super) struct ShardIdentity {
     /// A number that is unique among the shards of a cluster node, also at the same address.
-    pub(super) line: u64,
+    pub(super) number: u64,
     pub(super) name: Arc<str>,
     /// The history ID of the cluster.
     identity: Arc<str>,
@@ -44,15 +44,15 @@ struct Seen {
 impl Shard {
     /// Creates a shard for a master of the map. Connects to nothing yet.
     pub(super) fn new(
-        inside: &Inner,
-        line: u64,
+        inner: &Inner,
+        number: u64,
         address: Address,
         master: &Master,
         (identity, members): (&Arc<str>, &Arc<BTreeSet<Arc<str>>>),
     ) -> Shard {
-        let (home, settings) = (master.home(), Shard::settings(inside, master));
+        let (home, settings) = (master.home(), Shard::settings(inner, master));
         let identity = ShardIdentity {
-            line,
+            number,
             name: address.to_string().into(),
             identity: Arc::clone(identity),
             seen: Mutex::new(Seen { members: Arc::clone(members), last: None }),
@@ -66,8 +66,8 @@ impl Shard {
     }
 
     /// Returns the settings for connections to this master.
-    pub(super) fn settings(inside: &Inner, master: &Master) -> Settings {
-        let mut settings = inside.settings.clone();
+    pub(super) fn settings(inner: &Inner, master: &Master) -> Settings {
+        let mut settings = inner.settings.clone();
         settings.membership = Membership::OfCluster;
         // In a slot of its own, because it cannot store other keys.
         settings.gate = settings.gate.map(|gate| {
@@ -78,13 +78,13 @@ impl Shard {
     }
 
     /// Subscribes to its hints and its state.
-    pub(super) fn connect(&self, inside: &Arc<Inner>) {
-        let line = self.identity.line;
-        inside.fan_in.join(line);
-        if inside.fan_in.any() {
-            self.node.listen(Arc::new(PushSource { fan_in: Arc::downgrade(&inside.fan_in), line }));
+    pub(super) fn connect(&self, inner: &Arc<Inner>) {
+        let number = self.identity.number;
+        inner.fan_in.join(number);
+        if inner.fan_in.any() {
+            self.node.listen(Arc::new(PushSource { fan_in: Arc::downgrade(&inner.fan_in), number }));
         }
-        self.node.observe(Arc::new(ShardListener { inside: Arc::downgrade(inside), line }));
+        self.node.observe(Arc::new(ShardListener { inner: Arc::downgrade(inner), number }));
     }
 
     /// Returns the history ID of the cluster.
@@ -117,7 +117,7 @@ impl ShardIdentity {
     }
 
     /// Sets the members of the cluster.
-    pub(super) fn stands_for(&self, members: &Arc<BTreeSet<Arc<str>>>) {
+    pub(super) fn set_members(&self, members: &Arc<BTreeSet<Arc<str>>>) {
         *self.seen() = Seen { members: Arc::clone(members), last: None };
     }
 
@@ -135,18 +135,18 @@ pub(super) fn identity_in(map: &Map) -> Arc<str> {
 /// Reports the state of one master to its cluster.
 #[derive(Debug)]
 struct ShardListener {
-    inside: Weak<Inner>,
-    line: u64,
+    inner: Weak<Inner>,
+    number: u64,
 }
 
 impl StatusListener for ShardListener {
     fn see(&self, contact: ConnectionState) {
-        let Some(inside) = self.inside.upgrade() else { return };
+        let Some(inner) = self.inner.upgrade() else { return };
         let doubtful = !matches!(contact, ConnectionState::Connected(_));
-        inside.router().stands(self.line, contact);
+        inner.router().set_state(self.number, contact);
         if doubtful {
-            inside.doubt.notify_one();
+            inner.map_outdated.notify_one();
         }
-        inside.tell();
+        inner.tell();
     }
 }

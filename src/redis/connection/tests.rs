@@ -9,15 +9,15 @@ use super::buffers::USUAL;
 use super::*;
 use crate::redis::resp::frame::LONGEST;
 
-async fn read(line: &mut Connection) -> Result<(), ConnectionError> {
-    std::future::poll_fn(|context| line.poll_read(context)).await
+async fn read(connection: &mut Connection) -> Result<(), ConnectionError> {
+    std::future::poll_fn(|context| connection.poll_read(context)).await
 }
 
 /// Returns all messages until the stream ends.
-async fn all(line: &mut Connection) -> Vec<(bool, Vec<u8>)> {
+async fn all(connection: &mut Connection) -> Vec<(bool, Vec<u8>)> {
     let mut messages = Vec::new();
-    while read(line).await.is_ok() {
-        while let Some(message) = line.message().unwrap() {
+    while read(connection).await.is_ok() {
+        while let Some(message) = connection.message().unwrap() {
             messages.push(match message {
                 Message::Answer(answer) => (false, answer.to_vec()),
                 Message::Push(push) => (true, push.to_vec()),
@@ -34,45 +34,45 @@ fn text(length: usize) -> Vec<u8> {
 #[tokio::test]
 async fn a_long_message_is_taken_in_and_its_room_given_back() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
-    let mut line = Connection::new(Box::new(near));
+    let mut connection = Connection::new(Box::new(near));
     let (long, short) = (text(LONGEST - 20), text(5));
     far.write_all(&[&short[..], &long, &short].concat()).await.unwrap();
     drop(far);
     let mut lengths = Vec::new();
-    while read(&mut line).await.is_ok() {
-        while let Some(Message::Answer(answer)) = line.message().unwrap() {
+    while read(&mut connection).await.is_ok() {
+        while let Some(Message::Answer(answer)) = connection.message().unwrap() {
             lengths.push(answer.len());
         }
-        assert!(line.inbox.buffer.len() <= 2 * LONGEST, "{}", line.inbox.buffer.len());
+        assert!(connection.inbox.buffer.len() <= 2 * LONGEST, "{}", connection.inbox.buffer.len());
     }
     assert_eq!(lengths, [short.len(), long.len(), short.len()]);
-    assert_eq!(line.inbox.buffer.len(), USUAL);
+    assert_eq!(connection.inbox.buffer.len(), USUAL);
 }
 
 #[tokio::test]
 async fn nothing_is_passed_over_within_a_message_that_has_begun() {
     let (near, mut far) = tokio::io::duplex(1000);
-    let mut line = Connection::new(Box::new(near));
+    let mut connection = Connection::new(Box::new(near));
     far.write_all(b"$5\r\n").await.unwrap();
-    read(&mut line).await.unwrap();
-    assert_eq!(line.message().unwrap(), None);
+    read(&mut connection).await.unwrap();
+    assert_eq!(connection.message().unwrap(), None);
     far.write_all(b"+OK\r\n\r\n+OK\r\n").await.unwrap();
-    read(&mut line).await.unwrap();
-    assert!(!line.passes(b"+OK\r\n"), "it is text");
-    assert_eq!(line.message().unwrap(), Some(Message::Answer(b"$5\r\n+OK\r\n\r\n")));
-    assert!(line.passes(b"+OK\r\n") && !line.passes(b"+OK\r\n"), "it was one message");
+    read(&mut connection).await.unwrap();
+    assert!(!connection.passes(b"+OK\r\n"), "it is text");
+    assert_eq!(connection.message().unwrap(), Some(Message::Answer(b"$5\r\n+OK\r\n\r\n")));
+    assert!(connection.passes(b"+OK\r\n") && !connection.passes(b"+OK\r\n"), "it was one message");
 }
 
 #[tokio::test]
 async fn what_is_to_be_sent_is_sent_in_order_and_its_room_given_back() {
     let (near, mut far) = tokio::io::duplex(1000);
-    let mut line = Connection::new(Box::new(near));
+    let mut connection = Connection::new(Box::new(near));
     let words: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
-    line.outbox().extend_from_slice(&words);
+    connection.outbox().extend_from_slice(&words);
     let sender = async {
-        std::future::poll_fn(|context| line.poll_send(context)).await.unwrap();
-        assert!(line.out.bytes.capacity() <= USUAL);
-        drop(line);
+        std::future::poll_fn(|context| connection.poll_send(context)).await.unwrap();
+        assert!(connection.out.bytes.capacity() <= USUAL);
+        drop(connection);
     };
     let mut heard = Vec::new();
     futures::future::join(sender, far.read_to_end(&mut heard)).await.1.unwrap();
@@ -84,21 +84,21 @@ async fn of_what_a_slow_server_has_read_nothing_is_kept() {
     const LEFT_BEHIND: usize = 64 * 1024;
 
     let (near, mut far) = tokio::io::duplex(4096);
-    let mut line = Connection::new(Box::new(near));
-    line.outbox().extend(vec![b'x'; LEFT_BEHIND]);
+    let mut connection = Connection::new(Box::new(near));
+    connection.outbox().extend(vec![b'x'; LEFT_BEHIND]);
     let mut largest = 0;
     for _ in 0..1000 {
         // As much is added as it reads, so it never catches up.
-        line.outbox().extend([b'x'; 4096]);
+        connection.outbox().extend([b'x'; 4096]);
         std::future::poll_fn(|context| {
-            assert!(line.poll_send(context).is_pending(), "it has caught up");
+            assert!(connection.poll_send(context).is_pending(), "it has caught up");
             Poll::Ready(())
         })
         .await;
         far.read_exact(&mut [0; 4096]).await.unwrap();
         // Otherwise the runtime suspends the connection, not the server.
         tokio::task::yield_now().await;
-        largest = largest.max(line.out.bytes.len());
+        largest = largest.max(connection.out.bytes.len());
     }
     assert!(largest <= 4 * LEFT_BEHIND, "{largest} bytes are kept of a thousand times 4096");
 }
@@ -127,8 +127,8 @@ async fn a_subscription_is_pushed_and_has_no_answer_of_its_own() {
         far.write_all(format!("{said}$4\r\ninfo\r\n").as_bytes()).await.unwrap();
         let mut requests = redis::Pipeline::new();
         requests.cmd("SUBSCRIBE").arg("a").cmd("INFO");
-        let mut line = Connection::new(Box::new(near));
-        let (answers, is_subscribed) = line.exchange_subscribing(&requests, true).await.unwrap();
+        let mut connection = Connection::new(Box::new(near));
+        let (answers, is_subscribed) = connection.exchange_subscribing(&requests, true).await.unwrap();
         assert_eq!((answers.len(), is_subscribed), (count, subscribed), "{said:?}");
         assert_eq!(answers.last(), Some(&Value::BulkString(b"info".to_vec())));
     }
@@ -146,10 +146,10 @@ async fn pushes_without_end_leave_other_connections_their_turn() {
     const TRIPS: u32 = 50;
 
     let read = Arc::new(AtomicU32::new(0));
-    let mut line = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
+    let mut connection = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
     // As much as a busy server may push: it does not reach the bound here.
-    line.allowance = MOST;
-    let flooded = tokio::spawn(async move { line.exchange(&ping()).await.map(drop) });
+    connection.allowance = MOST;
+    let flooded = tokio::spawn(async move { connection.exchange(&ping()).await.map(drop) });
     let (mut near, mut far) = tokio::net::UnixStream::pair().unwrap();
     tokio::spawn(async move {
         let mut byte = [0];
@@ -171,8 +171,8 @@ async fn pushes_without_end_leave_other_connections_their_turn() {
 #[tokio::test]
 async fn a_server_that_pushes_more_than_it_was_asked_for_is_left() {
     let read = Arc::new(AtomicU32::new(0));
-    let mut line = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
-    let end = line.exchange(&ping()).await;
+    let mut connection = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
+    let end = connection.exchange(&ping()).await;
     assert!(matches!(end, Err(ConnectionError::Flood)), "{end:?}");
     let read = usize::try_from(read.load(Ordering::Relaxed)).unwrap();
     assert!(read <= 1 + (FREE + 14 * EARNED) / (PUSH.len() + EACH), "{read} pushes were read");
@@ -181,17 +181,17 @@ async fn a_server_that_pushes_more_than_it_was_asked_for_is_left() {
 #[tokio::test]
 async fn a_change_of_each_key_that_was_asked_for_is_no_flood() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
-    let mut line = Connection::new(Box::new(near));
+    let mut connection = Connection::new(Box::new(near));
     let ask = |key: &str| format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
     let changed = |key: &str| format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n${}\r\n{key}\r\n", key.len());
     for round in 0..20_000 {
         let key = format!("orders/{round}");
-        line.outbox().extend_from_slice(ask(&key).as_bytes());
-        std::future::poll_fn(|context| line.poll_send(context)).await.unwrap();
+        connection.outbox().extend_from_slice(ask(&key).as_bytes());
+        std::future::poll_fn(|context| connection.poll_send(context)).await.unwrap();
         far.read_exact(&mut vec![0; ask(&key).len()]).await.unwrap();
         far.write_all(changed(&key).as_bytes()).await.unwrap();
-        read(&mut line).await.unwrap();
-        assert!(matches!(line.message(), Ok(Some(Message::Push(_)))), "{key}");
+        read(&mut connection).await.unwrap();
+        assert!(matches!(connection.message(), Ok(Some(Message::Push(_)))), "{key}");
     }
 }
 
@@ -240,8 +240,8 @@ proptest! {
             let (near, mut far) = tokio::io::duplex(cut);
             let bytes = pieces.concat();
             let server = async move { far.write_all(bytes.as_bytes()).await.unwrap() };
-            let mut line = Connection::new(Box::new(near));
-            futures::future::join(server, all(&mut line)).await.1
+            let mut connection = Connection::new(Box::new(near));
+            futures::future::join(server, all(&mut connection)).await.1
         });
         let expected: Vec<_> =
             pieces.iter().map(|piece| (piece.starts_with('>'), piece.as_bytes().to_vec())).collect();

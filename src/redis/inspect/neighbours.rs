@@ -42,7 +42,7 @@ pub(super) async fn ask(
         }
     }
     // They stay open until one of them was ended.
-    let number = met.iter().find_map(|neighbour| neighbour.line.client);
+    let number = met.iter().find_map(|neighbour| neighbour.connection.client);
     if let Some(number) = number
         && let Value::Int(ended) = session.ask(&["CLIENT", "KILL", "ID", &number.to_string()]).await?
     {
@@ -53,15 +53,15 @@ pub(super) async fn ask(
 }
 
 struct Neighbour {
-    line: Connection,
+    connection: Connection,
     process: Arc<str>,
 }
 
 async fn meet(address: &Address, settings: &Settings) -> Option<Neighbour> {
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
-    let (mut line, _) = connector.greet().await.ok()?;
+    let (mut connection, _) = connector.greet().await.ok()?;
     let mut request = Pipeline::with_capacity(1);
     request.cmd("INFO");
-    let info = line.exchange(&request).await.ok()?.pop().and_then(text)?;
-    Some(Neighbour { line, process: facts_in(&info).identity? })
+    let info = connection.exchange(&request).await.ok()?.pop().and_then(text)?;
+    Some(Neighbour { connection, process: facts_in(&info).identity? })
 }

@@ -42,7 +42,7 @@ enum At {
     #[default]
     Kind,
     /// Within a line whose content does not matter.
-    Connection { ending: bool },
+    Line { ending: bool },
     /// Within the line with the length of a value.
     Length { kind: u8, digits: u32, negative: bool, length: u64, ending: bool },
     /// Within a text, before this many bytes and its line end.
@@ -57,7 +57,7 @@ impl FrameScanner {
         while !rest.is_empty() {
             let (looked_at, complete) = match self.at {
                 At::Text { left } => self.text(rest, left)?,
-                At::Connection { ending } => self.line(rest, ending)?,
+                At::Line { ending } => self.line(rest, ending)?,
                 At::Kind => self.beginning(rest)?,
                 At::Length { .. } => (1, self.byte(rest.first().copied().unwrap_or_default())?),
             };
@@ -107,7 +107,7 @@ impl FrameScanner {
         if newline.is_some() && ending {
             return Ok((length, self.complete()));
         }
-        self.at = At::Connection { ending: newline.is_none() && ending };
+        self.at = At::Line { ending: newline.is_none() && ending };
         Ok((length, false))
     }
 
@@ -136,10 +136,10 @@ impl FrameScanner {
                     _ => return Err(NO_LENGTH),
                 };
             }
-            At::Kind | At::Connection { .. } | At::Text { .. } => {
+            At::Kind | At::Line { .. } | At::Text { .. } => {
                 self.part()?;
                 self.at = match byte {
-                    b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => At::Connection { ending: false },
+                    b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => At::Line { ending: false },
                     b'$' | b'=' | b'!' | b'*' | b'~' | b'%' | b'|' | b'>' => {
                         At::Length { kind: byte, digits: 0, negative: false, length: 0, ending: false }
                     }

@@ -10,10 +10,10 @@ use super::super::command::transaction::{
     PRELUDE, acquisition, encode_acquisition, encode_deletion, release,
 };
 use super::super::command::{
-    Form, encode_draw, encode_once, encode_plain, encode_tell_next, plainly, write_once,
+    Form, encode_draw, encode_notify_next, encode_once, encode_plain, plain_acquisition, write_once,
 };
 use super::super::replicas::must_last;
-use super::sent::{Sent, Way, What};
+use super::sent::{Expected, Sent, SentAs};
 use super::stall::stalled;
 use super::{Pace, Session};
 use crate::node::{NodeError, Request};
@@ -29,21 +29,21 @@ impl Session<'_> {
         if !self.batch.is_empty() {
             self.write();
         }
-        if self.farewell.is_some() {
+        if self.shutdown.is_some() {
             return;
         }
-        if !self.gathering && !queue.is_empty() {
+        if !self.yielded && !queue.is_empty() {
             // Lets other ready tasks send their requests first, even to an idle server: one write for all is
             // cheaper for both sides than one for each, and a single caller is not delayed.
-            self.gathering = true;
+            self.yielded = true;
             context.waker().wake_by_ref();
             return;
         }
         while let Poll::Ready(count) = queue.poll_recv_many(context, &mut self.batch, BATCH) {
-            self.gathering = false;
+            self.yielded = false;
             if count == 0 {
                 let until = self.clock.now() + SHUTDOWN_GRACE;
-                self.farewell = Some(self.clock.sleep_until(until));
+                self.shutdown = Some(self.clock.sleep_until(until));
                 return;
             }
             self.write();
@@ -59,17 +59,18 @@ impl Session<'_> {
         // Taken one by one: if one panics, the others are still answered.
         self.batch.reverse();
         while let Some(ask) = self.batch.pop() {
-            let (prelude, way) = if ask.stage == Stage::Unnumbered {
+            let (prelude, sent_as) = if ask.stage == Stage::Unnumbered {
                 // Sent even if the attempt has ended: its token is stored, and the request that undoes it may
                 // follow.
                 let Request::Acquire { claim, fence_hint: Some(fence_hint), .. } = &*ask.request else {
                     continue;
                 };
-                let by_hash = encode_draw(claim, *fence_hint, &mut self.library, self.line.outbox());
-                (0, Way::Scripted(by_hash))
+                let by_hash = encode_draw(claim, *fence_hint, &mut self.library, self.connection.outbox());
+                (0, SentAs::Scripted(by_hash))
             } else if ask.stage == Stage::Released {
-                let by_hash = encode_tell_next(ask.request.key(), &mut self.library, self.line.outbox());
-                (0, Way::Scripted(by_hash))
+                let by_hash =
+                    encode_notify_next(ask.request.key(), &mut self.library, self.connection.outbox());
+                (0, SentAs::Scripted(by_hash))
             } else if self.pace == Pace::Stalled && !cleans_up(&ask.request) {
                 ask.answer(Err(stalled(self.stall)));
                 continue;
@@ -80,36 +81,36 @@ impl Session<'_> {
                 let reason = "the connection that it was meant for has ended".into();
                 ask.answer(Err(NodeError::Disconnected { reason }));
                 continue;
-            } else if ask.request.may_create() && !ask.reply.wanted() {
+            } else if ask.request.may_create() && !ask.responder.wanted() {
                 ask.answer(Err(NodeError::NotAsked));
                 continue;
             } else if let Some((claim, ttl, fence_hint)) = acquisition(&ask, wall) {
-                write_once(&ask.request, Form::Transaction, self.line.outbox(), |buffer| {
+                write_once(&ask.request, Form::Transaction, self.connection.outbox(), |buffer| {
                     encode_acquisition(claim, ttl, fence_hint, buffer);
                 });
-                (PRELUDE, Way::Transaction)
-            } else if let (Some((claim, ttl)), Some(_)) = (plainly(&ask), self.supported.client) {
-                write_once(&ask.request, Form::Plain, self.line.outbox(), |buffer| {
+                (PRELUDE, SentAs::Transaction)
+            } else if let (Some((claim, ttl)), Some(_)) = (plain_acquisition(&ask), self.supported.client) {
+                write_once(&ask.request, Form::Plain, self.connection.outbox(), |buffer| {
                     encode_plain(claim, ttl, buffer);
                 });
-                (0, Way::Plain)
+                (0, SentAs::Plain)
             } else if let Some((claim, deleting)) = release(&ask.request, self.supported.deleting) {
-                write_once(&ask.request, deleting.form(), self.line.outbox(), |buffer| {
+                write_once(&ask.request, deleting.form(), self.connection.outbox(), |buffer| {
                     encode_deletion(claim, deleting, buffer);
                 });
-                (1, Way::Deletion(None))
+                (1, SentAs::Deletion(None))
             } else {
                 let history = self.history.as_deref();
-                let by_hash = encode_once(&ask.request, history, &mut self.library, self.line.outbox());
-                (0, Way::Scripted(by_hash))
+                let by_hash = encode_once(&ask.request, history, &mut self.library, self.connection.outbox());
+                (0, SentAs::Scripted(by_hash))
             };
             votes |= must_last(&ask.request);
-            self.in_flight.push_back(Sent { what: What::Ask { ask, way }, at, prelude });
+            self.in_flight.push_back(Sent { expected: Expected::Ask { ask, sent_as }, at, prelude });
         }
-        if let (Some(copies), true) = (self.copies, votes) {
+        if let (Some(copies), true) = (self.replica_ack, votes) {
             // Once for all of them: nothing after it is answered before.
-            copies.ask(self.line.outbox());
-            self.in_flight.push_back(Sent { what: What::ReplicaAck, at, prelude: 0 });
+            copies.ask(self.connection.outbox());
+            self.in_flight.push_back(Sent { expected: Expected::ReplicaAck, at, prelude: 0 });
         }
         if self.timer.is_none() && !self.in_flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + self.stall));
@@ -121,6 +122,6 @@ impl Session<'_> {
     /// the clean-up after an unknown outcome does (rule I-5).
     fn may_overtake(&self, ask: &Ask) -> bool {
         let releases = matches!(*ask.request, Request::Release { .. } | Request::Offer { .. });
-        releases && self.supported.client.is_none() && ask.place.outlived_a_connection()
+        releases && self.supported.client.is_none() && ask.permit.outlived_a_connection()
     }
 }

@@ -10,7 +10,7 @@ use quorlock_protocol::{Moment, turn_key};
 
 /// A request that was sent and has a reply to come.
 pub(super) struct Sent {
-    pub(super) what: What,
+    pub(super) expected: Expected,
     pub(super) at: Moment,
     /// The number of replies to skip before the one that counts.
     pub(super) prelude: u8,
@@ -20,26 +20,28 @@ impl Sent {
     /// Returns whether the push says that the place of a waiter has changed because this request enqueues it
     /// again. Redis 6.0 pushes that just before its reply; it is not the waiter's turn then.
     pub(super) fn changes_own_place(&self, push: &[u8]) -> bool {
-        let What::Ask { ask, .. } = &self.what else { return false };
+        let Expected::Ask { ask, .. } = &self.expected else { return false };
         let Request::Enqueue { key, waiter, .. } = &*ask.request else { return false };
         is_change_of(push, turn_key(key, *waiter).as_bytes())
     }
 
     /// Returns the usual reply. If exactly that arrives, it is skipped without parsing.
     pub(super) fn usual(&self) -> Option<&'static [u8]> {
-        match &self.what {
-            What::Ask { way: Way::Transaction, .. } if self.prelude == PRELUDE => Some(PRELUDE_ANSWERS),
-            What::Ask { way: Way::Plain, .. } => Some(STORED),
-            What::Ask { way: Way::Scripted(_), .. } => Some(DONE),
-            What::Ask { .. } | What::Undo(_) | What::ReplicaAck => None,
+        match &self.expected {
+            Expected::Ask { sent_as: SentAs::Transaction, .. } if self.prelude == PRELUDE => {
+                Some(PRELUDE_ANSWERS)
+            }
+            Expected::Ask { sent_as: SentAs::Plain, .. } => Some(STORED),
+            Expected::Ask { sent_as: SentAs::Scripted(_), .. } => Some(DONE),
+            Expected::Ask { .. } | Expected::Undo(_) | Expected::ReplicaAck => None,
         }
     }
 }
 
-pub(super) enum What {
+pub(super) enum Expected {
     Ask {
         ask: Ask,
-        way: Way,
+        sent_as: SentAs,
     },
     Undo(Box<Undo>),
     /// The number of replicas that have all votes sent before.
@@ -53,7 +55,7 @@ pub(super) struct Undo {
 }
 
 /// How a request was sent.
-pub(super) enum Way {
+pub(super) enum SentAs {
     /// As a script.
     Scripted(ByHash),
     /// As a plain command.

@@ -12,7 +12,7 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 impl Session<'_> {
     /// Records that the server has replied.
     pub(super) fn alive(&mut self) {
-        let now = self.heard;
+        let now = self.last_reply;
         self.has_answered = true;
         self.connector.answered(now);
         if self.pace == Pace::Stalled {
@@ -23,14 +23,14 @@ impl Session<'_> {
     }
 
     /// Checks whether the node has stalled, or has been stalled for too long.
-    pub(super) fn late(&mut self) -> Option<End> {
+    pub(super) fn check_stall(&mut self) -> Option<End> {
         let Some(oldest) = self.in_flight.front() else {
             self.timer = None;
             return None;
         };
         // Requests are answered in order: time counts from the last reply, if that arrived after the oldest
         // request was sent.
-        let since = oldest.at.max(self.heard);
+        let since = oldest.at.max(self.last_reply);
         let now = self.clock.now();
         if now >= since + GIVE_UP {
             let waited = humantime::format_duration(GIVE_UP);

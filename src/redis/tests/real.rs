@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::server::Server;
 use super::{
-    Ear, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
+    HintLog, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
     release, renew, settings, spawn_ask, transfer, vote, within, write_back,
 };
 use crate::address::Address;
@@ -201,7 +201,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
     let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
     let node = RedisNode::with(address, settings());
     let ours = claim("orders/42", 1);
-    node.listen(Arc::new(Ear::default()));
+    node.listen(Arc::new(HintLog::default()));
     let (key, waiter) = (Arc::<str>::from("orders/42"), WaiterId::new(1));
     let shared = Arc::new(claim("orders/42", 4).as_ref().clone().shared());
     for request in [
@@ -269,9 +269,9 @@ async fn a_cluster_member_is_refused() {
 async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_other_key_is_remembered() {
     let Some(mut server) = Server::start(&[]) else { return };
     let node = server.node();
-    let ear = Arc::new(Ear::default());
-    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
-    let tells_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
+    let hints = Arc::new(HintLog::default());
+    node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
+    let pushes_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
     for heard in ["Hearing", "Deaf Hearing"] {
         within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
         server.cli(&["set", "orders/42", "x", "px", "60000"]);
@@ -280,12 +280,12 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
         let own = |word: &String| {
             ["held", "another"].contains(&&**word) || word.starts_with("r/") || word.contains("{held}")
         };
-        let words: Vec<_> = ear.heard().into_iter().filter(|word| !tells_own || !own(word)).collect();
+        let words: Vec<_> = hints.heard().into_iter().filter(|word| !pushes_own || !own(word)).collect();
         assert_eq!(words.join(" "), heard);
         server.cli(&["del", "orders/42"]);
         let mut told = Vec::new();
         within("the change is pushed", async || {
-            told.extend(ear.heard());
+            told.extend(hints.heard());
             !told.is_empty()
         })
         .await;
@@ -326,8 +326,8 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
 async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
     let Some(server) = Server::start(&[]) else { return };
     let (holder, waiters) = (server.node(), server.node());
-    let ear = Arc::new(Ear::default());
-    waiters.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+    let hints = Arc::new(HintLog::default());
+    waiters.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
     let names = [1, 2, 3, 4].map(WaiterId::new);
     let turns = names.map(|waiter| turn_key("orders/42", waiter));
     let mut ours = claim("orders/42", 1);
@@ -335,12 +335,12 @@ async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
     for waiter in names {
         assert!(matches!(vote(&waiters, enqueue(waiter)).await, Vote::Queued(_)));
     }
-    ear.heard();
+    hints.heard();
     for (turn, random) in turns.iter().zip(2..) {
         assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
         let mut told = Vec::new();
         within("the first is notified", async || {
-            told.extend(ear.heard());
+            told.extend(hints.heard());
             told.contains(turn)
         })
         .await;

@@ -24,7 +24,7 @@ use quorlock_protocol::Moment;
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
-    let (node, _) = node(Manner::Mute);
+    let (node, _) = node(Behaviour::Mute);
     let began = Virtual.now();
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(
@@ -37,7 +37,7 @@ async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn something_that_is_no_redis_is_named_as_such() {
-    let (node, _) = node(Manner::Foreign);
+    let (node, _) = node(Behaviour::Foreign);
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(matches!(&error, NodeError::Failed { kind: NodeErrorKind::Other, .. }), "{error:?}");
     assert!(error.to_string().contains("does not speak"), "{error}");
@@ -45,7 +45,7 @@ async fn something_that_is_no_redis_is_named_as_such() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     let began = Virtual.now();
     let node = Arc::new(node);
     let vote = spawn_ask(&node, acquire(&claim("orders/42", 1)));
@@ -66,7 +66,7 @@ async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again()
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_node_waits_a_second_for_its_clean_up() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     drop(node.ready().await);
     let began = Virtual.now();
     let log = Arc::new(Log::default());
@@ -79,7 +79,7 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
-    let (node, votes) = node(Manner::LeavesAtOnce);
+    let (node, votes) = node(Behaviour::LeavesAtOnce);
     for _ in 0..3 {
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(&error, NodeError::Unreachable { .. }), "{error:?}");
@@ -93,7 +93,7 @@ async fn a_node_that_was_away_for_long_is_found_within_a_second() {
     let away = Arc::new(AtomicBool::new(true));
     let dial = Arc::new(Away {
         away: Arc::clone(&away),
-        behind: Scripted { manner: Manner::Hangs, votes: Votes::default() },
+        behind: Scripted { behaviour: Behaviour::Hangs, votes: Votes::default() },
     });
     let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
     let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
@@ -150,7 +150,7 @@ impl Dial for Panics {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
-    let scripted = Scripted { manner: Manner::Hangs, votes: Votes::default() };
+    let scripted = Scripted { behaviour: Behaviour::Hangs, votes: Votes::default() };
     let dial = Arc::new(Panics { left: AtomicUsize::new(3), behind: scripted });
     let settings = Settings { clock: Arc::new(Virtual), entropy: Arc::new(LongestWaits), dial, ..settings() };
     let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
@@ -208,14 +208,14 @@ async fn whoever_panics_when_it_is_told_ends_no_connection() {
         ("a caller", |node| node.ask(inspect().into(), Responder::new(Arc::new(Panicking), 0))),
     ];
     for (who, tell) in all {
-        let ((node, votes), ear) = (node(Manner::Answers), Arc::new(super::Ear::default()));
+        let ((node, votes), hints) = (node(Behaviour::Answers), Arc::new(super::HintLog::default()));
         tell(&node);
-        node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+        node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
         for _ in 0..2 {
             assert!(ask(&node, inspect()).await.is_ok(), "{who}");
         }
         assert_eq!(votes.lock().unwrap().len(), 1, "connections: {who} has ended one");
-        assert_eq!(ear.heard(), ["Hearing"], "others are still notified: {who}");
+        assert_eq!(hints.heard(), ["Hearing"], "others are still notified: {who}");
     }
 }
 
@@ -233,7 +233,7 @@ impl Collect for PanicsIfWanted {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_with_a_request_in_hand_gives_its_place_back() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     node.ready().await.unwrap();
     // All but one of the places for votes.
     let vote = acquire(&claim("orders/42", 1));
@@ -248,7 +248,7 @@ async fn a_panic_with_a_request_in_hand_gives_its_place_back() {
 /// request that it undoes may arrive after it.
 #[tokio::test(start_paused = true)]
 async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on_the_next() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     node.ready().await.unwrap();
     let (vote, taking_back) = (claim("orders/42", 1), release(&claim("orders/42", 1)));
     let place = node.state.admit(&taking_back).unwrap();
@@ -257,8 +257,12 @@ async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on
     within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
         .await;
     let reply = Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
-    let late =
-        super::super::Ask { request: taking_back.into(), place, reply, stage: super::super::Stage::Fresh };
+    let late = super::super::Ask {
+        request: taking_back.into(),
+        permit: place,
+        responder: reply,
+        stage: super::super::Stage::Fresh,
+    };
     node.queue.send(late).unwrap();
     within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
     let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
@@ -268,9 +272,9 @@ async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on
 
 #[tokio::test(start_paused = true)]
 async fn i23_a_server_that_answers_one_connection_over_several_may_not_vote() {
-    let (sound, _) = node(Manner::Numbered { later: 7 });
+    let (sound, _) = node(Behaviour::Numbered { later: 7 });
     sound.ready().await.unwrap();
-    let (shared, _) = node(Manner::Numbered { later: 8 });
+    let (shared, _) = node(Behaviour::Numbered { later: 8 });
     let error = shared.ready().await.unwrap_err();
     assert!(matches!(error, NodeError::Unfit { .. }), "{error:?}");
     assert!(error.to_string().contains("over several (first with ID 7, then 8)"), "{error}");
@@ -278,7 +282,7 @@ async fn i23_a_server_that_answers_one_connection_over_several_may_not_vote() {
 
 /// How a server misbehaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Manner {
+enum Behaviour {
     /// Accepts connections and sends nothing.
     Mute,
     /// Uses another protocol.
@@ -298,13 +302,13 @@ type Votes = Arc<Mutex<Vec<usize>>>;
 
 #[derive(Debug)]
 struct Scripted {
-    manner: Manner,
+    behaviour: Behaviour,
     votes: Votes,
 }
 
-fn node(manner: Manner) -> (RedisNode, Votes) {
+fn node(behaviour: Behaviour) -> (RedisNode, Votes) {
     let votes = Votes::default();
-    let dial = Arc::new(Scripted { manner, votes: Arc::clone(&votes) });
+    let dial = Arc::new(Scripted { behaviour, votes: Arc::clone(&votes) });
     let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
     (RedisNode::with(Address::parse("scripted").unwrap(), settings), votes)
 }
@@ -312,7 +316,7 @@ fn node(manner: Manner) -> (RedisNode, Votes) {
 impl Dial for Scripted {
     fn dial(&self, _: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
         let (near, far) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(serve(far, self.manner, Arc::clone(&self.votes)));
+        tokio::spawn(serve(far, self.behaviour, Arc::clone(&self.votes)));
         Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
     }
 }
@@ -333,7 +337,7 @@ impl Dial for Away {
     }
 }
 
-async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
+async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
     const INFO: &str = "run_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n";
 
     let connection = {
@@ -344,30 +348,30 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
     let mut heard = [0; 16 * 1024];
     while let Ok(length @ 1..) = stream.read(&mut heard).await {
         let heard = String::from_utf8_lossy(&heard[..length]);
-        let answer = match manner {
-            Manner::Mute => String::new(),
-            Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
-            Manner::Numbered { .. } if heard.contains("HELLO") => {
+        let answer = match behaviour {
+            Behaviour::Mute => String::new(),
+            Behaviour::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
+            Behaviour::Numbered { .. } if heard.contains("HELLO") => {
                 "%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n".into()
             }
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
             _ if heard.contains("INFO") => {
                 let mut introduced = String::from(NO_TRANSACTIONS);
-                if let Manner::Numbered { later } = manner {
+                if let Behaviour::Numbered { later } = behaviour {
                     // The first is the reply to `CLIENT ID`.
                     introduced = introduced.replacen("-NOPERM no", &format!(":{later}"), 1);
                 }
                 let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
                 format!("{UNNOTED}+OK\r\n{tracking}{introduced}${}\r\n{INFO}\r\n", INFO.len())
             }
-            Manner::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
-            Manner::Hangs | Manner::LeavesAtOnce | Manner::Numbered { .. } => {
+            Behaviour::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
+            Behaviour::Hangs | Behaviour::LeavesAtOnce | Behaviour::Numbered { .. } => {
                 votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
                 String::new()
             }
         };
         drop(stream.write_all(answer.as_bytes()).await);
-        if manner == Manner::LeavesAtOnce && heard.contains("SETNAME") {
+        if behaviour == Behaviour::LeavesAtOnce && heard.contains("SETNAME") {
             return;
         }
     }

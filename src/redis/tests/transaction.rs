@@ -288,18 +288,18 @@ enum Order {
 #[derive(Debug)]
 struct Network {
     port: u16,
-    first: Mutex<Option<(watch::Receiver<Order>, watch::Sender<Passage>)>>,
+    first: Mutex<Option<(watch::Receiver<Order>, watch::Sender<Progress>)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Passage {
+struct Progress {
     held_back: usize,
     delivered: bool,
 }
 
 struct Control {
     orders: watch::Sender<Order>,
-    passage: watch::Receiver<Passage>,
+    progress: watch::Receiver<Progress>,
 }
 
 impl Control {
@@ -308,19 +308,19 @@ impl Control {
     }
 
     fn has_held_back(&self) -> bool {
-        self.passage.borrow().held_back > 0
+        self.progress.borrow().held_back > 0
     }
 
     fn is_delivered(&self) -> bool {
-        self.passage.borrow().delivered
+        self.progress.borrow().delivered
     }
 }
 
 impl Network {
     fn new(port: u16) -> (Network, Control) {
         let (orders, obeyed) = watch::channel(Order::Carry);
-        let (noted, passage) = watch::channel(Passage::default());
-        (Network { port, first: Mutex::new(Some((obeyed, noted))) }, Control { orders, passage })
+        let (noted, progress) = watch::channel(Progress::default());
+        (Network { port, first: Mutex::new(Some((obeyed, noted))) }, Control { orders, progress })
     }
 }
 
@@ -341,7 +341,7 @@ async fn pass(
     client: DuplexStream,
     server: TcpStream,
     mut orders: watch::Receiver<Order>,
-    noted: watch::Sender<Passage>,
+    noted: watch::Sender<Progress>,
 ) -> io::Result<()> {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_server, mut to_server) = server.into_split();
@@ -359,7 +359,7 @@ async fn pass(
                     to_server.write_all(said).await?;
                 } else {
                     held.extend_from_slice(said);
-                    noted.send_modify(|passage| passage.held_back = held.len());
+                    noted.send_modify(|progress| progress.held_back = held.len());
                 }
             }
         }
@@ -373,6 +373,6 @@ async fn pass(
     // The server reads it, or refuses it because the connection was ended.
     drop(to_server.write_all(&held).await);
     drop(to_server.shutdown().await);
-    noted.send_modify(|passage| passage.delivered = true);
+    noted.send_modify(|progress| progress.delivered = true);
     Ok(())
 }

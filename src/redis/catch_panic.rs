@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tracing::error;
 
 /// Calls code of a listener, or of one round among many. A panic is logged, and the connection continues.
-pub(super) fn contained(what: &'static str, call: impl FnOnce()) {
+pub(super) fn catch_panic(what: &'static str, call: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
         error!(what, panic = words(&*panic), "code that a node called has panicked");
     }
