@@ -5,7 +5,7 @@
 //! [`Check`] whose code is stable for programs, the evidence, and the fix. [`Examination::outlook`] sums them
 //! up. The command `quorlock doctor` prints the same.
 //!
-//! The page "Health check" of the book (`docs/doctor.md`) lists all findings.
+//! The page `docs/doctor.md` of the book lists all findings.
 
 use std::sync::Arc;
 

@@ -6,8 +6,7 @@
 //! or test a node. [`ServerError`] is the error of a server behind a [`NodeError`], and [`scripts`] has the
 //! Lua scripts that the servers run.
 //!
-//! The pages "Running the servers" (`docs/masters.md`) and "What a node may be" (`docs/topologies.md`) of the
-//! book say how to run such servers.
+//! The pages `docs/masters.md` and `docs/topologies.md` of the book say how to run such servers.
 
 // The only place that names the client crate. A handle passes a request to `admission`, and an admitted one
 // to the queue of the node's task. There is one task per node, which `home` keeps on a runtime: the
