@@ -23,7 +23,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Fencing, RestartGuard, Wait,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::Servers;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
@@ -212,11 +215,11 @@ async fn measure(servers: &Servers, case: &Case) {
     let (scripts, commands) = requests(servers).await;
     let (scripts, commands) = (scripts - before.0, commands - before.1);
     grants.sort_unstable();
-    let mut hand_overs = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap();
-    let mut waits = hand_overs.clone();
+    let mut handoffs = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap();
+    let mut waits = handoffs.clone();
     for pair in grants.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "two holders");
-        hand_overs.saturating_record((pair[1].0 - pair[0].1) / 1000);
+        handoffs.saturating_record((pair[1].0 - pair[0].1) / 1000);
     }
     for (_, _, waited) in &grants {
         waits.saturating_record(waited / 1000);
@@ -228,9 +231,9 @@ async fn measure(servers: &Servers, case: &Case) {
         waits.max() as f64 / waits.value_at_quantile(0.5).max(1) as f64,
         |count: u64| count as f64 / grants.len() as f64,
     );
-    let hand_over = format!("{} / {}", hand_overs.value_at_quantile(0.5), hand_overs.value_at_quantile(0.99));
+    let handoff = format!("{} / {}", handoffs.value_at_quantile(0.5), handoffs.value_at_quantile(0.99));
     println!(
-        "{:>18}{rate:>10.0}{hand_over:>28}{:>16.1}{:>16.1}{:>14.1} %{:>14.1}{spread:>26.1}",
+        "{:>18}{rate:>10.0}{handoff:>28}{:>16.1}{:>16.1}{:>14.1} %{:>14.1}{spread:>26.1}",
         case.to_string(),
         per_grant(scripts),
         per_grant(commands),

@@ -8,9 +8,12 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use quorlock::protocol::{
     Backoff, Claim, Drift, FenceVotes, FencingToken, Moment, Quorum, RoundTrip, Tally, Term, Token,
-    node_limit,
+    node_timeout,
 };
-use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Fencing, RestartGuard, Wait,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::memory_nodes;
 
 fn rules(criterion: &mut Criterion) {
@@ -53,7 +56,7 @@ fn rules(criterion: &mut Criterion) {
             let base = Duration::from_millis(50);
             (
                 backoff.next(black_box(7)),
-                node_limit(None, Some(RoundTrip::first(black_box(base))), Duration::from_secs(30)),
+                node_timeout(None, Some(RoundTrip::first(black_box(base))), Duration::from_secs(30)),
             )
         });
     });

@@ -14,8 +14,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hdrhistogram::Histogram;
 use quorlock::{
-    Address, Capabilities, Clock, Coordinator, Fencing, HintListener, Lock, Node, NodeError, RedisNode,
-    Request, Responder, RestartGuard, SharedRequest, Sleep, SystemClock, Wait, protocol::Moment,
+    Coordinator, Fencing, Lock, RestartGuard, Wait,
+    node::{Capabilities, HintListener, Node, NodeError, Request, Responder, SharedRequest},
+    protocol::Moment,
+    redis::{Address, RedisNode},
+    runtime::{Clock, Sleep, SystemClock},
 };
 use quorlock_testkit::{Proxy, Servers, Way};
 

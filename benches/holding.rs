@@ -17,7 +17,10 @@
 
 use std::time::Duration;
 
-use quorlock::{Clock, Coordinator, Fencing, RestartGuard, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Fencing, RestartGuard, Wait,
+    runtime::{Clock, SystemClock},
+};
 
 use quorlock_testkit::{Proxy, Servers, Way};
 use tools::{commands, processor_time, resident, setting};

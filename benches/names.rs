@@ -18,7 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quorlock::{Clock, Coordinator, SystemClock};
+use quorlock::{
+    Coordinator,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::Servers;
 use tools::{five_servers, setting};
 

@@ -41,7 +41,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Entropy as _, Fencing, Handoff, SystemClock, SystemEntropy, Wait};
+use quorlock::{
+    Coordinator, Fencing, Handoff, Lock, Wait,
+    runtime::{Clock, Entropy as _, SystemClock, SystemEntropy},
+};
 use quorlock_testkit::{Proxy, Servers, Way};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -77,34 +80,41 @@ impl Beside {
     /// What it waited for each of its grants, and at the end.
     async fn want(self, urls: Vec<String>, name: String, window: Duration) -> Vec<Duration> {
         let client = Coordinator::builder().nodes(&urls).ttl(TTL).max_ttl(TTL).build().unwrap();
-        let lock = match self {
-            Beside::Plain => return want_plainly(urls, name, window).await,
-            Beside::Shared => client.lock(&name).shared(),
-            Beside::Several => client.lock_all([name.clone(), format!("{name} and another")]),
-        };
-        let lock = lock.wait(Wait::Forever);
-        let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
-        let end = clock.now() + window;
-        let (mut waits, mut since) = (Vec::new(), None);
-        let loops = async {
-            loop {
-                let began = *since.insert(clock.now());
-                let lease = lock.acquire().await.unwrap();
-                waits.push(clock.now().since(began));
-                since = None;
-                clock.sleep_until(clock.now() + HOLD).await;
-                lease.release().await.unwrap();
-                clock.sleep_until(clock.now() + Duration::from_millis(entropy.half() % 200)).await;
+        match self {
+            Beside::Plain => want_plainly(urls, name, window).await,
+            Beside::Shared => want(&client, client.lock(&name).shared(), window).await,
+            Beside::Several => {
+                let both = client.lock_all([name.clone(), format!("{name} and another")]);
+                want(&client, both, window).await
             }
-        };
-        tokio::select! {
-            () = loops => {}
-            () = clock.sleep_until(end) => {}
         }
-        waits.extend(since.map(|began| clock.now().since(began)));
-        client.close(Duration::from_secs(1)).await;
-        waits
     }
+}
+
+/// Acquires and releases the lock for the length of the window, and returns the waits.
+async fn want<K>(client: &Coordinator, lock: Lock<K>, window: Duration) -> Vec<Duration> {
+    let lock = lock.wait(Wait::Forever);
+    let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+    let end = clock.now() + window;
+    let (mut waits, mut since) = (Vec::new(), None);
+    let loops = async {
+        loop {
+            let began = *since.insert(clock.now());
+            let lease = lock.acquire().await.unwrap();
+            waits.push(clock.now().since(began));
+            since = None;
+            clock.sleep_until(clock.now() + HOLD).await;
+            lease.release().await.unwrap();
+            clock.sleep_until(clock.now() + Duration::from_millis(entropy.next_u64() % 200)).await;
+        }
+    };
+    tokio::select! {
+        () = loops => {}
+        () = clock.sleep_until(end) => {}
+    }
+    waits.extend(since.map(|began| clock.now().since(began)));
+    client.close(Duration::from_secs(1)).await;
+    waits
 }
 
 #[derive(Clone)]
@@ -117,7 +127,7 @@ struct Settings {
     stopped: usize,
     beside: Option<Beside>,
     tasks: usize,
-    hand_over: Option<u32>,
+    handoff: Option<u32>,
     processes: Vec<usize>,
 }
 
@@ -132,7 +142,7 @@ impl Settings {
             stopped: 0,
             beside: None,
             tasks: 1,
-            hand_over: None,
+            handoff: None,
             processes: Vec::new(),
         };
         let mut words = std::env::args().skip(1);
@@ -150,7 +160,7 @@ impl Settings {
                 "--fencing-off" => settings.fencing = false,
                 "--kill" => settings.killed = usize::try_from(number()).unwrap(),
                 "--tasks" => settings.tasks = usize::try_from(number()).unwrap(),
-                "--hand-over" => settings.hand_over = Some(u32::try_from(number()).unwrap()),
+                "--hand-over" => settings.handoff = Some(u32::try_from(number()).unwrap()),
                 "--stop" => settings.stopped = usize::try_from(number()).unwrap(),
                 word => settings.processes.push(word.parse().expect("a number of processes")),
             }
@@ -286,7 +296,7 @@ struct Figures {
 /// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and at
 /// the end how much processor time it took.
 async fn work(order: &str) {
-    let [nodes, name, window, fencing, tasks, hand_over] =
+    let [nodes, name, window, fencing, tasks, handoff] =
         order.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let window = Duration::from_millis(window.parse().unwrap());
     let (clock, nodes) = (SystemClock::default(), nodes.split(','));
@@ -295,8 +305,8 @@ async fn work(order: &str) {
     client.lock(format!("warm {}", std::process::id())).acquire().await.unwrap().release().await.unwrap();
     let fencing = if fencing == "on" { Fencing::On } else { Fencing::Off };
     let lock = client.lock(name).fencing(fencing).wait(Wait::Forever);
-    let hand_over = hand_over.parse().map_or_else(|_| Handoff::default(), Handoff::times);
-    let lock = lock.hand_over(hand_over);
+    let handoff = handoff.parse().map_or_else(|_| Handoff::default(), Handoff::times);
+    let lock = lock.handoff(handoff);
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let (before, end) = (processor_time(), clock.now() + window);
@@ -305,7 +315,7 @@ async fn work(order: &str) {
         loop {
             let wanted = clock.now();
             let lease = lock.acquire().await.unwrap();
-            let number = if fencing == Fencing::On { lease.fencing_token().get() } else { 0 };
+            let number = if fencing == Fencing::On { lease.fencing_token().unwrap().get() } else { 0 };
             let began = clock.now();
             clock.sleep_until(began + HOLD).await;
             grants.borrow_mut().push((began, clock.now(), number, wanted));
@@ -341,7 +351,7 @@ async fn measure(
         settings.window.as_millis(),
         on(settings.fencing, "on"),
         settings.tasks,
-        settings.hand_over.map_or_else(|| "-".to_owned(), |times| times.to_string())
+        settings.handoff.map_or_else(|| "-".to_owned(), |times| times.to_string())
     );
     let start = |_| {
         let mut worker = Command::new(std::env::current_exe().unwrap());
@@ -390,14 +400,14 @@ async fn measure(
     let after = Spent::by(servers).await;
     assert!(grants.len() > 1, "{processes} processes were granted the lock {} times", grants.len());
     grants.sort_unstable();
-    let (mut hand_overs, mut gap) = (histogram(), Duration::ZERO);
+    let (mut handoffs, mut gap) = (histogram(), Duration::ZERO);
     for pair in grants.windows(2) {
         let ((_, ended, number, _), (began, _, next, _)) = (pair[0], pair[1]);
         assert!(ended <= began, "two holders");
         assert!(number < next || !settings.fencing, "fencing token {next} came after {number}");
         let between = Duration::from_nanos(began - ended);
         gap = gap.max(between);
-        hand_overs.saturating_record(micros(between));
+        handoffs.saturating_record(micros(between));
     }
     let (rows, away) = rows(&grants, workers.len());
     let count = grants.len() as f64;
@@ -405,8 +415,8 @@ async fn measure(
     let squares: f64 = each.iter().map(|held| held * held).sum();
     Figures {
         rate: count / took.as_secs_f64(),
-        p50: hand_overs.value_at_quantile(0.5) as f64,
-        p99: hand_overs.value_at_quantile(0.99) as f64,
+        p50: handoffs.value_at_quantile(0.5) as f64,
+        p99: handoffs.value_at_quantile(0.99) as f64,
         commands: (after.commands - before.commands) as f64 / count,
         requests: (after.requests - before.requests) as f64 / count,
         client: micros(client) as f64 / count,
@@ -451,7 +461,7 @@ async fn want_plainly(urls: Vec<String>, name: String, window: Duration) -> Vec<
     let end = clock.now() + window;
     let (mut since, mut waits) = (clock.now(), Vec::new());
     while clock.now() < end {
-        let token = format!("{:032x}", entropy.bits());
+        let token = format!("{:032x}", entropy.next_u128());
         let set = async |mut node: redis::aio::MultiplexedConnection| {
             let mut set = redis::cmd("SET");
             set.arg(&name).arg(&token).arg("NX").arg("PX").arg(5_000);
@@ -471,7 +481,7 @@ async fn want_plainly(urls: Vec<String>, name: String, window: Duration) -> Vec<
             free.query_async::<i64>(&mut node).await.unwrap();
         };
         join_all(nodes.iter().cloned().map(free)).await;
-        clock.sleep_until(clock.now() + Duration::from_millis(entropy.half() % 200)).await;
+        clock.sleep_until(clock.now() + Duration::from_millis(entropy.next_u64() % 200)).await;
     }
     waits.push(clock.now().since(since));
     waits

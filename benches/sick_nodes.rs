@@ -21,7 +21,10 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use quorlock::{Clock, Coordinator, RestartGuard, SystemClock};
+use quorlock::{
+    Coordinator, RestartGuard,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::{Proxy, Servers, Way, eventually};
 
 use limit::Multiplexed;
@@ -259,7 +262,7 @@ async fn all_well(coordinator: &Coordinator) {
             .unwrap()
             .votes()
             .iter()
-            .all(|paper| matches!(paper.outcome, quorlock::VoteOutcome::Free))
+            .all(|paper| matches!(paper.outcome, quorlock::votes::VoteOutcome::Free))
     })
     .await
     .unwrap();

@@ -22,7 +22,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Fencing, Lock, RestartGuard, SystemClock};
+use quorlock::{
+    Coordinator, Fencing, Lock, RestartGuard,
+    runtime::{Clock, SystemClock},
+};
 
 use limit::{Multiplexed, Raw};
 use tools::{commands, five_servers, histogram, median, micros, processor_time, setting};

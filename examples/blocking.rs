@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
     println!("The counter is at {}.", fs::read_to_string(&file)?);
-    coordinator.close(Duration::from_secs(1))?;
+    coordinator.close(Duration::from_secs(1));
     Ok(())
 }
 

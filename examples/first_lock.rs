@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let lock = coordinator.lock("orders/42").ttl(Duration::from_secs(10));
 
     let lease = lock.acquire().await?; // waits if others have it
-    let first = lease.fencing_token();
+    let first = lease.fencing_token().expect("fencing is on");
     println!("I have the lock, with fencing token {first}; it is renewed for as long as I keep the lease.");
 
     let refused = lock.try_acquire().await?; // does not wait
@@ -38,8 +38,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     lease.release().await?; // an error if it had been lost meanwhile
 
     let next = lock.try_acquire().await?.ok_or("it is free, and nobody gets it")?;
-    assert!(next.fencing_token() > first, "tokens grow from holder to holder");
-    println!("I give it back, and the next one has it, with a larger token: {}.", next.fencing_token());
+    assert!(next.fencing_token() > Some(first), "tokens grow from holder to holder");
+    println!(
+        "I give it back, and the next one has it, with a larger token: {}.",
+        next.fencing_token().expect("fencing is on")
+    );
     next.release().await?;
     Ok(())
 }

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Election, Observed, RestartGuard};
+use quorlock::{Coordinator, Election, RestartGuard, election::Observed};
 use quorlock_testkit::Servers;
 
 #[tokio::main(flavor = "current_thread")]
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let mut observer = election()?.observe()?;
-    assert_eq!(observer.changed().await, Observed::Nobody);
+    assert_eq!(observer.changed().await, Observed::NoLeader);
     println!("The observer sees that nobody leads.");
 
     // What a leader announces is how the others reach it.
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let ben = campaign.await??;
     println!("Ann resigns, and Ben leads at once.");
     let mut seen = observer.changed().await;
-    if seen == Observed::Nobody {
+    if seen == Observed::NoLeader {
         // Whether it sees the moment in between is a matter of luck.
         seen = observer.changed().await;
     }
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn leader(seen: &Observed) -> Result<&str, Box<dyn Error>> {
     match seen {
         Observed::Leader(leader) => Ok(&leader.value),
-        Observed::Nobody => Err("nobody leads".into()),
+        Observed::NoLeader => Err("nobody leads".into()),
         Observed::Unknown(report) => Err(format!("nobody knows who leads: {report}").into()),
     }
 }

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
-    Address, Capabilities, Coordinator, HintListener, Node, NodeError, NodeErrorKind, RedisNode, Responder,
-    RestartGuard, SharedRequest, SystemClock,
+    Coordinator, RestartGuard,
+    node::{Capabilities, HintListener, Node, NodeError, NodeErrorKind, Responder, SharedRequest},
+    redis::{Address, RedisNode},
+    runtime::SystemClock,
 };
 use quorlock_testkit::{Servers, contract::check_contract, eventually};
 

@@ -41,7 +41,7 @@ fn books(coordinator: &Coordinator) -> Lock {
 
 async fn transfer(coordinator: &Coordinator, amount: u32) -> Outcome<()> {
     let lease = books(coordinator).acquire().await?;
-    println!("  transfer has the lock, fencing token {}", lease.fencing_token());
+    println!("  transfer has the lock, fencing token {}", lease.fencing_token().expect("fencing is on"));
     deposit(coordinator, amount).await?; // would wait for ever for a lock that is not reentrant
 
     // The inner lease is gone, and the outer one still holds.
@@ -54,7 +54,10 @@ async fn transfer(coordinator: &Coordinator, amount: u32) -> Outcome<()> {
 
 async fn deposit(coordinator: &Coordinator, amount: u32) -> Outcome<()> {
     let lease = books(coordinator).acquire().await?; // asks no server if the owner has it already
-    println!("  deposit has the lock, fencing token {}: {amount} more", lease.fencing_token());
+    println!(
+        "  deposit has the lock, fencing token {}: {amount} more",
+        lease.fencing_token().expect("fencing is on")
+    );
     lease.check()?; // right before the side effect
     Ok(lease.release().await?)
 }

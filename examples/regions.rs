@@ -10,7 +10,10 @@
 use std::error::Error;
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, Lock, RestartGuard, SystemClock};
+use quorlock::{
+    Coordinator, Lock, RestartGuard,
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_testkit::{Proxy, Server, Servers, Way};
 
 /// Round trips from Frankfurt, where this program pretends to be. No region has more than two of

@@ -1,4 +1,4 @@
-//! The same locks for programs without async: every call waits on the thread that makes it.
+//! The same locks for programs without async: each call waits on the calling thread.
 //!
 //! ```
 //! use std::time::Duration;
@@ -20,45 +20,40 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Names, options, defaults and promises are those of the async API; what differs is said where it
-//! does. There are all kinds of lock: alone or [shared](Lock::shared), with
-//! [downgrade](Lease::downgrade), [semaphores](Semaphore) and [elections](Election). Needs the Cargo
-//! feature `blocking`.
+//! Names, options, defaults and promises are those of the async API; differences are documented where they are.
+//! Needs the Cargo feature `blocking`.
 //!
-//! What stops work from outside is not there, because nothing can stop a thread: `run_until_lost` has
-//! no counterpart, and [`Lock::with`], [`Semaphore::with`] and [`Election::lead`] say what they do
-//! instead. What waits for an event waits for a time where it is called `…_within`, and as long as it
-//! takes where it is not. Nor are there streams.
+//! A thread cannot be stopped from outside: `run_until_lost` has no counterpart, and [`Lock::with`],
+//! [`Semaphore::with`] and [`Election::lead`] say what they do instead. A call named `…_within` waits for at most
+//! the given time, others for as long as it takes.
 //!
-//! # Where the work is done
+//! # The background thread
 //!
-//! All coordinators of a program that are made here share one background thread, which is started
-//! with the first and named `quorlock`. It carries connections, renewals and clean-up, so a lease is
-//! renewed whatever the thread does that holds it. It never keeps a process from ending: what is
-//! still held then ends with its TTL. [`Coordinator::close`] gives it back before.
+//! All coordinators made here share one background thread per process, named `quorlock` and started with the
+//! first. It carries connections, renewals and clean-up, so a lease is renewed whatever its holder's thread does.
+//! It never keeps a process from exiting: locks that are held then expire with their TTL.
+//! [`Coordinator::close`] releases them before.
 //!
-//! The thread does not survive `fork`: a child process that goes on without `exec` can use nothing
-//! that its parent made here.
+//! The thread does not survive `fork`: a child process that continues without `exec` cannot use anything that
+//! its parent made here.
 //!
-//! # Async programs
+//! # Panics in async code
 //!
-//! A call that waited inside an async context would stall the executor, and for ever if that is also
-//! what the wait is for. So within Tokio such calls fail with [`InAsyncContext`], at once and before
-//! anything is asked; in `spawn_blocking` and `block_in_place` they work. Of other executors this
-//! module knows nothing.
+//! As with Tokio's `Handle::block_on`, a call that waits panics in an async task, where it would stall the
+//! executor. Use the async API there, or make the call in `tokio::task::spawn_blocking`.
 
 use std::time::Duration;
 
 use crate::coordinator::Builder;
-use crate::doctor::{Examination, Finding};
-use crate::error::{ConfigError, InAsyncContext};
+use crate::doctor::{Finding, Report};
+use crate::error::ConfigError;
 
 use background::Background;
 
 pub use election::{Election, Leadership, Observer};
 pub use health::Health;
-pub use lease::{DowngradeError, Lease, LeaseWatch};
-pub use lock::Lock;
+pub use lease::{DowngradeError, Lease, LeaseWatch, MultiLease};
+pub use lock::{Lock, MultiLock};
 pub use semaphore::{Permit, Semaphore};
 
 mod background;
@@ -81,8 +76,8 @@ impl Builder {
     }
 }
 
-/// Coordinates locks over N independent nodes, as [`crate::Coordinator`] does. Made by
-/// [`Builder::build_blocking`]. Cheap to clone, and to be used from as many threads as you like.
+/// Coordinates locks over N independent nodes, as [`crate::Coordinator`]. Made by
+/// [`Builder::build_blocking`]. Cheap to clone, and usable from any number of threads.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     coordinator: crate::Coordinator,
@@ -96,7 +91,7 @@ impl Coordinator {
     }
 
     /// As [`crate::Coordinator::lock_all`].
-    pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> Lock {
+    pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         Lock::new(self.coordinator.lock_all(resources), &self.background)
     }
 
@@ -106,11 +101,7 @@ impl Coordinator {
     }
 
     /// As [`crate::Coordinator::permits`].
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn permits(&self, resource: impl AsRef<str>) -> Result<Option<usize>, InAsyncContext> {
+    pub fn permits(&self, resource: impl AsRef<str>) -> Option<usize> {
         self.background.run(self.coordinator.permits(resource))
     }
 
@@ -119,34 +110,26 @@ impl Coordinator {
         Election::new(self.coordinator.election(resource), &self.background)
     }
 
-    /// As [`crate::Coordinator::examine`]: asks each node all that bears on locks.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`]: then nobody is asked.
-    pub fn examine(&self) -> Result<Examination, InAsyncContext> {
-        self.background.run(self.coordinator.examine())
+    /// As [`crate::Coordinator::doctor`].
+    pub fn doctor(&self) -> Report {
+        self.background.run(self.coordinator.doctor())
     }
 
-    /// As [`crate::Coordinator::noticed`]. Asks nobody.
+    /// As [`crate::Coordinator::warnings`].
     #[must_use]
-    pub fn noticed(&self) -> Vec<Finding> {
-        self.coordinator.noticed()
+    pub fn warnings(&self) -> Vec<Finding> {
+        self.coordinator.warnings()
     }
 
-    /// As [`crate::Coordinator::health`]: how the nodes stand, now and whenever that changes.
+    /// As [`crate::Coordinator::health`].
     #[must_use]
     pub fn health(&self) -> Health {
         Health::new(self.coordinator.health(), &self.background)
     }
 
-    /// As [`crate::Coordinator::close`]. Call it before the program ends, so that others need not
-    /// wait for the TTL of what was just dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`]: then nothing is closed.
-    pub fn close(&self, patience: Duration) -> Result<(), InAsyncContext> {
-        self.background.run(self.coordinator.close(patience))
+    /// As [`crate::Coordinator::close`]. Call it before the program exits, so that other clients need not wait for the
+    /// TTL of leases that were just dropped.
+    pub fn close(&self, timeout: Duration) {
+        self.background.run(self.coordinator.close(timeout));
     }
 }

@@ -1,4 +1,4 @@
-//! A handle to N nodes, and what all its locks share.
+//! A handle to N nodes, from which locks, semaphores and elections are made.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -7,25 +7,23 @@ use std::time::Duration;
 use futures::future::join_all;
 
 pub use builder::{Builder, RestartGuard};
-pub use kinds::Kinds;
 
 use crate::doctor::rules;
-use crate::doctor::{Examination, Finding, Setting};
+use crate::doctor::{Finding, Report, Setting};
 use crate::election::Election;
 use crate::engine::context::EngineContext;
 use crate::health::Health;
-use crate::lock::Lock;
+use crate::lock::{Lock, MultiLock};
 use crate::node::{Reach, risk_of_one};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
 
 mod builder;
-mod kinds;
 
-/// Coordinates locks over N independent nodes. Cheap to clone; one for a program is enough.
+/// Coordinates locks over N independent nodes. Cheap to clone; one per program is enough.
 ///
-/// Connections are made when they are first needed, and stay. They belong to the Tokio runtime
-/// that was running then: while nobody drives that one no node answers, and leases are not renewed.
+/// Connections are opened when they are first needed, and stay open. They belong to the Tokio runtime that was
+/// current then: while that runtime is not driven, no node answers and no lease is renewed.
 ///
 /// # Examples
 ///
@@ -40,9 +38,9 @@ mod kinds;
 #[derive(Clone)]
 pub struct Coordinator {
     pub(crate) shared: Arc<EngineContext>,
-    /// For those who want several locks at once: they stand in lines of their own.
+    /// The context of `MultiLock`s, which have queues of their own.
     together: Arc<OnceLock<Arc<EngineContext>>>,
-    #[expect(dead_code, reason = "tasks that no runtime drives are kept as long as there is one of these")]
+    #[expect(dead_code, reason = "keeps tasks that no runtime drives for as long as there is a coordinator")]
     registry: Arc<Registry>,
 }
 
@@ -52,30 +50,27 @@ impl Coordinator {
         Builder::default()
     }
 
-    /// A lock for `resource`, to be acquired. Asks nobody; a name that cannot work is refused when
-    /// the lock is acquired or [validated](Lock::validate).
+    /// Returns a lock on `resource`. Sends nothing; a name that cannot work is refused when the lock is acquired or
+    /// [validated](Lock::validate).
     pub fn lock(&self, resource: impl AsRef<str>) -> Lock {
         Lock::new(self.shared.clone(), resource.as_ref())
     }
 
-    /// A lock of all these `resources` at once, to be acquired as one: all or none of them, in one
-    /// round, with one lease, one end and one fencing token. Asks nobody; names that cannot work are
-    /// refused when the lock is acquired or [validated](Lock::validate), and so are none at all and more
-    /// than [64](crate::protocol::MOST_RESOURCES).
+    /// Returns a lock on all of `resources`, acquired as one: all or none of them, in one round, with one lease, one
+    /// end and one fencing token. Sends nothing; names that cannot work are refused when the lock is acquired or
+    /// [validated](Lock::validate), as are no names, and more than [64](crate::protocol::MOST_RESOURCES).
     ///
-    /// It excludes everybody who holds any of them, alone, shared or together with others, in whatever
-    /// program. The order in which they are given is of no matter, and nobody who waits holds anything:
-    /// so two who want the same in opposite orders do not wait for each other for ever. One resource,
-    /// or the same one twice, is a plain [`lock`](Coordinator::lock).
+    /// It excludes every client that holds any of the resources, exclusively, shared or together with others, in any
+    /// program. The order of the names does not matter, and a waiter holds nothing, so two clients that want the
+    /// same resources in opposite orders do not deadlock. A name given twice counts once; one name alone is a plain
+    /// [`lock`](Coordinator::lock).
     ///
-    /// The lease is lost when it is lost at any of them. All options of a lock work but
-    /// [`shared`](Lock::shared), which is refused; leases are not
-    /// [handed over](Lock::hand_over) within the process; and an [`Owner`](crate::Owner) enters the same
-    /// set again, not one that overlaps. Whoever wants more at once has worse chances where others keep
-    /// taking single ones: there is no order among those who wait for different sets.
+    /// The lease is lost when it is lost on any of them. An [`Owner`](crate::Owner) can acquire the same set again,
+    /// not one that overlaps. A large set is at a disadvantage where other clients keep taking single resources: there
+    /// is no order among waiters for different sets.
     ///
-    /// All keys are in each request, so on nodes that are Redis Clusters they must be in one hash slot:
-    /// give their names one `{tag}`.
+    /// All keys are in each request, so on nodes that are Redis Clusters they must be in one hash slot: give their
+    /// names one `{tag}`.
     ///
     /// # Examples
     ///
@@ -89,73 +84,67 @@ impl Coordinator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> Lock {
-        let names: Vec<Arc<str>> = resources.into_iter().map(|name| name.as_ref().into()).collect();
-        let together = self.together.get_or_init(|| self.shared.aside());
-        match names.first() {
-            Some(one) => Lock::together(together, &names).unwrap_or_else(|| self.lock(one)),
-            None => Lock::of_nothing(together),
-        }
+    pub fn lock_all(&self, resources: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+        let names = resources.into_iter().map(|name| name.as_ref().into()).collect();
+        MultiLock::of(&self.shared, self.together.get_or_init(|| self.shared.aside()), names)
     }
 
-    /// Examines the deployment: asks each node all that bears on locks, over a connection of its own,
-    /// takes a lock of its own there and gives it back, and says what is unsafe, what is wrong and
-    /// what could not be found out, each with its cure.
+    /// Examines the deployment, as `quorlock doctor` does: asks each node for everything that bears on locks, over a
+    /// connection of its own, acquires and releases a lock of its own there, and reports what is unsafe, what is
+    /// wrong and what could not be found out, each with its cure.
     ///
-    /// Takes some forty round trips, and at most a minute, or thirty times the connect limit if that is
-    /// set. Changes nothing
-    /// but a free key `quorlock-doctor-…` behind the coordinator's key prefix, and that key's siblings,
-    /// all of which are removed again; if a node is lost meanwhile they end by themselves, the counter
-    /// of fencing tokens within five minutes.
+    /// Takes some forty round trips, and at most a minute, or thirty times the connect timeout if that is set. Changes
+    /// nothing but a free key `quorlock-doctor-…` under the coordinator's key prefix and its siblings, which are
+    /// deleted again; if a node is lost meanwhile they expire, the counter of fencing tokens within five minutes.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the check-up; its keys end by themselves.
-    pub async fn examine(&self) -> Examination {
+    /// Dropping the future ends the check-up; its keys expire.
+    pub async fn doctor(&self) -> Report {
         let nodes = self.shared.nodes.iter().map(|node| {
-            // One for each: two addresses may lead to the same server.
-            let random = self.shared.entropy.half();
+            // A key for each node: two addresses may lead to the same server.
+            let random = self.shared.entropy.next_u64();
             let key = format!("{}quorlock-doctor-{random:016x}", self.shared.key_prefix);
             let (name, facts) = (Arc::from(node.name()), node.examine(key.into()));
             async move { (name, facts.await) }
         });
-        Examination::of(&join_all(nodes).await, &setting(&self.shared))
+        Report::of(&join_all(nodes).await, &setting(&self.shared))
     }
 
-    /// What stands out in how the connected nodes introduced themselves: eviction, replicas, a
-    /// promotion, memory that is nearly full, other clients with another `max_ttl`. Asks nobody, and is the same that a `tracing` warning
-    /// tells of each connection. [`examine`](Coordinator::examine) finds far more.
+    /// Returns the warnings about the connected nodes, as they described themselves: eviction, replicas, a promotion,
+    /// memory that is nearly full, other clients with another `max_ttl`. Sends nothing; the same warnings are logged
+    /// for each connection. [`doctor`](Coordinator::doctor) finds far more.
     #[must_use]
-    pub fn noticed(&self) -> Vec<Finding> {
-        let told = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
-        let of_nodes = told.flat_map(|(name, facts)| rules::on_sight(&name, &facts));
+    pub fn warnings(&self) -> Vec<Finding> {
+        let known = self.shared.nodes.iter().filter_map(|node| Some((Arc::from(node.name()), node.facts()?)));
+        let of_nodes = known.flat_map(|(name, facts)| rules::on_sight(&name, &facts));
         let max_ttls = &self.shared.nodes.max_ttls;
         let differs = max_ttls.differing().map(|theirs| rules::max_ttl_differs(max_ttls.ours(), theirs));
         differs.into_iter().chain(of_nodes).collect()
     }
 
-    /// How the nodes stand, now and whenever that changes. Asks nobody.
+    /// Returns the status of the nodes, now and whenever it changes. Sends nothing.
     #[must_use]
     pub fn health(&self) -> Health {
         Health::of(&self.shared.nodes)
     }
 
-    /// An election of one leader, under the name of `resource`: see [`Election`]. Asks nobody.
+    /// Returns an election of one leader, under the name of `resource`: see [`Election`]. Sends nothing.
     pub fn election(&self, resource: impl AsRef<str>) -> Election {
         Election::new(self.lock(resource))
     }
 
-    /// A semaphore of so many `permits`, under the name of `resource`: see [`Semaphore`]. Asks nobody.
+    /// Returns a semaphore of `permits`, under the name of `resource`: see [`Semaphore`]. Sends nothing.
     pub fn semaphore(&self, resource: impl AsRef<str>, permits: usize) -> Semaphore {
         Semaphore::new(&self.shared, resource.as_ref(), permits)
     }
 
-    /// How many permits the semaphore of this name has, as most of the nodes that answer in time keep it.
-    /// `None` where none keeps a number: no permit is taken, or there is no such semaphore.
+    /// Returns how many permits the semaphore of this name has, as most of the nodes that answer in time store it.
+    /// `None` where no node stores a number: no permit is taken, or there is no such semaphore.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future.
+    /// Dropping the future has no effect on the nodes.
     ///
     /// # Panics
     ///
@@ -164,17 +153,18 @@ impl Coordinator {
         Box::pin(crate::semaphore::permits(&self.shared, resource.as_ref())).await
     }
 
-    /// Gives back every lease, whose holders are told, refuses new ones, and waits until all nodes
-    /// have confirmed, or at most `patience`. What is not confirmed by then ends with its TTL.
+    /// Ends and releases every lease, refuses new ones, and waits until all nodes have confirmed, for at most
+    /// `timeout`. What is not confirmed by then expires with its TTL. [`Lease::lost`](crate::Lease::lost) returns for
+    /// each lease.
     ///
     /// # Cancel safety
     ///
-    /// The closing goes on when the future is dropped.
-    pub async fn close(&self, patience: Duration) {
+    /// The closing continues when the future is dropped.
+    pub async fn close(&self, timeout: Duration) {
         self.shared.closing.cancel();
         self.shared.nodes.timers.ring_all();
         self.shared.tasks.tracker.close();
-        let end = self.shared.now() + patience;
+        let end = self.shared.now() + timeout;
         tokio::select! {
             biased;
             () = Helped::new(self.shared.tasks.registry(), Box::pin(self.shared.tasks.tracker.wait())) => {}
@@ -184,7 +174,7 @@ impl Coordinator {
 }
 
 impl Coordinator {
-    /// How many keys, or sets of keys, are held or contended for here.
+    /// How many keys, or sets of keys, are held or contended for by this coordinator.
     fn lines(&self) -> usize {
         let together = self.together.get().map_or(0, |together| together.lines.len());
         self.shared.lines.len() + self.shared.readers.len() + together
@@ -202,7 +192,7 @@ impl fmt::Debug for Coordinator {
     }
 }
 
-/// What a check-up judges by.
+/// The settings that a check-up judges by.
 fn setting(shared: &EngineContext) -> Setting {
     Setting {
         quorum: shared.nodes.quorum,
@@ -210,7 +200,7 @@ fn setting(shared: &EngineContext) -> Setting {
         max_ttl: shared.max_ttl,
         drift: shared.drift,
         quarantine: shared.nodes.quarantine(),
-        node_limit: shared.nodes.set_limit,
+        node_timeout: shared.nodes.set_timeout,
         one_host: shared.nodes.iter().any(|node| node.capabilities().reach == Reach::OneHost),
         risk_of_one: shared.nodes.iter().next().and_then(|node| risk_of_one(node.capabilities())),
     }

@@ -1,8 +1,8 @@
 //! The health check of a deployment: what its servers report about themselves, and what that means for locks.
 //!
-//! [`Coordinator::examine`](crate::Coordinator::examine) asks each node and returns an [`Examination`]: a
+//! [`Coordinator::doctor`](crate::Coordinator::doctor) asks each node and returns a [`Report`]: a
 //! [`NodeReport`] for each node, and the [`Finding`]s, the most severe first. A finding has a [`Severity`], a
-//! [`Check`] whose code is stable for programs, the evidence, and the fix. [`Examination::outlook`] sums them
+//! [`Check`] whose code is stable for programs, the evidence, and the fix. [`Report::summary`] sums them
 //! up. The command `quorlock doctor` prints the same.
 //!
 //! The page `docs/doctor.md` of the book lists all findings.
@@ -25,7 +25,7 @@ pub(crate) use setting::Setting;
 /// The result of a health check.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Examination {
+pub struct Report {
     /// The number of nodes that must grant a lock.
     pub quorum: Quorum,
     /// A report for each node, in the order of the configuration.
@@ -48,9 +48,9 @@ pub enum Summary {
     NoQuorum,
 }
 
-impl Examination {
+impl Report {
     /// Judges the facts of all nodes; `None` for a node that cannot be examined.
-    pub(crate) fn of(nodes: &[(Arc<str>, Option<Facts>)], setting: &Setting) -> Examination {
+    pub(crate) fn of(nodes: &[(Arc<str>, Option<Facts>)], setting: &Setting) -> Report {
         let mut reports: Vec<_> =
             nodes.iter().map(|(name, facts)| rules::report(name, facts.as_ref(), setting)).collect();
         count_each_server_once(nodes, &mut reports);
@@ -60,12 +60,12 @@ impl Examination {
         findings.extend(examined.iter().flat_map(|(name, facts)| rules::of_node(name, facts, setting)));
         // Stable sort: the findings of one node stay together, in the order of the tables.
         findings.sort_by_key(|finding| finding.severity);
-        Examination { quorum: setting.quorum, nodes: reports, findings }
+        Report { quorum: setting.quorum, nodes: reports, findings }
     }
 
     /// Returns the summary.
     #[must_use]
-    pub fn outlook(&self) -> Summary {
+    pub fn summary(&self) -> Summary {
         let count = |unknown| {
             let counts = |node: &&NodeReport| match node.standing {
                 Standing::Votes => true,

@@ -1,7 +1,7 @@
 //! Every error of the library, on one page.
 //!
-//! An error names the thing, counts, says what was needed, and what would be right. None of them
-//! ever contains a password.
+//! An error names its subject and the numbers, what was needed, and what would work. No error contains a
+//! password.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -38,33 +38,33 @@ pub enum ConfigError {
         /// The address.
         name: Arc<str>,
     },
-    /// A node that only its own host reaches, among several.
+    /// A node that only its own host can reach, among several.
     #[error(
-        "the node {name} is of this host only, and on another one its address leads to another store: use it alone, \
-         or use only nodes that every host reaches"
+        "the node {name} exists on this host only, and on another host its address leads to another store: use it \
+         alone, or use only nodes that every host can reach"
     )]
     OneHostOfSeveral {
         /// The node.
         name: Arc<str>,
     },
-    /// A node in whose store other programs lock, among several.
+    /// A node whose store other programs lock in directly, among several.
     #[error(
-        "other programs lock in the store of the node {name} alone, and a quorum of several nodes does not exclude them: \
-         use it as the only node"
+        "other programs lock in the store of the node {name} directly, and a quorum of several nodes does not exclude \
+         them: use it as the only node"
     )]
     SharedStoreOfSeveral {
         /// The node.
         name: Arc<str>,
     },
-    /// Two kinds of node want the addresses of one scheme.
+    /// Two kinds of node claim the same URL scheme.
     #[error(
-        "two kinds of node have the scheme {scheme}://; register one of them only, or give the other one a scheme of its own"
+        "two kinds of node claim the scheme {scheme}://; register only one of them, or give the other its own scheme"
     )]
     SchemeTwice {
         /// The scheme.
         scheme: Arc<str>,
     },
-    /// No node can be made of an address.
+    /// An address that no node can be made of.
     #[error("the node {name} cannot be used: {problem:#}")]
     Node {
         /// The address.
@@ -72,7 +72,7 @@ pub enum ConfigError {
         /// Why, as its kind says.
         problem: Reason,
     },
-    /// A quorum that is no majority, or more than all.
+    /// A quorum that is no majority, or larger than the number of nodes.
     #[error(
         "a quorum of {needed} of {nodes} nodes is not possible; it must be at least {}, more than half, \
          and at most {nodes}",
@@ -93,10 +93,9 @@ pub enum ConfigError {
         /// What was asked for.
         factor: f64,
     },
-    /// Nothing of the TTL would remain for the holder.
+    /// A TTL of which nothing would be left for the holder.
     #[error(
-        "a TTL of {:?} is too short: the node limit and the allowance for drift leave nothing to hold; \
-         use {:?} or more", .ttl, .least
+        "a TTL of {:?} is too short: the node timeout and the drift allowance leave no validity; use {:?} or more", .ttl, .least
     )]
     TtlTooShort {
         /// The TTL that was asked for.
@@ -122,7 +121,7 @@ pub enum ConfigError {
         /// Which setting.
         setting: &'static str,
     },
-    /// Renewals so rare that one failure loses the lease.
+    /// Renewals so rare that one failed renewal loses the lease.
     #[error(
         "renewing every {:?} is too rare for a TTL of {:?}: a lease must survive one failed renewal, so renew \
          at least every {:?}", .every, .ttl, *.ttl / 2
@@ -142,21 +141,22 @@ pub enum ConfigError {
     /// A resource name that cannot be a key.
     #[error(transparent)]
     Resource(#[from] ResourceError),
-    /// A reentrant lock that nobody could re-enter.
+    /// A reentrant lock, acquired outside of an owner's scope.
     #[error(
-        "a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`, or without async in `Owner::scope_blocking`"
+        "a reentrant lock was acquired outside of an owner's scope; wrap the work in `Owner::scope`, or without async \
+         in `Owner::scope_blocking`"
     )]
     NoOwner,
-    /// An owner that shares a lock and wants it alone.
+    /// An owner that holds a shared lease, and acquires the lock exclusively.
     #[error(
-        "its owner shares this lock and cannot have it alone as well: it would wait for itself, and two who \
-         do so for each other; give the share back first, or begin alone and downgrade"
+        "its owner holds a shared lease of this lock and cannot acquire it exclusively as well: it would wait for \
+         itself; release the shared lease first, or acquire exclusively and downgrade"
     )]
     Upgrade,
     /// A lock of no resources, or of too many.
     #[error(
-        "a lock of {given} resources at once is not possible; it has between 1 and {most}, because a server \
-         does nothing else while it looks at them"
+        "a lock of {given} resources is not possible; it has between 1 and {most}, because a server does nothing else \
+         while it looks at them"
     )]
     Resources {
         /// How many there are.
@@ -164,26 +164,16 @@ pub enum ConfigError {
         /// The most there may be.
         most: usize,
     },
-    /// Several resources, and an option that makes no sense for them.
-    #[error(
-        "several resources at once cannot be {option}: {reason}; leave out `{option}`, or lock one resource"
-    )]
-    Several {
-        /// Which option: `shared`.
-        option: &'static str,
-        /// Why it is not possible.
-        reason: &'static str,
-    },
     /// A node that cannot do what the lock needs.
-    #[error("the node {node} cannot carry out {capability}; {}", instead_of(*.capability))]
+    #[error("the node {node} does not support {capability}; {}", instead_of(*.capability))]
     Unsupported {
         /// Which node.
         node: Arc<str>,
-        /// What it cannot do.
+        /// What it does not support.
         capability: Capability,
     },
     /// A TTL for which a node cannot keep a key.
-    #[error("a TTL of {} is too short for the node {node}, which keeps keys for {} at least", duration::format(*.ttl), duration::format(*.least))]
+    #[error("a TTL of {} is too short for the node {node}, which keeps keys for at least {}", duration::format(*.ttl), duration::format(*.least))]
     TtlTooShortForNode {
         /// What was asked for.
         ttl: Duration,
@@ -192,10 +182,10 @@ pub enum ConfigError {
         /// Which node.
         node: Arc<str>,
     },
-    /// A semaphore that cannot have so many permits.
+    /// A semaphore with no permits, or too many.
     #[error(
-        "a semaphore of {given} permits is not possible; it has between 1 and {most}, because whoever \
-         waits watches each of them"
+        "a semaphore of {given} permits is not possible; it has between 1 and {most}, because a waiter watches each \
+         of them"
     )]
     Permits {
         /// What was asked for.
@@ -203,14 +193,14 @@ pub enum ConfigError {
         /// The most there may be.
         most: usize,
     },
-    /// There is no thread for the blocking API.
+    /// The system grants no thread for the blocking API.
     #[error("the background thread of the blocking API cannot be started")]
     NoBackground {
-        /// What the system says.
+        /// The system's error.
         source: Reason,
     },
-    /// A label that would not fit.
-    #[error("a label has {length} bytes, more than the {most} allowed; it is stored at every node")]
+    /// A label that is too long.
+    #[error("a label of {length} bytes is longer than the {most} allowed; it is stored on every node")]
     LabelTooLong {
         /// Its length in bytes.
         length: usize,
@@ -219,12 +209,12 @@ pub enum ConfigError {
     },
 }
 
-/// What to do where a node cannot do that.
+/// What to do where a node lacks a capability.
 fn instead_of(capability: Capability) -> &'static str {
     match capability {
-        Capability::Shared => "leave out `shared`, or use nodes that can",
-        Capability::Several => "lock one resource after the other, or use nodes that can",
-        Capability::Queue | Capability::Transfer | Capability::Offer => "use nodes that can",
+        Capability::Shared => "leave out `shared`, or use nodes that do",
+        Capability::Several => "lock one resource after the other, or use nodes that do",
+        Capability::Queue | Capability::Transfer | Capability::Offer => "use nodes that do",
     }
 }
 
@@ -232,38 +222,73 @@ fn instead_of(capability: Capability) -> &'static str {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Others hold it, and did so for as long as the caller was willing to wait.
+    /// Other clients held it for as long as the caller waited.
     #[error("{}", held(.resource, .report, *.waited))]
     Contended {
-        /// What was to be locked.
+        /// The resource.
         resource: Resource,
         /// How the nodes voted in the last round.
         report: Box<VoteReport>,
         /// How long the caller waited.
         waited: Duration,
     },
-    /// Too few nodes answered, so nobody knows whether the lock is free.
+    /// Too few nodes answered: whether the lock is free is unknown.
     #[error("no quorum for `{resource}`: {report}")]
     Unavailable {
-        /// What was to be locked.
+        /// The resource.
         resource: Resource,
         /// How the nodes voted in the last round.
         report: Box<VoteReport>,
         /// How long the caller waited.
         waited: Duration,
     },
-    /// So many nodes cannot grant until somebody mends something that waiting is pointless: rights
-    /// are missing, an address leads to a replica or to a server that is counted already, or the
-    /// key holds data.
-    #[error("no quorum for `{resource}` until its nodes are mended: {report}")]
+    /// Too many nodes cannot grant the lock until their configuration is fixed, so waiting is pointless:
+    /// permissions are missing, an address leads to a replica or to a server that is counted already, or
+    /// the key holds other data.
+    #[error("cannot reach a quorum for `{resource}`, nodes are misconfigured: {report}")]
     Misconfigured {
-        /// What was to be locked.
+        /// The resource.
         resource: Resource,
         /// How the nodes voted.
         report: Box<VoteReport>,
     },
-    /// A quorum of the nodes has another number of permits for the semaphore: this program is wrong, or those
-    /// that hold permits are.
+    /// Name or options of the lock cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The coordinator was closed.
+    #[error("the coordinator is closed")]
+    Closed,
+}
+
+impl AcquireError {
+    /// Returns how the nodes voted, if they were asked.
+    #[must_use]
+    pub fn report(&self) -> Option<&VoteReport> {
+        match self {
+            AcquireError::Contended { report, .. }
+            | AcquireError::Unavailable { report, .. }
+            | AcquireError::Misconfigured { report, .. } => Some(report),
+            AcquireError::Config(_) | AcquireError::Closed => None,
+        }
+    }
+}
+
+/// Why a permit of a semaphore was not acquired.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PermitError {
+    /// Other clients held all permits for as long as the caller waited.
+    #[error("all {} permits of `{resource}` are taken{}: {}", holders.len(), after(*.waited), by_number(.holders))]
+    Full {
+        /// The semaphore.
+        resource: Resource,
+        /// The holder of each permit, by number; `None` where several clients contend for it right now.
+        holders: Vec<Option<Holder>>,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// The semaphore has another number of permits, as a quorum of the nodes says: this program or the current
+    /// holders have the wrong number.
     #[error("{}", other_permits(.resource, .found, .asked))]
     OtherPermits {
         /// The semaphore.
@@ -275,34 +300,41 @@ pub enum AcquireError {
         /// How the nodes voted.
         report: Box<VoteReport>,
     },
-    /// Others hold all permits of the semaphore, and did so for as long as the caller was willing to
-    /// wait.
-    #[error(transparent)]
-    Full(#[from] SemaphoreFull),
-    /// The options of the lock cannot work.
+    /// As [`AcquireError::Unavailable`], for a permit.
+    #[error("no quorum for `{resource}`: {report}")]
+    Unavailable {
+        /// The permit, or the semaphore.
+        resource: Resource,
+        /// How the nodes voted in the last round.
+        report: Box<VoteReport>,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// As [`AcquireError::Misconfigured`], for a permit.
+    #[error("cannot reach a quorum for `{resource}`, nodes are misconfigured: {report}")]
+    Misconfigured {
+        /// The permit.
+        resource: Resource,
+        /// How the nodes voted.
+        report: Box<VoteReport>,
+    },
+    /// Name, number of permits or options cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The coordinator was closed.
     #[error("the coordinator is closed")]
     Closed,
-    /// A call of the blocking API where it must not wait.
-    #[error(transparent)]
-    InAsyncContext(#[from] InAsyncContext),
 }
 
-impl AcquireError {
-    /// How the nodes voted, if they were asked.
+impl PermitError {
+    /// Returns how the nodes voted, if one vote decided.
     #[must_use]
     pub fn report(&self) -> Option<&VoteReport> {
         match self {
-            AcquireError::Contended { report, .. }
-            | AcquireError::Unavailable { report, .. }
-            | AcquireError::Misconfigured { report, .. }
-            | AcquireError::OtherPermits { report, .. } => Some(report),
-            AcquireError::Full(_)
-            | AcquireError::Config(_)
-            | AcquireError::Closed
-            | AcquireError::InAsyncContext(_) => None,
+            PermitError::OtherPermits { report, .. }
+            | PermitError::Unavailable { report, .. }
+            | PermitError::Misconfigured { report, .. } => Some(report),
+            PermitError::Full { .. } | PermitError::Config(_) | PermitError::Closed => None,
         }
     }
 }
@@ -311,8 +343,8 @@ fn other_permits(resource: &Resource, found: &str, asked: &str) -> String {
     let permits = if found == "1" { "permit" } else { "permits" };
     let were = if asked == "1" { "was" } else { "were" };
     format!(
-        "the semaphore `{resource}` has {found} {permits}, and {asked} {were} asked for: all programs must ask \
-         for the same number; another is possible when nobody has held a permit for one TTL"
+        "the semaphore `{resource}` has {found} {permits}, and {asked} {were} asked for: all programs must ask for the \
+         same number; another number can be used when no permit has been held for one TTL"
     )
 }
 
@@ -324,34 +356,21 @@ fn held(resource: &Resource, report: &VoteReport, waited: Duration) -> String {
             key.as_deref().unwrap_or(resource.as_str()),
             duration::format(remaining),
         ),
-        // Not at how many nodes: those that have not been heard by then may well have it.
+        // Without the number of nodes: those that had not answered yet may hold it too.
         Some(Holder { token, remaining, readers, key, .. }) => format!(
             "`{resource}` is held{} by {} for up to {} more{waited}",
             key.map(|key| format!(" at `{key}`")).unwrap_or_default(),
             holders(&token, &readers),
             duration::format(remaining),
         ),
-        None => format!("`{resource}` is wanted by several at once{waited}: {report}"),
+        None => format!("votes for `{resource}` were split between several clients{waited}: {report}"),
     }
-}
-
-/// All permits of a semaphore are taken.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-#[error("all {} permits of `{resource}` are taken{}: {}", holders.len(), after(*.waited), by_number(.holders))]
-#[non_exhaustive]
-pub struct SemaphoreFull {
-    /// The semaphore.
-    pub resource: Resource,
-    /// Who holds each permit, by number; `None` where several contend for it right now.
-    pub holders: Vec<Option<Holder>>,
-    /// How long the caller waited.
-    pub waited: Duration,
 }
 
 fn by_number(holders: &[Option<Holder>]) -> String {
     let holder = |(number, holder): (usize, &Option<Holder>)| match holder {
         Some(Holder { token, .. }) => format!("#{number} {token}"),
-        None => format!("#{number} wanted by several"),
+        None => format!("#{number} contended"),
     };
     holders.iter().enumerate().map(holder).collect::<Vec<_>>().join(", ")
 }
@@ -364,12 +383,12 @@ fn after(waited: Duration) -> String {
     }
 }
 
-/// The lease is over, and must not be relied on any more.
+/// The lease is over, and must not be relied on any longer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the lease of `{resource}` is over: {reason}")]
 #[non_exhaustive]
 pub struct Lost {
-    /// What was locked.
+    /// The locked resource.
     pub resource: Resource,
     /// Why the lease ended.
     pub reason: LossReason,
@@ -388,13 +407,13 @@ pub enum LossReason {
     /// Its validity ended before a quorum had renewed it.
     #[error("its validity ended before a quorum renewed it")]
     Expired,
-    /// So many nodes no longer hold its key that others may have got it.
-    #[error("so many nodes lost its key that somebody else may hold it")]
+    /// Too many nodes no longer hold its key: another client may have acquired the lock.
+    #[error("too many nodes lost its key; another client may hold the lock")]
     QuorumLost,
     /// It was held for as long as `max_hold` allows.
     #[error("it was held for as long as max_hold allows")]
     MaxHold,
-    /// It was released on purpose.
+    /// It was released.
     #[error("it was released")]
     Released,
     /// Its coordinator was closed.
@@ -409,76 +428,69 @@ pub enum RenewError {
     /// The lease is over.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// No quorum confirmed the renewal in time. The lease keeps its old end, and may be renewed
-    /// until then.
-    #[error("the renewal of `{resource}` was not confirmed, its old end stands: {report}")]
+    /// No quorum confirmed the renewal in time. The lease keeps its old end, and may be renewed until then.
+    #[error("the renewal of `{resource}` was not confirmed, the lease keeps its old end: {report}")]
     Unconfirmed {
-        /// What is locked.
+        /// The locked resource.
         resource: Resource,
         /// How the nodes voted.
         report: Box<VoteReport>,
     },
-    /// A call of the blocking API where it must not wait.
-    #[error(transparent)]
-    InAsyncContext(#[from] InAsyncContext),
 }
 
-/// Why a lock does not [stay taken](crate::Lease::retain).
+/// Why a lock was not [retained](crate::Lease::retain).
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetainError {
     /// The lease was over before.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// No quorum confirmed it while the lease lasted: others may acquire the lock before the time is up.
-    #[error("whether `{resource}` stays taken is not certain: {report}")]
+    /// No quorum confirmed it while the lease was valid: others may acquire the lock before the time is up.
+    #[error("no quorum confirmed that `{resource}` stays taken: {report}")]
     Unconfirmed {
-        /// What was locked.
+        /// The locked resource.
         resource: Resource,
         /// How the nodes voted in the last round.
         report: Box<VoteReport>,
     },
-    /// Not a lock that can. This lease of it was given back.
-    #[error("`{resource}` does not stay taken: {reason}; it was given back")]
+    /// This lease cannot be retained, and was released.
+    #[error("`{resource}` cannot be retained: {reason}; it was released")]
     Unsupported {
-        /// What was locked.
+        /// The locked resource.
         resource: Resource,
         /// Why not.
         reason: &'static str,
     },
-    /// A call of the blocking API where it must not wait. The lease was given back.
-    #[error(transparent)]
-    InAsyncContext(#[from] InAsyncContext),
 }
 
-/// A call of the blocking API within an async task, where waiting would stall the
-/// executor. Nothing was asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "a blocking call in an async context would stall its executor; use the async API there, or make the \
-     call in `tokio::task::spawn_blocking`"
-)]
-#[expect(clippy::exhaustive_structs, reason = "complete: there is nothing more to say")]
-pub struct InAsyncContext;
-
-/// Why work under a lock did not succeed: an error for work that has none of its own, or for callers who
-/// tell apart what came of the lock and what of the work.
+/// Why work under a lock did not succeed: an error for work that has none of its own, and for callers that
+/// tell the lock's errors from the work's.
 ///
-/// Any error that can be made from an [`AcquireError`] and from [`Lost`] will do for [`Lock::with`]: see
-/// [there](crate::Lock::with).
-///
-/// [`Lock::with`]: crate::Lock::with
+/// [`Lock::with`](crate::Lock::with) takes any error type that [`AcquireError`] and [`Lost`] convert to. `A` is
+/// [`PermitError`] for [`Semaphore::with`](crate::Semaphore::with).
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WithError<E = Infallible> {
+pub enum WithError<E = Infallible, A = AcquireError> {
     /// The lock was not acquired, and the work not started.
     #[error(transparent)]
-    Acquire(#[from] AcquireError),
-    /// The lease was lost, and the work stopped where it waited. If the work had ended already,
-    /// nobody knows whether all of it was protected.
+    Acquire(A),
+    /// The lease was lost, and the work dropped at the point where it waited. If the work had ended already,
+    /// some of it may have run without protection.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The work itself failed, and said so with `map_err(WithError::Work)`. The lock was released.
     #[error(transparent)]
     Work(E),
+}
+
+impl<E> From<AcquireError> for WithError<E> {
+    fn from(error: AcquireError) -> WithError<E> {
+        WithError::Acquire(error)
+    }
+}
+
+impl<E> From<PermitError> for WithError<E, PermitError> {
+    fn from(error: PermitError) -> WithError<E, PermitError> {
+        WithError::Acquire(error)
+    }
 }

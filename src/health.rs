@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 
 use futures::future::{Either, select};
 
-use crate::quorum::board::{NodeHealth, StatusBoard};
+use crate::quorum::board::StatusBoard;
+pub use crate::quorum::board::{NodeHealth, NodeStatus};
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
 use quorlock_protocol::Moment;
@@ -12,7 +13,7 @@ use quorlock_protocol::Moment;
 /// How the nodes of a [`Coordinator`](crate::Coordinator) stand, now and whenever that changes.
 ///
 /// Asks no node: it shows what the connections have found out. Until a lock is first acquired or
-/// inspected there are none, and every node is [`Unknown`](crate::NodeStatus::Unknown).
+/// inspected there are none, and every node is [`Unknown`](crate::health::NodeStatus::Unknown).
 ///
 /// # Examples
 ///
@@ -87,15 +88,6 @@ impl Health {
                 None => news.await,
             }
         }
-    }
-
-    /// As a stream: how the nodes stand now, and again after each change.
-    #[cfg(feature = "stream")]
-    pub fn into_stream(self) -> impl futures::Stream<Item = Vec<NodeHealth>> + Send {
-        futures::stream::unfold((self, true), async |(mut health, first)| {
-            let nodes = if first { health.now() } else { health.changed().await? };
-            Some((nodes, (health, false)))
-        })
     }
 
     /// Whether there is something new, which from now on is not new any more.

@@ -1,119 +1,111 @@
-//! A held lock, and those who watch it.
+//! A held lock, and read-only views of it.
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::engine::hold::{Hold, HoldGuard, WeakHold};
-use crate::error::{InAsyncContext, Lost, RenewError, RetainError};
+use crate::engine::commands::Retention;
+use crate::engine::hold::{Hold, HoldGuard};
+use crate::error::{Lost, RenewError, RetainError};
+use crate::lock::{Multi, Single};
 use crate::node::Capability;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
 mod watch;
 
-use crate::engine::commands::Retention;
 pub use watch::LeaseWatch;
 
-/// Servers cannot count to any number of milliseconds.
+/// The longest time that a lock is retained, ten years: servers cannot count to any number of milliseconds.
 const RETAIN_LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 /// A held lock.
 ///
-/// It renews itself in the background, unless [`Renewal::Manual`](crate::Renewal::Manual) was
-/// asked for, and ends by itself when that fails: call [`check`](Lease::check) right before each
-/// side effect. It does not stop work that is paused past its end, nor a write that is on its way
-/// by then.
+/// It renews itself in the background, unless the lock has [`Renewal::Manual`](crate::Renewal::Manual), and
+/// is lost when that fails: call [`check`](Lease::check) right before each side effect. It does not stop
+/// work that is paused past its end, nor a write that is already in flight then.
 ///
-/// Dropping a lease gives the lock back in the background. [`release`](Lease::release) does the
-/// same and says whether the lease lasted until then.
-#[must_use = "dropping the lease gives the lock back at once"]
-pub struct Lease {
+/// Dropping a lease releases the lock in the background. [`release`](Lease::release) does the same and says
+/// whether the lease was valid until then.
+#[must_use = "dropping the lease releases the lock immediately"]
+pub struct Lease<K = Single> {
     watch: LeaseWatch,
     guard: HoldGuard,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl Lease {
-    /// Of what the engine has delivered.
-    pub(crate) fn of(Hold { state, guard }: Hold) -> Lease {
-        Lease { watch: LeaseWatch { state }, guard }
+/// A held lock of several resources: what a [`MultiLock`](crate::MultiLock) gives. It is lost when it is lost
+/// on any of them.
+pub type MultiLease = Lease<Multi>;
+
+impl<K> Lease<K> {
+    pub(crate) fn of(hold: Hold) -> Lease<K> {
+        Lease { watch: LeaseWatch::of(&hold), guard: hold.guard, kind: PhantomData }
     }
 
-    pub(crate) fn trace(&self) -> WeakHold {
-        WeakHold::of(&self.watch.state)
-    }
-
-    /// What is locked.
+    /// Returns the locked resource.
     #[must_use]
     pub fn resource(&self) -> &Resource {
         self.watch.resource()
     }
 
-    /// The token that stands at the nodes.
+    /// Returns the token that is stored on the nodes.
     #[must_use]
     pub fn token(&self) -> &Token {
         self.watch.token()
     }
 
-    /// The number for the guarded resource to check: larger than that of every lease that was there
-    /// before; readers that share a lock may have the same. It stays the same when the lease is
-    /// renewed, or acquired again by its [owner](crate::Owner). See [`fence`](crate::fence) for what the resource has to do with it.
+    /// Returns the number for the guarded resource to check; `None` if fencing is
+    /// [off](crate::Fencing::Off) for the lock.
     ///
-    /// # Panics
-    ///
-    /// If fencing is [off](crate::Fencing::Off) for the lock: no number is better than one that
-    /// orders nothing. [`try_fencing_token`](Lease::try_fencing_token) asks.
+    /// It is larger than that of every earlier lease; readers that share a lock may have the same. It stays the
+    /// same when the lease is renewed, or acquired again by its [owner](crate::Owner). See
+    /// [`fence`](crate::fence) for what the resource does with it.
     #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
+    pub fn fencing_token(&self) -> Option<FencingToken> {
         self.watch.fencing_token()
     }
 
-    /// As [`fencing_token`](Lease::fencing_token); `None` if fencing is off for the lock.
-    #[must_use]
-    pub fn try_fencing_token(&self) -> Option<FencingToken> {
-        self.watch.try_fencing_token()
-    }
-
-    /// Whether the lease holds at this moment: reads the clock, asks nobody, costs less than a
-    /// microsecond.
+    /// Checks that the lease is valid now. Reads the clock, sends nothing, takes less than a microsecond.
     ///
     /// # Errors
     ///
-    /// [`Lost`] from the end of validity on, for ever: a renewal that is confirmed too late does
-    /// not revive the lease.
+    /// [`Lost`] once validity has ended, and forever after: a renewal that is confirmed too late does not
+    /// revive the lease.
     pub fn check(&self) -> Result<(), Lost> {
         self.watch.check()
     }
 
-    /// For how much longer the lease holds if it is not renewed; zero when it is over.
+    /// Returns for how much longer the lease is valid if it is not renewed; zero once it is over.
     ///
-    /// Less than the TTL at first where another process has passed the lock on: about a second, or ten round trips.
-    /// Then it is renewed to the TTL after a third of that. One that is renewed by hand
-    /// ([`Renewal::Manual`](crate::Renewal::Manual)) begins with its TTL.
+    /// Where another process has handed the lock off, this is less than the TTL at first: about a second, or
+    /// ten round trips. A third of that later it is renewed to the TTL. A lease with
+    /// [`Renewal::Manual`](crate::Renewal::Manual) begins with its TTL.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.watch.remaining()
     }
 
-    /// Ends when the lease is over, no later than the end of its validity, whether any node
-    /// answers or not. The last two milliseconds are given up for that: timers fire late.
+    /// Waits until the lease is over, and says why. Returns no later than the end of validity, whether any
+    /// node answers or not; the last two milliseconds are given up for that, because timers fire late.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future; call again.
+    /// Dropping the future has no effect; call again.
     pub async fn lost(&self) -> Lost {
         self.watch.lost().await
     }
 
-    /// Runs `work` until it ends or the lease does, whichever comes first. `Ok` means that the
-    /// lease held until the work had ended.
+    /// Runs `work` until it ends or the lease does, whichever is first. `Ok` means that the lease was valid
+    /// until the work had ended.
     ///
     /// # Errors
     ///
-    /// [`Lost`] when the lease ended first. The work is dropped where it waits: it is not stopped
-    /// in the middle of a computation, and what it has sent is on its way.
+    /// [`Lost`] when the lease ended first. The work is dropped at the point where it waits: a computation
+    /// is not interrupted, and what it has sent stays sent.
     ///
     /// # Cancel safety
     ///
@@ -122,9 +114,8 @@ impl Lease {
         self.watch.run_until_lost(work).await
     }
 
-    /// Renews the lease now: asks all nodes for a full TTL from here on.
-    ///
-    /// Needed with [`Renewal::Manual`](crate::Renewal::Manual) only.
+    /// Renews the lease now: asks all nodes for a full TTL from here on. Only needed with
+    /// [`Renewal::Manual`](crate::Renewal::Manual).
     ///
     /// # Errors
     ///
@@ -133,35 +124,36 @@ impl Lease {
     ///
     /// # Cancel safety
     ///
-    /// The renewal goes on when the future is dropped.
+    /// The renewal continues when the future is dropped.
     pub async fn renew(&self) -> Result<(), RenewError> {
         let (sender, receiver) = oneshot::channel();
         self.watch.state.post(|commands| commands.renewals.push(sender));
         match self.watch.state.helped(receiver).await {
             Ok(outcome) => outcome,
-            // There is nobody who could renew it: it is over, or the runtime is that it lived in.
+            // Nothing is left to renew it: the lease is over, or its runtime has ended.
             Err(_) => Err(RenewError::Lost(self.watch.state.forsake())),
         }
     }
 
-    /// Gives the lock back, and says whether the lease held until now.
+    /// Releases the lock, and says whether the lease was valid until now.
     ///
-    /// Ends when a quorum has confirmed, or after the time limit of a node. Nodes that did not
-    /// answer are told again in the background until the TTL has passed, when the lock expires there.
-    /// `Ok` says that the lease held until now, not that others can have the lock already: where that
-    /// matters, ask [`LeaseWatch::unconfirmed_release`] afterwards. It is logged as a warning.
+    /// Returns when a quorum has confirmed, or after the node timeout. Nodes that did not answer are asked
+    /// again in the background until the TTL has passed and the lock has expired there. `Ok` says that the
+    /// lease was valid, not that the lock is free already: where that matters, read
+    /// [`LeaseWatch::unconfirmed_release`] afterwards. A release that no quorum confirmed is logged as a
+    /// warning.
     ///
     /// # Errors
     ///
-    /// [`Lost`] when the lease was over before. There is nothing to give back then, and what was
-    /// done under it may not have been protected.
+    /// [`Lost`] when the lease was over before. There is nothing to release then, and the work done under
+    /// it may not have been protected.
     ///
     /// # Cancel safety
     ///
-    /// The lock is given back when the future is dropped, at whatever point.
+    /// The lock is released even when the future is dropped, at whatever point.
     pub async fn release(mut self) -> Result<(), Lost> {
         self.watch.check()?;
-        // Held once more by its owner: the last one to be released gives the lock back.
+        // Its owner may hold it more than once: the last release gives the lock back.
         let Some(state) = self.guard.give_up() else { return Ok(()) };
         if let Some(keeper) = state.take_keeper() {
             keeper.give_back().await;
@@ -173,37 +165,64 @@ impl Lease {
         waited.unwrap_or_else(|_| Err(state.forsake()))
     }
 
-    /// Ends the lease and leaves the lock taken for another `time`, held by no process: for work that is to
-    /// be done once in that time, although it takes less. It asks the nodes to keep a new token, whose
-    /// context says `note` after host, process and label, and which [says](Token::is_retained) that it is
-    /// retained; others are refused until it expires. With no `time` left it is a
-    /// [release](Lease::release).
+    /// Returns whether the lock is held exclusively, or shared with other readers.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.watch.mode()
+    }
+
+    /// Runs `work` under the lease, and releases it: [`Lock::with`](crate::Lock::with).
+    pub(crate) async fn run<T, E, Work, Running>(self, work: Work) -> Result<T, E>
+    where
+        Work: FnOnce(LeaseWatch) -> Running,
+        Running: Future<Output = Result<T, E>>,
+        E: From<Lost>,
+    {
+        let outcome = self.run_until_lost(work(self.watch())).await?;
+        let released = self.release().await;
+        // The work's own error says more than a loss that came after it.
+        let value = outcome?;
+        released?;
+        Ok(value)
+    }
+
+    /// Returns a read-only view of this lease, which can be cloned and cannot release it.
+    #[must_use]
+    pub fn watch(&self) -> LeaseWatch {
+        self.watch.clone()
+    }
+}
+
+impl Lease {
+    /// Ends the lease and keeps the lock taken for `time`, held by no process: for work that is to be done
+    /// once in that time, although it takes less.
     ///
-    /// Neither the TTL nor `max_ttl` bounds the time, of which ten years at most are heeded, and 120
-    /// characters of the note. The servers' clocks measure it. It is no lease: nothing renews it, and a server that
-    /// restarts without its data forgets it and votes for others after `max_ttl`. It holds as long as fewer
-    /// nodes forget it than would leave others a quorum.
+    /// Asks the nodes to store a new token, which [says](Token::is_retained) that it is retained, and has
+    /// `note` in its context after host, process and label. Other clients are refused until it expires. With
+    /// a `time` of zero this is a [release](Lease::release).
     ///
-    /// Those who wait, here or elsewhere, go on waiting. [`Lock::revoke`](crate::Lock::revoke) frees the
-    /// lock before its time.
+    /// Neither TTL nor `max_ttl` limits `time`; at most ten years and 120 characters of the note are used.
+    /// The servers' clocks measure it. Nothing renews it: a server that restarts without its data forgets
+    /// it, and votes for others after `max_ttl`. The lock stays taken as long as fewer nodes forget it than
+    /// another client needs for a quorum.
+    ///
+    /// Waiters, of this process and others, go on waiting. [`Lock::revoke`](crate::Lock::revoke) frees the
+    /// lock early.
     ///
     /// # Errors
     ///
-    /// [`RetainError::Lost`] when the lease was over before, and the lock was not kept.
-    /// [`RetainError::Unconfirmed`] when no quorum confirmed, although it was asked again and again until
-    /// the end of the lease: others may get the lock before the time is up.
-    /// [`RetainError::Unsupported`] for a lease that is [shared](crate::Lock::shared), of
-    /// [several](crate::Coordinator::lock_all) resources, or held again by its [owner](crate::Owner), and where
-    /// a node is of a kind that cannot [replace a token](crate::Capability::Transfer); it is given back.
+    /// [`RetainError::Lost`] when the lease was over before, and the lock is not kept.
+    /// [`RetainError::Unconfirmed`] when no quorum confirmed, although it was asked repeatedly until the end
+    /// of the lease: others may get the lock early. [`RetainError::Unsupported`] for a lease that is
+    /// [shared](crate::Lock::shared) or held more than once by its [owner](crate::Owner), and where a node
+    /// cannot [replace a token](crate::node::Capability::Transfer); the lock is released.
     ///
     /// # Cancel safety
     ///
-    /// It goes on when the future is dropped.
+    /// It continues when the future is dropped.
     pub async fn retain(mut self, time: Duration, note: &str) -> Result<(), RetainError> {
         self.watch.check()?;
-        let reason = if self.watch.state.claim.is_several() {
-            Some("it is of several resources")
-        } else if self.mode() == Mode::Shared {
+        let reason = if self.mode() == Mode::Shared {
             Some("it is shared with others")
         } else if !self.watch.state.capabilities.has(Capability::Transfer) {
             Some("not all of its nodes can replace a lock's token")
@@ -224,37 +243,26 @@ impl Lease {
         state.helped(replied).await.unwrap_or_else(|_| Err(state.forsake().into()))
     }
 
-    /// Whether the lock is held alone, or shared with other readers.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.watch.mode()
-    }
-
-    /// Makes a reader of a writer, without a moment in which another writer could come between: from
-    /// here on the lease is [shared](crate::Lock::shared), and other readers may join. Token, fencing
-    /// token and watchers stay. A lease that is shared already stays as it is.
+    /// Downgrades to a [shared](crate::Lock::shared) lease atomically: no other writer can acquire the lock
+    /// in between, and other readers may join. Token, fencing token and watches stay. A shared lease stays
+    /// as it is.
     ///
-    /// There is no way back: what the lease claims is less from the moment of the call, whatever the
-    /// nodes answer. It ends when a quorum has confirmed, which also renews the lease, or when the nodes
-    /// have had their time. Those that have not heard of it go on excluding readers; the next renewal
-    /// tells them again.
+    /// There is no way back: the lease claims less from the moment of the call, whatever the nodes answer.
+    /// Returns when a quorum has confirmed, which also renews the lease, or after the node timeout. A node
+    /// that has not confirmed goes on refusing readers; the next renewal asks it again.
     ///
     /// # Errors
     ///
-    /// [`DowngradeError::Lost`] when the lease is over, [`DowngradeError::HeldAgain`] with the lease when
-    /// its [owner](crate::Owner) has another one of the same lock, [`DowngradeError::Several`] with the lease
-    /// where it is of [several](crate::Coordinator::lock_all) resources, and
-    /// [`DowngradeError::Unsupported`] with the lease where a node cannot carry out shared locks.
+    /// [`DowngradeError::Lost`] when the lease is over. With the lease,
+    /// [`DowngradeError::HeldAgain`] when its [owner](crate::Owner) holds the same lock more than once, and
+    /// [`DowngradeError::Unsupported`] where a node cannot carry out shared locks.
     ///
     /// # Cancel safety
     ///
-    /// The lock is given back when the future is dropped, as it has the lease.
+    /// The future owns the lease: dropping it releases the lock.
     pub async fn downgrade(self) -> Result<Lease, DowngradeError> {
         self.watch.check()?;
         let resource = self.resource().clone();
-        if self.watch.state.claim.is_several() {
-            return Err(DowngradeError::Several { lease: self, resource });
-        }
         if !self.watch.state.capabilities.has(Capability::Shared) {
             return Err(DowngradeError::Unsupported { lease: self, resource });
         }
@@ -264,8 +272,8 @@ impl Lease {
                 drop(mode);
                 return Ok(self);
             }
-            // Whoever enters again reads the mode after it has taken hold: either it is seen here, or
-            // it sees there that the lock is shared.
+            // An owner that acquires again reads the mode after it has counted its hold: either the hold is seen
+            // here, or it sees there that the lock is shared.
             if self.watch.state.holds.load(Ordering::Acquire) > 1 {
                 drop(mode);
                 return Err(DowngradeError::HeldAgain { lease: self, resource });
@@ -275,101 +283,56 @@ impl Lease {
         let (sender, receiver) = oneshot::channel();
         self.watch.state.post(|commands| commands.downgrade = Some(sender));
         match self.watch.state.helped(receiver).await {
-            Ok(Ok(()) | Err(RenewError::Unconfirmed { .. } | RenewError::InAsyncContext(_))) => Ok(self),
+            Ok(Ok(()) | Err(RenewError::Unconfirmed { .. })) => Ok(self),
             Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),
             Err(_) => Err(self.watch.state.forsake().into()),
         }
     }
-
-    /// Runs `work` under the lease, and gives it back: [`Lock::with`](crate::Lock::with).
-    pub(crate) async fn run<T, E, Work, Running>(self, work: Work) -> Result<T, E>
-    where
-        Work: FnOnce(LeaseWatch) -> Running,
-        Running: Future<Output = Result<T, E>>,
-        E: From<Lost>,
-    {
-        let outcome = self.run_until_lost(work(self.watch())).await?;
-        let released = self.release().await;
-        // The work's own error says more than a loss that came after it.
-        let value = outcome?;
-        released?;
-        Ok(value)
-    }
-
-    /// Somebody who watches this lease.
-    #[must_use]
-    pub fn watch(&self) -> LeaseWatch {
-        self.watch.clone()
-    }
 }
 
-/// Why a lease was not downgraded: one of async code, or `L`, one of [`blocking`](crate::blocking).
+/// Why a lease was not downgraded. `L` is the lease: of async code, or of [`blocking`](crate::blocking).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DowngradeError<L = Lease> {
     /// The lease is over.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// Its owner has acquired the lock more than once, and another of its leases may rely on being
-    /// alone. Nothing has changed.
+    /// Its owner has acquired the lock more than once, and another of its leases may rely on being exclusive.
+    /// Nothing has changed.
     #[error("`{resource}` is held more than once by its owner; downgrade the last lease that is left")]
     HeldAgain {
-        /// The lease, as it was.
+        /// The lease, unchanged.
         lease: L,
-        /// What is locked.
+        /// The locked resource.
         resource: Resource,
     },
-    /// The lease is of several resources, which are not shared. Nothing has changed.
-    #[error(
-        "`{resource}` are several resources at once, which cannot be shared; lock each alone to downgrade it"
-    )]
-    Several {
-        /// The lease, as it was.
-        lease: L,
-        /// What is locked.
-        resource: Resource,
-    },
-    /// A node cannot carry out [shared locks](crate::Capability::Shared). Nothing has changed.
-    #[error("`{resource}` cannot be shared: not all of its nodes can carry out shared locks")]
+    /// A node cannot carry out [shared locks](crate::node::Capability::Shared). Nothing has changed.
+    #[error("`{resource}` cannot be shared: not all of its nodes support shared locks")]
     Unsupported {
-        /// The lease, as it was.
+        /// The lease, unchanged.
         lease: L,
-        /// What is locked.
+        /// The locked resource.
         resource: Resource,
-    },
-    /// A call of the blocking API where it must not wait. Nothing has changed.
-    #[error("{misuse}")]
-    InAsyncContext {
-        /// The lease, as it was.
-        lease: L,
-        /// What to do instead.
-        misuse: InAsyncContext,
     },
 }
 
 #[cfg(feature = "blocking")]
 impl DowngradeError {
-    /// The same of what is `made` of the lease.
-    pub(crate) fn of<L>(self, made: impl FnOnce(Lease) -> L) -> DowngradeError<L> {
+    /// The same error, with what is `made` of the lease.
+    pub(crate) fn map_lease<L>(self, made: impl FnOnce(Lease) -> L) -> DowngradeError<L> {
         match self {
             DowngradeError::Lost(lost) => DowngradeError::Lost(lost),
             DowngradeError::HeldAgain { lease, resource } => {
                 DowngradeError::HeldAgain { lease: made(lease), resource }
             }
-            DowngradeError::Several { lease, resource } => {
-                DowngradeError::Several { lease: made(lease), resource }
-            }
             DowngradeError::Unsupported { lease, resource } => {
                 DowngradeError::Unsupported { lease: made(lease), resource }
-            }
-            DowngradeError::InAsyncContext { lease, misuse } => {
-                DowngradeError::InAsyncContext { lease: made(lease), misuse }
             }
         }
     }
 }
 
-impl fmt::Debug for Lease {
+impl<K> fmt::Debug for Lease<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.watch.fmt(f)
     }

@@ -7,7 +7,7 @@
 //! ```
 //! # type Error = Box<dyn std::error::Error + Send + Sync>; // or anyhow's, or one of your own
 //! # async fn load(_: u32) -> Result<u32, Error> { Ok(40) }
-//! # async fn store(order: u32, _: quorlock::FencingToken) -> Result<u32, Error> { Ok(order + 2) }
+//! # async fn store(order: u32, _: Option<quorlock::FencingToken>) -> Result<u32, Error> { Ok(order + 2) }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use quorlock::Coordinator;
 //!
@@ -102,66 +102,45 @@ mod address;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod coordinator;
-mod doctor;
+pub mod doctor;
 pub mod duration;
-mod election;
+pub mod election;
 mod engine;
 mod error;
 pub mod fence;
 #[cfg(all(doc, not(doctest)))]
 pub mod guide;
-mod health;
+pub mod health;
 mod lease;
-mod lock;
+pub mod lock;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-mod node;
+pub mod node;
+#[doc(inline)]
 pub use quorlock_protocol as protocol;
 mod quorum;
 mod reason;
-mod redis;
-mod runtime;
+pub mod redis;
+pub mod runtime;
 mod semaphore;
 mod telemetry;
-mod transport;
+pub mod transport;
 
-/// The scripts that Redis nodes run. For servers that stand in for Redis in tests.
-#[doc(hidden)]
-pub use crate::redis::scripts;
-#[cfg(feature = "tls")]
-pub use crate::transport::Tls;
+/// How the nodes voted: what errors and inspections show.
+pub mod votes {
+    pub use crate::quorum::vote_report::{Holder, NodeVote, VoteOutcome, VoteReport};
+}
+
+#[doc(inline)]
 pub use {
-    crate::redis::{ClusterNode, MissingRight, RedisNode, SentinelErrors, ServerError, ServerErrorKind},
-    address::{Address, AddressError, ClusterAddress, Endpoint, percent_decoded},
-    coordinator::{Builder, Coordinator, Kinds, RestartGuard},
-    doctor::{Check, Examination, Finding, NodeReport, RoundTrips, Severity, Standing, Subject, Summary},
-    election::{Election, Leader, Leadership, Observed, Observer},
+    coordinator::{Builder, Coordinator, RestartGuard},
+    election::{Election, Leadership, Observer},
     engine::options::{Fencing, Renewal},
     engine::owner::Owner,
-    engine::wait::{Handoff, Wait, Waiting},
-    error::{
-        AcquireError, ConfigError, InAsyncContext, LossReason, Lost, RenewError, RetainError, SemaphoreFull,
-        WithError,
-    },
-    health::Health,
-    lease::{DowngradeError, Lease, LeaseWatch},
-    lock::Lock,
-    node::facts::{
-        ClockReading, ConnectFailure, Facts, Feature, Fsync, Location, Memory, Missing, MissingPermission,
-        OtherClients, Role, ShardFacts, Software,
-    },
-    node::{
-        Access, Capabilities, Capability, ConnectionState, Durability, Expiry, Hint, HintListener, Hints,
-        Holding, Identity, MaxTtlNotes, Node, NodeAddress, NodeError, NodeErrorKind, NodeKind, NodeLimits,
-        Order, QueueListing, Queued, QueuedWaiter, Reach, Request, Responder, Response, Seams, SharedRequest,
-        StandsFor, StatusListener, Vote, ask,
-    },
-    protocol::{FencingToken, FencingTokenError, Mode, Resource, Token},
-    quorum::board::{NodeHealth, NodeStatus},
-    quorum::vote_report::{Holder, NodeVote, VoteOutcome, VoteReport},
-    reason::Reason,
-    runtime::clock::{Clock, Sleep, SystemClock},
-    runtime::entropy::{Entropy, SystemEntropy},
+    engine::wait::{Handoff, Wait},
+    error::{AcquireError, ConfigError, LossReason, Lost, PermitError, RenewError, RetainError, WithError},
+    lease::{DowngradeError, Lease, LeaseWatch, MultiLease},
+    lock::{Lock, MultiLock},
+    protocol::{FencingToken, Resource, Token},
     semaphore::{Permit, Semaphore},
-    transport::{Dial, Stream, SystemDial},
 };

@@ -6,7 +6,7 @@
 //! looks nothing up. With no recorder nothing is counted, at the price of a branch.
 //!
 //! No metric has the name of a resource: there may be millions. Name a
-//! [class](crate::Lock::class) for those locks that are to be told apart, and the metrics of locks
+//! [class](crate::Lock::metrics_class) for those locks that are to be told apart, and the metrics of locks
 //! have it in the label `class`. Metrics of nodes have the node's name in the label `node`.
 //!
 //! Exporters have to be told how to cut histograms; [`Metric::buckets`] says what suits each. What
@@ -126,7 +126,7 @@ metrics! {
     "Leases that ended against the will of their holder, by reason"
     RELEASES = Counter "quorlock_releases_total" in Count by ["outcome", "class"], in &[];
     "Leases given back to the nodes, by whether a quorum confirmed in time"
-    HAND_OVERS = Counter "quorlock_hand_overs_total" in Count by ["outcome", "class"], in &[];
+    HAND_OVERS = Counter "quorlock_handoffs_total" in Count by ["outcome", "class"], in &[];
     "Leases passed to the next who waited in the same process, by way"
     WRITE_BACKS = Counter "quorlock_write_backs_total" in Count by [], in &[];
     "Fencing tokens that took a second round, because the nodes had drawn different numbers"

@@ -19,9 +19,10 @@ use self::facts::Facts;
 
 mod capabilities;
 pub(crate) mod error;
-pub(crate) mod facts;
+pub mod facts;
 mod hint;
 mod kind;
+mod kinds;
 pub(crate) mod max_ttls;
 mod request;
 mod responder;
@@ -29,11 +30,14 @@ mod response;
 mod seams;
 mod shared_request;
 
+pub use crate::address::{AddressError, percent_decoded};
+pub use crate::reason::Reason;
 pub(crate) use capabilities::risk_of_one;
 pub use capabilities::{Capabilities, Capability, Durability, Hints, NodeLimits, Order, Reach, StandsFor};
 pub use error::{Access, NodeError, NodeErrorKind};
 pub use hint::{ConnectionState, Hint, HintListener, StatusListener};
 pub use kind::{NodeAddress, NodeKind};
+pub use kinds::Kinds;
 pub use max_ttls::MaxTtlNotes;
 pub use request::Request;
 pub(crate) use responder::{Collect, ReceivedAt};
@@ -69,7 +73,7 @@ pub use shared_request::SharedRequest;
 /// A minimal node has a name and one method:
 ///
 /// ```
-/// use quorlock::{SharedRequest, Node, NodeError, Responder};
+/// use quorlock::node::{Node, NodeError, Responder, SharedRequest};
 ///
 /// #[derive(Debug)]
 /// struct Unplugged;
@@ -146,5 +150,48 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// that does not know its state ignores this, and its [health](crate::health::Health) stays unknown.
     fn observe(&self, observer: Arc<dyn StatusListener>) {
         drop(observer);
+    }
+}
+
+/// A shared node is a node: the same one can be given to a coordinator and kept.
+impl<N: Node + ?Sized> Node for Arc<N> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        (**self).ask(request, responder);
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        (**self).ready()
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        (**self).round_trip()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn limits(&self) -> NodeLimits {
+        (**self).limits()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        (**self).listen(listener);
+    }
+
+    fn facts(&self) -> Option<Arc<Facts>> {
+        (**self).facts()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        (**self).examine(key)
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        (**self).observe(observer);
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
-use crate::address::Address;
+pub use crate::address::{Address, ClusterAddress, Endpoint};
 pub use cluster::ClusterNode;
 pub use sentinel::SentinelErrors;
 pub use server_error::{MissingRight, ServerError, ServerErrorKind};
@@ -46,7 +46,7 @@ mod admission;
 mod catch_panic;
 mod cluster;
 mod command;
-mod connect_limit;
+mod connect_timeout;
 mod connection;
 mod error;
 mod handshake;
@@ -62,6 +62,7 @@ mod promotion;
 mod push;
 mod replicas;
 mod resp;
+#[doc(hidden)]
 pub mod scripts;
 mod sentinel;
 mod server_error;

@@ -5,3 +5,6 @@ pub(crate) mod detached;
 pub(crate) mod entropy;
 pub(crate) mod tasks;
 pub(crate) mod timer;
+
+pub use clock::{Clock, Sleep, SystemClock};
+pub use entropy::{Entropy, SystemEntropy};

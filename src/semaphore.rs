@@ -1,7 +1,8 @@
-//! A semaphore: at most so many hold a permit at once.
+//! Semaphores: at most K clients hold a permit at the same time.
 
 use std::fmt;
 use std::future::{Future, pending};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use crate::engine::context::EngineContext;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
-use crate::error::{AcquireError, ConfigError, Lost, SemaphoreFull};
+use crate::error::{AcquireError, ConfigError, Lost, PermitError};
 use crate::lease::{Lease, LeaseWatch};
 use crate::lock::Lock;
 use crate::node::{Node, NodeError, Request};
@@ -23,23 +24,23 @@ use limit::Limited;
 
 mod limit;
 
-/// A semaphore of K permits: a name and options. Making one asks nobody.
+/// A semaphore of K permits: a name and options. Making one sends nothing.
 ///
-/// Each permit is a lock of its own, `name#0` to `name#K-1`, held by a quorum with a lease like any
-/// other, so there are never more than K holders, and with two of five nodes dead still all K. (To
-/// let each node admit K holders would be simpler, and wrong: with two permits, three clients can each
-/// have three of five nodes.) `docs/kinds.md` has the reasons.
+/// Each permit is a lock of its own, `name#0` to `name#K-1`, held by a quorum with a lease like any other. So
+/// there are never more than K holders, and all K permits are available with two of five nodes down. (Letting
+/// each node admit K holders would be simpler, and wrong: with two permits, three clients can each have three
+/// of five nodes.) `docs/kinds.md` has the reasons.
 ///
-/// All who use a semaphore must ask for the same number of permits; the nodes keep it beside the
-/// permits, and whoever asks for another number while one is held gets an error
-/// ([`AcquireError::OtherPermits`]) that says so. To change it, let nobody hold a permit for one TTL.
+/// All clients of a semaphore must ask for the same number of permits. The nodes store it next to the permits,
+/// and a client that asks for another number while a permit is held gets [`PermitError::OtherPermits`]. To
+/// change the number, hold no permit for one TTL.
 ///
-/// Clones share one line: tasks of a process that use clones of one semaphore get permits in the
-/// order they came. Two made by [`Coordinator::semaphore`](crate::Coordinator::semaphore) are as
-/// strange to each other as two processes.
+/// Clones share one queue: tasks of a process that use clones of one semaphore get permits in the order in
+/// which they called. Two semaphores made by [`Coordinator::semaphore`](crate::Coordinator::semaphore) compete
+/// like two processes.
 ///
-/// There is no way to acquire several permits at once: two who want two of two each could hold one
-/// each, and wait for ever.
+/// Several permits cannot be acquired together: two clients that each want two of two could hold one each, and
+/// wait forever.
 ///
 /// # Examples
 ///
@@ -49,10 +50,10 @@ mod limit;
 /// let exports = coordinator.semaphore("exports", 2);
 /// let first = exports.acquire().await?;
 /// let second = exports.acquire().await?;
-/// assert_ne!(first.number, second.number);
+/// assert_ne!(first.number(), second.number());
 /// assert!(exports.try_acquire().await?.is_none(), "both are taken");
-/// first.lease.check()?; // right before the side effect
-/// first.lease.release().await?;
+/// first.check()?; // right before the side effect
+/// first.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -67,29 +68,62 @@ pub struct Semaphore {
     shared: Arc<EngineContext>,
 }
 
-/// One of a semaphore's permits, held.
+/// A held permit of a semaphore. It is a [`Lease`] with a number.
 ///
-/// Dropping it gives it back in the background, as does dropping its lease.
+/// The fencing token orders the holders of *this* number: the guarded resource compares it with those that
+/// came with the same number, and with no others.
+///
+/// Dropping the permit releases it in the background.
 #[derive(Debug)]
-#[non_exhaustive]
-#[must_use = "dropping the permit gives it back at once"]
+#[must_use = "dropping the permit releases it immediately"]
 pub struct Permit {
-    /// Which: 0 to K-1. No two who hold a permit have the same, so it can name a port, a connection
-    /// or a directory.
-    pub number: usize,
-    /// Its lease, which renews itself. The fencing token orders the holders of *this* permit: a
-    /// resource compares it with those that came with the same number, and with no others.
-    pub lease: Lease,
+    number: usize,
+    lease: Lease,
 }
 
-/// Whoever waits stands in the line of each permit.
+impl Permit {
+    /// Returns its number, 0 to K-1. No two holders have the same at a time, so it can name a port, a connection or a
+    /// directory.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// As [`Lease::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] when it was over before.
+    ///
+    /// # Cancel safety
+    ///
+    /// The permit is released even when the future is dropped, at whatever point.
+    pub async fn release(self) -> Result<(), Lost> {
+        self.lease.release().await
+    }
+
+    /// Returns its lease.
+    pub fn into_lease(self) -> Lease {
+        self.lease
+    }
+}
+
+impl Deref for Permit {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+/// A waiter has a place in the queue of each permit.
 const MOST_PERMITS: usize = 64;
 
 impl Semaphore {
     pub(crate) fn new(shared: &Arc<EngineContext>, name: &str, permits: usize) -> Semaphore {
         let limit = limit::claim(&format!("{}{name}", shared.key_prefix), permits);
         let limited = |node: Arc<dyn Node>| Arc::new(Limited { node, limit: limit.clone() }) as Arc<dyn Node>;
-        // With lines of its own: the line of a plain lock of the same name knows no limit.
+        // With queues of its own: that of a plain lock of the same name does not ask for the limit.
         let shared = shared.over(shared.nodes.each(limited));
         let lock = Lock::new(shared.clone(), name);
         Semaphore { lock, name: name.into(), permits, wait: Wait::default(), shared }
@@ -100,7 +134,7 @@ impl Semaphore {
         Semaphore { lock: self.lock.ttl(ttl), ..self }
     }
 
-    /// As [`Lock::wait`]: how long to wait while all permits are taken. 35 s unless set.
+    /// As [`Lock::wait`]: how long to wait while all permits are taken. Default: 35 s.
     pub fn wait(self, wait: Wait) -> Semaphore {
         let wait = if wait == Wait::UpTo(Duration::ZERO) { Wait::Never } else { wait };
         Semaphore { wait, ..self }
@@ -121,9 +155,9 @@ impl Semaphore {
         Semaphore { lock: self.lock.label(label), ..self }
     }
 
-    /// As [`Lock::hand_over`], for each permit.
-    pub fn hand_over(self, hand_over: Handoff) -> Semaphore {
-        Semaphore { lock: self.lock.hand_over(hand_over), ..self }
+    /// As [`Lock::handoff`], for each permit.
+    pub fn handoff(self, handoff: Handoff) -> Semaphore {
+        Semaphore { lock: self.lock.handoff(handoff), ..self }
     }
 
     /// As [`Lock::fencing`].
@@ -131,7 +165,7 @@ impl Semaphore {
         Semaphore { lock: self.lock.fencing(fencing), ..self }
     }
 
-    /// As [`Lock::on_wait`]; who waits is told of each permit.
+    /// As [`Lock::on_wait`], for each permit.
     pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Semaphore {
         Semaphore { lock: self.lock.on_wait(listener), ..self }
     }
@@ -140,44 +174,41 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Says what cannot work, and what would.
+    /// Names the setting that cannot work, and one that would.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.permits == 0 || self.permits > MOST_PERMITS {
             return Err(ConfigError::Permits { given: self.permits, most: MOST_PERMITS });
         }
-        // The longest name of all.
+        // The longest name.
         self.slot(self.permits - 1).validate()
     }
 
-    /// Waits until a permit is free, and takes it.
-    ///
-    /// Waiting asks for nothing but what wakes it: one task of the process contends for each permit,
-    /// as for a lock. Who comes first in this process is served first.
+    /// Waits until a permit is free, and acquires it. It does not poll: one task of the process contends for each
+    /// permit, as for a lock, and the waiters of a process are served in the order in which they called.
     ///
     /// # Errors
     ///
-    /// [`SemaphoreFull`](AcquireError::Full) when all were taken for the whole [wait](Semaphore::wait),
-    /// [`OtherPermits`](AcquireError::OtherPermits) when it has another number of permits, and else as
-    /// [`Lock::acquire`].
+    /// [`Full`](PermitError::Full) when all permits were taken for the whole [wait](Semaphore::wait),
+    /// [`OtherPermits`](PermitError::OtherPermits) when the semaphore has another number of permits, and
+    /// otherwise as [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, at whatever point, nothing is left of it at any node, nor in the
-    /// line.
+    /// When the future is dropped, at whatever point, nothing of it is left on any node, nor in a queue.
     ///
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn acquire(&self) -> Result<Permit, AcquireError> {
+    pub async fn acquire(&self) -> Result<Permit, PermitError> {
         self.validate()?;
         let since = self.shared.now();
-        // Where others of this process wait already, it is not this one's turn.
+        // Where other waiters of this process wait already, it is not this one's turn.
         let hopeless = (0..self.permits).all(|number| self.is_taken_here(number));
         if self.wait == Wait::Never || !hopeless {
             match self.take_a_free_one().await {
-                // Permits are given back, and an outage may pass.
-                Err(AcquireError::Full(_) | AcquireError::Unavailable { .. }) if self.wait != Wait::Never => {
-                }
+                // A permit may be released, and an outage may pass.
+                Err(PermitError::Full { .. } | PermitError::Unavailable { .. })
+                    if self.wait != Wait::Never => {}
                 decided => return decided,
             }
         }
@@ -190,23 +221,23 @@ impl Semaphore {
             biased;
             Some((number, lease)) = slots.next() => match lease {
                 Ok(lease) => Ok(Permit { number, lease }),
-                Err(error) => Err(self.other_permits(error)),
+                Err(error) => Err(self.refusal(error)),
             },
-            () = self.patience(since) => {
+            () = self.deadline(since) => {
                 drop(slots);
                 Err(self.all_taken(&self.inspect().await?, since))
             }
         }
     }
 
-    /// Takes a permit if one is free now, without waiting. `None`: all are taken, as for a
-    /// [lock](Lock::try_acquire) that others have. Who has them, [`inspect`](Semaphore::inspect)
-    /// tells, and so does the error of [`acquire`](Semaphore::acquire) with [`Wait::Never`].
+    /// Acquires a permit if one is free now, without waiting. Returns `None` if all are taken;
+    /// [`inspect`](Semaphore::inspect) reports the holders, as does the error of
+    /// [`acquire`](Semaphore::acquire) with [`Wait::Never`].
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Semaphore::acquire), but for [`SemaphoreFull`](AcquireError::Full): an error means that
-    /// nobody could find out.
+    /// As [`acquire`](Semaphore::acquire), but never [`Full`](PermitError::Full): an error means that the answer
+    /// is unknown.
     ///
     /// # Cancel safety
     ///
@@ -215,51 +246,50 @@ impl Semaphore {
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, PermitError> {
         match self.take_a_free_one().await {
             Ok(permit) => Ok(Some(permit)),
-            Err(AcquireError::Full(_)) => Ok(None),
+            Err(PermitError::Full { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Acquires a permit, runs `work` under it, and gives it back, as [`Lock::with`].
+    /// Acquires a permit, runs `work` under it, and releases it, as [`Lock::with`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As there, with [`PermitError`] in the place of [`AcquireError`](crate::AcquireError).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work and gives the permit back in the background.
+    /// Dropping the future drops the work and releases the permit in the background.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime. A panic of the work gives the permit back.
+    /// Outside a Tokio runtime. If the work panics, the permit is released.
     pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, E>
     where
         Work: FnOnce(LeaseWatch) -> Running,
         Running: Future<Output = Result<T, E>>,
-        E: From<AcquireError> + From<Lost>,
+        E: From<PermitError> + From<Lost>,
     {
-        let Permit { lease, .. } = self.acquire().await?;
-        lease.run(work).await
+        self.acquire().await?.lease.run(work).await
     }
 
-    /// Asks all nodes who holds each permit, by number. Changes nothing.
+    /// Asks all nodes who holds each permit, and returns the votes by number. Changes nothing.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::Config`] when name, number or options cannot work.
+    /// When name, number or options cannot work.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future.
+    /// Dropping the future has no effect on the nodes.
     ///
     /// # Panics
     ///
     /// Outside a Tokio runtime.
-    pub async fn inspect(&self) -> Result<Vec<VoteReport>, AcquireError> {
+    pub async fn inspect(&self) -> Result<Vec<VoteReport>, ConfigError> {
         self.validate()?;
         join_all((0..self.permits).map(async |number| self.slot(number).inspect().await))
             .await
@@ -267,8 +297,8 @@ impl Semaphore {
             .collect()
     }
 
-    /// [`SemaphoreFull`](AcquireError::Full) when all are taken.
-    async fn take_a_free_one(&self) -> Result<Permit, AcquireError> {
+    /// Acquires a permit that is free, or fails with [`PermitError::Full`].
+    async fn take_a_free_one(&self) -> Result<Permit, PermitError> {
         self.validate()?;
         let since = self.shared.now();
         let order = self.order();
@@ -298,59 +328,73 @@ impl Semaphore {
         self.lock.renamed(&format!("{}#{number}", self.name))
     }
 
-    /// Whether somebody in this process has the permit, or came first.
+    /// Whether this process holds the permit, or has a waiter for it.
     fn is_taken_here(&self, number: usize) -> bool {
         let slot = self.slot(number);
         let (_, key) = slot.parts();
         self.shared.lines.is_taken(key)
     }
 
-    async fn try_slot(&self, number: usize) -> Result<Option<Permit>, AcquireError> {
-        let lease = self.slot(number).try_acquire().await.map_err(|error| self.other_permits(error))?;
+    async fn try_slot(&self, number: usize) -> Result<Option<Permit>, PermitError> {
+        let lease = self.slot(number).try_acquire().await.map_err(|error| self.refusal(error))?;
         Ok(lease.map(|lease| Permit { number, lease }))
     }
 
-    /// The same error, or that the semaphore has another number of permits, where a quorum says so.
-    fn other_permits(&self, error: AcquireError) -> AcquireError {
-        let (AcquireError::Unavailable { report, .. } | AcquireError::Misconfigured { report, .. }) = &error
-        else {
-            return error;
-        };
-        let others = || {
-            report.votes().iter().filter_map(|vote| {
-                let VoteOutcome::Failed(NodeError::OtherLimit { found, asked }) = &vote.outcome else {
-                    return None;
-                };
-                Some((found, asked))
-            })
-        };
-        let Some((found, asked)) = others().next() else { return error };
-        let agreed = others().filter(|(other, _)| *other == found).count() >= report.quorum().needed();
-        let (Ok(resource), true) = (Resource::share(&self.name), agreed) else { return error };
-        let (found, asked) = (found.clone(), asked.clone());
-        AcquireError::OtherPermits { resource, found, asked, report: report.clone() }
+    /// The error of a permit's lock, as one of the semaphore.
+    fn refusal(&self, error: AcquireError) -> PermitError {
+        match error {
+            AcquireError::Contended { resource, report, waited } => {
+                PermitError::Full { resource, holders: vec![report.holder()], waited }
+            }
+            AcquireError::Unavailable { resource, report, waited } => {
+                self.other_permits(&report).unwrap_or(PermitError::Unavailable { resource, report, waited })
+            }
+            AcquireError::Misconfigured { resource, report } => {
+                self.other_permits(&report).unwrap_or(PermitError::Misconfigured { resource, report })
+            }
+            AcquireError::Config(error) => error.into(),
+            AcquireError::Closed => PermitError::Closed,
+        }
     }
 
-    /// All numbers in random order, so that not everybody wants the first.
+    /// The error for another number of permits, where a quorum reports the same number.
+    fn other_permits(&self, report: &VoteReport) -> Option<PermitError> {
+        let others = || {
+            report.votes().iter().filter_map(|vote| match &vote.outcome {
+                VoteOutcome::Failed(NodeError::OtherLimit { found, asked }) => Some((found, asked)),
+                _ => None,
+            })
+        };
+        let (found, asked) = others().next()?;
+        let agreed = others().filter(|(other, _)| *other == found).count();
+        if agreed < report.quorum().needed() {
+            return None;
+        }
+        let resource = Resource::share(&self.name).ok()?;
+        let (found, asked) = (found.clone(), asked.clone());
+        Some(PermitError::OtherPermits { resource, found, asked, report: Box::new(report.clone()) })
+    }
+
+    /// All numbers in random order, so that clients do not all contend for the first.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.permits).collect();
         for last in (1..order.len()).rev() {
-            let other = fraction(Duration::from_nanos(last as u64 + 1), self.shared.entropy.half());
+            let other = fraction(Duration::from_nanos(last as u64 + 1), self.shared.entropy.next_u64());
             order.swap(last, usize::try_from(other.as_nanos()).unwrap_or(last).min(last));
         }
         order
     }
 
-    /// Ends with the caller's patience.
-    async fn patience(&self, since: Moment) {
+    /// Ends with the caller's wait.
+    async fn deadline(&self, since: Moment) {
         match self.wait {
             Wait::UpTo(longest) => self.shared.sleep_until(since + longest).await,
             Wait::Never | Wait::Forever => pending().await,
         }
     }
 
-    /// Who has the permits, unless too few nodes say.
-    fn all_taken(&self, reports: &[VoteReport], since: Moment) -> AcquireError {
+    /// The error for taken permits, unless too few nodes report their holders.
+    fn all_taken(&self, reports: &[VoteReport], since: Moment) -> PermitError {
         let resource = match Resource::share(&self.name) {
             Ok(resource) => resource,
             Err(error) => return ConfigError::from(error).into(),
@@ -358,13 +402,13 @@ impl Semaphore {
         let waited = self.shared.now().since(since);
         if let Some(silent) = reports.iter().find(|report| report.verdict() == Verdict::Unavailable) {
             let report = Box::new(silent.clone());
-            return AcquireError::Unavailable { resource, report, waited };
+            return PermitError::Unavailable { resource, report, waited };
         }
-        SemaphoreFull { resource, holders: reports.iter().map(VoteReport::holder).collect(), waited }.into()
+        PermitError::Full { resource, holders: reports.iter().map(VoteReport::holder).collect(), waited }
     }
 }
 
-/// The number that is kept beside the permits of the semaphore called `name`.
+/// The number of permits that the nodes store for the semaphore called `name`.
 pub(crate) async fn permits(shared: &Arc<EngineContext>, name: &str) -> Option<usize> {
     shared.introduced().await;
     let key: Arc<str> = semaphore_limit(&format!("{}{name}", shared.key_prefix)).into();

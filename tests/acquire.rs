@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use common::{LATE, TTL, VALIDITY, another, bench, bench_with};
 use quorlock::{
-    AcquireError, Capabilities, Coordinator, Expiry, Node, NodeError, NodeErrorKind, Responder,
-    SharedRequest, VoteOutcome, Wait,
+    AcquireError, Coordinator, Wait,
+    node::{Capabilities, Expiry, Node, NodeError, NodeErrorKind, Responder, SharedRequest},
+    votes::VoteOutcome,
 };
 use quorlock_testkit::{MemoryNode, SkewedClock};
 

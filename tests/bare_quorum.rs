@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bench, LATE, TTL, another, bench};
-use quorlock::{Clock, Expiry, Fencing, Lease, Renewal, Wait};
+use quorlock::{Fencing, Lease, Renewal, Wait, node::Expiry, runtime::Clock};
 use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ fn others_have_two(bench: &Bench, for_as_long: Duration) {
 }
 
 /// At how many nodes it is this lease.
-fn held(bench: &Bench, lease: &Lease) -> usize {
+fn held<K>(bench: &Bench, lease: &Lease<K>) -> usize {
     bench.nodes.iter().filter(|node| node.holder("r").as_ref() == Some(lease.token())).count()
 }
 

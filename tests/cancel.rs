@@ -14,7 +14,10 @@ use std::time::Duration;
 
 use common::{Bench, TTL, another, bench};
 use futures::{FutureExt as _, poll};
-use quorlock::{Access, LossReason, NodeErrorKind, Wait};
+use quorlock::{
+    LossReason, Wait,
+    node::{Access, NodeErrorKind},
+};
 use quorlock_testkit::{InSocket, MemoryNode};
 
 /// The points in time at which a future is dropped: every millisecond of more than two node limits
@@ -72,7 +75,7 @@ impl Trouble {
             }
         }
         if let (Trouble::Contended, Some(first)) = (self, nodes.first()) {
-            first.set_data("r", "somebody else", quorlock::Expiry::In(ms(90)));
+            first.set_data("r", "somebody else", quorlock::node::Expiry::In(ms(90)));
         }
     }
 
@@ -330,7 +333,7 @@ async fn a_release_deletes_only_its_own_key() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     for node in &bench.nodes[..2] {
-        node.set_data("r", "somebody else", quorlock::Expiry::In(TTL));
+        node.set_data("r", "somebody else", quorlock::node::Expiry::In(TTL));
     }
     lease.release().await.unwrap();
     bench.settle().await;

@@ -64,7 +64,7 @@ fn who_is_said_to_be_faster_is() {
     const FREE: &str = "A lock that nobody else wants";
     const SYSTEMS: &str = "Other lock systems";
     let libraries = check(
-        "beside quorlock",
+        "compared with quorlock",
         "quorlock",
         &[
             (FREE, "cycle p50, 1 task (µs)", false),
@@ -73,7 +73,7 @@ fn who_is_said_to_be_faster_is() {
         ],
     );
     let systems = check(
-        "beside quorlock on five servers",
+        "compared with quorlock on five servers",
         "five Redis, in memory, quorlock",
         &[
             (SYSTEMS, "cycle p50, 1 task (µs)", false),
@@ -101,7 +101,7 @@ fn every_lock_is_in_each_table_and_the_first_says_where_it_was_looked_at() {
     for row in &failing[3..] {
         assert!(row[0].contains("](https://"), "where was {} looked at?", row[0]);
     }
-    for heading in ["Holders that fail", "Those who wait"] {
+    for heading in ["Holders that fail", "Waiters and cancelled"] {
         let others: Vec<String> = table(PAGE, heading, "lock")[2..].iter().map(|row| name(row[0])).collect();
         assert_eq!(others, names, "{heading}");
     }

@@ -72,10 +72,10 @@ fn a_drift_out_of_range() {
 #[test]
 fn a_ttl_that_leaves_nothing_to_hold() {
     let refused =
-        refusal(with_nodes().node_limit(Duration::from_millis(200)).ttl(Duration::from_millis(500)));
+        refusal(with_nodes().node_timeout(Duration::from_millis(200)).ttl(Duration::from_millis(500)));
     assert_eq!(
         refused,
-        "a TTL of 500ms is too short: the node limit and the allowance for drift leave nothing to hold; use 2s \
+        "a TTL of 500ms is too short: the node timeout and the drift allowance leave no validity; use 2s \
          or more"
     );
 }
@@ -105,8 +105,8 @@ fn a_limit_below_30_s_is_the_ttl_of_locks_that_set_none() {
 
 #[test]
 fn limits_of_zero() {
-    assert!(refusal(with_nodes().node_limit(Duration::ZERO)).contains("the node limit is zero"));
-    assert!(refusal(with_nodes().connect_limit(Duration::ZERO)).contains("the connect limit is zero"));
+    assert!(refusal(with_nodes().node_timeout(Duration::ZERO)).contains("the node timeout is zero"));
+    assert!(refusal(with_nodes().connect_timeout(Duration::ZERO)).contains("the connect timeout is zero"));
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 
 use std::collections::HashSet;
 
-use quorlock::{Check, Coordinator, Severity, Summary};
+use quorlock::{
+    Coordinator,
+    doctor::{Check, Severity, Summary},
+};
 use quorlock_testkit::memory_nodes;
 
 #[test]
@@ -20,9 +23,9 @@ fn every_matter_has_a_word_of_its_own_a_cure_and_a_place_in_the_docs() {
 #[tokio::test]
 async fn nodes_that_cannot_be_examined_are_unknown_and_neither_good_nor_bad() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
-    let examination = coordinator.examine().await;
-    assert_eq!(examination.outlook(), Summary::Unclear);
+    let examination = coordinator.doctor().await;
+    assert_eq!(examination.summary(), Summary::Unclear);
     let found: Vec<_> = examination.findings.iter().map(|finding| finding.severity).collect();
     assert_eq!(found, [Severity::Unknown]);
-    assert!(coordinator.noticed().is_empty());
+    assert!(coordinator.warnings().is_empty());
 }

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use quorlock::protocol::{
-    Backoff, Claim, Drift, Quarantine, Resource, RoundTrip, node_limit, overdue_after, renewal_every,
+    Backoff, Claim, Drift, Quarantine, Resource, RoundTrip, node_timeout, overdue_after, renewal_every,
 };
-use quorlock::{Coordinator, Request, RestartGuard, Token, Vote, Wait, ask};
+use quorlock::{
+    Coordinator, RestartGuard, Token, Wait,
+    node::{Request, Vote, ask},
+};
 use quorlock_testkit::{MemoryNode, memory_nodes};
 
 use common::bench;
@@ -47,7 +50,7 @@ proptest! {
         prop_assert!(Quarantine::new(one, drift).left(two) <= drift.stretch(one));
         let trip = RoundTrip::first(one).then(two);
         prop_assert!(trip.smoothed() <= one.max(two) && trip.deviation() <= one.max(two));
-        for limit in [node_limit(None, Some(trip), three), node_limit(Some(one), Some(trip), three)] {
+        for limit in [node_timeout(None, Some(trip), three), node_timeout(Some(one), Some(trip), three)] {
             prop_assert!(limit <= three / 4);
             prop_assert!(overdue_after(Some(trip), two, limit) <= limit);
         }
@@ -62,8 +65,8 @@ proptest! {
     fn settings_of_any_size_are_taken_or_refused(
         ttl in times(),
         max_ttl in times(),
-        node_limit in times(),
-        connect_limit in times(),
+        node_timeout in times(),
+        connect_timeout in times(),
         lock_ttl in times(),
         max_hold in times(),
         drift in prop_oneof![0.0..=0.5, any::<f64>()],
@@ -72,12 +75,12 @@ proptest! {
             .custom_nodes(memory_nodes(3))
             .ttl(ttl)
             .max_ttl(max_ttl)
-            .node_limit(node_limit)
-            .connect_limit(connect_limit)
+            .node_timeout(node_timeout)
+            .connect_timeout(connect_timeout)
             .drift(drift);
         match builder.build() {
             Ok(coordinator) => {
-                prop_assert!((0.0..=0.5).contains(&drift) && !node_limit.is_zero() && ttl <= max_ttl);
+                prop_assert!((0.0..=0.5).contains(&drift) && !node_timeout.is_zero() && ttl <= max_ttl);
                 let lock = coordinator.lock("orders/42").ttl(lock_ttl).max_hold(max_hold).wait(Wait::UpTo(ttl));
                 prop_assert!(lock.validate().is_err() || lock_ttl <= max_ttl);
             }

@@ -17,8 +17,10 @@ use common::{Bench, TTL, another, bench};
 use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
-    AcquireError, Capabilities, Clock, ConfigError, Coordinator, Election, Expiry, HintListener, Leadership,
-    LossReason, Node, NodeError, Observed, Observer, Responder, SharedRequest, Wait,
+    AcquireError, ConfigError, Coordinator, Election, FencingToken, Leadership, LossReason, Observer, Wait,
+    election::Observed,
+    node::{Capabilities, Expiry, HintListener, Node, NodeError, Responder, SharedRequest},
+    runtime::Clock,
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
@@ -37,7 +39,7 @@ fn elsewhere(bench: &Bench) -> Election {
 fn leader_of(observed: &Observed) -> Option<&str> {
     match observed {
         Observed::Leader(leader) => Some(&leader.value),
-        Observed::Nobody | Observed::Unknown(_) => None,
+        Observed::NoLeader | Observed::Unknown(_) => None,
     }
 }
 
@@ -134,7 +136,7 @@ async fn an_observer_tells_each_leader_with_its_value_and_fencing_token() {
         node.delay(2 * MS, 2 * MS);
     }
     let mut observer = elsewhere(&bench).observe().unwrap();
-    assert_eq!(observer.changed().await, Observed::Nobody);
+    assert_eq!(observer.changed().await, Observed::NoLeader);
     for round in 0..5 {
         let value = format!("http://10.0.0.{round}:80");
         let leadership = elsewhere(&bench).campaign(&value).await.unwrap();
@@ -142,13 +144,13 @@ async fn an_observer_tells_each_leader_with_its_value_and_fencing_token() {
         let Observed::Leader(leader) = observer.changed().await else { panic!("somebody leads") };
         assert_eq!(leader.value, value);
         assert_eq!(leader.token, *leadership.token());
-        assert_eq!(leader.fencing_token, Some(leadership.fencing_token()));
+        assert_eq!(leader.fencing_token, leadership.fencing_token());
         assert!((TTL * 9 / 10..=TTL).contains(&leader.remaining), "{:?}", leader.remaining);
         assert!(bench.clock.now().since(elected) <= 30 * MS, "it is told, and does not find out by itself");
         bench.pass(Duration::from_secs(1)).await;
         let resigned = bench.clock.now();
         leadership.resign().await.unwrap();
-        assert_eq!(observer.changed().await, Observed::Nobody);
+        assert_eq!(observer.changed().await, Observed::NoLeader);
         assert!(bench.clock.now().since(resigned) <= 30 * MS, "{:?}", bench.clock.now().since(resigned));
     }
 }
@@ -160,13 +162,13 @@ async fn an_observer_sees_a_leader_go_that_nobody_renews_and_nodes_that_say_noth
         node.hints(false);
     }
     let mut observer = elsewhere(&bench).observe().unwrap();
-    assert_eq!(observer.changed().await, Observed::Nobody);
+    assert_eq!(observer.changed().await, Observed::NoLeader);
     let leadership = elsewhere(&bench).max_hold(TTL / 2).campaign("a").await.unwrap();
     let elected = bench.clock.now();
     assert_eq!(leader_of(&observer.changed().await), Some("a"));
     assert!(bench.clock.now().since(elected) <= Duration::from_secs(4), "the heartbeat is there for that");
     assert_eq!(leadership.lost().await.reason, LossReason::MaxHold);
-    assert_eq!(observer.changed().await, Observed::Nobody);
+    assert_eq!(observer.changed().await, Observed::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,7 +190,7 @@ async fn nobody_is_not_said_while_too_few_nodes_answer() {
     for node in &bench.nodes {
         node.resume();
     }
-    assert_eq!(observer.changed().await, Observed::Nobody);
+    assert_eq!(observer.changed().await, Observed::NoLeader);
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,7 +217,7 @@ async fn a_change_is_told_once_however_often_its_caller_gives_up_waiting() {
     loop {
         tokio::select! {
             biased;
-            new = observer.changed() => break assert_eq!(new, Observed::Nobody),
+            new = observer.changed() => break assert_eq!(new, Observed::NoLeader),
             () = bench.pass(MS) => {}
         }
     }
@@ -297,7 +299,7 @@ async fn work_is_led_again_after_a_loss_until_it_ends_within_one_leadership() {
 async fn a_single_look_says_who_leads() {
     let bench = bench(5);
     let election = election(&bench.coordinator);
-    assert_eq!(election.leader().await.unwrap(), Observed::Nobody);
+    assert_eq!(election.leader().await.unwrap(), Observed::NoLeader);
     let _leadership = elsewhere(&bench).campaign("a b").await.unwrap();
     let observed = election.leader().await.unwrap();
     assert_eq!(leader_of(&observed), Some("a b"));
@@ -378,7 +380,7 @@ impl Chronicle {
         let attempt = || format!("{client}-{attempt}").into();
         self.at(What::Invoked { client: client.into(), resource: "r".into(), attempt: attempt() });
         let leadership = election.campaign(client).await.unwrap();
-        let fencing_token = Some(leadership.fencing_token().get());
+        let fencing_token = leadership.fencing_token().map(FencingToken::get);
         self.at(What::Acquired { attempt: attempt(), deadline: self.deadline(&leadership), fencing_token });
         let end = self.clock.now() + longest;
         while self.clock.now() < end {

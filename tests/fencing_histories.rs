@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    Capabilities, Clock, Coordinator, Entropy, FencingToken, HintListener, Node, NodeError, Responder,
-    RestartGuard, SharedRequest, Wait, ask,
+    Coordinator, FencingToken, RestartGuard, Wait,
+    node::{Capabilities, HintListener, Node, NodeError, Responder, SharedRequest, ask},
+    runtime::{Clock, Entropy},
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -203,7 +204,7 @@ impl World {
                 let client = Coordinator::builder()
                     .custom_nodes(wires)
                     .clock(calendar(&clock, &chance, troubles.calendars))
-                    .entropy(SeededEntropy::new(chance.0.half()))
+                    .entropy(SeededEntropy::new(chance.0.next_u64()))
                     .ttl(TTL)
                     .max_ttl(TTL)
                     .restart_guard(guard)
@@ -242,7 +243,7 @@ async fn use_lock(
         };
         let Ok(lease) = lease else { continue };
         let granted = clock.now();
-        let fence = lease.fencing_token();
+        let fence = lease.fencing_token().unwrap();
         history.lock().unwrap().grants.push(Grant { client: number, asked, granted, fence });
         tokio::select! {
             _ = lease.lost() => {}
@@ -259,7 +260,7 @@ struct Chance(SeededEntropy);
 
 impl Chance {
     fn below(&self, bound: usize) -> usize {
-        usize::try_from(self.0.half() % u64::try_from(bound).unwrap()).unwrap()
+        usize::try_from(self.0.next_u64() % u64::try_from(bound).unwrap()).unwrap()
     }
 
     fn up_to(&self, longest: Duration) -> Duration {

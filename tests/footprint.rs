@@ -9,8 +9,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{
-    Capabilities, Clock, Coordinator, Identity, Lease, Node, Request, Responder, Response, RestartGuard,
-    SharedRequest, Vote, Wait,
+    Coordinator, Lease, RestartGuard, Wait,
+    node::{Capabilities, Identity, Node, Request, Responder, Response, SharedRequest, Vote},
+    runtime::Clock,
 };
 use quorlock_testkit::TokioClock;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};

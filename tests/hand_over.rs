@@ -138,7 +138,7 @@ async fn a_renewal_on_its_way_belongs_to_the_lease_that_sent_it() {
 #[tokio::test(start_paused = true)]
 async fn others_get_their_chance_all_the_same() {
     let bench = bench(5);
-    let lock = plain(&bench).hand_over(Handoff::times(3));
+    let lock = plain(&bench).handoff(Handoff::times(3));
     let first = lock.acquire().await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..6 {

@@ -17,7 +17,11 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use quorlock::{
-    Address, Clock, Coordinator, Dial, Health, Lock, NodeHealth, NodeStatus, RestartGuard, Stream, Wait,
+    Coordinator, Lock, RestartGuard, Wait,
+    health::{Health, NodeHealth, NodeStatus},
+    redis::Address,
+    runtime::Clock,
+    transport::{Dial, Stream},
 };
 use quorlock_testkit::builtin::Memory;
 use quorlock_testkit::{BuiltinServer, SeededEntropy, TokioClock};
@@ -162,7 +166,7 @@ async fn until(health: &mut Health, index: usize, wanted: impl Fn(&NodeStatus) -
     let found = async {
         loop {
             let nodes = health.changed().await.expect("the coordinator is there");
-            if wanted(&nodes[index].condition) {
+            if wanted(&nodes[index].status) {
                 return nodes[index].clone();
             }
         }
@@ -185,7 +189,7 @@ async fn nothing_is_known_before_the_first_contact_and_asking_makes_none() {
     let mut health = client.health();
     world.pass(TTL).await;
     assert_eq!(health.changed().now_or_never(), None, "nothing has changed");
-    assert!(health.now().iter().all(|node| node.condition == NodeStatus::Unknown), "{:?}", health.now());
+    assert!(health.now().iter().all(|node| node.status == NodeStatus::Unknown), "{:?}", health.now());
     assert!(world.places.lock().unwrap().iter().all(|place| place.serving.is_empty()), "nobody was dialled");
 }
 
@@ -213,7 +217,7 @@ async fn a_node_is_told_apart_when_it_connects_is_cut_off_and_comes_back_as_anot
     world.restart(0, "a2");
     let node = until(&mut health, 0, is_connected).await;
     assert_eq!((&*node.identity.unwrap().id, node.restarts), ("a2", 1));
-    assert!(is_connected(&health.now()[1].condition), "the others are not affected");
+    assert!(is_connected(&health.now()[1].status), "the others are not affected");
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,7 +229,7 @@ async fn the_end_of_a_quarantine_is_told_although_nothing_happens_then() {
     lock(&client).acquire().await.unwrap_err();
     let quarantined = |condition: &NodeStatus| matches!(condition, NodeStatus::Quarantined { .. });
     let node = until(&mut health, 0, quarantined).await;
-    let NodeStatus::Quarantined { left } = node.condition else { unreachable!() };
+    let NodeStatus::Quarantined { left } = node.status else { unreachable!() };
     assert!(left > QUARANTINE - Duration::from_secs(2) && left <= QUARANTINE, "{left:?}");
     until(&mut health, 0, is_connected).await;
     let waited = world.clock.now().since(start);
@@ -254,14 +258,14 @@ async fn a_change_is_not_missed_by_somebody_who_stops_waiting_for_it() {
     drop(lock(&client).acquire().await.unwrap());
     world.pass(TTL).await;
     let nodes = health.changed().now_or_never().expect("they have connected").unwrap();
-    assert!(nodes.iter().all(|node| is_connected(&node.condition)), "{nodes:?}");
+    assert!(nodes.iter().all(|node| is_connected(&node.status)), "{nodes:?}");
     assert!(health.changed().now_or_never().is_none(), "that was told");
     world.kill(1);
     // Dropped while it waits, and right before it would have been told.
     assert!(health.changed().now_or_never().is_none());
     world.pass(Duration::from_millis(10)).await;
     let nodes = health.changed().now_or_never().expect("it is told now").unwrap();
-    assert!(!is_connected(&nodes[1].condition), "{nodes:?}");
+    assert!(!is_connected(&nodes[1].status), "{nodes:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,25 +339,5 @@ fn connections_restarts_and_quarantines_are_counted_and_nothing_stays_up() {
     drop(runtime);
     for name in ["a", "b", "c"] {
         assert_eq!(count(&format!("quorlock_node_up{{node=\"redis://{name}:6379\"}}")), 0.0, "{name}");
-    }
-}
-
-#[cfg(feature = "stream")]
-#[tokio::test(start_paused = true)]
-async fn as_a_stream_it_begins_with_how_things_are() {
-    use futures::StreamExt as _;
-
-    let world = World::new();
-    let client = world.client(RestartGuard::Off);
-    drop(lock(&client).acquire().await.unwrap());
-    world.pass(TTL).await;
-    let mut health = Box::pin(client.health().into_stream());
-    let first = health.next().now_or_never().expect("at once").unwrap();
-    assert!(first.iter().all(|node| is_connected(&node.condition)), "{first:?}");
-    world.kill(0);
-    assert!(!is_connected(&health.next().await.unwrap()[0].condition));
-    drop((client, first));
-    while let Some(nodes) = health.next().await {
-        assert_eq!(nodes.len(), 3);
     }
 }

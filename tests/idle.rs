@@ -14,8 +14,9 @@ use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::Moment;
 use quorlock::{
-    Capabilities, Clock, Coordinator, Fencing, Identity, Node, Request, Responder, Response, SharedRequest,
-    Sleep, Vote,
+    Coordinator, Fencing,
+    node::{Capabilities, Identity, Node, Request, Responder, Response, SharedRequest, Vote},
+    runtime::{Clock, Sleep},
 };
 use quorlock_testkit::TokioClock;
 

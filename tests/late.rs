@@ -10,8 +10,9 @@ use std::time::Duration;
 use common::{Bench, TTL, bench};
 use futures::future::BoxFuture;
 use quorlock::{
-    Capabilities, Clock, Coordinator, HintListener, Lock, Node, NodeError, Request, Responder, SharedRequest,
-    Wait,
+    Coordinator, Lock, Wait,
+    node::{Capabilities, HintListener, Node, NodeError, Request, Responder, SharedRequest},
+    runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
 

@@ -9,8 +9,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Address, Capabilities, Clock, Coordinator, Dial, Endpoint, Node, NodeError, Responder,
-    RestartGuard, SharedRequest, StatusListener, Stream, VoteOutcome, Wait,
+    AcquireError, Coordinator, RestartGuard, Wait,
+    node::{Capabilities, Node, NodeError, Responder, SharedRequest, StatusListener},
+    redis::{Address, Endpoint},
+    runtime::Clock,
+    transport::{Dial, Stream},
+    votes::VoteOutcome,
 };
 use quorlock_testkit::{BuiltinServer, MemoryNode, TokioClock};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -106,7 +110,7 @@ async fn a_hung_preferred_node_costs_whoever_waits_a_moment_and_not_its_limit() 
 async fn a_contested_lock_is_given_up_soon_although_nodes_hang() {
     let bench = bench(5);
     bench.nodes[3..].iter().for_each(MemoryNode::hang);
-    bench.nodes[0].set_data("r", "somebody else", quorlock::Expiry::In(TTL));
+    bench.nodes[0].set_data("r", "somebody else", quorlock::node::Expiry::In(TTL));
     let before = bench.clock.now();
     let tried = bench.lock().try_acquire().await.unwrap();
     assert!(tried.is_none(), "one refuses, two are silent");

@@ -19,7 +19,10 @@ use anyhow::Context as _;
 use common::{TTL, VALIDITY, another, bench};
 use futures::poll;
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock, Coordinator, LossReason, Lost, Sleep, Wait, WithError};
+use quorlock::{
+    AcquireError, Coordinator, LossReason, Lost, Wait, WithError,
+    runtime::{Clock, Sleep},
+};
 use quorlock_testkit::{SkewedClock, memory_nodes_on};
 
 #[tokio::test(start_paused = true)]

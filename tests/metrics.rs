@@ -190,7 +190,11 @@ async fn a_lease_that_is_dropped_lost_closed_or_outlived_leaves_no_gauge_behind(
 
     let lease = counted.lock().acquire().await.unwrap();
     counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::flush);
-    counted.bench.nodes.iter().for_each(|node| node.set_data("r", "theirs", quorlock::Expiry::In(LATE)));
+    counted
+        .bench
+        .nodes
+        .iter()
+        .for_each(|node| node.set_data("r", "theirs", quorlock::node::Expiry::In(LATE)));
     lease.lost().await;
     counted.bench.settle().await;
     assert_eq!(counted.sample("quorlock_lost_total{reason=\"quorum_lost\"}"), 1.0);
@@ -243,13 +247,13 @@ async fn the_ways_to_the_next_in_line_are_told_apart() {
     let second = counted.next(&counted.lock()).await;
     first.release().await.unwrap();
     let second = second.await.unwrap();
-    assert_eq!(counted.sample("quorlock_hand_overs_total{outcome=\"by_round\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"by_round\"}"), 1.0);
     // Without a quorum the next one has to contend.
     let third = counted.next(&counted.lock()).await;
     counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     second.release().await.unwrap();
     counted.bench.pass(LATE).await;
-    assert_eq!(counted.sample("quorlock_hand_overs_total{outcome=\"failed\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"failed\"}"), 1.0);
     counted.bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::resume);
     drop(third.await.unwrap());
     counted.bench.settle().await;
@@ -261,7 +265,7 @@ async fn the_ways_to_the_next_in_line_are_told_apart() {
     first.release().await.unwrap();
     drop(second.await.unwrap());
     counted.bench.settle().await;
-    assert_eq!(counted.sample("quorlock_hand_overs_total{outcome=\"locally\"}"), 1.0);
+    assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"locally\"}"), 1.0);
     assert_eq!(counted.sample("quorlock_acquire_rounds_sum"), rounds, "it took no round");
     counted.at_rest();
 }
@@ -273,7 +277,7 @@ async fn nodes_are_counted_by_what_they_say_and_how_late() {
     drop(counted.lock().acquire().await.unwrap());
     counted.bench.pass(LATE * 3).await;
     let of = |node: usize, metric: &str, rest: &str| {
-        let name = quorlock::Node::name(&counted.bench.nodes[node]).to_owned();
+        let name = quorlock::node::Node::name(&counted.bench.nodes[node]).to_owned();
         counted.sample(&format!("quorlock_node_{metric}{{node=\"{name}\"{rest}}}"))
     };
     assert_eq!(of(0, "answers_total", ",answer=\"granted\""), 2.0, "an acquisition and a release");
@@ -294,7 +298,7 @@ async fn a_number_that_nodes_disagree_about_is_counted_as_written_back() {
     // One node is ahead, and the others have to follow.
     let ahead = u64::try_from((clock.wall() + TTL).as_micros()).unwrap();
     let key = quorlock::protocol::fence_counter("r");
-    counted.bench.nodes[0].set_data(&key, ahead, quorlock::Expiry::In(TTL));
+    counted.bench.nodes[0].set_data(&key, ahead, quorlock::node::Expiry::In(TTL));
     drop(counted.lock().acquire().await.unwrap());
     assert_eq!(counted.sample("quorlock_write_backs_total"), 1.0);
     assert_eq!(counted.sample("quorlock_acquire_rounds_sum"), 2.0, "which takes a second round");
@@ -305,7 +309,7 @@ async fn a_class_is_counted_apart_and_a_resource_is_never_named() {
     let counted = Counted::new(3);
     let lock = || {
         let lock = counted.bench.coordinator.lock("secret-resource").ttl(TTL);
-        metrics::with_local_recorder(&counted.recorder, || lock.class("orders"))
+        metrics::with_local_recorder(&counted.recorder, || lock.metrics_class("orders"))
     };
     let lease = lock().acquire().await.unwrap();
     assert_eq!(counted.sample("quorlock_held{class=\"orders\"}"), 1.0);
@@ -325,7 +329,7 @@ fn a_class_is_counted_apart_without_async_as_well() {
     let lease = metrics::with_local_recorder(&recorder, || {
         let nodes = quorlock_testkit::memory_nodes(3);
         let coordinator = quorlock::Builder::default().custom_nodes(nodes).build_blocking().unwrap();
-        coordinator.lock("r").class("orders").acquire().unwrap()
+        coordinator.lock("r").metrics_class("orders").acquire().unwrap()
     });
     assert_eq!(samples(&recorder.handle())["quorlock_held{class=\"orders\"}"], 1.0);
     lease.release().unwrap();
@@ -335,7 +339,7 @@ fn a_class_is_counted_apart_without_async_as_well() {
 #[tokio::test(start_paused = true)]
 async fn everything_that_is_counted_is_listed_and_everything_listed_is_counted() {
     let counted = Counted::new(3);
-    let lock = metrics::with_local_recorder(&counted.recorder, || counted.lock().class("orders"));
+    let lock = metrics::with_local_recorder(&counted.recorder, || counted.lock().metrics_class("orders"));
     let lease = lock.acquire().await.unwrap();
     counted.bench.pass(TTL / 2).await;
     drop(lease);

@@ -183,7 +183,7 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
 
     let semaphore = coordinator.semaphore("exports", 4);
     let permit = semaphore.acquire().await?;
-    assert!(permit.number < 4);
+    assert!(permit.number() < 4);
     drop(permit);
     drop(coordinator.lock_all(["accounts/1", "accounts/2"]).acquire().await?);
     assert_eq!(coordinator.health().now().len(), 5);
@@ -206,7 +206,7 @@ fn a_coordinator_is_made() -> Result<(), ConfigError> {
     drop(Coordinator::builder().nodes(urls).key_prefix("locks:").build()?);
     let builder = Coordinator::builder().nodes(urls);
     let builder = builder.drift(0.01);
-    let builder = builder.node_limit(Duration::from_millis(50));
+    let builder = builder.node_timeout(Duration::from_millis(50));
     let builder = builder.restart_guard(RestartGuard::Off);
     drop(builder.build()?);
     Ok(())

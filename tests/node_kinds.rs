@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::{
-    AddressError, Builder, Clock as _, ConfigError, Coordinator, Kinds, Node, NodeAddress, NodeKind, Reason,
-    RestartGuard, Seams,
+    Builder, ConfigError, Coordinator, RestartGuard,
+    node::{AddressError, Kinds, Node, NodeAddress, NodeKind, Reason, Seams},
+    runtime::Clock as _,
 };
 use quorlock_testkit::{MemoryNode, TokioClock};
 
@@ -206,8 +207,8 @@ async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
         .clock(clock)
         .username("anna")
         .password("hunter2")
-        .connect_limit(Duration::from_secs(3))
-        .node_limit(Duration::from_millis(40))
+        .connect_timeout(Duration::from_secs(3))
+        .node_timeout(Duration::from_millis(40))
         .key_prefix("locks:")
         .label("billing")
         .max_ttl(Duration::from_secs(20))
@@ -219,8 +220,8 @@ async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
     for seams in &made {
         assert_eq!((seams.clock().now(), seams.clock().wall()), (clock.now(), clock.wall()));
         assert_eq!((seams.username(), seams.password()), (Some("anna"), Some("hunter2")));
-        assert_eq!(seams.connect_limit(), Some(Duration::from_secs(3)));
-        assert_eq!(seams.node_limit(), Some(Duration::from_millis(40)));
+        assert_eq!(seams.connect_timeout(), Some(Duration::from_secs(3)));
+        assert_eq!(seams.node_timeout(), Some(Duration::from_millis(40)));
         assert_eq!((seams.key_prefix(), seams.label()), ("locks:", "billing"));
         assert!(!seams.guards_restarts() && seams.kept_by_children());
         assert_eq!(seams.max_ttls().unwrap().ours(), Duration::from_secs(20));
@@ -229,9 +230,9 @@ async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
     }
     assert_eq!(made.len(), 2);
     // Each node tells for itself which `max_ttl` others have.
-    assert!(coordinator.noticed().is_empty());
+    assert!(coordinator.warnings().is_empty());
     let theirs = Duration::from_secs(60);
     let told: Vec<_> = made.iter().map(|seams| seams.max_ttls().unwrap().hear(theirs)).collect();
     assert_eq!(told, [Some(theirs), None], "it is news once");
-    assert_eq!(coordinator.noticed().len(), 1);
+    assert_eq!(coordinator.warnings().len(), 1);
 }

@@ -17,7 +17,11 @@ use futures::future::join_all;
 use quorlock::protocol::{
     Claim, FenceHint, NextWaiter, OfferTerms, Token, WaiterId, preferred_node, want_mark,
 };
-use quorlock::{Clock as _, Coordinator, Expiry, Lease, Lock, Request, Wait, ask};
+use quorlock::{
+    Coordinator, Lease, Lock, Wait,
+    node::{Expiry, Request, ask},
+    runtime::Clock as _,
+};
 use quorlock_testkit::MemoryNode;
 
 const MS: Duration = Duration::from_millis(1);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::{TTL, VALIDITY, another, bench};
 use quorlock::{
-    Capabilities, Coordinator, Handoff, HintListener, Lock, LossReason, Node, Request, Responder,
-    SharedRequest, Wait,
+    Coordinator, Handoff, Lock, LossReason, Wait,
+    node::{Capabilities, HintListener, Node, Request, Responder, SharedRequest},
 };
 use quorlock_testkit::{InSocket, MemoryNode};
 
@@ -60,9 +60,9 @@ async fn a_hand_over_takes_nothing_back_where_nothing_stood() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
-    let passed_on = async |hand_over, tasks, held| {
+    let passed_on = async |handoff, tasks, held| {
         let bench = bench(5);
-        let lock = forever(&bench.coordinator).hand_over(hand_over);
+        let lock = forever(&bench.coordinator).handoff(handoff);
         let waiting: Vec<_> = (0..tasks)
             .map(|_| {
                 let (lock, clock) = (lock.clone(), bench.clock.clone());
@@ -85,9 +85,9 @@ async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_get_their_chance_after_a_bounded_number_of_hand_overs() {
+async fn others_get_their_chance_after_a_bounded_number_of_handoffs() {
     let bench = bench(5);
-    let lock = forever(&bench.coordinator).hand_over(Handoff::times(5));
+    let lock = forever(&bench.coordinator).handoff(Handoff::times(5));
     let greedy: Arc<AtomicUsize> = Arc::default();
     let tasks: Vec<_> = (0..200)
         .map(|_| {

@@ -14,7 +14,9 @@ use std::time::Duration;
 use common::{Bench, TTL, another, bench};
 use quorlock::protocol::{Claim, Moment, WaiterId, preferred_node};
 use quorlock::{
-    Capabilities, Capability, Clock, Coordinator, Expiry, Lock, Node as _, Request, Sleep, Vote, Wait, ask,
+    Coordinator, Lock, Wait,
+    node::{Capabilities, Capability, Expiry, Node as _, Request, Vote, ask},
+    runtime::{Clock, Sleep},
 };
 use quorlock_testkit::MemoryNode;
 

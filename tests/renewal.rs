@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Bench, TTL, VALIDITY, bench, bench_with};
 use futures::future::join_all;
-use quorlock::{ConfigError, Expiry, Lease, LossReason, RenewError, Renewal};
+use quorlock::{ConfigError, Lease, LossReason, RenewError, Renewal, node::Expiry};
 use quorlock_testkit::MemoryNode;
 
 const THIRD: Duration = Duration::from_millis(3_334);

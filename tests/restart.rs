@@ -12,7 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{TTL, another, bench, bench_with};
-use quorlock::{RestartGuard, VoteOutcome, Wait};
+use quorlock::{RestartGuard, Wait, votes::VoteOutcome};
 
 /// `max_ttl`, which is 30 s unless set, with the allowance for drift.
 const QUARANTINE: Duration = Duration::from_millis(30_302);

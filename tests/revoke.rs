@@ -7,7 +7,11 @@ use std::sync::Arc;
 
 use common::{TTL, another, bench};
 use quorlock::protocol::Claim;
-use quorlock::{LossReason, Request, Vote, VoteOutcome, Wait, ask};
+use quorlock::{
+    LossReason, Wait,
+    node::{Request, Vote, ask},
+    votes::VoteOutcome,
+};
 use quorlock_testkit::InSocket;
 
 #[tokio::test(start_paused = true)]
@@ -44,8 +48,7 @@ async fn a_renewal_that_is_on_its_way_does_not_store_the_key_again() {
     operator.lock("r").revoke(lease.token()).await.unwrap();
     let claim = Arc::new(Claim::new("r".into(), lease.token().clone()));
     for node in &bench.nodes {
-        let renew =
-            Request::Renew { claim: claim.clone(), ttl: TTL, fencing_token: lease.try_fencing_token() };
+        let renew = Request::Renew { claim: claim.clone(), ttl: TTL, fencing_token: lease.fencing_token() };
         assert_eq!(ask(node, renew).await.unwrap().vote, Vote::Free);
     }
 }

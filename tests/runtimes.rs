@@ -10,7 +10,10 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use futures::{FutureExt as _, poll};
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock, Coordinator, Fencing, Lease, LossReason, Renewal, Sleep, Wait};
+use quorlock::{
+    AcquireError, Coordinator, Fencing, Lease, LossReason, Renewal, Wait,
+    runtime::{Clock, Sleep},
+};
 use quorlock_testkit::{MemoryNode, memory_nodes_on};
 use tokio::runtime::{Builder, Runtime};
 

@@ -6,7 +6,10 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::{Address, Coordinator, RedisNode, RestartGuard, Wait};
+use quorlock::{
+    Coordinator, RestartGuard, Wait,
+    redis::{Address, RedisNode},
+};
 use quorlock_testkit::{Servers, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -95,7 +98,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
         assert!(secret.len() >= 16, "a token of 128 bits, in whatever form: {answer}");
         let report = lock.inspect().await.unwrap();
         let refused = coordinator.lock("orders/42").wait(Wait::Never).acquire().await.unwrap_err();
-        let examination = coordinator.examine().await;
+        let examination = coordinator.doctor().await;
         for (what, text) in [
             ("a coordinator", shown(&coordinator)),
             ("a lock", shown(&lock)),
@@ -103,7 +106,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
             ("a ballot", shown(&report) + &report.to_string()),
             ("a refusal", shown(&refused) + &refused.to_string()),
             ("a check-up", shown(&examination)),
-            ("what was noticed", shown(&coordinator.noticed())),
+            ("what was noticed", shown(&coordinator.warnings())),
         ] {
             hidden(what, &text);
             assert!(!text.contains(&secret), "{what} shows a token: {text}");
@@ -118,7 +121,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
         let coordinator = coordinator(urls, password);
         let error = coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
         hidden("an error", &(shown(&error) + &error.to_string()));
-        hidden("a check-up", &shown(&coordinator.examine().await));
+        hidden("a check-up", &shown(&coordinator.doctor().await));
     }
     for malformed in ["redis://:{}/@a", "redis://u:{}@", "{}://a", "redis://:{}@a:port", "redis://a?pass={}"]
     {

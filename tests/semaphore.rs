@@ -9,6 +9,7 @@
 
 mod common;
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,8 +17,10 @@ use std::time::Duration;
 use common::{Bench, TTL, VALIDITY, another, bench};
 use quorlock::protocol::semaphore_limit;
 use quorlock::{
-    AcquireError, ConfigError, Entropy as _, Expiry, LossReason, Lost, NodeError, Permit, Renewal, Semaphore,
-    VoteOutcome, Wait, WithError,
+    ConfigError, LossReason, Lost, Permit, PermitError, Renewal, Semaphore, Wait, WithError,
+    node::{Expiry, NodeError},
+    runtime::Entropy as _,
+    votes::VoteOutcome,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
 
@@ -53,26 +56,25 @@ async fn it_fills_up_and_then_says_who_has_the_permits() {
         for _ in 0..permits {
             held.push(free_permit(&elsewhere(&bench, permits).label("exporter")).await);
         }
-        let mut numbers: Vec<usize> = held.iter().map(|permit| permit.number).collect();
+        let mut numbers: Vec<usize> = held.iter().map(|permit| permit.number()).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (0..permits).collect::<Vec<_>>());
         let one_more = elsewhere(&bench, permits).wait(Wait::Never);
         assert!(one_more.try_acquire().await.unwrap().is_none(), "as for a lock that others have");
-        let Err(AcquireError::Full(full)) = one_more.acquire().await else {
-            panic!("one more than there are")
-        };
-        assert_eq!(full.holders.len(), permits);
+        let full = one_more.acquire().await.expect_err("one more than there are");
+        let PermitError::Full { holders, .. } = &full else { panic!("{full}") };
+        assert_eq!(holders.len(), permits);
         for permit in &held {
-            let holder = full.holders[permit.number].as_ref().unwrap();
-            assert_eq!(holder.token, *permit.lease.token());
-            assert_eq!(permit.lease.resource().as_str(), format!("{NAME}#{}", permit.number));
+            let holder = holders[permit.number()].as_ref().unwrap();
+            assert_eq!(holder.token, *permit.token());
+            assert_eq!(permit.resource().as_str(), format!("{NAME}#{}", permit.number()));
         }
         assert!(full.to_string().contains(&format!("all {permits} permits of `r` are taken")), "{full}");
         assert_eq!(full.to_string().matches(" exporter").count(), permits, "{full}");
         let freed = held.remove(permits / 2);
-        let number = freed.number;
-        freed.lease.release().await.unwrap();
-        assert_eq!(free_permit(&elsewhere(&bench, permits)).await.number, number);
+        let number = freed.number();
+        freed.release().await.unwrap();
+        assert_eq!(free_permit(&elsewhere(&bench, permits)).await.number(), number);
     }
 }
 
@@ -87,12 +89,13 @@ async fn two_nodes_that_hang_take_no_permit_away() {
     for semaphore in &semaphores[..4] {
         held.push(semaphore.acquire().await.unwrap());
     }
-    let Err(AcquireError::Full(full)) = semaphores[4].clone().wait(Wait::Never).acquire().await else {
+    let Err(PermitError::Full { holders, .. }) = semaphores[4].clone().wait(Wait::Never).acquire().await
+    else {
         panic!("a fifth of four");
     };
-    assert_eq!(full.holders.iter().flatten().count(), 4);
+    assert_eq!(holders.iter().flatten().count(), 4);
     bench.nodes[2].hang();
-    assert!(matches!(semaphores[4].try_acquire().await, Err(AcquireError::Unavailable { .. })));
+    assert!(matches!(semaphores[4].try_acquire().await, Err(PermitError::Unavailable { .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,10 +115,10 @@ async fn whoever_waits_gets_the_permit_that_ends_first_and_does_not_poll() {
     // A heartbeat a second at the most for each permit, of one node, which is asked for the limit too.
     assert!(requests <= 4 * 8 * 2, "it does not poll: {requests} requests in 8 s");
     let permit = held.swap_remove(2);
-    let (number, released) = (permit.number, bench.clock.now());
-    permit.lease.release().await.unwrap();
+    let (number, released) = (permit.number(), bench.clock.now());
+    permit.release().await.unwrap();
     let permit = waiting.await.unwrap();
-    assert_eq!(permit.number, number);
+    assert_eq!(permit.number(), number);
     let took = bench.clock.now().since(released);
     assert!(took <= 10 * MS, "it is told, and asks: {took:?}");
 }
@@ -137,7 +140,7 @@ async fn tasks_of_one_process_are_served_in_the_order_they_came() {
             assert!(inside.fetch_add(1, Ordering::Relaxed) < 3, "more than there are permits");
             clock.sleep_until(clock.now() + MS * 7).await;
             inside.fetch_sub(1, Ordering::Relaxed);
-            permit.lease.release().await.unwrap();
+            permit.release().await.unwrap();
         }));
         bench.settle().await;
     }
@@ -180,7 +183,7 @@ async fn whoever_gives_up_at_whatever_point_leaves_nothing() {
             bench.pass(30 * MS).await;
             assert_eq!(keys(&bench, 2), 3 * taken, "{taken} taken, given up after {step} half milliseconds");
             for permit in held {
-                permit.lease.release().await.unwrap();
+                permit.release().await.unwrap();
             }
             bench.pass(30 * MS).await;
             assert_eq!(keys(&bench, 2), 0, "nobody stands in line any more");
@@ -195,10 +198,10 @@ async fn a_wait_that_is_over_says_who_had_the_permits() {
     let semaphore = elsewhere(&bench, 2);
     let began = bench.clock.now();
     let error = semaphore.clone().wait(Wait::UpTo(TTL)).acquire().await.unwrap_err();
-    let AcquireError::Full(full) = &error else { panic!("{error}") };
-    assert!(full.waited >= TTL && bench.clock.now().since(began) <= TTL + 100 * MS);
+    let PermitError::Full { waited, .. } = &error else { panic!("{error}") };
+    assert!(*waited >= TTL && bench.clock.now().since(began) <= TTL + 100 * MS);
     assert!(error.to_string().contains("waited 10s"), "{error}");
-    assert!(matches!(semaphore.clone().wait(Wait::Never).acquire().await, Err(AcquireError::Full(_))));
+    assert!(matches!(semaphore.clone().wait(Wait::Never).acquire().await, Err(PermitError::Full { .. })));
     let reports = semaphore.inspect().await.unwrap();
     assert!(reports.iter().all(|report| report.holder().is_some()));
 }
@@ -223,18 +226,18 @@ async fn p1_another_number_of_permits_is_an_error_that_says_so() {
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     for other in [1, 2, 5] {
         let error = elsewhere(&bench, other).wait(Wait::UpTo(TTL)).acquire().await.unwrap_err();
-        let AcquireError::OtherPermits { report, .. } = &error else { panic!("{error}") };
+        let PermitError::OtherPermits { report, .. } = &error else { panic!("{error}") };
         let differs = |said: &VoteOutcome| matches!(said, VoteOutcome::Failed(NodeError::OtherLimit { .. }));
         assert!(report.votes().iter().filter(|vote| differs(&vote.outcome)).count() >= 3, "{error}");
         assert!(error.to_string().contains(&format!("has 4 permits, and {other} w")), "{error}");
     }
     bench.pass(20 * MS).await;
     assert_eq!(keys(&bench, 5), 5, "those who were refused have left nothing");
-    permit.lease.release().await.unwrap();
+    permit.release().await.unwrap();
     bench.pass(TTL / 2).await;
     assert!(elsewhere(&bench, 2).try_acquire().await.is_err(), "the number stands for one TTL");
     bench.pass(TTL).await;
-    free_permit(&elsewhere(&bench, 2)).await.lease.release().await.unwrap();
+    free_permit(&elsewhere(&bench, 2)).await.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,7 +245,7 @@ async fn p1_the_number_stands_for_as_long_as_a_permit_is_renewed() {
     let bench = bench(5);
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     bench.pass(TTL * 5).await;
-    permit.lease.check().unwrap();
+    permit.check().unwrap();
     assert!(elsewhere(&bench, 2).try_acquire().await.is_err());
     for node in &bench.nodes {
         assert!(matches!(node.expiry(&semaphore_limit(NAME)), Some(Expiry::In(left)) if left > TTL / 2));
@@ -259,7 +262,7 @@ async fn p1_a_permit_ends_by_its_validity_when_another_number_stands_at_a_quorum
     }
     tokio::select! {
         biased;
-        lost = permit.lease.lost() => assert_eq!(lost.reason, LossReason::Expired),
+        lost = permit.lost() => assert_eq!(lost.reason, LossReason::Expired),
         () = bench.pass(TTL * 3) => panic!("it goes on being renewed"),
     }
     assert!(bench.clock.now().since(began) <= VALIDITY);
@@ -272,7 +275,7 @@ async fn p1_clients_that_differ_never_hold_permits_at_once() {
         let bench = bench(5);
         let chance = Arc::new(SeededEntropy::new(seed));
         for node in &bench.nodes {
-            node.delay(MS * u32::try_from(chance.half() % 9).unwrap(), MS);
+            node.delay(MS * u32::try_from(chance.next_u64() % 9).unwrap(), MS);
         }
         let inside = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let tasks: Vec<_> = (0..6)
@@ -282,7 +285,7 @@ async fn p1_clients_that_differ_never_hold_permits_at_once() {
                 tokio::spawn(async move {
                     let mut granted = 0;
                     for _ in 0..30 {
-                        let rest = MS * u32::try_from(chance.half() % 400).unwrap();
+                        let rest = MS * u32::try_from(chance.next_u64() % 400).unwrap();
                         clock.sleep_until(clock.now() + rest).await;
                         let Ok(Some(permit)) = semaphore.try_acquire().await else { continue };
                         granted += 1;
@@ -291,7 +294,7 @@ async fn p1_clients_that_differ_never_hold_permits_at_once() {
                         assert_eq!(inside[1 - client % 2].load(Ordering::Relaxed), 0, "seed {seed}: both");
                         clock.sleep_until(clock.now() + rest / 4).await;
                         inside[client % 2].fetch_sub(1, Ordering::Relaxed);
-                        drop(permit.lease.release().await);
+                        drop(permit.release().await);
                     }
                     granted
                 })
@@ -311,13 +314,13 @@ async fn asking_for_a_free_permit_is_two_requests_to_each_node_in_one_round_trip
         node.delay(5 * MS, 5 * MS);
     }
     let semaphore = elsewhere(&bench, 4);
-    free_permit(&semaphore).await.lease.release().await.unwrap();
+    free_permit(&semaphore).await.release().await.unwrap();
     bench.pass(20 * MS).await;
     let (before, began) = (asked(&bench.nodes), bench.clock.now());
     let permit = free_permit(&semaphore).await;
     assert_eq!(asked(&bench.nodes) - before, 2 * 5);
     assert!(bench.clock.now().since(began) <= 11 * MS);
-    permit.lease.release().await.unwrap();
+    permit.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,7 +329,7 @@ async fn a_plain_lock_of_the_name_of_a_permit_takes_that_permit() {
     let semaphore = bench.coordinator.semaphore(NAME, 2).ttl(TTL);
     let lock = bench.coordinator.lock("r#0").acquire().await.unwrap();
     let permit = semaphore.acquire().await.unwrap();
-    assert_eq!(permit.number, 1);
+    assert_eq!(permit.number(), 1);
     assert!(semaphore.try_acquire().await.unwrap().is_none());
     drop(lock);
 }
@@ -335,10 +338,15 @@ async fn a_plain_lock_of_the_name_of_a_permit_takes_that_permit() {
 async fn work_runs_under_a_permit() {
     let bench = bench(5);
     let semaphore = elsewhere(&bench, 2);
-    let value = semaphore.with(async |lease| Ok::<_, WithError>(lease.check().map(|()| 42)?)).await.unwrap();
+    let value = semaphore
+        .with(async |lease| Ok::<_, WithError<Infallible, PermitError>>(lease.check().map(|()| 42)?))
+        .await
+        .unwrap();
     assert_eq!(value, 42);
     let short = semaphore.max_hold(TTL / 2);
-    let lost = short.with(async |_| -> Result<(), WithError> { std::future::pending().await }).await;
+    let lost = short
+        .with(async |_| -> Result<(), WithError<Infallible, PermitError>> { std::future::pending().await })
+        .await;
     assert!(matches!(lost, Err(WithError::Lost(Lost { reason: LossReason::MaxHold, .. }))));
     bench.pass(20 * MS).await;
     assert_eq!(keys(&bench, 2), 0);
@@ -351,7 +359,7 @@ async fn a_number_that_cannot_work_is_refused_before_anybody_is_asked() {
         let semaphore = bench.coordinator.semaphore(NAME, permits);
         let refused = ConfigError::Permits { given: permits, most: 64 };
         assert_eq!(semaphore.validate(), Err(refused.clone()));
-        assert_eq!(semaphore.acquire().await.unwrap_err(), AcquireError::Config(refused));
+        assert_eq!(semaphore.acquire().await.unwrap_err(), PermitError::Config(refused));
     }
     let long = "x".repeat(1_023);
     assert!(matches!(bench.coordinator.semaphore(&long, 2).validate(), Err(ConfigError::Resource(_))));
@@ -368,9 +376,9 @@ async fn p1_a_permit_that_is_passed_on_within_the_process_needs_the_number_as_we
     for node in &bench.nodes[..3] {
         node.set_data(&semaphore_limit(NAME), Value::Text(b"2".to_vec()), Expiry::In(TTL * 100));
     }
-    first.lease.release().await.unwrap();
+    first.release().await.unwrap();
     let error = waiting.await.unwrap().unwrap_err();
-    assert!(matches!(error, AcquireError::OtherPermits { .. }), "{error}");
+    assert!(matches!(error, PermitError::OtherPermits { .. }), "{error}");
     bench.settle().await;
     assert_eq!(keys(&bench, 1), 0);
 }
@@ -385,5 +393,5 @@ async fn how_many_permits_there_are_is_known_while_one_is_taken() {
     assert_eq!(coordinator.permits("another").await, None);
     bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::hang);
     assert_eq!(coordinator.permits("s").await, Some(3), "those that answer");
-    permit.lease.release().await.unwrap();
+    permit.release().await.unwrap();
 }

@@ -18,8 +18,9 @@ use std::time::Duration;
 use common::{Bench, TTL, VALIDITY, another, bench};
 use quorlock::protocol::Verdict;
 use quorlock::{
-    AcquireError, Capabilities, Clock, Coordinator, Expiry, Hint, HintListener, Lock, Node, Renewal, Request,
-    Responder, SharedRequest, Wait,
+    AcquireError, Coordinator, Lock, Renewal, Wait,
+    node::{Capabilities, Expiry, Hint, HintListener, Node, Request, Responder, SharedRequest},
+    runtime::Clock,
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
 
@@ -281,9 +282,9 @@ struct Mumbling(MemoryNode);
 struct Muffled(Arc<dyn HintListener>);
 
 impl HintListener for Muffled {
-    fn hear(&self, hint: Hint<'_>) {
-        if hint == Hint::Hearing {
-            self.0.hear(hint);
+    fn on_hint(&self, hint: Hint<'_>) {
+        if hint == Hint::Subscribed {
+            self.0.on_hint(hint);
         }
     }
 }
@@ -324,7 +325,7 @@ impl Node for Echoing {
         self.0.ask(request, reply);
         if changes {
             for listener in &*self.1.lock().unwrap() {
-                listener.hear(Hint::Changed(b"r"));
+                listener.on_hint(Hint::Invalidated(b"r"));
             }
         }
     }
@@ -390,7 +391,7 @@ async fn a_thousand_waiters_cancelled_at_random_leave_no_key_no_place_and_no_tas
         let mut waiting = Vec::new();
         for _ in 0..1_000 {
             let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
-            let patience = Duration::from_micros(quorlock::Entropy::half(&entropy) % 300_000);
+            let patience = Duration::from_micros(quorlock::runtime::Entropy::next_u64(&entropy) % 300_000);
             waiting.push(tokio::spawn(async move {
                 let end = clock.now() + patience;
                 tokio::select! {
@@ -561,7 +562,7 @@ fn a_lease_that_outlives_its_runtime_is_given_back_by_whoever_comes_next() {
 #[tokio::test(start_paused = true)]
 async fn many_processes_that_come_at_once_all_get_the_lock_soon() {
     for seed in 0..10 {
-        let clock: Arc<dyn quorlock::Clock> = Arc::new(quorlock_testkit::TokioClock::new());
+        let clock: Arc<dyn quorlock::runtime::Clock> = Arc::new(quorlock_testkit::TokioClock::new());
         let nodes = memory_nodes_on(&clock, 5);
         for node in &nodes {
             node.delay(MS, MS);

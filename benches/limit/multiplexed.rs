@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use quorlock::{Entropy, SystemEntropy};
+use quorlock::runtime::{Entropy, SystemEntropy};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
@@ -29,7 +29,7 @@ impl Multiplexed {
 
     /// Acquires and releases once.
     pub async fn cycle(&self, key: &str) {
-        let token = format!("{:032x}", SystemEntropy::default().bits());
+        let token = format!("{:032x}", SystemEntropy::default().next_u128());
         let mut set = redis::cmd("SET");
         set.arg(key).arg(&token).arg("NX").arg("PX").arg(30_000);
         self.round(&set).await;

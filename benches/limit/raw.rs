@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use futures::task::AtomicWaker;
-use quorlock::{Entropy, SystemEntropy};
+use quorlock::runtime::{Entropy, SystemEntropy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -59,7 +59,7 @@ impl Raw {
     }
 
     pub fn encode(&self, key: &str) -> Encoded {
-        let token = format!("{:032x}", SystemEntropy::default().bits());
+        let token = format!("{:032x}", SystemEntropy::default().next_u128());
         let mut set = redis::cmd("SET");
         set.arg(key).arg(&token).arg("NX").arg("PX").arg(30_000);
         let mut delete = redis::cmd("EVALSHA");

@@ -89,7 +89,7 @@ async fn act<A: Account>(place: &str, servers: &Servers, check: Check) -> Outcom
     println!("  Anna's process is stopped (SIGSTOP) before she does.");
 
     let lease = lock(&part.servers, "ben")?.acquire().await?;
-    let token = lease.fencing_token();
+    let token = lease.fencing_token().expect("fencing is on");
     println!("  Ben waits until her lease has ended. He has the lock, fencing token {token}.");
     let balance = account.read(check, token).await?;
     account.write(check, token, balance + IN).await?;
@@ -109,7 +109,7 @@ async fn be_anna<A: Account>(part: &Part) -> Outcome<()> {
     let mut account = A::open(&part.place).await?;
     let lock = lock(&part.servers, "anna")?;
     let lease = lock.acquire().await?;
-    let token = lease.fencing_token();
+    let token = lease.fencing_token().expect("fencing is on");
     let balance = account.read(check, token).await?;
     lease.check()?; // right before the side effect, and yet not right enough
     say(&format!(
@@ -125,7 +125,7 @@ async fn be_anna<A: Account>(part: &Part) -> Outcome<()> {
     }
     drop(lease);
     let lease = lock.acquire().await?;
-    let token = lease.fencing_token();
+    let token = lease.fencing_token().expect("fencing is on");
     let balance = account.read(check, token).await?;
     account.write(check, token, balance - OUT).await?;
     say(&format!("She starts over, fencing token {token}: reads {balance}, writes {}.", balance - OUT))?;

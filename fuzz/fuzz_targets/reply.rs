@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use libfuzzer_sys::fuzz_target;
-use quorlock::{AcquireError, Address, Coordinator, Dial, RestartGuard, Stream, Wait};
+use quorlock::{AcquireError, Coordinator, RestartGuard, Wait, redis::Address, transport::{Dial, Stream}};
 use quorlock_testkit::{SeededEntropy, TokioClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 

@@ -208,7 +208,7 @@ pub(super) fn given(text: &str) -> Option<Arc<str>> {
 /// # Examples
 ///
 /// ```
-/// use quorlock::percent_decoded;
+/// use quorlock::node::percent_decoded;
 ///
 /// assert_eq!(percent_decoded("/var/lib/a%2Cb").as_deref(), Some("/var/lib/a,b"));
 /// assert_eq!(percent_decoded("100%"), None);

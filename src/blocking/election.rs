@@ -1,13 +1,13 @@
 //! Leader election for programs without async.
 
+use std::ops::Deref;
 use std::time::Duration;
 
+use super::Lease;
 use super::background::Background;
-use super::{Lease, LeaseWatch};
 use crate::election::Observed;
 use crate::engine::wait::{Wait, Waiting};
-use crate::error::{AcquireError, ConfigError, InAsyncContext, Lost};
-use quorlock_protocol::{FencingToken, Resource, Token};
+use crate::error::{AcquireError, ConfigError, Lost};
 
 /// An election, as [`crate::Election`], whose calls wait on the thread that makes them.
 ///
@@ -15,12 +15,12 @@ use quorlock_protocol::{FencingToken, Resource, Token};
 /// # let nodes = quorlock_testkit::memory_nodes(5);
 /// # let coordinator = quorlock::Coordinator::builder().custom_nodes(nodes).build_blocking()?;
 /// use std::time::Duration;
-/// use quorlock::Observed;
+/// use quorlock::election::Observed;
 ///
 /// let election = coordinator.election("scheduler");
 /// let mut observer = election.observe()?;
 /// let leadership = election.campaign("http://10.0.0.7:8080")?; // waits until elected
-/// if let Some(Observed::Leader(leader)) = observer.changed_within(Duration::from_secs(1))? {
+/// if let Some(Observed::Leader(leader)) = observer.changed_within(Duration::from_secs(1)) {
 ///     assert_eq!(leader.value, "http://10.0.0.7:8080");
 /// }
 /// leadership.check()?; // right before each side effect
@@ -28,7 +28,7 @@ use quorlock_protocol::{FencingToken, Resource, Token};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "an election does nothing until somebody campaigns or observes"]
+#[must_use = "an election does nothing until a candidate campaigns or an observer observes"]
 pub struct Election {
     inner: crate::Election,
     background: Background,
@@ -64,7 +64,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Says what cannot work, and what would.
+    /// Names the setting that cannot work, and one that would.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.inner.validate()
     }
@@ -73,19 +73,18 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
+    /// As there.
     pub fn campaign(&self, value: impl AsRef<str>) -> Result<Leadership, AcquireError> {
-        let leadership = self.background.run(self.inner.campaign(value))??;
+        let leadership = self.background.run(self.inner.campaign(value))?;
         Ok(Leadership { lease: Lease::new(leadership.into_lease(), &self.background) })
     }
 
-    /// Campaigns, and runs `work` on this thread while leading; when the leadership was lost before the
-    /// work had ended, campaigns again and runs it anew. Gives the output of the first work that ran to
-    /// its end within one leadership, which is then resigned.
+    /// Campaigns, and runs `work` on this thread while leading; if the leadership was lost before the work had
+    /// ended, campaigns and runs it again. Returns the output of the first work that ran to its end within one
+    /// leadership, which is then resigned.
     ///
-    /// Other than [`crate::Election::lead`] it cannot stop the work when the leadership is lost: a thread
-    /// runs until it looks. So call [`check`](Leadership::check) right before each side effect, and return
-    /// when it fails.
+    /// Unlike [`crate::Election::lead`], it cannot stop the work when the leadership is lost: call
+    /// [`check`](Lease::check) right before each side effect, and return when it fails.
     ///
     /// # Errors
     ///
@@ -103,7 +102,7 @@ impl Election {
             let leadership = self.campaign(value.as_ref())?;
             let output = work(&leadership);
             if leadership.check().is_ok() {
-                // The work has ended in time; a loss after that concerns nobody.
+                // The work has ended in time; a loss after that does not matter.
                 drop(leadership.resign());
                 return Ok(output);
             }
@@ -114,12 +113,12 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn leader(&self) -> Result<Observed, AcquireError> {
-        self.background.run(self.inner.leader())?
+    /// As there.
+    pub fn leader(&self) -> Result<Observed, ConfigError> {
+        self.background.run(self.inner.leader())
     }
 
-    /// As [`crate::Election::observe`]: somebody who is told who leads, and does not campaign.
+    /// As [`crate::Election::observe`].
     ///
     /// # Errors
     ///
@@ -129,77 +128,15 @@ impl Election {
     }
 }
 
-/// The lead, for as long as it is held, as [`crate::Leadership`]: dropping it resigns in the background.
+/// A held leadership, as [`crate::Leadership`]. It is a [`Lease`]; dropping it resigns in the background.
 #[derive(Debug)]
-#[must_use = "dropping the leadership resigns at once"]
+#[must_use = "dropping the leadership resigns immediately"]
 pub struct Leadership {
     lease: Lease,
 }
 
 impl Leadership {
-    /// As [`crate::Leadership::resource`].
-    #[must_use]
-    pub fn resource(&self) -> &Resource {
-        self.lease.resource()
-    }
-
-    /// As [`crate::Leadership::token`].
-    #[must_use]
-    pub fn token(&self) -> &Token {
-        self.lease.token()
-    }
-
-    /// As [`crate::Leadership::fencing_token`].
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.lease.fencing_token()
-    }
-
-    /// As [`crate::Leadership::check`]: reads the clock, asks nobody, works anywhere.
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`] from the end of validity on, for ever.
-    pub fn check(&self) -> Result<(), Lost> {
-        self.lease.check()
-    }
-
-    /// As [`crate::Leadership::remaining`].
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.lease.remaining()
-    }
-
-    /// As [`crate::Leadership::watch`].
-    #[must_use]
-    pub fn watch(&self) -> LeaseWatch {
-        self.lease.watch()
-    }
-
-    /// As [`crate::Leadership::lost`]: waits until the leadership is over.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn lost(&self) -> Result<Lost, InAsyncContext> {
-        self.lease.lost()
-    }
-
-    /// As [`Lease::lost_within`]: waits until the leadership is over, or for `longest`.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn lost_within(&self, longest: Duration) -> Result<Option<Lost>, InAsyncContext> {
-        self.lease.lost_within(longest)
-    }
-
-    /// As [`Lease::on_lost`].
-    pub fn on_lost(&self, listener: impl FnOnce(Lost) + Send + 'static) {
-        self.lease.on_lost(listener);
-    }
-
-    /// As [`crate::Leadership::resign`]. In an async context it does not wait, as if dropped.
+    /// As [`crate::Leadership::resign`].
     ///
     /// # Errors
     ///
@@ -207,9 +144,22 @@ impl Leadership {
     pub fn resign(self) -> Result<(), Lost> {
         self.lease.release()
     }
+
+    /// Returns its lease.
+    pub fn into_lease(self) -> Lease {
+        self.lease
+    }
 }
 
-/// Is told who leads an [election](Election), as [`crate::Observer`].
+impl Deref for Leadership {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+/// Follows the leader of an [election](Election), as [`crate::Observer`].
 #[derive(Debug)]
 pub struct Observer {
     inner: crate::Observer,
@@ -217,22 +167,14 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// As [`crate::Observer::changed`]: waits until something else is known than was told last. The first
-    /// time it tells what is known at once.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn changed(&mut self) -> Result<Observed, InAsyncContext> {
+    /// As [`crate::Observer::changed`]: waits until the leader is another than last time. The first call returns the
+    /// current leader immediately.
+    pub fn changed(&mut self) -> Observed {
         self.background.run(self.inner.changed())
     }
 
-    /// As [`changed`](Observer::changed), but for `longest` at most: `None` if nothing has changed by then.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn changed_within(&mut self, longest: Duration) -> Result<Option<Observed>, InAsyncContext> {
+    /// As [`changed`](Observer::changed), for at most `longest`: `None` if nothing has changed by then.
+    pub fn changed_within(&mut self, longest: Duration) -> Option<Observed> {
         self.background.run_within(longest, self.inner.changed())
     }
 }

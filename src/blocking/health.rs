@@ -1,19 +1,17 @@
-//! How the nodes stand, for programs without async.
+//! The status of the nodes, for programs without async.
 
 use std::time::Duration;
 
 use super::background::Background;
-use crate::error::InAsyncContext;
 use crate::quorum::board::NodeHealth;
 
-/// How the nodes of a coordinator stand, now and whenever that changes, as [`crate::Health`]. Asks no
-/// node.
+/// The status of a coordinator's nodes, now and whenever it changes, as [`crate::health::Health`].
 ///
 /// ```
 /// # let coordinator = quorlock::Coordinator::builder().nodes(["a", "b", "c"]).build_blocking()?;
 /// let mut health = coordinator.health();
 /// std::thread::spawn(move || {
-///     while let Ok(Some(nodes)) = health.changed() {
+///     while let Some(nodes) = health.changed() {
 ///         for node in nodes {
 ///             println!("{node}"); // redis://10.0.0.1:6379: connected
 ///         }
@@ -23,39 +21,31 @@ use crate::quorum::board::NodeHealth;
 /// ```
 #[derive(Debug)]
 pub struct Health {
-    inner: crate::Health,
+    inner: crate::health::Health,
     background: Background,
 }
 
 impl Health {
-    pub(super) fn new(inner: crate::Health, background: &Background) -> Health {
+    pub(super) fn new(inner: crate::health::Health, background: &Background) -> Health {
         Health { inner, background: background.clone() }
     }
 
-    /// As [`crate::Health::now`]. Empty once the coordinator is gone.
+    /// As [`crate::health::Health::now`]. Empty once the coordinator is gone.
     #[must_use]
     pub fn now(&self) -> Vec<NodeHealth> {
         self.inner.now()
     }
 
-    /// As [`crate::Health::changed`]: waits until something has changed since the last time. `None` once
+    /// As [`crate::health::Health::changed`]: waits until something has changed since the last time. `None` once
     /// the coordinator is gone, with all its clones, locks and leases.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn changed(&mut self) -> Result<Option<Vec<NodeHealth>>, InAsyncContext> {
+    pub fn changed(&mut self) -> Option<Vec<NodeHealth>> {
         self.background.run(self.inner.changed())
     }
 
-    /// As [`changed`](Health::changed), but for `longest` at most: `None` if nothing has changed by then,
-    /// and no nodes at all once the coordinator is gone.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn changed_within(&mut self, longest: Duration) -> Result<Option<Vec<NodeHealth>>, InAsyncContext> {
-        let changed = self.background.run_within(longest, self.inner.changed())?;
-        Ok(changed.map(Option::unwrap_or_default))
+    /// As [`changed`](Health::changed), for at most `longest`: `None` if nothing has changed by then,
+    /// and an empty list once the coordinator is gone.
+    pub fn changed_within(&mut self, longest: Duration) -> Option<Vec<NodeHealth>> {
+        let changed = self.background.run_within(longest, self.inner.changed());
+        changed.map(Option::unwrap_or_default)
     }
 }

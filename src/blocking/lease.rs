@@ -3,30 +3,33 @@
 use std::time::Duration;
 
 use super::background::Background;
-use crate::error::{InAsyncContext, Lost, RenewError, RetainError};
+use crate::error::{Lost, RenewError, RetainError};
+use crate::lock::{Multi, Single};
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
-/// A held lock, as [`crate::Lease`]: it renews itself in the background, and ends by itself when that
-/// fails.
+/// A held lock, as [`crate::Lease`]: it renews itself in the background, and is lost when that fails.
 ///
-/// Dropping it gives the lock back in the background, and does not wait, on whatever thread and also
-/// while one panics. A program that ends right after that may be gone before the nodes have heard
-/// of it: [`release`](Lease::release) waits, and so does [`Coordinator::close`](super::Coordinator::close).
+/// Dropping it releases the lock in the background without waiting, on any thread, and also during a panic. A
+/// program that ends right after that may be gone before the nodes have received it:
+/// [`release`](Lease::release) waits, and so does [`Coordinator::close`](super::Coordinator::close).
 #[derive(Debug)]
-#[must_use = "dropping the lease gives the lock back at once"]
-pub struct Lease {
-    held: crate::Lease,
+#[must_use = "dropping the lease releases the lock immediately"]
+pub struct Lease<K = Single> {
+    held: crate::Lease<K>,
     background: Background,
 }
 
-impl Lease {
-    pub(super) fn new(held: crate::Lease, background: &Background) -> Lease {
+/// A held lock of several resources, as [`crate::MultiLease`].
+pub type MultiLease = Lease<Multi>;
+
+impl<K> Lease<K> {
+    pub(super) fn new(held: crate::Lease<K>, background: &Background) -> Lease<K> {
         Lease { held, background: background.clone() }
     }
 
-    /// Runs `work` and gives the lock back.
-    pub(super) fn run<T, E: From<Lost>>(self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
+    /// Runs `work` and releases the lock.
+    pub(super) fn run<T, E: From<Lost>>(self, work: impl FnOnce(&Lease<K>) -> Result<T, E>) -> Result<T, E> {
         let outcome = work(&self);
         let released = self.release();
         // The work's own error says more than a loss that came after it.
@@ -48,19 +51,9 @@ impl Lease {
     }
 
     /// As [`crate::Lease::fencing_token`].
-    ///
-    /// # Panics
-    ///
-    /// If fencing is [off](crate::Fencing::Off) for the lock.
     #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
+    pub fn fencing_token(&self) -> Option<FencingToken> {
         self.held.fencing_token()
-    }
-
-    /// As [`crate::Lease::try_fencing_token`].
-    #[must_use]
-    pub fn try_fencing_token(&self) -> Option<FencingToken> {
-        self.held.try_fencing_token()
     }
 
     /// As [`crate::Lease::mode`].
@@ -69,11 +62,11 @@ impl Lease {
         self.held.mode()
     }
 
-    /// As [`crate::Lease::check`]: reads the clock, asks nobody, works anywhere.
+    /// As [`crate::Lease::check`]: reads the clock, sends nothing, works anywhere.
     ///
     /// # Errors
     ///
-    /// [`Lost`] from the end of validity on, for ever.
+    /// [`Lost`] once validity has ended, and forever after.
     pub fn check(&self) -> Result<(), Lost> {
         self.held.check()
     }
@@ -84,32 +77,24 @@ impl Lease {
         self.held.remaining()
     }
 
-    /// As [`crate::Lease::watch`]: for a thread that watches over those who work, and cannot release.
+    /// As [`crate::Lease::watch`]: a read-only view, for other threads.
     #[must_use]
     pub fn watch(&self) -> LeaseWatch {
         LeaseWatch { watch: self.held.watch(), background: self.background.clone() }
     }
 
     /// As [`crate::Lease::lost`]: waits until the lease is over.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn lost(&self) -> Result<Lost, InAsyncContext> {
+    pub fn lost(&self) -> Lost {
         self.background.run(self.held.lost())
     }
 
-    /// As [`lost`](Lease::lost), but for `longest` at most: `None` if it is not over by then.
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn lost_within(&self, longest: Duration) -> Result<Option<Lost>, InAsyncContext> {
+    /// As [`lost`](Lease::lost), for at most `longest`: `None` if it is not over by then.
+    pub fn lost_within(&self, longest: Duration) -> Option<Lost> {
         self.background.run_within(longest, self.held.lost())
     }
 
-    /// Calls `listener` once when the lease is over, for whatever reason, a release among them. It
-    /// is called on a thread of its own, and may block.
+    /// Calls `listener` once when the lease is over, for any reason, including a release. It runs on a thread of
+    /// its own, and may block.
     pub fn on_lost(&self, listener: impl FnOnce(Lost) + Send + 'static) {
         let watch = self.held.watch();
         self.background.call_after(async move { watch.lost().await }, listener);
@@ -119,52 +104,45 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// As there, and [`RenewError::InAsyncContext`].
+    /// As there.
     pub fn renew(&self) -> Result<(), RenewError> {
-        self.background.run(self.held.renew())?
+        self.background.run(self.held.renew())
     }
 
-    /// As [`crate::Lease::downgrade`]: others may share the lock from now on, and it cannot fail as long
-    /// as the lease holds.
-    ///
-    /// # Errors
-    ///
-    /// As there; and [`DowngradeError::InAsyncContext`], with the lease as it was.
-    pub fn downgrade(self) -> Result<Lease, DowngradeError> {
-        let thread = match self.background.may_wait() {
-            Ok(thread) => thread,
-            Err(misuse) => return Err(DowngradeError::InAsyncContext { lease: self, misuse }),
-        };
-        let lease = |held| Lease::new(held, &self.background);
-        thread.block_on(self.held.downgrade()).map(lease).map_err(|error| error.of(lease))
-    }
-
-    /// As [`crate::Lease::retain`]: ends the lease and leaves the lock taken for another `time`, held by no
-    /// process.
-    ///
-    /// # Errors
-    ///
-    /// As there; and [`RetainError::InAsyncContext`], where the lease is given back.
-    pub fn retain(self, time: Duration, note: &str) -> Result<(), RetainError> {
-        self.background.may_wait()?.block_on(self.held.retain(time, note))
-    }
-
-    /// As [`crate::Lease::release`]: gives the lock back, waits until a quorum has confirmed, and
-    /// says whether the lease held until now. In an async context it does not wait, as if dropped.
+    /// As [`crate::Lease::release`]: releases the lock, waits until a quorum has confirmed, and says whether the
+    /// lease was valid until now.
     ///
     /// # Errors
     ///
     /// [`Lost`] when the lease was over before.
     pub fn release(self) -> Result<(), Lost> {
-        match self.background.may_wait() {
-            Ok(thread) => thread.block_on(self.held.release()),
-            Err(InAsyncContext) => self.check(),
-        }
+        self.background.run(self.held.release())
     }
 }
 
-/// Watches over a lease, as [`crate::LeaseWatch`]: can be cloned and given to other threads, and
-/// cannot release it. [`Lease::watch`] makes one.
+impl Lease {
+    /// As [`crate::Lease::downgrade`]: other readers may share the lock from now on.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn downgrade(self) -> Result<Lease, DowngradeError> {
+        let lease = |held| Lease::new(held, &self.background);
+        let downgraded = self.background.run(self.held.downgrade());
+        downgraded.map(lease).map_err(|error| error.map_lease(lease))
+    }
+
+    /// As [`crate::Lease::retain`]: ends the lease and keeps the lock taken for `time`, held by no process.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn retain(self, time: Duration, note: &str) -> Result<(), RetainError> {
+        self.background.run(self.held.retain(time, note))
+    }
+}
+
+/// A read-only view of a lease, as [`crate::LeaseWatch`]. [`Lease::watch`] returns it.
 #[derive(Clone, Debug)]
 pub struct LeaseWatch {
     watch: crate::LeaseWatch,
@@ -190,20 +168,10 @@ impl LeaseWatch {
         self.watch.token()
     }
 
-    /// As [`Lease::fencing_token`].
-    ///
-    /// # Panics
-    ///
-    /// If fencing is [off](crate::Fencing::Off) for the lock.
+    /// As [`crate::Lease::fencing_token`].
     #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
+    pub fn fencing_token(&self) -> Option<FencingToken> {
         self.watch.fencing_token()
-    }
-
-    /// As [`Lease::try_fencing_token`].
-    #[must_use]
-    pub fn try_fencing_token(&self) -> Option<FencingToken> {
-        self.watch.try_fencing_token()
     }
 
     /// As [`Lease::mode`].
@@ -216,7 +184,7 @@ impl LeaseWatch {
     ///
     /// # Errors
     ///
-    /// [`Lost`] from the end of validity on, for ever.
+    /// [`Lost`] once validity has ended, and forever after.
     pub fn check(&self) -> Result<(), Lost> {
         self.watch.check()
     }
@@ -228,23 +196,15 @@ impl LeaseWatch {
     }
 
     /// As [`Lease::lost`].
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn lost(&self) -> Result<Lost, InAsyncContext> {
+    pub fn lost(&self) -> Lost {
         self.background.run(self.watch.lost())
     }
 
     /// As [`Lease::lost_within`].
-    ///
-    /// # Errors
-    ///
-    /// [`InAsyncContext`].
-    pub fn lost_within(&self, longest: Duration) -> Result<Option<Lost>, InAsyncContext> {
+    pub fn lost_within(&self, longest: Duration) -> Option<Lost> {
         self.background.run_within(longest, self.watch.lost())
     }
 }
 
-/// Why a writer did not become a reader.
+/// Why a lease was not downgraded.
 pub type DowngradeError = crate::DowngradeError<Lease>;

@@ -8,81 +8,93 @@ use crate::engine::options::{Fencing, Renewal};
 use crate::engine::owner::Owner;
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
+use crate::lock::{Multi, Single};
 use crate::node::QueueListing;
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::Token;
 
 /// A name and options, as [`crate::Lock`], whose calls wait on the thread that makes them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
-pub struct Lock {
-    lock: crate::Lock,
+pub struct Lock<K = Single> {
+    lock: crate::Lock<K>,
     background: Background,
 }
 
+/// A lock of several resources, as [`crate::MultiLock`].
+pub type MultiLock = Lock<Multi>;
+
+impl<K> Clone for Lock<K> {
+    fn clone(&self) -> Lock<K> {
+        Lock { lock: self.lock.clone(), background: self.background.clone() }
+    }
+}
+
 impl Lock {
-    pub(super) fn new(lock: crate::Lock, background: &Background) -> Lock {
-        Lock { lock, background: background.clone() }
-    }
-
-    /// As [`crate::Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Lock {
-        Lock { lock: self.lock.ttl(ttl), ..self }
-    }
-
-    /// As [`crate::Lock::wait`].
-    pub fn wait(self, wait: Wait) -> Lock {
-        Lock { lock: self.lock.wait(wait), ..self }
-    }
-
-    /// As [`crate::Lock::renewal`].
-    pub fn renewal(self, renewal: Renewal) -> Lock {
-        Lock { lock: self.lock.renewal(renewal), ..self }
-    }
-
-    /// As [`crate::Lock::max_hold`].
-    pub fn max_hold(self, longest: Duration) -> Lock {
-        Lock { lock: self.lock.max_hold(longest), ..self }
-    }
-
-    /// As [`crate::Lock::label`].
-    pub fn label(self, label: &str) -> Lock {
-        Lock { lock: self.lock.label(label), ..self }
-    }
-
-    /// As [`crate::Lock::class`].
-    pub fn class(self, class: &str) -> Lock {
-        Lock { lock: self.lock.class(class), ..self }
-    }
-
-    /// As [`crate::Lock::hand_over`].
-    pub fn hand_over(self, hand_over: Handoff) -> Lock {
-        Lock { lock: self.lock.hand_over(hand_over), ..self }
-    }
-
-    /// As [`crate::Lock::shared`]: together with others. [`downgrade`](Lease::downgrade) makes a reader of a writer.
+    /// As [`crate::Lock::shared`]: for readers. [`downgrade`](Lease::downgrade) makes a reader of a writer.
     pub fn shared(self) -> Lock {
         Lock { lock: self.lock.shared(), ..self }
     }
 
+    /// As [`crate::Lock::handoff`].
+    pub fn handoff(self, handoff: Handoff) -> Lock {
+        Lock { lock: self.lock.handoff(handoff), ..self }
+    }
+}
+
+impl<K> Lock<K> {
+    pub(super) fn new(lock: crate::Lock<K>, background: &Background) -> Lock<K> {
+        Lock { lock, background: background.clone() }
+    }
+
+    /// As [`crate::Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Lock { lock: self.lock.ttl(ttl), ..self }
+    }
+
+    /// As [`crate::Lock::wait`].
+    pub fn wait(self, wait: Wait) -> Self {
+        Lock { lock: self.lock.wait(wait), ..self }
+    }
+
+    /// As [`crate::Lock::renewal`].
+    pub fn renewal(self, renewal: Renewal) -> Self {
+        Lock { lock: self.lock.renewal(renewal), ..self }
+    }
+
+    /// As [`crate::Lock::max_hold`].
+    pub fn max_hold(self, longest: Duration) -> Self {
+        Lock { lock: self.lock.max_hold(longest), ..self }
+    }
+
+    /// As [`crate::Lock::label`].
+    pub fn label(self, label: &str) -> Self {
+        Lock { lock: self.lock.label(label), ..self }
+    }
+
+    /// As [`crate::Lock::metrics_class`].
+    pub fn metrics_class(self, class: &str) -> Self {
+        Lock { lock: self.lock.metrics_class(class), ..self }
+    }
+
     /// As [`crate::Lock::fencing`].
-    pub fn fencing(self, fencing: Fencing) -> Lock {
+    pub fn fencing(self, fencing: Fencing) -> Self {
         Lock { lock: self.lock.fencing(fencing), ..self }
     }
 
     /// As [`crate::Lock::on_wait`]. The listener is called on the background thread, which serves
     /// all locks, or on one that asks for this one: it must not block.
-    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Lock {
+    pub fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         Lock { lock: self.lock.on_wait(listener), ..self }
     }
 
     /// As [`crate::Lock::owner`].
-    pub fn owner(self, owner: &Owner) -> Lock {
+    pub fn owner(self, owner: &Owner) -> Self {
         Lock { lock: self.lock.owner(owner), ..self }
     }
 
-    /// As [`crate::Lock::reentrant`], for whoever holds it within the same [`Owner::scope_blocking`].
-    pub fn reentrant(self) -> Lock {
+    /// As [`crate::Lock::reentrant`], within the same [`Owner::scope_blocking`].
+    pub fn reentrant(self) -> Self {
         Lock { lock: self.lock.reentrant(), ..self }
     }
 
@@ -90,7 +102,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Says what cannot work, and what would.
+    /// Names the setting that cannot work, and one that would.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.lock.validate()
     }
@@ -99,38 +111,38 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn acquire(&self) -> Result<Lease, AcquireError> {
-        let lease = self.background.run(self.lock.acquire())??;
+    /// As there.
+    pub fn acquire(&self) -> Result<Lease<K>, AcquireError> {
+        let lease = self.background.run(self.lock.acquire())?;
         Ok(Lease::new(lease, &self.background))
     }
 
-    /// As [`crate::Lock::try_acquire`]: `None` if others have it.
+    /// As [`crate::Lock::try_acquire`]: `None` if another client holds it.
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn try_acquire(&self) -> Result<Option<Lease>, AcquireError> {
-        let lease = self.background.run(self.lock.try_acquire())??;
+    /// As there.
+    pub fn try_acquire(&self) -> Result<Option<Lease<K>>, AcquireError> {
+        let lease = self.background.run(self.lock.try_acquire())?;
         Ok(lease.map(|lease| Lease::new(lease, &self.background)))
     }
 
-    /// Acquires the lock, runs `work` under it on this thread, and gives it back. `Ok` means that
+    /// Acquires the lock, runs `work` under it on this thread, and releases it. `Ok` means that
     /// all of the work ran while the lease was valid.
     ///
-    /// Other than [`crate::Lock::with`] it cannot stop the work when the lease is lost: a thread runs
-    /// until it looks. So call [`check`](Lease::check) right before each side effect.
+    /// Unlike [`crate::Lock::with`], it cannot stop the work when the lease is lost: call
+    /// [`check`](Lease::check) right before each side effect.
     ///
     /// # Errors
     ///
-    /// What an [`AcquireError`] becomes when the work was not started, the work's own error when it failed
-    /// by itself, and what [`Lost`] becomes when it outlived its lease, and nobody knows how much of it was
-    /// protected. [Which errors](crate::Lock::with) it can have.
+    /// The [`AcquireError`] when the work was not started, the work's own error when it failed by itself, and
+    /// [`Lost`] when it outlived its lease and some of it may have run without protection, each converted to
+    /// [`E`](crate::Lock::with).
     ///
     /// # Panics
     ///
-    /// If the work does; the lock is given back.
-    pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E>
+    /// If the work does; the lock is released.
+    pub fn with<T, E>(&self, work: impl FnOnce(&Lease<K>) -> Result<T, E>) -> Result<T, E>
     where
         E: From<AcquireError> + From<Lost>,
     {
@@ -141,35 +153,35 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn inspect(&self) -> Result<VoteReport, AcquireError> {
-        self.background.run(self.lock.inspect())?
+    /// As there.
+    pub fn inspect(&self) -> Result<VoteReport, ConfigError> {
+        self.background.run(self.lock.inspect())
     }
 
     /// As [`crate::Lock::waiters`].
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn waiters(&self) -> Result<QueueListing, AcquireError> {
-        self.background.run(self.lock.waiters())?
+    /// As there.
+    pub fn waiters(&self) -> Result<QueueListing, ConfigError> {
+        self.background.run(self.lock.waiters())
     }
 
-    /// As [`crate::Lock::forget`].
+    /// As [`crate::Lock::delete_fencing_counter`].
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn forget(&self) -> Result<(), AcquireError> {
-        self.background.run(self.lock.forget())?
+    /// As there.
+    pub fn delete_fencing_counter(&self) -> Result<(), ConfigError> {
+        self.background.run(self.lock.delete_fencing_counter())
     }
 
-    /// As [`crate::Lock::revoke`]: takes the lock away from the holder of `token`.
+    /// As [`crate::Lock::revoke`].
     ///
     /// # Errors
     ///
-    /// [`AcquireError::Config`] as there, and [`AcquireError::InAsyncContext`].
-    pub fn revoke(&self, token: &Token) -> Result<VoteReport, AcquireError> {
-        Ok(self.background.run(self.lock.revoke(token))??)
+    /// As there.
+    pub fn revoke(&self, token: &Token) -> Result<VoteReport, ConfigError> {
+        self.background.run(self.lock.revoke(token))
     }
 }

@@ -1,12 +1,13 @@
 //! Semaphores for programs without async.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::Lease;
 use super::background::Background;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
-use crate::error::{AcquireError, ConfigError, Lost};
+use crate::error::{ConfigError, Lost, PermitError};
 use crate::quorum::vote_report::VoteReport;
 
 /// A semaphore of K permits, as [`crate::Semaphore`], whose calls wait on the thread that makes them.
@@ -17,9 +18,9 @@ use crate::quorum::vote_report::VoteReport;
 /// let exports = coordinator.semaphore("exports", 2);
 /// let first = exports.acquire()?;
 /// let second = exports.acquire()?;
-/// assert_ne!(first.number, second.number);
+/// assert_ne!(first.number(), second.number());
 /// assert!(exports.try_acquire()?.is_none(), "both are taken");
-/// first.lease.release()?;
+/// first.release()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -29,15 +30,42 @@ pub struct Semaphore {
     background: Background,
 }
 
-/// One of a semaphore's permits, held, as [`crate::Permit`].
+/// A held permit of a semaphore, as [`crate::Permit`]. It is a [`Lease`] with a number.
 #[derive(Debug)]
-#[non_exhaustive]
-#[must_use = "dropping the permit gives it back at once"]
+#[must_use = "dropping the permit releases it immediately"]
 pub struct Permit {
-    /// Which: 0 to K-1. No two who hold a permit have the same.
-    pub number: usize,
-    /// Its lease, which renews itself in the background.
-    pub lease: Lease,
+    number: usize,
+    lease: Lease,
+}
+
+impl Permit {
+    /// As [`crate::Permit::number`].
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// As [`Lease::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] when it was over before.
+    pub fn release(self) -> Result<(), Lost> {
+        self.lease.release()
+    }
+
+    /// Returns its lease.
+    pub fn into_lease(self) -> Lease {
+        self.lease
+    }
+}
+
+impl Deref for Permit {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
 }
 
 impl Semaphore {
@@ -70,9 +98,9 @@ impl Semaphore {
         Semaphore { inner: self.inner.label(label), ..self }
     }
 
-    /// As [`crate::Semaphore::hand_over`].
-    pub fn hand_over(self, hand_over: Handoff) -> Semaphore {
-        Semaphore { inner: self.inner.hand_over(hand_over), ..self }
+    /// As [`crate::Semaphore::handoff`].
+    pub fn handoff(self, handoff: Handoff) -> Semaphore {
+        Semaphore { inner: self.inner.handoff(handoff), ..self }
     }
 
     /// As [`crate::Semaphore::fencing`].
@@ -90,7 +118,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Says what cannot work, and what would.
+    /// Names the setting that cannot work, and one that would.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.inner.validate()
     }
@@ -99,9 +127,9 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn acquire(&self) -> Result<Permit, AcquireError> {
-        let permit = self.background.run(self.inner.acquire())??;
+    /// As there.
+    pub fn acquire(&self) -> Result<Permit, PermitError> {
+        let permit = self.background.run(self.inner.acquire())?;
         Ok(self.permit(permit))
     }
 
@@ -109,13 +137,13 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
-        let permit = self.background.run(self.inner.try_acquire())??;
+    /// As there.
+    pub fn try_acquire(&self) -> Result<Option<Permit>, PermitError> {
+        let permit = self.background.run(self.inner.try_acquire())?;
         Ok(permit.map(|permit| self.permit(permit)))
     }
 
-    /// Acquires a permit, runs `work` under it on this thread, and gives it back, as
+    /// Acquires a permit, runs `work` under it on this thread, and releases it, as
     /// [`Lock::with`](super::Lock::with): it cannot stop the work.
     ///
     /// # Errors
@@ -124,10 +152,10 @@ impl Semaphore {
     ///
     /// # Panics
     ///
-    /// If the work does; the permit is given back.
+    /// If the work does; the permit is released.
     pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E>
     where
-        E: From<AcquireError> + From<Lost>,
+        E: From<PermitError> + From<Lost>,
     {
         self.acquire()?.lease.run(work)
     }
@@ -136,12 +164,12 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As there, and [`AcquireError::InAsyncContext`].
-    pub fn inspect(&self) -> Result<Vec<VoteReport>, AcquireError> {
-        self.background.run(self.inner.inspect())?
+    /// As there.
+    pub fn inspect(&self) -> Result<Vec<VoteReport>, ConfigError> {
+        self.background.run(self.inner.inspect())
     }
 
     fn permit(&self, permit: crate::Permit) -> Permit {
-        Permit { number: permit.number, lease: Lease::new(permit.lease, &self.background) }
+        Permit { number: permit.number(), lease: Lease::new(permit.into_lease(), &self.background) }
     }
 }

@@ -9,15 +9,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::Coordinator;
-use super::kinds::Kinds;
 use crate::engine::context::{EngineContext, context};
 use crate::engine::offer::{Inbox, Offers};
 use crate::engine::options::Options;
 use crate::engine::queue::{Ear, Lines};
 use crate::error::ConfigError;
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
+use crate::node::{Kinds, MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
 use crate::quorum::members::Nodes;
+use crate::redis::RedisKind;
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use crate::telemetry::Meters;
@@ -68,6 +68,13 @@ impl fmt::Debug for HiddenUrl {
     }
 }
 
+impl Default for Kinds {
+    /// Redis and Valkey.
+    fn default() -> Kinds {
+        Kinds::of_one(RedisKind)
+    }
+}
+
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
@@ -109,9 +116,9 @@ impl Builder {
     /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
     /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
     /// `?wait=1` behind an address has a vote count only when a replica has confirmed it:
-    /// [`Address::wait`](crate::Address::wait). A whole Redis Cluster is one node as well,
+    /// [`Address::wait`](crate::redis::Address::wait). A whole Redis Cluster is one node as well,
     /// `redis+cluster://host:port,host:port`: see
-    /// [`ClusterAddress`](crate::ClusterAddress). `docs/topologies.md` has what happens to a lock in each
+    /// [`ClusterAddress`](crate::redis::ClusterAddress). `docs/topologies.md` has what happens to a lock in each
     /// case.
     ///
     /// Nodes of other [kinds](Builder::kind) stand among them.
@@ -176,8 +183,8 @@ impl Builder {
     ///
     /// Every client must use the same. Each leaves its own at the nodes when it connects, under
     /// `quorlock:gate:{PREFIX}:max-ttl`, for a month; a client that finds another one there warns,
-    /// [tells the program](Coordinator::noticed), and waits for restarted nodes as long as the larger asks
-    /// for. Nodes of other kinds may, by [`Seams::max_ttls`](crate::Seams::max_ttls).
+    /// [tells the program](Coordinator::warnings), and waits for restarted nodes as long as the larger asks
+    /// for. Nodes of other kinds may, by [`Seams::max_ttls`](crate::node::Seams::max_ttls).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self
@@ -189,8 +196,8 @@ impl Builder {
     /// A lock that a quorum grants does not wait for it, nor does one that others hold. It says how soon a
     /// lock is given up that too few nodes answer for: so there is little to gain by a smaller number.
     /// The TTL must be ten times as long.
-    pub fn node_limit(mut self, limit: Duration) -> Builder {
-        self.seams.node_limit = Some(limit);
+    pub fn node_timeout(mut self, limit: Duration) -> Builder {
+        self.seams.node_timeout = Some(limit);
         self
     }
 
@@ -198,8 +205,8 @@ impl Builder {
     /// two seconds, and its time in all is not bounded: to dial is one of them, or two with TLS, and each
     /// of the one or two exchanges that follow is one. It delays no round, but the first use of a
     /// coordinator waits that long where a quorum of nodes does not answer.
-    pub fn connect_limit(mut self, limit: Duration) -> Builder {
-        self.seams.connect_limit = Some(limit);
+    pub fn connect_timeout(mut self, limit: Duration) -> Builder {
+        self.seams.connect_timeout = Some(limit);
         self
     }
 
@@ -273,10 +280,10 @@ impl Builder {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
         let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
-        if self.seams.connect_limit.is_some_and(|limit| limit.is_zero()) {
+        if self.seams.connect_timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the connect limit" });
         }
-        if self.seams.node_limit.is_some_and(|limit| limit.is_zero()) {
+        if self.seams.node_timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the node limit" });
         }
         #[cfg(feature = "tls")]
@@ -312,10 +319,10 @@ impl Builder {
         };
         let least_ttl = self
             .seams
-            .node_limit
+            .node_timeout
             .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
         let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
-        let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.half())));
+        let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.next_u64())));
         for (node, listened) in nodes.iter().enumerate() {
             for lines in [&lines, &readers] {
                 listened.listen(Arc::new(Ear { lines: Arc::downgrade(lines), node }));
@@ -326,7 +333,7 @@ impl Builder {
         let (host, label) = (host(), self.seams.label);
         let meters = Meters::new(quorum);
         let nodes =
-            Nodes::new(nodes, quorum, self.seams.clock, (quarantine, max_ttls), self.seams.node_limit);
+            Nodes::new(nodes, quorum, self.seams.clock, (quarantine, max_ttls), self.seams.node_timeout);
         let (tasks, registry) = Tasks::new(nodes.timers.clone());
         let shared = EngineContext {
             nodes: Arc::new(nodes),
@@ -335,7 +342,7 @@ impl Builder {
             ttl,
             least_ttl,
             max_ttl,
-            introduction: self.seams.connect_limit.unwrap_or(LONGEST_INTRODUCTION),
+            introduction: self.seams.connect_timeout.unwrap_or(LONGEST_INTRODUCTION),
             key_prefix: self.seams.key_prefix,
             context: (std::process::id(), context(&host, &label).into()),
             options: Arc::new(Options::new(ttl, label.clone(), meters.lock(""))),
@@ -355,7 +362,9 @@ impl Builder {
     }
 
     fn make_nodes(&self, max_ttls: &Arc<MaxTtls>) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
-        self.kinds.check()?;
+        if let Some(scheme) = self.kinds.ambiguous_scheme() {
+            return Err(ConfigError::SchemeTwice { scheme: scheme.into() });
+        }
         let mut known = Vec::new();
         let mut nodes = Vec::with_capacity(self.urls.len() + self.custom.len());
         for HiddenUrl(url) in &self.urls {

@@ -12,7 +12,7 @@ pub struct Finding {
     /// What it is about.
     pub subject: Subject,
     /// The check that failed.
-    pub matter: Check,
+    pub check: Check,
     /// A sentence with the evidence.
     pub evidence: String,
     /// The fix.
@@ -222,7 +222,7 @@ matters! {
         "use a server that supports RESP3, and grant the user `+client|tracking`"
     SlowNode "slow-node"
         "The node limit is shorter than some of the round trips, so votes arrive too late."
-        "raise it (--node-limit, `Builder::node_limit`)"
+        "raise it (--node-limit, `Builder::node_timeout`)"
     ShortTtl "short-ttl"
         "The TTL is short compared with the round trips: a round is cut off after a quarter of it."
         "use a longer TTL, or closer nodes"

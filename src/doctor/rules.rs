@@ -121,14 +121,14 @@ impl<'a> Findings<'a> {
         Findings { node: Some(name), findings: Vec::new() }
     }
 
-    fn note(&mut self, severity: Severity, matter: Check, evidence: impl Into<String>) {
-        self.cured(severity, matter, evidence, matter.cure());
+    fn note(&mut self, severity: Severity, check: Check, evidence: impl Into<String>) {
+        self.cured(severity, check, evidence, check.cure());
     }
 
     fn cured(
         &mut self,
         severity: Severity,
-        matter: Check,
+        check: Check,
         evidence: impl Into<String>,
         cure: impl Into<String>,
     ) {
@@ -136,7 +136,7 @@ impl<'a> Findings<'a> {
         self.findings.push(Finding {
             severity,
             subject,
-            matter,
+            check,
             evidence: evidence.into(),
             cure: cure.into(),
         });

@@ -13,7 +13,7 @@ pub(crate) struct Setting {
     pub(crate) drift: Drift,
     pub(crate) quarantine: Quarantine,
     /// How long a round waits for a node, if that is set.
-    pub(crate) node_limit: Option<Duration>,
+    pub(crate) node_timeout: Option<Duration>,
     /// The risk of a deployment with one node.
     pub(crate) risk_of_one: Option<&'static str>,
     /// Whether that node is reachable from this host only.

@@ -42,7 +42,7 @@ pub enum Observed {
     Leader(Leader),
     /// So many nodes have no leader, or different ones, that nobody has a quorum. Somebody whose keys
     /// got lost may still lead until its validity ends.
-    Nobody,
+    NoLeader,
     /// Too few nodes answer to tell. The ballot says why.
     Unknown(Box<VoteReport>),
 }
@@ -174,10 +174,10 @@ impl Observer {
     fn pause(&mut self, report: &VoteReport) -> Pause {
         let (now, entropy) = (self.shared.now(), &self.shared.entropy);
         let count = Count::of(report);
-        let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.half());
+        let heartbeat = HEARTBEAT / 2 + fraction(HEARTBEAT, entropy.next_u64());
         let least = now + LEAST_PAUSE;
         if count.is_unknown() {
-            let until = now + self.outage.next(entropy.half());
+            let until = now + self.outage.next(entropy.next_u64());
             return Pause { least, until, wanted: usize::MAX, among: NodeSet::default() };
         }
         self.outage = Backoff::new(OUTAGE_PAUSE, HEARTBEAT);
@@ -186,7 +186,7 @@ impl Observer {
             let end = count
                 .ends
                 .get(wanted - 1)
-                .map(|end| *end + Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.half()));
+                .map(|end| *end + Duration::from_millis(1) + fraction(EXPIRY_JITTER, entropy.next_u64()));
             (wanted, end.unwrap_or(heartbeat))
         } else {
             (count.needed - count.held, heartbeat)
@@ -207,14 +207,14 @@ impl Observed {
                 remaining: holder.remaining,
             }),
             _ if count.is_unknown() => Observed::Unknown(Box::new(report)),
-            _ => Observed::Nobody,
+            _ => Observed::NoLeader,
         }
     }
 
     fn known(&self) -> Known {
         match self {
             Observed::Leader(leader) => Known::Leader(leader.token.clone(), leader.fencing_token),
-            Observed::Nobody => Known::Nobody,
+            Observed::NoLeader => Known::Nobody,
             Observed::Unknown(_) => Known::Unknown,
         }
     }
@@ -224,7 +224,7 @@ impl fmt::Display for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Observed::Leader(leader) => write!(f, "led by {}", leader.token),
-            Observed::Nobody => f.write_str("nobody leads"),
+            Observed::NoLeader => f.write_str("nobody leads"),
             Observed::Unknown(report) => write!(f, "nobody knows who leads: {report}"),
         }
     }
@@ -270,8 +270,8 @@ impl Count {
                 }
                 VoteOutcome::Free
                 | VoteOutcome::Granted
-                | VoteOutcome::Behind
-                | VoteOutcome::Ahead
+                | VoteOutcome::NotYourTurn
+                | VoteOutcome::FenceAhead
                 | VoteOutcome::Restored => {
                     count.answered.insert(index);
                 }

@@ -81,10 +81,10 @@ impl Drop for AcquireSpan {
 fn classified(outcome: Result<(), &AcquireError>) -> Outcome {
     match outcome {
         Ok(()) => Outcome::Acquired,
-        Err(AcquireError::Contended { .. } | AcquireError::Full(_)) => Outcome::Contended,
+        Err(AcquireError::Contended { .. }) => Outcome::Contended,
         Err(AcquireError::Unavailable { .. }) => Outcome::Unavailable,
-        Err(AcquireError::Misconfigured { .. } | AcquireError::OtherPermits { .. }) => Outcome::Misconfigured,
-        Err(AcquireError::Config(_) | AcquireError::InAsyncContext(_)) => Outcome::Config,
+        Err(AcquireError::Misconfigured { .. }) => Outcome::Misconfigured,
+        Err(AcquireError::Config(_)) => Outcome::Config,
         Err(AcquireError::Closed) => Outcome::Closed,
     }
 }

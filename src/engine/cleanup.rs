@@ -133,7 +133,7 @@ impl Cleanup {
 
     /// Remembers it where a node has said that others want it, and says whether they were told together.
     fn met_others(&self) -> bool {
-        let wanted = self.round.has_said(&Vote::Wanted);
+        let wanted = self.round.has_said(&Vote::ReleasedContended);
         if (wanted || self.round.has_said(&Vote::Notified))
             && let Some(key) = self.claim.keys().next()
         {
@@ -180,7 +180,7 @@ impl Cleanup {
                 debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released");
                 return;
             }
-            let pause = backoff.next(self.shared.entropy.half());
+            let pause = backoff.next(self.shared.entropy.next_u64());
             let again = self.shared.now() + pause;
             if again >= self.until {
                 // A node that is away says so at once, each time.
@@ -277,7 +277,7 @@ impl Offer {
     fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
         let (offers, key) = (shared.offers.as_ref()?, claim.key());
         let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || shared.now())?;
-        if releases_openly(shared.entropy.half(), others_seen || shared.has_met_others(key)) {
+        if releases_openly(shared.entropy.next_u64(), others_seen || shared.has_met_others(key)) {
             return None;
         }
         let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));

@@ -371,7 +371,7 @@ impl Contest {
         }
         self.intent = Some(Intent { key: key.clone(), said: now });
         let (waiter, patience) = (self.queue.waiter, INTENT_PATIENCE);
-        let request = |_| Some(Request::Intend { key: key.clone(), waiter, patience });
+        let request = |_| Some(Request::AnnounceWriter { key: key.clone(), waiter, patience });
         drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
     }
 
@@ -379,7 +379,7 @@ impl Contest {
     fn desist(&mut self, plan: &AcquireRequest) {
         if let Some(Intent { key, .. }) = self.intent.take() {
             let waiter = self.queue.waiter;
-            let request = |_| Some(Request::Desist { key: key.clone(), waiter });
+            let request = |_| Some(Request::WithdrawWriter { key: key.clone(), waiter });
             drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
         }
     }
@@ -388,7 +388,7 @@ impl Contest {
     pub(crate) async fn give_way(&mut self) {
         self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
-        let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
+        let pause = COURTESY + fraction(COURTESY, self.shared.entropy.next_u64());
         self.shared.rest_until(self.shared.now() + pause).await;
     }
 
@@ -411,8 +411,8 @@ impl Contest {
                 VoteOutcome::Pending | VoteOutcome::Failed(_) => silent.insert(node),
                 VoteOutcome::Granted
                 | VoteOutcome::Restored
-                | VoteOutcome::Behind
-                | VoteOutcome::Ahead
+                | VoteOutcome::NotYourTurn
+                | VoteOutcome::FenceAhead
                 | VoteOutcome::Free
                 | VoteOutcome::Quarantined { .. }
                 | VoteOutcome::Duplicate { .. }
@@ -480,13 +480,13 @@ impl Contest {
                     ends.push(*remaining);
                     in_the_way.extend(key.clone().filter(|key| !in_the_way.contains(key)));
                 }
-                VoteOutcome::Behind => {
+                VoteOutcome::NotYourTurn => {
                     refusing.insert(index);
                     behind += 1;
                 }
                 VoteOutcome::Granted => granted.insert(index),
                 VoteOutcome::Held(_)
-                | VoteOutcome::Ahead
+                | VoteOutcome::FenceAhead
                 | VoteOutcome::Restored
                 | VoteOutcome::Free
                 | VoteOutcome::Quarantined { .. }
@@ -504,13 +504,13 @@ impl Contest {
         let among = if refusal.by_one { refusing } else { granted.complement() };
         let rest = if verdict == Verdict::Contended {
             let hearing = ears.heard(&in_the_way).hearing(among);
-            refusal.rest(hearing, &mut ends, || entropy.half())
+            refusal.rest(hearing, &mut ends, || entropy.next_u64())
         } else {
             None
         };
         let (pause, wanted) = match rest {
             Some(rest) => (rest, refusal.hints_wanted()),
-            None => (self.pauses.next(entropy.half()), usize::MAX),
+            None => (self.pauses.next(entropy.next_u64()), usize::MAX),
         };
         Pause { until: now + pause, wanted, among, in_the_way }
     }

@@ -58,7 +58,7 @@ pub(crate) struct Keeper {
     /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
     runtime: Handle,
     ttl: Duration,
-    hand_over: Handoff,
+    handoff: Handoff,
     meter: LockMeter,
     /// What the rounds before the latest one have left at each node.
     standings: KeyStates,
@@ -149,7 +149,7 @@ impl Keeper {
             succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
-            hand_over: plan.hand_over(),
+            handoff: plan.handoff(),
             meter: plan.meter.clone(),
             standings: KeyStates::default(),
             renewing: None,
@@ -323,7 +323,7 @@ impl Keeper {
     /// Puts off what is due, while many other renewals are on their way, and says whether it has.
     fn put_off(&mut self, now: Moment) -> bool {
         let shared = &self.shared;
-        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.half())
+        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.next_u64())
     }
 
     /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
@@ -413,7 +413,7 @@ impl Keeper {
                 } else {
                     warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
                 }
-                self.schedule.fail(now, self.shared.entropy.half());
+                self.schedule.fail(now, self.shared.entropy.next_u64());
                 let resource = self.state.resource.clone();
                 Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
             }

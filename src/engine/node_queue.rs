@@ -89,7 +89,7 @@ impl Place {
 impl NodeQueue {
     pub(super) fn new(entropy: &dyn Entropy) -> NodeQueue {
         NodeQueue {
-            waiter: WaiterId::new(entropy.half()),
+            waiter: WaiterId::new(entropy.next_u64()),
             standing: NodeSet::default(),
             turns: NodeSet::default(),
             passed: 0,
@@ -248,7 +248,7 @@ impl NodeQueue {
     /// When to ask again.
     pub(super) fn next(&mut self, place: &Place, shared: &EngineContext, is_told: bool) -> Moment {
         let now = shared.now();
-        let random = shared.entropy.half();
+        let random = shared.entropy.next_u64();
         let expiry = match &place.queued {
             Some(Queued { ahead: 0, holding: Some(Holding { expiry: Expiry::In(left), .. }), .. }) => {
                 left.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, random))

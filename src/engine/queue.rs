@@ -498,13 +498,13 @@ pub(crate) struct Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         let Some(lines) = self.lines.upgrade() else { return };
         let node = NodeSet::of(self.node);
         let mut inside = lines.lock();
         match hint {
-            Hint::Hearing => inside.hearing.add(node),
-            Hint::Changed(key) => {
+            Hint::Subscribed => inside.hearing.add(node),
+            Hint::Invalidated(key) => {
                 let key = std::str::from_utf8(key).unwrap_or_default();
                 if let Some(lock) = inside.turns.get(key).cloned() {
                     if let Some(line) = inside.by_key.get_mut(&lock) {
@@ -515,8 +515,8 @@ impl HintListener for Ear {
                     line.hint(node);
                 }
             }
-            Hint::AllChanged | Hint::Deaf => {
-                if hint == Hint::Deaf {
+            Hint::Flushed | Hint::Unsubscribed => {
+                if hint == Hint::Unsubscribed {
                     inside.hearing.remove(self.node);
                 }
                 for line in inside.by_key.values_mut() {
@@ -527,7 +527,7 @@ impl HintListener for Ear {
         let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
         drop(inside);
         for branch in &branches {
-            Ear { lines: Arc::downgrade(branch), node: self.node }.hear(hint);
+            Ear { lines: Arc::downgrade(branch), node: self.node }.on_hint(hint);
         }
     }
 }

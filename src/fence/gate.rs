@@ -67,7 +67,7 @@ impl Gate {
     ///
     /// let stored: FencingToken = "34".parse()?;
     /// assert!(Gate::starting_from(stored).admit("33".parse()?).is_err());
-    /// # Ok::<(), quorlock::FencingTokenError>(())
+    /// # Ok::<(), quorlock::protocol::FencingTokenError>(())
     /// ```
     #[must_use]
     pub fn starting_from(newest: FencingToken) -> Gate {

@@ -31,6 +31,6 @@
 /// };
 /// assert!(write("34".parse()?, "150").is_ok());
 /// assert!(write("33".parse()?, "70").is_err(), "it comes too late");
-/// # Ok::<(), quorlock::FencingTokenError>(())
+/// # Ok::<(), quorlock::protocol::FencingTokenError>(())
 /// ```
 pub const SCRIPT: &str = include_str!("write.lua");

@@ -1,4 +1,4 @@
-//! Whoever watches a lease.
+//! A read-only view of a lease.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -9,18 +9,23 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 
+use crate::engine::hold::Hold;
 use crate::engine::lease_state::LeaseState;
 use crate::error::Lost;
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
-/// Watches a [`Lease`](crate::Lease), and cannot release it. As many as you like, in any task.
+/// A read-only view of a [`Lease`](crate::Lease): can be cloned and sent to other tasks, and cannot release it.
 #[derive(Clone)]
 pub struct LeaseWatch {
     pub(super) state: Arc<LeaseState>,
 }
 
 impl LeaseWatch {
+    pub(crate) fn of(hold: &Hold) -> LeaseWatch {
+        LeaseWatch { state: hold.state.clone() }
+    }
+
     /// As [`Lease::resource`](crate::Lease::resource).
     #[must_use]
     pub fn resource(&self) -> &Resource {
@@ -40,19 +45,8 @@ impl LeaseWatch {
     }
 
     /// As [`Lease::fencing_token`](crate::Lease::fencing_token).
-    ///
-    /// # Panics
-    ///
-    /// If fencing is [off](crate::Fencing::Off) for the lock.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "a program that asks for it must not switch it off")]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.state.fence.expect("this lock was acquired with `Fencing::Off` and has no fencing token")
-    }
-
-    /// As [`Lease::try_fencing_token`](crate::Lease::try_fencing_token).
-    #[must_use]
-    pub fn try_fencing_token(&self) -> Option<FencingToken> {
+    pub fn fencing_token(&self) -> Option<FencingToken> {
         self.state.fence
     }
 
@@ -75,9 +69,9 @@ impl LeaseWatch {
         self.state.term.remaining(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
-    /// What the nodes said to the [release](crate::Lease::release) of the lease, if no quorum of them confirmed
-    /// it within their time limit. The lock may still be held by a lease that is over, until its TTL ends:
-    /// they refused, or could not be reached, and are told again in the background.
+    /// Returns the nodes' votes on the [release](crate::Lease::release) of the lease, if no quorum confirmed it
+    /// within the node timeout. Until its TTL ends, the lock may still be stored on the nodes that refused or
+    /// could not be reached; they are asked again in the background.
     #[must_use]
     pub fn unconfirmed_release(&self) -> Option<VoteReport> {
         self.state.unconfirmed()
@@ -87,7 +81,7 @@ impl LeaseWatch {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future; call again.
+    /// Dropping the future has no effect; call again.
     pub async fn lost(&self) -> Lost {
         loop {
             let over = self.state.over.notified();
@@ -120,8 +114,8 @@ impl LeaseWatch {
         let mut work = pin!(work);
         let mut lost = pin!(self.lost());
         poll_fn(|cx| {
-            // The clock is asked before each step of the work, so that work which is always ready
-            // does not outrun the timer.
+            // The clock is read before each step of the work, so that work which is always ready does not outrun
+            // the timer.
             if let Err(lost) = self.check() {
                 return Poll::Ready(Err(lost));
             }
@@ -134,8 +128,8 @@ impl LeaseWatch {
     }
 }
 
-/// Timers have a resolution of a millisecond and fire late. Whoever waits for the loss is told this
-/// much before the end of validity, so as not to be told after it.
+/// Timers have a resolution of a millisecond and fire late. [`LeaseWatch::lost`] returns this much before the end
+/// of validity, so that it does not return after it.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 impl fmt::Debug for LeaseWatch {
@@ -143,7 +137,7 @@ impl fmt::Debug for LeaseWatch {
         f.debug_struct("Lease")
             .field("resource", self.resource())
             .field("token", self.token())
-            .field("fencing_token", &self.try_fencing_token())
+            .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish()
     }

@@ -1,5 +1,6 @@
 //! Several resources that are locked together.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -10,51 +11,74 @@ use crate::error::ConfigError;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
-use quorlock_protocol::{Keys, MOST_RESOURCES, Mode, Resource};
+use quorlock_protocol::{Keys, MOST_RESOURCES, Resource};
 
-impl Lock {
-    /// A lock of all of `names`, each counted once; `None` if they are no more than one.
-    pub(crate) fn together(shared: &Arc<EngineContext>, names: &[Arc<str>]) -> Option<Lock> {
-        let keys = names.iter().map(|name| shared.key(name));
-        let keys = Keys::several(keys.collect()).filter(Keys::are_several)?;
-        let mut names = names.to_vec();
+/// Marks a lock of several resources: a [`MultiLock`], and its [`MultiLease`](crate::MultiLease).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Multi {}
+
+/// A lock of several resources, acquired as one: see
+/// [`Coordinator::lock_all`](crate::Coordinator::lock_all).
+///
+/// It has the options and calls of a [`Lock`], but for `shared`, `handoff`, and on its lease `downgrade`
+/// and `retain`, which do not work on several resources.
+///
+/// ```compile_fail,E0599
+/// # let coordinator = quorlock::Coordinator::builder().nodes(["a", "b", "c"]).build().unwrap();
+/// coordinator.lock_all(["accounts/1", "accounts/2"]).shared();
+/// ```
+pub type MultiLock = Lock<Multi>;
+
+impl MultiLock {
+    /// A lock of all of `names`, each counted once. One name alone is locked in `single`, as a plain lock of
+    /// that name; several are locked in `together`, which has queues of its own.
+    pub(crate) fn of(
+        single: &Arc<EngineContext>,
+        together: &Arc<EngineContext>,
+        mut names: Vec<Arc<str>>,
+    ) -> MultiLock {
         names.sort_unstable();
         names.dedup();
-        let lock = Lock::new(shared.clone(), &names.join(" + "));
-        Some(Lock { keys, together: Some(Arc::new(names)), ..lock })
+        let keys = Keys::several(names.iter().map(|name| together.key(name)).collect());
+        let joined = names.join(" + ");
+        match keys.filter(Keys::are_several) {
+            Some(keys) => {
+                let Lock { shared, name, options, .. } = Lock::new(together.clone(), &joined);
+                Lock { shared, name, keys, together: Some(Arc::new(names)), options, kind: PhantomData }
+            }
+            None => {
+                // No name at all is refused when the lock is used.
+                let empty = names.is_empty().then(Arc::default);
+                let Lock { shared, name, keys, options, .. } = Lock::new(single.clone(), &joined);
+                Lock { shared, name, keys, together: empty, options, kind: PhantomData }
+            }
+        }
     }
+}
 
-    /// A lock that cannot be acquired, and says why.
-    pub(crate) fn of_nothing(shared: &Arc<EngineContext>) -> Lock {
-        Lock { together: Some(Arc::default()), ..Lock::new(shared.clone(), "") }
-    }
-
-    /// What is to be locked, if its name works or all of its names do, and what is asked of several is
-    /// possible.
+impl<K> Lock<K> {
+    /// The resource, if its name or all of its names can work.
     pub(super) fn resource(&self) -> Result<Resource, ConfigError> {
         let Some(names) = &self.together else { return Ok(Resource::share(&self.name)?) };
         let resource = Resource::together(names, &self.name)?;
-        let refused = |option, reason| Err(ConfigError::Several { option, reason });
         if names.is_empty() || names.len() > MOST_RESOURCES {
             return Err(ConfigError::Resources { given: names.len(), most: MOST_RESOURCES });
-        }
-        if self.options.mode == Mode::Shared {
-            return refused("shared", "those who share one would have to keep the others to themselves");
         }
         Ok(resource)
     }
 
-    /// Has all nodes delete the counter of each of the locks.
-    pub(super) async fn forget_each(&self) {
-        let forgotten = self.keys.iter().map(async |key| {
-            let request = |_| Some(Request::Forget { key: key.clone() });
+    /// Has all nodes delete the counter of each resource.
+    pub(super) async fn delete_each_counter(&self) {
+        let deleted = self.keys.iter().map(async |key| {
+            let request = |_| Some(Request::DeleteFencingCounter { key: key.clone() });
             Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request).settled().await;
         });
-        join_all(forgotten).await;
+        join_all(deleted).await;
     }
 
-    /// Asks all nodes who holds each of the locks. The answers about the first that a quorum says is
-    /// held, or else about the first that any node says is.
+    /// Asks all nodes who holds each resource. Returns the votes about the first resource that a quorum says is
+    /// held, else about the first that any node says is held.
     pub(super) async fn inspect_each(&self) -> VoteReport {
         let reports = self.keys.iter().map(async |key| {
             let request = |_| Some(Request::Inspect { key: key.clone() });
@@ -65,7 +89,7 @@ impl Lock {
         let mut reports = join_all(reports).await;
         let held_at = |report: &VoteReport| report.holder().map_or(0, |holder| holder.nodes);
         let by_quorum = reports.iter().position(|report| held_at(report) >= report.quorum().needed());
-        let told = by_quorum.or_else(|| reports.iter().position(|report| held_at(report) > 0));
-        reports.swap_remove(told.unwrap_or_default())
+        let shown = by_quorum.or_else(|| reports.iter().position(|report| held_at(report) > 0));
+        reports.swap_remove(shown.unwrap_or_default())
     }
 }

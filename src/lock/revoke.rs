@@ -1,4 +1,4 @@
-//! Taking a lock away from whoever holds it.
+//! Revoking a lock from its holder.
 
 use std::sync::Arc;
 
@@ -9,32 +9,33 @@ use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{Claim, Mode, Token};
 
-impl Lock {
-    /// Takes the lock away from the holder of `token`, at every node that answers: for operators,
-    /// and for whoever was handed the token on purpose. To give back a lease of your own, call
+impl<K> Lock<K> {
+    /// Revokes the lock from the holder of `token`, on every node that answers: for operators, and for a client that
+    /// was given the token on purpose. To release a lease of your own, call
     /// [`Lease::release`](crate::Lease::release).
     ///
-    /// Compares and deletes, so that it never takes a lock that somebody else got in between: pass
-    /// the token that was [seen](Lock::inspect). At the nodes that answered, requests with this
-    /// token that come late, renewals above all, are refused for the longest TTL of the deployment.
-    /// The counter of fencing tokens stays, so that the next holder's is larger.
+    /// It compares and deletes, so it never takes a lock that another client has acquired in between: pass the token
+    /// that [`inspect`](Lock::inspect) returned. On the nodes that answered, late requests with this token, above all
+    /// renewals, are refused for the longest TTL of the deployment. The counter of fencing tokens stays, so the next
+    /// holder's is larger.
     ///
-    /// In the ballot, a node that held the token until now has [`Granted`](crate::VoteOutcome::Granted),
-    /// and one that did not is [`Free`](crate::VoteOutcome::Free), whoever else may hold the key there.
+    /// In the report, a node that held the token until now is
+    /// [`Granted`](crate::votes::VoteOutcome::Granted), and one that did not is
+    /// [`Free`](crate::votes::VoteOutcome::Free), even if another client holds the key there.
     ///
-    /// Each of those who [share](Lock::shared) a lock has a token of its own, one of
-    /// [`Holder::readers`](crate::Holder::readers): take it away, and the others keep theirs. The token that is seen in the place of all of them takes it from them all, but
-    /// does not keep a renewal that is on its way from storing a share again for a moment: take it from
-    /// each of them first, a hundred at a time, as `quorlock release --force` does.
+    /// Each reader of a [shared](Lock::shared) lock has a token of its own, one of
+    /// [`Holder::readers`](crate::votes::Holder::readers): revoke it, and the others keep theirs. The token that is
+    /// shown for all readers together revokes the lock from all, but a renewal in flight may store a reader's share
+    /// again for a moment: revoke each of them first, a hundred at a time, as `quorlock release --force` does.
     ///
-    /// **It does not tell the holder**, who learns of it when it renews next, and believes in its
-    /// lease until then. What it writes meanwhile is refused only by a resource that checks
-    /// [fencing tokens](crate::fence). Nor does it reach nodes that do not answer: there the key
-    /// ends with its TTL; and if they are a quorum, the holder goes on renewing with them.
+    /// **The holder is not notified.** It learns of the loss at its next renewal, and relies on its lease until then.
+    /// Only a resource that checks [fencing tokens](crate::fence) refuses what it writes meanwhile. Nodes that do not
+    /// answer are not reached: the key expires there; and if they are a quorum, the holder goes on renewing with
+    /// them.
     ///
     /// # Errors
     ///
-    /// When name or options cannot work. Nodes that do not answer are part of the ballot.
+    /// When name or options cannot work. Nodes that do not answer are part of the report.
     ///
     /// # Cancel safety
     ///
@@ -52,7 +53,7 @@ impl Lock {
     /// let lock = coordinator.lock("orders/42");
     /// # let lease = lock.acquire().await?;
     /// if let Some(holder) = lock.inspect().await?.holder() {
-    ///     println!("taking it from {}", holder.token);
+    ///     println!("revoking it from {}", holder.token);
     ///     lock.revoke(&holder.token).await?;
     /// }
     /// assert_eq!(lock.inspect().await?.holder(), None);
@@ -69,8 +70,8 @@ impl Lock {
             if several || report.granted() >= report.quorum().needed() {
                 return Ok(report);
             }
-            // Too few hold it alone with this token. It may be that of somebody who shares it, perhaps since
-            // a downgrade of which these have not heard.
+            // Too few nodes hold it exclusively with this token. It may be a reader's, perhaps since a downgrade that
+            // these nodes have not received.
             let shared = self.cancel(self.keys.claim(token.clone()).shared()).await;
             return Ok(report.and(shared));
         }
@@ -79,7 +80,7 @@ impl Lock {
 
     async fn cancel(&self, claim: Claim) -> VoteReport {
         let claim = Arc::new(claim);
-        // Not a mere release: the next renewal of a holder who is alive would store the key again.
+        // A release would not do: the next renewal of a live holder would store the key again.
         let request = |_| Some(Request::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
         let round = Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request);
         round.settled().await;

@@ -1,4 +1,4 @@
-//! Who waits for a lock.
+//! Lists the processes that wait for a lock.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use crate::node::{Capability, QueueListing, QueuedWaiter, Request};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::WaiterId;
 
-impl Lock {
-    /// Asks all nodes that keep a queue who stands in it.
+impl<K> Lock<K> {
+    /// Asks all nodes that keep a queue for the processes in it.
     pub(super) async fn list_waiters(&self) -> QueueListing {
         let nodes = &self.shared.nodes;
         let mut known: BTreeMap<WaiterId, QueuedWaiter> = BTreeMap::new();
@@ -26,7 +26,7 @@ impl Lock {
         for listing in join_all(listings).await.into_iter().flatten() {
             (answered, has_more) = (true, has_more | listing.has_more);
             for waiter in listing.waiters {
-                // It may stand in the queues of two nodes, after the first was away.
+                // It may be in the queues of two nodes, after the first was down.
                 let longest = known.entry(waiter.id).or_insert_with(|| waiter.clone());
                 if longest.waited < waiter.waited {
                     *longest = waiter;

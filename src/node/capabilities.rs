@@ -10,8 +10,8 @@ use crate::reason::Reason;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Capability {
-    /// [Shared](crate::protocol::Claim::shared) claims, [`Intend`](super::Request::Intend) and
-    /// [`Desist`](super::Request::Desist).
+    /// [Shared](crate::protocol::Claim::shared) claims, [`AnnounceWriter`](super::Request::AnnounceWriter) and
+    /// [`WithdrawWriter`](super::Request::WithdrawWriter).
     Shared,
     /// Claims of [several](crate::protocol::Claim::and) keys, which a request changes all together or not at
     /// all.
@@ -56,7 +56,7 @@ impl fmt::Display for Capability {
 /// # Examples
 ///
 /// ```
-/// use quorlock::{Capabilities, Capability, Order};
+/// use quorlock::node::{Capabilities, Capability, Order};
 ///
 /// let directory = Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable();
 /// assert!(directory.has(Capability::Transfer) && !directory.has(Capability::Shared));
@@ -248,7 +248,7 @@ pub struct NodeLimits {
     /// The shortest TTL that the node supports, such as for a server that counts whole seconds or has slow
     /// commits. A lock with a shorter TTL is refused, naming the node. Zero for no limit.
     pub least_ttl: Duration,
-    /// How long a round waits for this node unless [set](crate::Builder::node_limit) for all nodes: for a
+    /// How long a round waits for this node unless [set](crate::Builder::node_timeout) for all nodes: for a
     /// store that sometimes takes longer than its round trip suggests, such as one that syncs to disk. `None`
     /// means one second, or four round trips if that is longer. Always cut to a quarter of the TTL; later
     /// responses are still recorded.

@@ -30,7 +30,7 @@ mod kind;
 /// ```
 /// use std::io;
 ///
-/// use quorlock::{NodeError, NodeErrorKind, Reason};
+/// use quorlock::node::{NodeError, NodeErrorKind, Reason};
 ///
 /// let error = NodeError::Unreachable { reason: io::Error::other("connection refused").into() };
 /// assert_eq!(error.kind(), NodeErrorKind::Unreachable);

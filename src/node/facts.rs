@@ -14,7 +14,7 @@ use super::NodeError;
 pub struct Facts {
     /// Why the node could not be examined, or not completely.
     pub trouble: Option<ConnectFailure>,
-    /// The [history](crate::Identity) of its data: Redis' `run_id`.
+    /// The [history](crate::node::Identity) of its data: Redis' `run_id`.
     pub identity: Option<Arc<str>>,
     /// The processes that further connections to its address reached, where they differ.
     pub others: Vec<Arc<str>>,

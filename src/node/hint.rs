@@ -9,7 +9,7 @@ use quorlock_protocol::{InboxId, InboxMessage};
 /// Receives the state of the connection between a [`Node`](super::Node) and its server.
 pub trait StatusListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task. Must not block, nor call that node.
-    fn see(&self, contact: ConnectionState);
+    fn on_status(&self, contact: ConnectionState);
 }
 
 /// The state of the connection between a [`Node`](super::Node) and its server.
@@ -47,7 +47,7 @@ impl fmt::Display for ConnectionState {
 /// the node, and a client that waits for one must also have a timeout.
 pub trait HintListener: fmt::Debug + Send + Sync {
     /// Called from the node's own task. Must not block, nor send a request to that node.
-    fn hear(&self, hint: Hint<'_>);
+    fn on_hint(&self, hint: Hint<'_>);
 
     /// Returns the inbox for messages of nodes that can [offer](super::Request::Offer) locks, if the listener
     /// has one. The node subscribes to it before the first request, and then calls
@@ -56,11 +56,11 @@ pub trait HintListener: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Messages to the inbox arrive from now on, until [`Hint::Deaf`].
+    /// Messages to the inbox arrive from now on, until [`Hint::Unsubscribed`].
     fn inbox_open(&self) {}
 
     /// Receives a message to the inbox from the node with this history of its data. Unlike a hint, an offer
-    /// is a response: the node's vote. As in [`hear`](HintListener::hear), must not block, nor send a request
+    /// is a response: the node's vote. As in [`on_hint`](HintListener::on_hint), must not block, nor send a request
     /// to that node.
     fn receive(&self, message: InboxMessage<'_>, from: &Arc<Identity>) {
         let _ = (message, from);
@@ -77,11 +77,11 @@ pub enum Hint<'a> {
     /// Notifications start. For every key for which the node answers [`Vote::Held`](super::Vote::Held), the
     /// next change after that response is notified, be it a release, an expiry or anything else. The same
     /// holds for a key that an [inspection](super::Request::Inspect) found free.
-    Hearing,
+    Subscribed,
     /// This key was changed or deleted, or has expired.
-    Changed(&'a [u8]),
+    Invalidated(&'a [u8]),
     /// Any key may have changed without a notification, such as when all keys were deleted.
-    AllChanged,
+    Flushed,
     /// Notifications stop, and earlier requests to be notified are forgotten: the connection ended.
-    Deaf,
+    Unsubscribed,
 }

@@ -10,7 +10,7 @@ use crate::reason::Reason;
 /// A kind of node, which is selected by the scheme of a URL.
 ///
 /// [`Builder::kind`](crate::Builder::kind) adds one for [`Builder::nodes`](crate::Builder::nodes).
-/// [`Kinds`](crate::Kinds) passes a set of kinds to a program such as the command line.
+/// [`Kinds`](crate::node::Kinds) passes a set of kinds to a program such as the command line.
 ///
 /// # Examples
 ///
@@ -18,7 +18,7 @@ use crate::reason::Reason;
 /// use std::fmt;
 /// use std::sync::Arc;
 ///
-/// use quorlock::{AddressError, Coordinator, Node, NodeAddress, NodeKind, Reason, Seams};
+/// use quorlock::{Coordinator, node::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams}};
 ///
 /// #[derive(Debug)]
 /// struct Memory;

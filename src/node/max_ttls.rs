@@ -102,7 +102,7 @@ impl MaxTtlNotes {
     /// Records the `max_ttl` of other clients from the note in the store. Must be called before the first
     /// vote of a connection counts: if theirs is larger, restarted nodes are not counted for longer. Returns
     /// theirs if it differs from ours and no node has reported it before, so that the node may log a warning.
-    /// [`Coordinator::noticed`](crate::Coordinator::noticed) reports it as a finding.
+    /// [`Coordinator::warnings`](crate::Coordinator::warnings) reports it as a finding.
     #[expect(clippy::must_use_candidate, reason = "it is called for its side effect")]
     pub fn hear(&self, theirs: Duration) -> Option<Duration> {
         self.all.hear(self.node, theirs)

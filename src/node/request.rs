@@ -11,7 +11,7 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferT
 /// The same requests serve claims that [share](Claim::shared) the lock. While at least one client holds such
 /// a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER) and expires no sooner than the
 /// last of the claims; each claim has its own expiry. *Acquire* is refused where the key holds a token, and
-/// to new readers while a writer [waits](Request::Intend) for the lock. *Renew* turns an exclusive holder of
+/// to new readers while a writer [waits](Request::AnnounceWriter) for the lock. *Renew* turns an exclusive holder of
 /// the key into a reader, as a downgrade does. *Release* and *cancel* remove this claim, and delete the key
 /// with the last claim.
 ///
@@ -76,7 +76,7 @@ pub enum Request {
     },
     /// Refuses new readers of the key for the time of `patience`: a writer waits for the present readers to
     /// finish.
-    Intend {
+    AnnounceWriter {
         /// The key.
         key: Arc<str>,
         /// The waiting writer.
@@ -84,8 +84,8 @@ pub enum Request {
         /// A writer that does not ask again for this long is dropped.
         patience: Duration,
     },
-    /// Withdraws an [`Intend`](Request::Intend).
-    Desist {
+    /// Withdraws an [`AnnounceWriter`](Request::AnnounceWriter).
+    WithdrawWriter {
         /// The key.
         key: Arc<str>,
         /// The writer.
@@ -124,7 +124,7 @@ pub enum Request {
         fencing_token: Option<FencingToken>,
     },
     /// Deletes the key, if it holds the claim's token. Answered by [`Granted`](super::Vote::Granted),
-    /// [`Notified`](super::Vote::Notified) or [`Wanted`](super::Vote::Wanted); or by
+    /// [`Notified`](super::Vote::Notified) or [`ReleasedContended`](super::Vote::ReleasedContended); or by
     /// [`Free`](super::Vote::Free) if the key does not hold the token, whether or not it is held by another
     /// client.
     Release {
@@ -157,7 +157,7 @@ pub enum Request {
     },
     /// Deletes the counter of the lock's fencing tokens. No client may use the key afterwards: its next
     /// number would be too small.
-    Forget {
+    DeleteFencingCounter {
         /// The key of the lock.
         key: Arc<str>,
     },
@@ -200,9 +200,9 @@ impl Request {
             | Request::Cancel { .. }
             | Request::WriteBack { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. } => false,
@@ -218,7 +218,7 @@ impl Request {
             }
             Request::Transfer { .. } => Some(Capability::Transfer),
             Request::Offer { .. } => Some(Capability::Offer),
-            Request::Intend { .. } | Request::Desist { .. } => Some(Capability::Shared),
+            Request::AnnounceWriter { .. } | Request::WithdrawWriter { .. } => Some(Capability::Shared),
             Request::Acquire { claim, .. }
             | Request::Renew { claim, .. }
             | Request::WriteBack { claim, .. }
@@ -230,7 +230,7 @@ impl Request {
                     claim.is_several().then_some(Capability::Several)
                 }
             }
-            Request::Inspect { .. } | Request::Forget { .. } => None,
+            Request::Inspect { .. } | Request::DeleteFencingCounter { .. } => None,
         }
     }
 
@@ -247,9 +247,9 @@ impl Request {
             Request::Enqueue { key, .. }
             | Request::LeaveQueue { key, .. }
             | Request::ListWaiters { key }
-            | Request::Intend { key, .. }
-            | Request::Desist { key, .. }
-            | Request::Forget { key }
+            | Request::AnnounceWriter { key, .. }
+            | Request::WithdrawWriter { key, .. }
+            | Request::DeleteFencingCounter { key }
             | Request::Inspect { key } => key,
         }
     }
@@ -268,9 +268,9 @@ impl Request {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. } => None,
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. } => None,
         }
     }
 }

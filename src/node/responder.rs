@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
@@ -55,13 +55,20 @@ impl Responder {
         }
     }
 
+    /// Returns a responder that calls `receive` with the response: for a node that asks other nodes, and for
+    /// tools. It is called once, on any thread, and must not block.
+    #[must_use]
+    pub fn from_fn(receive: impl FnOnce(Result<Response, NodeError>) + Send + 'static) -> Responder {
+        Responder::new(Arc::new(Function { call: Mutex::new(Some(Box::new(receive))), to: None }), 0)
+    }
+
     /// Returns a responder that changes the response before it passes it on: for a node that wraps another
     /// node. It forwards [`wanted`](Responder::wanted).
     ///
     /// # Examples
     ///
     /// ```
-    /// use quorlock::{Node, Responder, SharedRequest};
+    /// use quorlock::node::{Node, Responder, SharedRequest};
     ///
     /// fn without_numbers(node: &dyn Node, request: SharedRequest, responder: Responder) {
     ///     let responder = responder.map(|answer| answer.map(|answer| answer.with_fencing_token(None)));
@@ -73,7 +80,9 @@ impl Responder {
         self,
         change: impl FnOnce(Result<Response, NodeError>) -> Result<Response, NodeError> + Send + 'static,
     ) -> Responder {
-        Responder::new(Arc::new(Mapped(Mutex::new(Some((self, Box::new(change)))))), 0)
+        let to = self.to.clone();
+        let call = Box::new(move |answer| self.send(change(answer)));
+        Responder::new(Arc::new(Function { call: Mutex::new(Some(call)), to }), 0)
     }
 
     /// Returns whether the request is still worth sending. A node that had to delay a request until it is
@@ -111,33 +120,31 @@ impl Drop for Responder {
     }
 }
 
-type Change = Box<dyn FnOnce(Result<Response, NodeError>) -> Result<Response, NodeError> + Send>;
+type Receive = dyn FnOnce(Result<Response, NodeError>) + Send;
 
-/// A responder and the change to apply to its response.
-struct Mapped(Mutex<Option<(Responder, Change)>>);
-
-impl Mapped {
-    fn inner(&self) -> MutexGuard<'_, Option<(Responder, Change)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Calls a function with the response.
+struct Function {
+    call: Mutex<Option<Box<Receive>>>,
+    /// Answers whether the response is still wanted; without it, it is.
+    to: Option<Arc<dyn Collect>>,
 }
 
-impl Collect for Mapped {
+impl Collect for Function {
     fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
-        let inner = self.inner().take();
-        if let Some((responder, change)) = inner {
-            responder.send(change(answer));
+        let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(call) = call {
+            call(answer);
         }
     }
 
     fn wanted(&self) -> bool {
-        self.inner().as_ref().is_some_and(|(responder, _)| responder.wanted())
+        self.to.as_ref().is_none_or(|to| to.wanted())
     }
 }
 
-impl fmt::Debug for Mapped {
+impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mapped").finish_non_exhaustive()
+        f.debug_struct("Function").finish_non_exhaustive()
     }
 }
 
@@ -154,28 +161,9 @@ impl fmt::Debug for Mapped {
 /// Dropping the future does not withdraw the request: the node may still carry it out.
 pub async fn ask(node: &dyn Node, request: impl Into<SharedRequest>) -> Result<Response, NodeError> {
     let (sender, receiver) = oneshot::channel();
-    let single = Arc::new(Single { sender: Mutex::new(Some(sender)) });
-    node.ask(request.into(), Responder::new(single, 0));
+    // Fails if the caller has dropped its future.
+    node.ask(request.into(), Responder::from_fn(|answer| drop(sender.send(answer))));
     receiver
         .await
         .unwrap_or_else(|_| Err(NodeError::Disconnected { reason: "the node dropped the request".into() }))
-}
-
-#[derive(Debug)]
-struct Single {
-    sender: Mutex<Option<oneshot::Sender<Result<Response, NodeError>>>>,
-}
-
-impl Collect for Single {
-    fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sender) = sender {
-            // Fails if the caller has dropped its future.
-            drop(sender.send(answer));
-        }
-    }
-
-    fn wanted(&self) -> bool {
-        true
-    }
 }

@@ -14,7 +14,7 @@ pub enum Vote {
     Granted,
     /// Granted to a release, and another client was refused meanwhile and may still want the lock. A hint:
     /// the node may forget it when a client releases a lock that it does not hold.
-    Wanted,
+    ReleasedContended,
     /// Granted to a release, and the first waiter in the [queue](super::Request::Enqueue) was notified that
     /// it is its turn.
     Notified,
@@ -24,13 +24,13 @@ pub enum Vote {
     /// Refused: the key holds something else. Boxed, so that the common responses stay small.
     Held(Box<Holding>),
     /// Refused: the key is shared or free, and a writer that waits goes first.
-    Behind,
+    NotYourTurn,
     /// The waiter is in the [queue](super::Request::Enqueue).
     Queued(Box<Queued>),
     /// The waiters in the [queue](super::Request::Enqueue).
     Waiters(Box<QueueListing>),
     /// Refused: the counter is beyond the number that was to be written back.
-    Ahead,
+    FenceAhead,
     /// Not done, and no other client holds the lock: the key is free, the claim was
     /// [cancelled](super::Request::Cancel), or a release did not find its token.
     Free,
@@ -168,7 +168,7 @@ pub struct Response {
     /// The fencing number that goes with the vote. For a granted acquisition or transfer: the number that was
     /// issued; if it was refused, or the key already held the token: the counter. For an
     /// [inspection](super::Request::Inspect): the holder's number, or the counter if that is unknown. For
-    /// [`Vote::Ahead`]: the counter. `None` for everything else, if fencing is off, and if no number was
+    /// [`Vote::FenceAhead`]: the counter. `None` for everything else, if fencing is off, and if no number was
     /// issued yet.
     pub fencing_token: Option<FencingToken>,
     /// The history of the data that the vote comes from.

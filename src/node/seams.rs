@@ -27,8 +27,8 @@ pub struct Seams {
     pub(crate) tls: Tls,
     pub(crate) username: Option<Arc<str>>,
     pub(crate) password: Option<Arc<str>>,
-    pub(crate) connect_limit: Option<Duration>,
-    pub(crate) node_limit: Option<Duration>,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) node_timeout: Option<Duration>,
     pub(crate) guards_restarts: bool,
     pub(crate) kept_by_children: bool,
     pub(crate) key_prefix: Arc<str>,
@@ -46,8 +46,8 @@ impl Default for Seams {
             tls: Tls::default(),
             username: None,
             password: None,
-            connect_limit: None,
-            node_limit: None,
+            connect_timeout: None,
+            node_timeout: None,
             guards_restarts: true,
             kept_by_children: false,
             key_prefix: Arc::default(),
@@ -101,15 +101,15 @@ impl Seams {
 
     /// Returns the timeout for making a connection, if it was set. Otherwise the node chooses.
     #[must_use]
-    pub fn connect_limit(&self) -> Option<Duration> {
-        self.connect_limit
+    pub fn connect_timeout(&self) -> Option<Duration> {
+        self.connect_timeout
     }
 
     /// Returns how long a round waits for this node, if it was set. Otherwise it depends on the node's round
     /// trip, and is at least one second. Anything else that a vote waits for must fit into it.
     #[must_use]
-    pub fn node_limit(&self) -> Option<Duration> {
-        self.node_limit
+    pub fn node_timeout(&self) -> Option<Duration> {
+        self.node_timeout
     }
 
     /// Returns whether a store that restarted or was promoted is kept from voting for a while: see
@@ -164,8 +164,8 @@ impl fmt::Debug for Seams {
             clock,
             entropy,
             dial,
-            connect_limit,
-            node_limit,
+            connect_timeout,
+            node_timeout,
             guards_restarts,
             kept_by_children,
             key_prefix,
@@ -179,8 +179,8 @@ impl fmt::Debug for Seams {
             .field("username", &self.username)
             // Never shown.
             .field("password", &self.password.as_ref().map(|_| "(hidden)"))
-            .field("connect_limit", connect_limit)
-            .field("node_limit", node_limit)
+            .field("connect_timeout", connect_timeout)
+            .field("node_timeout", node_timeout)
             .field("guards_restarts", guards_restarts)
             .field("kept_by_children", kept_by_children)
             .field("key_prefix", key_prefix)

@@ -21,7 +21,7 @@ pub struct NodeHealth {
     /// The node's name: its address without the password.
     pub node: Arc<str>,
     /// Whether it can be asked, and whether its vote counts.
-    pub condition: NodeStatus,
+    pub status: NodeStatus,
     /// For how long it has been connected, stalled or unreachable.
     pub lasted: Duration,
     /// The history of data that answered last, if one ever has: of a Redis server, its process.
@@ -64,7 +64,7 @@ pub enum NodeStatus {
 
 impl fmt::Display for NodeHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.node, self.condition)
+        write!(f, "{}: {}", self.node, self.status)
     }
 }
 
@@ -130,7 +130,7 @@ impl StatusBoard {
             let (node, round_trip) = known(index);
             NodeHealth {
                 node,
-                condition: entry.condition(self.quarantine(), now),
+                status: entry.status(self.quarantine(), now),
                 lasted: now.since(entry.since),
                 identity: entry.identity.clone(),
                 restarts: entry.restarts,
@@ -168,7 +168,7 @@ impl StatusBoard {
 }
 
 impl NodeEntry {
-    fn condition(&self, quarantine: Quarantine, now: Moment) -> NodeStatus {
+    fn status(&self, quarantine: Quarantine, now: Moment) -> NodeStatus {
         match (&self.contact, self.quarantine_left(quarantine, now)) {
             (None, _) => NodeStatus::Unknown,
             (Some(ConnectionState::Connected(_)), Some(left)) => NodeStatus::Quarantined { left },
@@ -200,7 +200,7 @@ pub(crate) struct NodeMonitor {
 }
 
 impl StatusListener for NodeMonitor {
-    fn see(&self, contact: ConnectionState) {
+    fn on_status(&self, contact: ConnectionState) {
         if let ConnectionState::Ended(_) = &contact {
             // The next call connects again, and waits for that as the first one has.
             self.introduced.store(false, Ordering::Release);

@@ -11,7 +11,7 @@ use crate::node::{Capabilities, Capability, Node};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
-use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
+use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_timeout, overdue_after};
 
 /// The least time that a node has before something is done without it that may be done without it: far
 /// more than a round trip within a region, and no more than a person notices.
@@ -30,7 +30,7 @@ pub(crate) struct Nodes {
     /// What other clients have said.
     pub(crate) max_ttls: Arc<MaxTtls>,
     /// How long a round waits for a node, where that is set.
-    pub(crate) set_limit: Option<Duration>,
+    pub(crate) set_timeout: Option<Duration>,
     pub(crate) board: Arc<StatusBoard>,
     pub(crate) timers: Arc<Timers>,
     /// Whether the next round need not wait for connections.
@@ -53,7 +53,7 @@ impl Nodes {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
-        set_limit: Option<Duration>,
+        set_timeout: Option<Duration>,
     ) -> Nodes {
         let board = StatusBoard::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
         let introduced = Arc::<AtomicBool>::default();
@@ -87,7 +87,7 @@ impl Nodes {
             clock,
             quarantine,
             max_ttls,
-            set_limit,
+            set_timeout,
             board,
             timers,
             introduced,
@@ -110,7 +110,7 @@ impl Nodes {
             clock: self.clock.clone(),
             quarantine: self.quarantine,
             max_ttls: self.max_ttls.clone(),
-            set_limit: self.set_limit,
+            set_timeout: self.set_timeout,
             // How they stand is seen where they came from.
             board: StatusBoard::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
             timers: self.timers.clone(),
@@ -174,18 +174,18 @@ impl Nodes {
 
     /// How long a round waits for this node.
     pub(super) fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
-        node_limit(self.limit_of(member), self.expected(member), ttl)
+        node_timeout(self.limit_of(member), self.expected(member), ttl)
     }
 
     /// As it is set for all, or as the node has it.
     fn limit_of(&self, member: &NodeHandle) -> Option<Duration> {
-        self.set_limit.or_else(|| member.node.limits().time_limit)
+        self.set_timeout.or_else(|| member.node.limits().time_limit)
     }
 
     /// After how long this node is overdue, but at `least` this.
     pub(super) fn overdue_after(&self, member: &NodeHandle, least: Duration, ttl: Duration) -> Duration {
         let measured = self.expected(member);
-        overdue_after(measured, least, node_limit(self.limit_of(member), measured, ttl))
+        overdue_after(measured, least, node_timeout(self.limit_of(member), measured, ttl))
     }
 
     /// After how long all nodes are overdue.

@@ -239,7 +239,7 @@ pub(crate) fn cleans_up(request: &Request) -> bool {
             | Request::Offer { .. }
             | Request::Cancel { .. }
             | Request::LeaveQueue { .. }
-            | Request::Desist { .. }
+            | Request::WithdrawWriter { .. }
     )
 }
 

@@ -163,9 +163,9 @@ fn script_of(request: &Request) -> &'static Script {
         Request::Release { .. } => &scripts::RELEASE,
         Request::Offer { .. } => &scripts::OFFER,
         Request::Inspect { .. } => &scripts::INSPECT,
-        Request::Intend { .. } => &scripts::INTEND,
-        Request::Desist { .. } => &scripts::DESIST,
-        Request::Forget { .. } => &scripts::FORGET,
+        Request::AnnounceWriter { .. } => &scripts::INTEND,
+        Request::WithdrawWriter { .. } => &scripts::DESIST,
+        Request::DeleteFencingCounter { .. } => &scripts::FORGET,
     }
 }
 
@@ -193,9 +193,9 @@ impl Family {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. } => self.acquire,
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. } => self.acquire,
         }
     }
 }

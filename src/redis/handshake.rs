@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 use redis::{Pipeline, Value};
 
 use super::command::transaction::SupportedCommands;
-use super::connect_limit::ConnectLimit;
+use super::connect_timeout::ConnectTimeout;
 use super::connection::{Connection, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
 use super::info::facts_in;
@@ -151,7 +151,7 @@ impl Connector {
             let [command, words @ ..] = max_ttl_request(gate, max_ttls.ours());
             introduction.cmd(&command).arg(&words[..]);
         }
-        // The name is for people who read the server's list of clients. The reply does not matter: a user
+        // The name is for people who read the server's list of clients. The reply does not check: a user
         // without the permission can still vote.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
         let hints = self.login.hears_pushes() && self.listeners.any();
@@ -294,7 +294,7 @@ impl Connector {
         let asked = self.settings.clock.now();
         // This has a timeout of its own, and reports which Sentinels have not answered. So it must end before
         // this step, also on a machine with late timers.
-        let limit = self.settings.connect_limit;
+        let limit = self.settings.connect_timeout;
         self.login.steps.next_within(limit.sentinels().saturating_add(limit.step()));
         let named = sentinels.master().await?;
         self.login.target = self.login.address.at(named.master.clone());
@@ -318,15 +318,15 @@ impl Connector {
 
     /// The error of a timeout.
     fn out_of_time(&self) -> NodeError {
-        let limit = humantime::format_duration(self.settings.connect_limit.step());
+        let limit = humantime::format_duration(self.settings.connect_timeout.step());
         let likely = match self.login.target.endpoint() {
             // A plain Redis takes the first bytes of TLS for a command, and waits for the end of its line.
             Endpoint::Tls { .. } => "write redis:// if its port does not speak TLS: ",
             Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
         };
-        let missed = match self.settings.connect_limit {
-            ConnectLimit::Whole(_) => "complete the handshake",
-            ConnectLimit::EachStep(_) => "complete a step of the handshake",
+        let missed = match self.settings.connect_timeout {
+            ConnectTimeout::Whole(_) => "complete the handshake",
+            ConnectTimeout::EachStep(_) => "complete a step of the handshake",
         };
         NodeError::Unreachable { reason: format!("{likely}it did not {missed} within {limit}").into() }
     }

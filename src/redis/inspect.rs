@@ -40,7 +40,7 @@ const PATIENCE: u32 = 30;
 
 /// Examines the server at `address`. `key` is free, and free again afterwards.
 pub(in crate::redis) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
-    let end = settings.clock.now() + settings.connect_limit.step().saturating_mul(PATIENCE);
+    let end = settings.clock.now() + settings.connect_timeout.step().saturating_mul(PATIENCE);
     let mut facts = Facts { service: address.service().map(Into::into), ..Facts::default() };
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
     match ask_all(&mut connector, &address, &settings, &key, end, &mut facts).await {
@@ -123,7 +123,7 @@ async fn speaks_without_tls(address: &Address, settings: &Settings, error: &Node
         // A status, or an error such as that a password is required.
         Some(matches!(&first, b"+" | b"-"))
     };
-    let late = settings.clock.sleep_until(settings.clock.now() + settings.connect_limit.step());
+    let late = settings.clock.sleep_until(settings.clock.now() + settings.connect_timeout.step());
     match select(pin!(answers), late).await {
         Either::Left((answered, _)) => answered == Some(true),
         Either::Right(_) => false,
@@ -147,7 +147,7 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
         Some(line.strip_prefix('-')?.lines().next()?.to_owned())
     };
     let late =
-        settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_limit.step()));
+        settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_timeout.step()));
     match select(pin!(listen), late).await {
         Either::Left((line, _)) => {
             let asked = SentCommand { command: "HELLO", key: "", user: "default", peer: Peer::Server };
@@ -296,7 +296,7 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Location 
         Endpoint::Tcp { host, .. } => (host, false),
         Endpoint::Tls { host, .. } => (host, true),
     };
-    let late = settings.clock.sleep_until(end.min(settings.clock.now() + settings.connect_limit.step()));
+    let late = settings.clock.sleep_until(end.min(settings.clock.now() + settings.connect_timeout.step()));
     let mut addresses: Vec<IpAddr> = match select(settings.dial.resolve(host), late).await {
         Either::Left((addresses, _)) => addresses,
         Either::Right(_) => Vec::new(),
@@ -321,7 +321,7 @@ impl InspectSession {
         end: Moment,
     ) -> Result<InspectSession, NodeError> {
         let (connection, _) = connector.greet_in_time().await?;
-        let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_limit.step());
+        let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_timeout.step());
         Ok(InspectSession { connection, clock, limit, end })
     }
 

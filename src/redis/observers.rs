@@ -41,7 +41,7 @@ impl Observers {
 }
 
 fn notify(observer: &dyn StatusListener, contact: ConnectionState) {
-    catch_panic("a status listener", || observer.see(contact));
+    catch_panic("a status listener", || observer.on_status(contact));
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     struct Panics;
 
     impl StatusListener for Panics {
-        fn see(&self, _: ConnectionState) {
+        fn on_status(&self, _: ConnectionState) {
             panic!("a panic that the test wants");
         }
     }
@@ -62,7 +62,7 @@ mod tests {
     struct Seen(Mutex<usize>);
 
     impl StatusListener for Seen {
-        fn see(&self, _: ConnectionState) {
+        fn on_status(&self, _: ConnectionState) {
             *self.0.lock().unwrap() += 1;
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Audience {
 impl Audience {
     pub(super) fn add(&mut self, listener: Arc<dyn HintListener>) {
         if self.hearing {
-            catch_panic("a listener", || listener.hear(Hint::Hearing));
+            catch_panic("a listener", || listener.on_hint(Hint::Subscribed));
         }
         self.listeners.push(listener);
     }
@@ -40,12 +40,12 @@ impl Audience {
     /// Records whether changes are notified from now on.
     pub(super) fn set_hearing(&mut self, hearing: bool) {
         self.hearing = hearing;
-        self.tell(if hearing { Hint::Hearing } else { Hint::Deaf });
+        self.tell(if hearing { Hint::Subscribed } else { Hint::Unsubscribed });
     }
 
     pub(super) fn tell(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            catch_panic("a listener", || listener.hear(hint));
+            catch_panic("a listener", || listener.on_hint(hint));
         }
     }
 }
@@ -123,10 +123,10 @@ impl Audience {
     /// Notifies the listeners of changed keys.
     fn invalidated(&self, mut said: RespReader<'_>) {
         // Nil instead of a list means all keys. Anything else is unknown, and another request is never wrong.
-        let Some(RespValue::List(keys)) = said.next() else { return self.tell(Hint::AllChanged) };
+        let Some(RespValue::List(keys)) = said.next() else { return self.tell(Hint::Flushed) };
         for _ in 0..keys {
-            let Some(RespValue::Text(key)) = said.next() else { return self.tell(Hint::AllChanged) };
-            self.tell(Hint::Changed(key));
+            let Some(RespValue::Text(key)) = said.next() else { return self.tell(Hint::Flushed) };
+            self.tell(Hint::Invalidated(key));
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
     struct Panics;
 
     impl HintListener for Panics {
-        fn hear(&self, _: Hint<'_>) {
+        fn on_hint(&self, _: Hint<'_>) {
             panic!("a panic that the test wants");
         }
     }
@@ -166,8 +166,8 @@ mod tests {
         audience.set_hearing(true);
         // It is notified immediately that notifications are on.
         audience.add(Arc::new(Panics));
-        audience.tell(Hint::Changed(b"a"));
-        assert_eq!(hints.heard(), ["Hearing", "a"]);
+        audience.tell(Hint::Invalidated(b"a"));
+        assert_eq!(hints.heard(), ["Subscribed", "a"]);
     }
 
     fn heard(push: &[u8]) -> Vec<String> {
@@ -187,7 +187,7 @@ mod tests {
     fn nothing_instead_of_keys_means_all_and_so_does_what_is_not_known() {
         for said in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n%0\r\n"] {
             let push = format!(">2\r\n+invalidate\r\n{said}");
-            assert_eq!(heard(push.as_bytes()), ["AllChanged"], "{said:?}");
+            assert_eq!(heard(push.as_bytes()), ["Flushed"], "{said:?}");
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let late = Arc::new(HintLog::default());
         listeners.add(Arc::clone(&late) as Arc<dyn HintListener>);
         listeners.deaf();
-        assert_eq!(early.heard(), ["Hearing", "Deaf"]);
-        assert_eq!(late.heard(), ["Hearing", "Deaf"]);
+        assert_eq!(early.heard(), ["Subscribed", "Unsubscribed"]);
+        assert_eq!(late.heard(), ["Subscribed", "Unsubscribed"]);
     }
 }

@@ -129,7 +129,7 @@ impl Sentinels {
     async fn ask(&mut self) -> (Vec<Named>, Vec<(Arc<str>, NodeError)>) {
         let clock = Arc::clone(&self.settings.clock);
         let (service, settings, given) = (&self.service, &self.settings, self.members.len());
-        let limit = settings.connect_limit.sentinels();
+        let limit = settings.connect_timeout.sentinels();
         let addresses: Vec<Arc<str>> =
             self.members.iter().map(|member| member.address.to_string().into()).collect();
         // The first error of each Sentinel without a report, in the order of the address.

@@ -20,7 +20,7 @@ const WORDS: usize = 200;
 /// # Examples
 ///
 /// ```
-/// use quorlock::{NodeError, ServerError, ServerErrorKind};
+/// use quorlock::{node::NodeError, redis::{ServerError, ServerErrorKind}};
 ///
 /// fn wants_a_password(error: &NodeError) -> bool {
 ///     ServerError::of(error).is_some_and(|said| *said.kind() == ServerErrorKind::PasswordWanted)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connect_limit::ConnectLimit;
+use super::connect_timeout::ConnectTimeout;
 use crate::node::{MaxTtlNotes, Seams};
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
@@ -16,7 +16,7 @@ pub(crate) struct Settings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) dial: Arc<dyn Dial>,
-    pub(crate) connect_limit: ConnectLimit,
+    pub(crate) connect_timeout: ConnectTimeout,
     pub(crate) notices: Notices,
     pub(crate) membership: Membership,
     /// How long a vote may wait for replicas, if the address requires them.
@@ -52,10 +52,10 @@ impl Settings {
             clock: Arc::clone(seams.clock()),
             entropy: Arc::clone(seams.entropy()),
             dial: Arc::clone(seams.dial()),
-            connect_limit: seams.connect_limit().map_or(ConnectLimit::default(), ConnectLimit::Whole),
+            connect_timeout: seams.connect_timeout().map_or(ConnectTimeout::default(), ConnectTimeout::Whole),
             notices: Notices::Logged,
             membership: Membership::Alone,
-            copy_limit: seams.node_limit().map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
+            copy_limit: seams.node_timeout().map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
             gate: seams.guards_restarts().then(|| gate(seams.key_prefix()).into()),
             max_ttls: seams.max_ttls().cloned(),
         }

@@ -129,7 +129,7 @@ impl Supervisor {
                 Some(trouble) => {
                     state.down(trouble.clone());
                     drop(self.contacting.take());
-                    let wait = backoff.next(settings.entropy.half());
+                    let wait = backoff.next(settings.entropy.next_u64());
                     let connected = pin!(async {
                         clock.sleep_until(clock.now() + wait).await;
                         connector.connect().await
@@ -144,8 +144,8 @@ impl Supervisor {
                 Ok(mut greeted) => {
                     let facts = std::mem::take(&mut greeted.facts);
                     if settings.notices == Notices::Logged {
-                        for Finding { matter, evidence, cure, .. } in on_sight(name, &facts) {
-                            warn!(node = %name, finding = %matter, cure, "the server {evidence}");
+                        for Finding { check, evidence, cure, .. } in on_sight(name, &facts) {
+                            warn!(node = %name, finding = %check, cure, "the server {evidence}");
                         }
                         // Before its first vote is counted.
                         let told = settings.max_ttls.as_ref().zip(facts.max_ttl);
@@ -153,8 +153,8 @@ impl Supervisor {
                             let differs = max_ttls.hear(theirs)?;
                             Some(max_ttl_differs(max_ttls.ours(), differs))
                         });
-                        if let Some(Finding { matter, evidence, cure, .. }) = found {
-                            warn!(node = %name, finding = %matter, cure, "{evidence}");
+                        if let Some(Finding { check, evidence, cure, .. }) = found {
+                            warn!(node = %name, finding = %check, cure, "{evidence}");
                         }
                     }
                     state.introduced(facts, greeted.round_trip);

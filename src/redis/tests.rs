@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::connect_limit::ConnectLimit;
+use super::connect_timeout::ConnectTimeout;
 use super::{RedisNode, Settings};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Request, Responder, Response, Vote, ask};
 use crate::runtime::clock::{Clock, SystemClock};
@@ -32,8 +32,8 @@ const NO_TRANSACTIONS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r
 const UNNOTED: &str = "-NOPERM no\r\n";
 
 pub(super) fn settings() -> Settings {
-    let connect_limit = ConnectLimit::Whole(Duration::from_secs(1));
-    Settings { connect_limit, ..Settings::default() }
+    let connect_timeout = ConnectTimeout::Whole(Duration::from_secs(1));
+    Settings { connect_timeout, ..Settings::default() }
 }
 
 fn claim(key: &str, random: u128) -> Arc<Claim> {
@@ -183,10 +183,10 @@ impl HintLog {
 }
 
 impl HintListener for HintLog {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         self.heard.lock().unwrap().push(match hint {
-            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
-            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
         });
     }
 }

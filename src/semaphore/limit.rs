@@ -160,12 +160,12 @@ fn combined(
             Ok(Response { vote: Vote::Restored, ..of_both(limit, slot) })
         }
         Vote::Granted | Vote::Restored => Ok(of_both(limit, slot)),
-        Vote::Wanted
+        Vote::ReleasedContended
         | Vote::Notified
-        | Vote::Behind
+        | Vote::NotYourTurn
         | Vote::Queued(_)
         | Vote::Waiters(_)
-        | Vote::Ahead
+        | Vote::FenceAhead
         | Vote::Free => unconfirmed("the semaphore's limit was not stored"),
     }
 }

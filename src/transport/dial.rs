@@ -26,7 +26,7 @@ pub trait Dial: Debug + Send + Sync + 'static {
     /// Connects to `address`, without saying anything yet.
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
 
-    /// What a host's name stands for, so that a [check-up](crate::Coordinator::examine) sees which
+    /// What a host's name stands for, so that a [check-up](crate::Coordinator::doctor) sees which
     /// nodes share a machine. None unless overridden: then it goes by the names alone.
     fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
         // A host that is an address needs nobody to ask.

@@ -84,7 +84,6 @@ fn the_interface_is_the_one_that_is_listed() {
 /// What of other libraries is part of the interface all the same, and why.
 const FOREIGN: &[(&str, &str)] = &[
     ("futures::future::BoxFuture", "another name for a type of the standard library"),
-    ("futures::Stream", "the feature `stream` is that, and off by default"),
     ("tokio::io::AsyncRead", "connections are opened and read within tokio, and only there"),
     ("tokio::io::AsyncWrite", "the same"),
 ];

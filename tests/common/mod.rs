@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Builder, Clock, Coordinator, Lock, Wait};
+use quorlock::{Builder, Coordinator, Lock, Wait, runtime::Clock};
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
 
 pub const TTL: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub fn bench(nodes: usize) -> Bench {
 }
 
 pub fn bench_with(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
-    bench_by_default(nodes, |builder| set(builder.node_limit(LIMIT)))
+    bench_by_default(nodes, |builder| set(builder.node_timeout(LIMIT)))
 }
 
 /// With the limits of nodes as they are where nothing is set.
@@ -50,7 +50,7 @@ pub fn another(
     nodes: &[MemoryNode],
     set: impl FnOnce(Builder) -> Builder,
 ) -> Coordinator {
-    another_by_default(clock, nodes, |builder| set(builder.node_limit(LIMIT)))
+    another_by_default(clock, nodes, |builder| set(builder.node_timeout(LIMIT)))
 }
 
 /// The same, with the limits of nodes as they are where nothing is set.

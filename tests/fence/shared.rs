@@ -79,7 +79,7 @@ async fn tokens_of_real_leases_are_let_in_while_they_hold_and_not_after() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(5)).build().unwrap();
     let (alone, together) = (coordinator.lock("r"), coordinator.lock("r").shared());
     let store = shared::Guarded::new(0);
-    let of = Lease::fencing_token;
+    let of = |lease: &Lease| lease.fencing_token().unwrap();
 
     let writer = alone.acquire().await.unwrap();
     let first = of(&writer);

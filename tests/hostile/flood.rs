@@ -4,7 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use quorlock::{Address, Clock, Coordinator, Dial, NodeStatus, RestartGuard, Stream};
+use quorlock::{
+    Coordinator, RestartGuard,
+    health::NodeStatus,
+    redis::Address,
+    runtime::Clock,
+    transport::{Dial, Stream},
+};
 use quorlock_testkit::{SeededEntropy, TokioClock, memory_nodes_on};
 
 use crate::server::{Hostile, Phase};
@@ -31,7 +37,7 @@ async fn a_server_that_floods_is_put_out_and_said_to_be() {
                 let lease = coordinator.lock("orders/42").acquire().await.unwrap();
                 lease.release().await.unwrap();
                 let node = &coordinator.health().now()[0];
-                if let NodeStatus::Unreachable { reason } = &node.condition
+                if let NodeStatus::Unreachable { reason } = &node.status
                     && format!("{reason:#}").contains("pushed")
                 {
                     return format!("{reason:#}");

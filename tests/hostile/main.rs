@@ -12,7 +12,11 @@ use futures::future::{Either, join_all, select};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use quorlock::{AcquireError, Clock, Coordinator, RestartGuard, Standing, Summary, SystemClock, Wait};
+use quorlock::{
+    AcquireError, Coordinator, RestartGuard, Wait,
+    doctor::{Standing, Summary},
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::memory_nodes;
 use server::{Attack, Hostile, Phase};
 
@@ -88,7 +92,7 @@ pub(crate) fn deployment(server: &Hostile, hostile: usize) -> Coordinator {
         .nodes(urls)
         .custom_nodes(memory_nodes(3 - hostile))
         .dial(server.clone())
-        .connect_limit(Duration::from_millis(300))
+        .connect_timeout(Duration::from_millis(300))
         .restart_guard(RestartGuard::Off)
         .build()
         .unwrap()
@@ -146,8 +150,8 @@ const QUESTIONS: [&str; 7] = ["HELLO", "INFO", "TIME", "CONFIG", "TRACKING", "ZA
 async fn examined(request: &'static str, attack: Attack) -> bool {
     let what = format!("{} at {request}", attack.name);
     let server = Hostile::new(Phase::Asked(request), attack.clone());
-    let examination = in_time(&what, deployment(&server, 3).examine()).await;
-    assert_eq!(examination.outlook(), Summary::NoQuorum, "{what}: {examination:#?}");
+    let examination = in_time(&what, deployment(&server, 3).doctor()).await;
+    assert_eq!(examination.summary(), Summary::NoQuorum, "{what}: {examination:#?}");
     assert!(
         examination.nodes.iter().all(|node| node.standing != Standing::Votes),
         "{what}: {examination:#?}"

@@ -11,7 +11,10 @@ use futures::future::join_all;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Entropy, RestartGuard, Sleep, SystemClock, Wait};
+use quorlock::{
+    Coordinator, RestartGuard, Wait,
+    runtime::{Clock, Entropy, Sleep, SystemClock},
+};
 use quorlock_testkit::{SeededEntropy, memory_nodes};
 
 use crate::server::{Hostile, Words, bulk};
@@ -74,7 +77,7 @@ fn number(entropy: &SeededEntropy) -> String {
         "18446744073709551616",
         "99999999999999999999999999",
     ];
-    let half = entropy.half();
+    let half = entropy.next_u64();
     match half % 8 {
         0 => (half >> 3).to_string(),
         1 => (half >> (half % 61)).to_string(),
@@ -83,7 +86,7 @@ fn number(entropy: &SeededEntropy) -> String {
 }
 
 fn pick<'a, T: ?Sized>(entropy: &SeededEntropy, all: &[&'a T]) -> &'a T {
-    all[usize::try_from(entropy.half() % all.len() as u64).unwrap()]
+    all[usize::try_from(entropy.next_u64() % all.len() as u64).unwrap()]
 }
 
 /// A number as the protocol has it. Most are numbers at least.
@@ -96,7 +99,7 @@ fn integer(entropy: &SeededEntropy) -> String {
 fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
     let mut words = Words::sound();
     let number = || number(entropy);
-    let role = if entropy.half().is_multiple_of(16) {
+    let role = if entropy.next_u64().is_multiple_of(16) {
         pick(entropy, &["slave", "active-replica", "king", "", "Master"])
     } else {
         "master"
@@ -105,14 +108,14 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
         "run_id:abc{}\r\nuptime_in_seconds:{}\r\neventloop_cycles:{}\r\nrole:{role}\r\nconnected_slaves:{}\r\nmaxmemory:{}\r\n\
          used_memory:{}\r\nevicted_keys:{}\r\nmaxmemory_policy:noeviction\r\nmaster_replid:f00\r\nsecond_repl_offset:{}\r\n\
          redis_version:{}.{}.{}\r\nloading:0\r\naof_enabled:{}\r\n",
-        entropy.half() % 3,
+        entropy.next_u64() % 3,
         number(),
         number(),
         number(),
         number(),
         number(),
         number(),
-        if entropy.half().is_multiple_of(4) { number() } else { "-1".into() },
+        if entropy.next_u64().is_multiple_of(4) { number() } else { "-1".into() },
         number(),
         number(),
         number(),
@@ -121,13 +124,13 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
     let time = format!("*2\r\n{}{}", bulk(&number()), bulk(&number()));
     let held = format!("*4\r\n+held\r\n$1\r\na\r\n{}{}", integer(entropy), integer(entropy));
     let granted = format!("*2\r\n+granted\r\n{}", integer(entropy));
-    let script = match entropy.half() % 4 {
+    let script = match entropy.next_u64() % 4 {
         0 => held,
         1 => integer(entropy),
         _ => granted,
     };
     // Most find the token stored and the counter raised, and so count.
-    let exec = if entropy.half().is_multiple_of(4) {
+    let exec = if entropy.next_u64().is_multiple_of(4) {
         format!("*4\r\n+OK\r\n{}{}{}", integer(entropy), integer(entropy), integer(entropy))
     } else {
         words.answers["EXEC"].clone()
@@ -138,13 +141,13 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
         ("CLIENT ID", id),
         ("CLIENT KILL", integer(entropy)),
         ("TIME", time),
-        ("GET", bulk(&format!("abc{} {}", entropy.half() % 3, number()))),
+        ("GET", bulk(&format!("abc{} {}", entropy.next_u64() % 3, number()))),
         ("EVAL", script),
         ("EXEC", exec),
     ] {
         words.answers.insert(command, answer);
     }
-    if entropy.half().is_multiple_of(8) {
+    if entropy.next_u64().is_multiple_of(8) {
         let commands: Vec<_> = words.answers.keys().copied().collect();
         words.answers.insert(pick(entropy, &commands), babble.to_owned());
     }
@@ -161,7 +164,7 @@ async fn ask(words: Words, what: &str) -> (usize, usize) {
         .custom_nodes(memory_nodes(2))
         .dial(server.clone())
         .clock(clock.clone())
-        .connect_limit(Duration::from_millis(200))
+        .connect_timeout(Duration::from_millis(200))
         .restart_guard(guard)
         .build()
         .unwrap();
@@ -175,7 +178,7 @@ async fn ask(words: Words, what: &str) -> (usize, usize) {
         lease.release().await.unwrap_or_else(|lost| panic!("{lost}; {what}"));
         clock.seconds.fetch_add(step, Ordering::Relaxed);
     }
-    let examination = coordinator.examine().await;
+    let examination = coordinator.doctor().await;
     assert!(
         examination.findings.iter().all(|finding| !finding.to_string().chars().any(char::is_control)),
         "{what}"

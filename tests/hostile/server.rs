@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
-use quorlock::{Address, Dial, Stream};
+use quorlock::{
+    redis::Address,
+    transport::{Dial, Stream},
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// As much as an endless server sends before it is called unbounded.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Sleep, SystemClock};
+use quorlock::runtime::{Clock, Sleep, SystemClock};
 
 /// Tells the time, and rings no alarm that is more than half a second off: whoever waits for a lock
 /// with it hears from the nodes, or never.

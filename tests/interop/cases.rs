@@ -57,7 +57,7 @@ pub(crate) async fn holders_take_turns_and_never_meet(mut meeting: Meeting) {
     let inside = Arc::new(AtomicBool::new(false));
     let our_turns = Arc::new(AtomicU32::new(0));
     // The lease must go back to the nodes each time, and others must get a chance.
-    let lock = meeting.lock().hand_over(Handoff::times(0));
+    let lock = meeting.lock().handoff(Handoff::times(0));
     let ours = tokio::spawn({
         let (inside, our_turns) = (inside.clone(), our_turns.clone());
         async move {
@@ -119,10 +119,10 @@ pub(crate) async fn their_release_wakes_our_waiter_by_the_message_of_the_nodes(m
     assert!(meeting.holding(&token).await >= QUORUM, "for them");
     meeting.theirs.release(NAME).await;
     let mut waiting = waiting;
-    let clock = quorlock::SystemClock::default();
+    let clock = quorlock::runtime::SystemClock::default();
     let lease = tokio::select! {
         lease = &mut waiting => lease.unwrap(),
-        () = quorlock::Clock::sleep_until(&clock, now() + DEADLINE) => panic!("nobody woke our waiter"),
+        () = quorlock::runtime::Clock::sleep_until(&clock, now() + DEADLINE) => panic!("nobody woke our waiter"),
     };
     lease.release().await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use tokio::sync::mpsc;
 
 use crate::library::{Language, Library, Quirk};

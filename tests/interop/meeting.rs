@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    AcquireError, Builder, Clock as _, Coordinator, Holder, Lock, RestartGuard, SystemClock, Wait,
+    AcquireError, Builder, Coordinator, Lock, RestartGuard, Wait,
+    runtime::{Clock as _, SystemClock},
+    votes::Holder,
 };
 use quorlock_testkit::{Resp, Servers, eventually};
 

@@ -15,7 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, Fencing, NodeKind, RestartGuard, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Fencing, RestartGuard, Wait,
+    node::NodeKind,
+    runtime::{Clock as _, SystemClock},
+};
 
 /// How many critical sections there are in all.
 pub const TOTAL: usize = 2000;

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    AcquireError, Address, Clock as _, Hint, HintListener, Node, RedisNode, Request, SystemClock, Vote, Wait,
-    ask,
+    AcquireError, Wait,
+    node::{Hint, HintListener, Node, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock as _, SystemClock},
 };
 use quorlock_testkit::{Server, Servers};
 
@@ -154,7 +156,7 @@ struct Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, _hint: Hint<'_>) {
+    fn on_hint(&self, _hint: Hint<'_>) {
         self.hints.fetch_add(1, Ordering::Relaxed);
     }
 }

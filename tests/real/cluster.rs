@@ -5,8 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, Check, ClusterAddress, ClusterNode, Coordinator, Hint, HintListener, LossReason, Node as _,
-    NodeStatus, RestartGuard, Role, Standing, SystemClock, VoteOutcome, Wait,
+    AcquireError, Coordinator, LossReason, RestartGuard, Wait,
+    doctor::{Check, Standing},
+    health::NodeStatus,
+    node::facts::Role,
+    node::{Hint, HintListener, Node as _},
+    redis::{ClusterAddress, ClusterNode},
+    runtime::SystemClock,
+    votes::VoteOutcome,
 };
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Cluster, Server, Servers, eventually};
@@ -78,8 +84,8 @@ async fn another<'a>(cluster: &'a Cluster, masters: usize, key: &str) -> &'a Ser
 struct Hears(AtomicBool);
 
 impl HintListener for Hears {
-    fn hear(&self, hint: Hint<'_>) {
-        self.0.fetch_or(hint == Hint::Hearing, Ordering::Relaxed);
+    fn on_hint(&self, hint: Hint<'_>) {
+        self.0.fetch_or(hint == Hint::Subscribed, Ordering::Relaxed);
     }
 }
 
@@ -267,11 +273,11 @@ async fn of_three_nodes_a_cluster_may_fail_over_and_no_lease_is_lost() {
     let coordinator = guarded(&urls);
     votes(&coordinator, "r").await;
     let all_vote =
-        async || coordinator.health().now().iter().all(|node| node.condition == NodeStatus::Connected);
+        async || coordinator.health().now().iter().all(|node| node.status == NodeStatus::Connected);
     eventually("three that vote", DEADLINE, all_vote).await.unwrap();
     let lease = coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
-    let partial = async || matches!(coordinator.health().now()[2].condition, NodeStatus::Partial { .. });
+    let partial = async || matches!(coordinator.health().now()[2].status, NodeStatus::Partial { .. });
     eventually("a cluster in part", DEADLINE, partial).await.unwrap();
     eventually("the replica's vote", DEADLINE, all_vote).await.unwrap();
     lease.check().expect("two of three nodes were enough");
@@ -329,7 +335,7 @@ async fn a_cluster_without_replicas_loses_the_keys_of_the_master_that_dies() {
     let kept = coordinator.lock(kept.unwrap());
     lost.kill();
     let partial = async || {
-        let NodeStatus::Partial { reason } = &coordinator.health().now()[0].condition else { return false };
+        let NodeStatus::Partial { reason } = &coordinator.health().now()[0].status else { return false };
         reason.to_string().contains(&lost.address().to_string())
     };
 
@@ -393,8 +399,8 @@ async fn every_kind_of_lock_works_on_a_cluster() {
     let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
     assert!(semaphore.try_acquire().await.unwrap().is_none(), "a third of two");
     for permit in [one, two] {
-        permit.lease.renew().await.unwrap();
-        permit.lease.release().await.unwrap();
+        permit.renew().await.unwrap();
+        permit.release().await.unwrap();
     }
     let shared = || coordinator.lock("papers").shared();
     let readers = [shared().acquire().await.unwrap(), shared().acquire().await.unwrap()];
@@ -413,9 +419,9 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
     let cluster = cluster(3, 0).await;
     for (prefix, masters) in [("", 3), ("{locks}/", 1)] {
         let coordinator = client(&[cluster.url()], |builder| builder.key_prefix(prefix));
-        let examination = coordinator.examine().await;
+        let examination = coordinator.doctor().await;
         let found =
-            |matter: Check| examination.findings.iter().filter(|finding| finding.matter == matter).count();
+            |matter: Check| examination.findings.iter().filter(|finding| finding.check == matter).count();
         let shown: Vec<_> = examination.findings.iter().map(ToString::to_string).collect();
         assert_eq!(examination.nodes[0].standing, Standing::Votes, "{shown:#?}");
         assert_eq!(examination.nodes[0].role, Some(Role::Cluster));
@@ -429,9 +435,10 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
     }
     let lost = &cluster[1];
     lost.kill();
-    let examination = alone(&cluster).examine().await;
-    let names_it = |finding: &quorlock::Finding| finding.evidence.contains(&lost.address().to_string());
-    let away = examination.findings.iter().find(|finding| finding.matter == Check::Unreachable);
+    let examination = alone(&cluster).doctor().await;
+    let names_it =
+        |finding: &quorlock::doctor::Finding| finding.evidence.contains(&lost.address().to_string());
+    let away = examination.findings.iter().find(|finding| finding.check == Check::Unreachable);
     assert!(away.is_some_and(names_it), "{:#?}", examination.findings);
 }
 

@@ -1,6 +1,9 @@
 //! The contract suite: on nodes in memory, on the built-in server, and on every real server found.
 
-use quorlock::{Address, RedisNode, SystemClock};
+use quorlock::{
+    redis::{Address, RedisNode},
+    runtime::SystemClock,
+};
 use quorlock_testkit::contract::check_contract;
 use quorlock_testkit::{Kind, MemoryNode, Servers};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Coordinator, Lock, NodeError, RestartGuard, VoteOutcome, Wait};
+use quorlock::{AcquireError, Coordinator, Lock, RestartGuard, Wait, node::NodeError, votes::VoteOutcome};
 use quorlock_testkit::{Proxy, Server, Servers, Way, eventually};
 
 use crate::world::{DEADLINE, TTL, client};
@@ -27,7 +27,7 @@ async fn follow(replica: &Server, port: u16) {
 }
 
 fn waiting(server: &Server) -> Coordinator {
-    client(&[format!("{}?wait=1", server.url())], |builder| builder.node_limit(LIMIT))
+    client(&[format!("{}?wait=1", server.url())], |builder| builder.node_timeout(LIMIT))
 }
 
 fn lock(of: &Coordinator) -> Lock {

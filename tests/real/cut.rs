@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 
 use crate::world::World;
 

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::protocol::{Claim, Token, preferred_node};
-use quorlock::{Clock as _, Coordinator, Entropy, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Wait,
+    runtime::{Clock as _, Entropy, SystemClock},
+};
 use quorlock_testkit::{SeededEntropy, Servers, eventually};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Script, Value};
@@ -85,7 +88,7 @@ impl Earlier {
         let mut all = true;
         loop {
             while self.changes.try_recv().is_ok() {}
-            let claim = Claim::new(KEY.into(), Token::new(self.entropy.bits(), "earlier:1"));
+            let claim = Claim::new(KEY.into(), Token::new(self.entropy.next_u128(), "earlier:1"));
             let asked = self.clock.now();
             let hint = u64::try_from(self.clock.wall().as_micros()).unwrap();
             let everywhere: Vec<usize> = (0..self.nodes.len()).collect();
@@ -127,7 +130,8 @@ impl Earlier {
 
     /// Waits until `wanted` nodes have told of a change, or for a heartbeat. Returns whether they have.
     async fn rest(&mut self, was_split: bool, wanted: usize) -> bool {
-        let pause = if was_split { self.entropy.half() % 100 } else { 500 + self.entropy.half() % 1_000 };
+        let pause =
+            if was_split { self.entropy.next_u64() % 100 } else { 500 + self.entropy.next_u64() % 1_000 };
         let end = self.clock.now() + Duration::from_millis(pause);
         let mut told = BTreeSet::new();
         while told.len() < wanted {
@@ -258,7 +262,7 @@ async fn clients_of_before_the_queue_and_of_today_are_all_served_and_exclude_eac
 async fn work_today(client: &Coordinator, room: &Room, count: &AtomicUsize) {
     while !room.over.load(Ordering::SeqCst) {
         let lease = client.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
-        room.visit(lease.fencing_token().get()).await;
+        room.visit(lease.fencing_token().unwrap().get()).await;
         lease.release().await.unwrap();
         count.fetch_add(1, Ordering::SeqCst);
     }

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::{
-    Address, Clock, Election, Hint, HintListener, LossReason, Node as _, Observed, Observer, RedisNode,
-    Request, SystemClock, Vote, ask,
+    Election, LossReason, Observer,
+    election::Observed,
+    node::{Hint, HintListener, Node as _, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, SystemClock},
 };
 use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
 
@@ -161,8 +164,8 @@ async fn a_leader_that_is_cut_off_is_told_before_another_begins() {
 struct Told(AtomicBool);
 
 impl HintListener for Told {
-    fn hear(&self, hint: Hint<'_>) {
-        if hint == Hint::Changed(b"r") {
+    fn on_hint(&self, hint: Hint<'_>) {
+        if hint == Hint::Invalidated(b"r") {
             self.0.store(true, Ordering::Relaxed);
         }
     }

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Coordinator, Lease, RestartGuard, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Lease, RestartGuard, Wait,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{Servers, Service, eventually};
 
@@ -176,7 +179,7 @@ impl Worker {
         let attempt = || attempt.into();
         let deadline = |lease: &Lease| clock.now() + lease.remaining();
         let mut known = deadline(&lease);
-        let fencing_token = Some(lease.fencing_token().get());
+        let fencing_token = Some(lease.fencing_token().unwrap().get());
         self.record(stamp(), What::Acquired { attempt: attempt(), deadline: of(known), fencing_token });
         self.grants.fetch_add(1, Ordering::Relaxed);
         let end = clock.now() + time;

@@ -1,6 +1,6 @@
 //! A minority that is dead or hangs is not noticed; a majority is, and said so.
 
-use quorlock::{AcquireError, LossReason, NodeError, VoteOutcome};
+use quorlock::{AcquireError, LossReason, node::NodeError, votes::VoteOutcome};
 
 use crate::world::World;
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use quorlock::fence::{self, Stale};
-use quorlock::{Entropy as _, FencingToken};
+use quorlock::{FencingToken, runtime::Entropy as _};
 use quorlock_testkit::{Kind, Resp, SeededEntropy, Server, Servers};
 
 async fn every_server() -> Vec<Servers> {
@@ -90,7 +90,7 @@ async fn whatever_arrives_in_whatever_order_the_accepted_tokens_never_go_down() 
         println!("seed {seed}");
         let entropy = SeededEntropy::new(seed);
         // They grow slowly, so that early and late ones meet.
-        let arrivals: Vec<u64> = (0..200).map(|place| place / 10 + entropy.half() % 10).collect();
+        let arrivals: Vec<u64> = (0..200).map(|place| place / 10 + entropy.next_u64() % 10).collect();
         let mut accepted = Vec::new();
         // Two at a time: the server decides which of them comes first.
         for pair in arrivals.chunks(2) {

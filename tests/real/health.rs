@@ -1,6 +1,9 @@
 //! How real servers stand, when they are killed, started again and stopped.
 
-use quorlock::{Clock as _, Health, NodeHealth, NodeStatus, SystemClock};
+use quorlock::{
+    health::{Health, NodeHealth, NodeStatus},
+    runtime::{Clock as _, SystemClock},
+};
 
 use crate::world::{DEADLINE, World};
 
@@ -23,17 +26,17 @@ async fn until(health: &mut Health, wanted: impl Fn(&NodeHealth) -> bool) -> Nod
 async fn a_server_that_is_killed_started_again_and_stopped_is_seen_at_each_step() {
     let world = World::start(3).await;
     let mut health = world.coordinator.health();
-    assert!(health.now().iter().all(|node| node.condition == NodeStatus::Unknown));
+    assert!(health.now().iter().all(|node| node.status == NodeStatus::Unknown));
     world.warm_up().await;
-    let first = until(&mut health, |node| node.condition == NodeStatus::Connected).await;
+    let first = until(&mut health, |node| node.status == NodeStatus::Connected).await;
     assert!(first.round_trip.is_some_and(|trip| !trip.is_zero()), "it has answered: {first:?}");
 
     world.servers[0].kill();
-    let killed = until(&mut health, |node| matches!(node.condition, NodeStatus::Unreachable { .. })).await;
+    let killed = until(&mut health, |node| matches!(node.status, NodeStatus::Unreachable { .. })).await;
     assert_eq!(killed.identity, first.identity, "who it was");
 
     world.servers[0].restart_empty().await.unwrap();
-    let back = until(&mut health, |node| node.condition == NodeStatus::Connected).await;
+    let back = until(&mut health, |node| node.status == NodeStatus::Connected).await;
     assert_eq!(back.restarts, 1, "{back:?}");
     assert_ne!(back.identity.map(|new| new.id.clone()), first.identity.map(|old| old.id.clone()));
 
@@ -43,8 +46,8 @@ async fn a_server_that_is_killed_started_again_and_stopped_is_seen_at_each_step(
     world.servers[0].freeze().unwrap();
     // Nobody notices a server that stands still and is asked nothing.
     drop(world.lock().acquire().await.unwrap());
-    until(&mut health, |node| matches!(node.condition, NodeStatus::Stalled { .. })).await;
+    until(&mut health, |node| matches!(node.status, NodeStatus::Stalled { .. })).await;
     world.servers[0].thaw().unwrap();
-    let thawed = until(&mut health, |node| node.condition == NodeStatus::Connected).await;
+    let thawed = until(&mut health, |node| node.status == NodeStatus::Connected).await;
     assert_eq!(thawed.restarts, 1, "the same process as before");
 }

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Address, Check, Coordinator, Dial, Examination, RestartGuard, Severity, Standing, Stream,
-    Wait,
+    AcquireError, Coordinator, RestartGuard, Wait,
+    doctor::{Check, Report, Severity, Standing},
+    redis::Address,
+    transport::{Dial, Stream},
 };
 use quorlock_testkit::{Proxy, Server, Servers, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -93,8 +95,8 @@ fn through(between: &Between, guard: RestartGuard) -> Coordinator {
         .unwrap()
 }
 
-fn finding(examination: &Examination, matter: Check) -> Option<(Severity, String)> {
-    let found = examination.findings.iter().find(|finding| finding.matter == matter)?;
+fn finding(examination: &Report, matter: Check) -> Option<(Severity, String)> {
+    let found = examination.findings.iter().find(|finding| finding.check == matter)?;
     Some((found.severity, found.to_string()))
 }
 
@@ -112,7 +114,7 @@ async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same
         let error = coordinator.lock("r").wait(Wait::Forever).acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Misconfigured { .. }), "{role}: {error}");
         assert!(error.to_string().contains(words), "{role}: {error}");
-        let examination = coordinator.examine().await;
+        let examination = coordinator.doctor().await;
         assert!(
             matches!(examination.nodes[0].standing, Standing::Excluded { .. }),
             "{role}: {examination:#?}"
@@ -144,13 +146,13 @@ async fn i23_several_servers_behind_one_address_are_found_out() {
     });
     refused.await.unwrap();
 
-    let examination = coordinator.examine().await;
+    let examination = coordinator.doctor().await;
     let (severity, sentence) = finding(&examination, Check::SeveralServers).unwrap();
     assert!(severity == Severity::Unsafe && sentence.contains("is several servers"), "{sentence}");
     assert!(matches!(examination.nodes[0].standing, Standing::Excluded { .. }), "{examination:#?}");
     assert_eq!(finding(&examination, Check::Proxy), None, "it is told once");
 
-    let alone = client(&servers.urls()[..1], |builder| builder).examine().await;
+    let alone = client(&servers.urls()[..1], |builder| builder).doctor().await;
     for matter in [Check::SeveralServers, Check::Proxy, Check::Unfit, Check::ClockStepped] {
         assert_eq!(finding(&alone, matter), None, "{alone:#?}");
     }
@@ -161,7 +163,7 @@ async fn a_tcp_proxy_before_one_server_is_fine() {
     let servers = Servers::start(1).await.unwrap();
     let proxy = Proxy::start(servers[0].address()).await.unwrap();
     let coordinator = client(&[proxy.url()], |builder| builder);
-    let examination = coordinator.examine().await;
+    let examination = coordinator.doctor().await;
     for matter in [Check::SeveralServers, Check::Proxy] {
         assert_eq!(finding(&examination, matter), None, "{examination:#?}");
     }
@@ -180,7 +182,7 @@ async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_
     let coordinator = through(&old, RestartGuard::On);
     let error = coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
     assert!(error.to_string().contains("restarted too recently"), "{error}");
-    let examination = coordinator.examine().await;
+    let examination = coordinator.doctor().await;
     let (severity, sentence) = finding(&examination, Check::ClockStepped).unwrap();
     assert_eq!(severity, Severity::Warning, "{sentence}");
     assert!(sentence.contains("reports that it started 1day ago"), "{sentence}");

@@ -1,6 +1,6 @@
 //! What stands out at a connection, told without being asked.
 
-use quorlock::{Check, Severity};
+use quorlock::doctor::{Check, Severity};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -26,11 +26,11 @@ async fn eviction_and_replicas_are_noticed_at_the_connection_and_votes_count_all
 
     let urls = [evicting[0].url(), master.url(), others[2].url()];
     let coordinator = client(&urls, |builder| builder);
-    assert!(coordinator.noticed().is_empty(), "nobody has introduced itself yet");
+    assert!(coordinator.warnings().is_empty(), "nobody has introduced itself yet");
     let lease = coordinator.lock("r").acquire().await.unwrap();
-    eventually("three connections", DEADLINE, async || coordinator.noticed().len() == 2).await.unwrap();
+    eventually("three connections", DEADLINE, async || coordinator.warnings().len() == 2).await.unwrap();
     let mut noticed: Vec<_> =
-        coordinator.noticed().into_iter().map(|finding| (finding.severity, finding.matter)).collect();
+        coordinator.warnings().into_iter().map(|finding| (finding.severity, finding.check)).collect();
     noticed.sort_by_key(|(severity, _)| *severity);
     assert_eq!(noticed, [(Severity::Unsafe, Check::Eviction), (Severity::Warning, Check::Replicas)]);
     eventually("three votes", DEADLINE, async || {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, RestartGuard, VoteOutcome, Wait};
+use quorlock::{AcquireError, RestartGuard, Wait, votes::VoteOutcome};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, client};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Coordinator, Lease, NodeStatus, RestartGuard, VoteOutcome, Wait};
+use quorlock::{
+    AcquireError, Coordinator, Lease, RestartGuard, Wait, health::NodeStatus, votes::VoteOutcome,
+};
 use quorlock_testkit::{Server, Servers, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -133,7 +135,7 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
         known.lock("r").try_acquire().await.is_err_and(|error| error.to_string().contains("replica"))
     };
     eventually("it is seen to be a replica", DEADLINE, refused).await.unwrap();
-    let ended = async || !matches!(known.health().now()[0].condition, NodeStatus::Connected);
+    let ended = async || !matches!(known.health().now()[0].status, NodeStatus::Connected);
     eventually("its connection ends with it", DEADLINE, ended).await.unwrap();
     let kept = servers[1].command(&["EXISTS", "quorlock:gate:{}:reign"]).await.unwrap();
     assert_eq!(kept.to_string(), "1", "the note is there");

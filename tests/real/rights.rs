@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use quorlock::{
-    Check, Coordinator, Examination, Fencing, Lease, Lock, RestartGuard, Severity, Standing, Wait,
+    Coordinator, Fencing, Lease, Lock, RestartGuard, Wait,
+    doctor::{Check, Report, Severity, Standing},
 };
 use quorlock_testkit::{Server, Servers};
 
@@ -88,12 +89,12 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     let keys = servers[0].command(&["EXISTS", "locks:r"]).await.unwrap();
     assert_eq!(keys.to_string(), "0", "a cancelled attempt left its key");
 
-    let examination = one.examine().await;
+    let examination = one.doctor().await;
     // Other kinds of lock need more, which is no more than noted.
     let worse = examination.findings.iter().filter(|finding| finding.severity > Severity::Note);
-    assert_eq!(worse.filter(|finding| finding.matter == Check::MissingRight).count(), 0, "{examination:#?}");
+    assert_eq!(worse.filter(|finding| finding.check == Check::MissingRight).count(), 0, "{examination:#?}");
     set_user(&servers[0], &documented_for_all(&servers)).await;
-    let examination = one.examine().await;
+    let examination = one.doctor().await;
     assert_eq!(missed(&examination), [""; 0], "{examination:#?}");
     assert!(matches!(examination.nodes[0].standing, Standing::Votes), "{examination:#?}");
 }
@@ -139,10 +140,10 @@ async fn readers_and_writers_that_meet_them_need_some_rights_more() {
 }
 
 /// What the check-up says of rights.
-fn missed(examination: &Examination) -> Vec<&str> {
+fn missed(examination: &Report) -> Vec<&str> {
     let findings = examination.findings.iter();
     let matters = [Check::MissingRight, Check::LockFails, Check::Failed, Check::Login, Check::NoHints];
-    let missed = findings.filter(|finding| matters.contains(&finding.matter));
+    let missed = findings.filter(|finding| matters.contains(&finding.check));
     missed.map(|finding| finding.cure.as_str()).collect()
 }
 
@@ -155,7 +156,7 @@ async fn each_right_that_is_taken_away_is_missed_by_the_check_up() {
     for taken in rights {
         let left: Vec<_> = documented.iter().filter(|word| *word != taken).cloned().collect();
         set_user(&servers[0], &left).await;
-        let examination = client(&servers[0]).examine().await;
+        let examination = client(&servers[0]).doctor().await;
         let missed = missed(&examination);
         assert!(missed.iter().any(|cure| cure.contains(taken.as_str())), "{taken}: {examination:#?}");
     }

@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use quorlock::{Fencing, LossReason, RestartGuard, SystemClock, Wait};
+use quorlock::{Fencing, LossReason, RestartGuard, Wait, runtime::SystemClock};
 use quorlock_testkit::{Proxy, Resp, Server, Servers, SkewedClock, Way, eventually};
 
 use crate::world::{DEADLINE, TTL, World, client, count};
@@ -94,7 +94,7 @@ async fn nothing_is_ever_stored_without_an_end() {
     let proxy = Proxy::start(server.address()).await.unwrap();
     // Long enough for a request to be on its way when its time is over, however busy the machine:
     // what was not sent leaves nothing to take back.
-    let other = client(&[proxy.url()], |builder| builder.node_limit(Duration::from_millis(500)));
+    let other = client(&[proxy.url()], |builder| builder.node_timeout(Duration::from_millis(500)));
     let held = world.lock().acquire().await.unwrap();
     assert!(other.lock("r").try_acquire().await.unwrap().is_none());
     let lock = other.lock("r").wait(Wait::Forever);

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quorlock::{Coordinator, Entropy as _, SystemEntropy, Wait};
+use quorlock::{
+    Coordinator, Wait,
+    runtime::{Entropy as _, SystemEntropy},
+};
 use quorlock_testkit::Servers;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -24,7 +27,7 @@ fn bench() -> Bench {
     let driven = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let servers = driven.block_on(Servers::start(3)).unwrap();
     // A node has more time than usual: what is tested is not how fast this machine is.
-    let coordinator = client(&servers.urls(), |builder| builder.node_limit(Duration::from_secs(2)));
+    let coordinator = client(&servers.urls(), |builder| builder.node_timeout(Duration::from_secs(2)));
     Bench { servers, driven, coordinator }
 }
 
@@ -77,7 +80,7 @@ fn runtimes_that_nobody_drives_hold_up_no_other() {
 
 #[test]
 fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random() {
-    let seed = SystemEntropy::default().half();
+    let seed = SystemEntropy::default().next_u64();
     println!("seed {seed}");
     let bench = Arc::new(bench());
     let threads: Vec<_> = (0..8)

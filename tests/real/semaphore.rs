@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock, Permit, Semaphore, SystemClock, Wait};
+use quorlock::{
+    Permit, PermitError, Semaphore, Wait,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{Servers, eventually, find_eventually};
 
@@ -41,11 +44,11 @@ struct Ledger {
 impl Ledger {
     fn enter(&self, client: usize, permit: &Permit) {
         self.most.fetch_max(self.inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        let attempt = || format!("{client}-{}", permit.lease.token().short()).into();
+        let attempt = || format!("{client}-{}", permit.token().short()).into();
         let now = SystemClock::default().now();
-        let (client, resource) = (client.to_string().into(), permit.lease.resource().as_str().into());
-        let deadline = stamp(now + permit.lease.remaining());
-        let fencing_token = Some(permit.lease.fencing_token().get());
+        let (client, resource) = (client.to_string().into(), permit.resource().as_str().into());
+        let deadline = stamp(now + permit.remaining());
+        let fencing_token = Some(permit.fencing_token().unwrap().get());
         let mut history = self.history.lock().unwrap();
         history.record(stamp(now), What::Invoked { client, resource, attempt: attempt() });
         history.record(stamp(now), What::Acquired { attempt: attempt(), deadline, fencing_token });
@@ -53,8 +56,8 @@ impl Ledger {
 
     /// To be called before the permit is given back.
     fn leave(&self, client: usize, permit: &Permit) {
-        permit.lease.check().expect("no fault of this test is long enough to lose a lease");
-        let attempt = format!("{client}-{}", permit.lease.token().short()).into();
+        permit.check().expect("no fault of this test is long enough to lose a lease");
+        let attempt = format!("{client}-{}", permit.token().short()).into();
         let now = stamp(SystemClock::default().now());
         self.history.lock().unwrap().record(now, What::Releasing { attempt });
         self.inside.fetch_sub(1, Ordering::SeqCst);
@@ -94,12 +97,12 @@ async fn contend(permits: usize) {
         // A machine may be too busy for an answer in time.
         let one_more = semaphores[gone].clone().wait(Wait::Never);
         let refusal = async || match one_more.acquire().await {
-            Err(AcquireError::Full(full)) => Some(full),
+            Err(PermitError::Full { holders, .. }) => Some(holders),
             Err(_) => None,
             Ok(_) => panic!("one more than there are"),
         };
-        let full = find_eventually("an answer", DEADLINE, refusal).await.unwrap();
-        assert_eq!(full.holders.iter().flatten().count(), permits, "{full}");
+        let holders = find_eventually("an answer", DEADLINE, refusal).await.unwrap();
+        assert_eq!(holders.iter().flatten().count(), permits, "{holders:?}");
     }
     for gone in 1..=2 {
         servers[gone].thaw().unwrap();
@@ -116,14 +119,14 @@ async fn contend(permits: usize) {
                     ledger.enter(100 + number, &permit);
                     clock.sleep_until(clock.now() + Duration::from_millis(2)).await;
                     ledger.leave(100 + number, &permit);
-                    permit.lease.release().await.unwrap();
+                    permit.release().await.unwrap();
                 }
             })
         })
         .collect();
     for (number, permit) in held.into_iter().enumerate() {
         ledger.leave(number, &permit);
-        permit.lease.release().await.unwrap();
+        permit.release().await.unwrap();
     }
     let all = permits + PROCESSES * (permits + 2) * GRANTS;
     let clock = SystemClock::default();
@@ -165,9 +168,9 @@ async fn another_number_of_permits_is_refused_while_one_is_held() {
     });
     let permit = four.acquire().await.unwrap();
     let error = two.acquire().await.unwrap_err();
-    assert!(matches!(error, AcquireError::OtherPermits { .. }), "{error}");
+    assert!(matches!(error, PermitError::OtherPermits { .. }), "{error}");
     assert!(error.to_string().contains("has 4 permits, and 2 were asked for"), "{error}");
-    permit.lease.release().await.unwrap();
+    permit.release().await.unwrap();
     eventually("the limit to run out", DEADLINE, async || matches!(two.try_acquire().await, Ok(Some(_))))
         .await
         .unwrap();

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use quorlock::protocol::SUCCESSION;
-use quorlock::{AcquireError, Coordinator, Lock, NodeStatus, RestartGuard, Standing, VoteOutcome, Wait};
+use quorlock::{
+    AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
+    votes::VoteOutcome,
+};
 use quorlock_testkit::{Server, Servers, Service, eventually};
 
 use crate::world::{DEADLINE, client};
@@ -117,7 +120,7 @@ async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be
     let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{error}") };
     // It was just met for the first time.
     assert!(left > TTL + SUCCESSION, "{left:?}");
-    let examination = only(&service, RestartGuard::On).examine().await;
+    let examination = only(&service, RestartGuard::On).doctor().await;
     let Standing::Quarantined { left: told } = examination.nodes[0].standing else {
         panic!("{examination:#?}")
     };
@@ -160,8 +163,7 @@ async fn a_hold_outlasts_the_failover_of_a_minority() {
     held.check().unwrap();
     assert!(two.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_none()), "it is held");
     // When it votes again, the others need not be there any more.
-    let votes =
-        async || one.health().now().iter().all(|node| matches!(node.condition, NodeStatus::Connected));
+    let votes = async || one.health().now().iter().all(|node| matches!(node.status, NodeStatus::Connected));
     eventually("the service votes again", PATIENCE, votes).await.unwrap();
     plain[0].kill();
     held.renew().await.unwrap();

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
-use quorlock::{AcquireError, Clock as _, Coordinator, Lock, SystemClock, Wait};
+use quorlock::{
+    AcquireError, Coordinator, Lock, MultiLock, Wait,
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_testkit::{Kind, Servers, eventually};
 
 use crate::world::{DEADLINE, World, client, count};
 
-fn all(coordinator: &Coordinator, names: &[&str]) -> Lock {
+fn all(coordinator: &Coordinator, names: &[&str]) -> MultiLock {
     coordinator.lock_all(names).wait(Wait::UpTo(DEADLINE))
 }
 

@@ -9,7 +9,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
-use quorlock::{Address, Clock as _, Node, RedisNode, Request, SystemClock, Vote, ask};
+use quorlock::{
+    node::{Node, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_testkit::{MemoryNode, Servers};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -131,20 +135,20 @@ fn request(key: &str, (act, who, shares): Done) -> Request {
         Act::Renew => Request::Renew { claim, ttl: LONG, fencing_token: None },
         Act::Release => Request::Release { claim },
         Act::Cancel => Request::Cancel { claim, linger: LONG },
-        Act::Intend => Request::Intend { key: key.into(), waiter, patience: LONG },
-        Act::Desist => Request::Desist { key: key.into(), waiter },
+        Act::Intend => Request::AnnounceWriter { key: key.into(), waiter, patience: LONG },
+        Act::Desist => Request::WithdrawWriter { key: key.into(), waiter },
     }
 }
 
 fn word(vote: &Vote) -> &'static str {
     match vote {
         // Of whoever is refused, a release speaks to the next holder.
-        Vote::Granted | Vote::Wanted => "granted",
+        Vote::Granted | Vote::ReleasedContended => "granted",
         Vote::Restored => "restored",
         Vote::Held(_) => "held",
-        Vote::Behind => "behind",
+        Vote::NotYourTurn => "behind",
         Vote::Free => "free",
-        Vote::Ahead | _ => "something else",
+        Vote::FenceAhead | _ => "something else",
     }
 }
 

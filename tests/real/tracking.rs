@@ -4,7 +4,7 @@
 //! those who look for a free permit.
 
 use futures::future::BoxFuture;
-use quorlock::{Coordinator, Fencing, Lock, Wait};
+use quorlock::{Coordinator, Fencing, Lock, MultiLock, Wait};
 use quorlock_testkit::{Kind, eventually};
 
 use crate::world::{DEADLINE, World, client};
@@ -23,12 +23,12 @@ async fn remembered(world: &World) -> u64 {
 }
 
 /// Waits for each, and gives it back.
-async fn held_and_given_back(lock: Lock) {
+async fn held_and_given_back<K>(lock: Lock<K>) {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 /// Refused, and then waited for, while another process holds it.
-async fn contended(holder: Lock, other: Lock) {
+async fn contended<K>(holder: Lock<K>, other: Lock<K>) {
     let lease = holder.acquire().await.unwrap();
     let refused = other.clone().wait(Wait::Never).acquire().await;
     assert!(refused.is_err(), "it is held");
@@ -40,11 +40,11 @@ async fn contended(holder: Lock, other: Lock) {
 /// Uses one or more locks of a name that nobody uses again, with two processes.
 type Use = for<'a> fn(&'a Coordinator, &'a Coordinator, String) -> BoxFuture<'a, ()>;
 
-fn patient(lock: Lock) -> Lock {
+fn patient<K>(lock: Lock<K>) -> Lock<K> {
     lock.wait(Wait::UpTo(DEADLINE))
 }
 
-fn all(coordinator: &Coordinator, name: &str) -> Lock {
+fn all(coordinator: &Coordinator, name: &str) -> MultiLock {
     patient(coordinator.lock_all(["a", "b", "c"].map(|part| format!("{name}/{part}"))))
 }
 
@@ -119,8 +119,8 @@ const USES: &[(&str, Use)] = &[
         Box::pin(async move {
             let semaphore = one.semaphore(&name, 2).wait(Wait::UpTo(DEADLINE));
             let (first, second) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
-            first.lease.release().await.unwrap();
-            second.lease.release().await.unwrap();
+            first.release().await.unwrap();
+            second.release().await.unwrap();
         })
     }),
 ];

@@ -1,6 +1,9 @@
 //! Nodes at Unix sockets.
 
-use quorlock::{RestartGuard, Severity, Summary, Wait};
+use quorlock::{
+    RestartGuard, Wait,
+    doctor::{Severity, Summary},
+};
 use quorlock_testkit::Servers;
 
 use crate::world::client;
@@ -36,15 +39,15 @@ async fn a_lock_is_held_and_a_deployment_examined_at_sockets() {
     let lease = coordinator.lock("r").acquire().await.unwrap();
     assert!(coordinator.lock("r").try_acquire().await.unwrap().is_none());
     lease.release().await.unwrap();
-    let examination = coordinator.examine().await;
-    assert_eq!(examination.outlook(), Summary::Sound, "{examination:#?}");
+    let examination = coordinator.doctor().await;
+    assert_eq!(examination.summary(), Summary::Sound, "{examination:#?}");
     assert!(!examination.has(Severity::Unknown), "{examination:#?}");
     assert!(!format!("{examination:?} {coordinator:?}").contains("50%"), "the password is shown");
 
     // The same server by its socket and by its port is one node.
     let twice = [urls[0].clone(), servers[0][0].url(), urls[1].clone()];
-    let examination = client(&twice, |builder| builder).examine().await;
-    assert_eq!(examination.outlook(), Summary::Unsafe, "{examination:#?}");
+    let examination = client(&twice, |builder| builder).doctor().await;
+    assert_eq!(examination.summary(), Summary::Unsafe, "{examination:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

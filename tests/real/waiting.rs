@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId, preferred_node};
 use quorlock::{
-    Address, Clock, Entropy, Handoff, Hint, HintListener, Node as _, RedisNode, Request, SystemClock, Vote,
-    Wait, ask,
+    Handoff, Wait,
+    node::{Hint, HintListener, Node as _, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, Entropy, SystemClock},
 };
 use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, eventually};
 
@@ -33,7 +35,7 @@ async fn worker() {
     let urls: Vec<String> = nodes.split(',').map(str::to_owned).collect();
     let coordinator = client(&urls, |builder| builder);
     // So that the processes take turns: with the default one would do all its work in one series.
-    let lock = coordinator.lock("contended").wait(Wait::Forever).hand_over(Handoff::times(8));
+    let lock = coordinator.lock("contended").wait(Wait::Forever).handoff(Handoff::times(8));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
             let (lock, place) = (lock.clone(), place.clone());
@@ -91,8 +93,8 @@ async fn nobody_is_stranded_while_servers_stall_and_connections_break() {
     let grants = || std::fs::read_to_string(place.path().join("log")).unwrap_or_default().lines().count();
     while workers.iter_mut().any(|worker| worker.try_wait().unwrap().is_none()) {
         assert!(clock.now() < end, "stranded after {} of {} grants", grants(), PROCESSES * TASKS * GRANTS);
-        let server = &world.servers[usize::try_from(entropy.half() % 5).unwrap()];
-        if entropy.half().is_multiple_of(2) {
+        let server = &world.servers[usize::try_from(entropy.next_u64() % 5).unwrap()];
+        if entropy.next_u64().is_multiple_of(2) {
             server.freeze().unwrap();
             clock.sleep_until(clock.now() + Duration::from_millis(100)).await;
             server.thaw().unwrap();
@@ -213,7 +215,7 @@ async fn remembered(server: &Server) -> String {
 struct Silent;
 
 impl HintListener for Silent {
-    fn hear(&self, _hint: Hint<'_>) {}
+    fn on_hint(&self, _hint: Hint<'_>) {}
 }
 
 /// Redis 6.0 tells a waiter of the changes that its own requests make, and that is not its turn.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{AcquireError, Clock, Expiry, Wait};
+use quorlock::{AcquireError, Wait, node::Expiry, runtime::Clock};
 use quorlock_testkit::SkewedClock;
 
 use crate::common::{LATE, TTL, VALIDITY, another, bench};

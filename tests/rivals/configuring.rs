@@ -25,7 +25,7 @@ async fn extreme_options_of_a_lock_work_or_are_refused_and_never_panic() {
             bench.lock().wait(Wait::UpTo(time)),
             bench.lock().renewal(Renewal::Every(time)),
             bench.lock().max_hold(time),
-            bench.lock().hand_over(Handoff::times(u32::MAX).within(time)),
+            bench.lock().handoff(Handoff::times(u32::MAX).within(time)),
         ];
         for lock in locks {
             let tried = lock.validate();
@@ -49,8 +49,8 @@ async fn extreme_settings_of_a_coordinator_work_or_are_refused_and_never_panic()
         Builder::ttl,
         Builder::max_ttl,
         |builder, time| builder.ttl(time).max_ttl(time),
-        Builder::node_limit,
-        Builder::connect_limit,
+        Builder::node_timeout,
+        Builder::connect_timeout,
     ];
     for time in EXTREMES {
         for (number, set) in settings.iter().enumerate() {

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Clock, Coordinator, LossReason, SystemClock, Wait};
+use quorlock::{
+    Coordinator, LossReason, Wait,
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::{MemoryNode, SkewedClock, memory_nodes, memory_nodes_on};
 
 use crate::common::{TTL, VALIDITY, bench};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, NodeErrorKind};
+use quorlock::{AcquireError, node::NodeErrorKind};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{LATE, TTL, bench, bench_by_default};

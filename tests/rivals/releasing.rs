@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Expiry, LossReason, Renewal};
+use quorlock::{LossReason, Renewal, node::Expiry};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{LATE, TTL, bench};

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock::{Expiry, LossReason, NodeErrorKind, RenewError, Renewal, Wait, WithError};
+use quorlock::{
+    LossReason, RenewError, Renewal, Wait, WithError,
+    node::{Expiry, NodeErrorKind},
+};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{TTL, VALIDITY, another, bench, bench_by_default};

@@ -27,7 +27,7 @@ async fn a_failed_attempt_is_not_repeated_with_the_same_token() {
     let client = another(&bench.clock, &bench.nodes, |builder| builder.entropy(SeededEntropy::new(7)));
     let mut seen = std::collections::BTreeSet::new();
     for node in &bench.nodes[..2] {
-        node.set_data("r", "somebody else", quorlock::Expiry::In(TTL));
+        node.set_data("r", "somebody else", quorlock::node::Expiry::In(TTL));
     }
     // The third grants each attempt, for as long as the answers take.
     bench.nodes.iter().for_each(|node| node.delay(std::time::Duration::ZERO, LATE / 4));

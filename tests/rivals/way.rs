@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use quorlock::{Builder, Capabilities, Coordinator, Node, Responder, SharedRequest};
+use quorlock::{
+    Builder, Coordinator,
+    node::{Capabilities, Node, Responder, SharedRequest},
+};
 use quorlock_testkit::MemoryNode;
 
 use crate::common::{Bench, another};

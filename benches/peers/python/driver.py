@@ -87,7 +87,7 @@ def contend(peer, order):
     timed = order["work"] == "contend"
     end = start + order["millis"] * 1000 if timed else start
     # What several threads write is only appended to, or touched by the holder alone.
-    hand_overs, failures, overlaps, late, field = [], [], [], [], {"held": False, "ended": 0}
+    handoffs, failures, overlaps, late, field = [], [], [], [], {"held": False, "ended": 0}
     shares = [0] * order["tasks"]
 
     def task(number):
@@ -102,7 +102,7 @@ def contend(peer, order):
                     overlaps.append(number)
                 field["held"] = True
                 if field["ended"]:
-                    hand_overs.append(now() - field["ended"])
+                    handoffs.append(now() - field["ended"])
                 time.sleep(order["hold_millis"] / 1000)
                 field["ended"] = now()
                 field["held"] = False
@@ -115,7 +115,7 @@ def contend(peer, order):
 
     run_all(order["tasks"], task)
     micros = order["millis"] * 1000 if timed else now() - start
-    return findings(hand_overs, shares, len(overlaps), count=sum(shares), all=sum(shares) + len(late),
+    return findings(handoffs, shares, len(overlaps), count=sum(shares), all=sum(shares) + len(late),
                     failures=len(failures), micros=micros)
 
 

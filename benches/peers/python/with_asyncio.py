@@ -102,7 +102,7 @@ async def contend(peer, order):
     start = now()
     timed = order["work"] == "contend"
     end = start + order["millis"] * 1000 if timed else start
-    hand_overs, failures, overlaps, late, held, ended = [], 0, 0, 0, False, 0
+    handoffs, failures, overlaps, late, held, ended = [], 0, 0, 0, False, 0
     shares = [0] * order["tasks"]
 
     async def task(number):
@@ -117,7 +117,7 @@ async def contend(peer, order):
                 overlaps += held
                 held = True
                 if ended:
-                    hand_overs.append(now() - ended)
+                    handoffs.append(now() - ended)
                 await asyncio.sleep(order["hold_millis"] / 1000)
                 ended = now()
                 held = False
@@ -130,7 +130,7 @@ async def contend(peer, order):
 
     await run_all(order["tasks"], task)
     micros = order["millis"] * 1000 if timed else now() - start
-    return findings(hand_overs, shares, overlaps, count=sum(shares), all=sum(shares) + late,
+    return findings(handoffs, shares, overlaps, count=sum(shares), all=sum(shares) + late,
                     failures=failures, micros=micros)
 
 

@@ -112,7 +112,7 @@ async fn cycle<P: Peer>(peer: &'static P, task: usize, name: &str) -> Result<()>
 struct Field {
     /// When the last hold ended.
     ended: Mutex<Option<Instant>>,
-    hand_overs: Mutex<Vec<u64>>,
+    handoffs: Mutex<Vec<u64>>,
     held: AtomicBool,
     overlaps: AtomicU64,
     failures: AtomicU64,
@@ -158,9 +158,9 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
         shares.push(its);
         all += of_all;
     }
-    let mut hand_overs = histogram();
-    for micros in field.hand_overs.lock().unwrap().drain(..) {
-        hand_overs.saturating_record(micros);
+    let mut handoffs = histogram();
+    for micros in field.handoffs.lock().unwrap().drain(..) {
+        handoffs.saturating_record(micros);
     }
     Findings {
         count: shares.iter().sum(),
@@ -168,8 +168,8 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
         failures: field.failures.load(Ordering::Relaxed),
         overlaps: field.overlaps.load(Ordering::Relaxed),
         micros: end.map_or_else(|| micros(start.elapsed()), |_| order.millis * 1000),
-        p50: hand_overs.value_at_quantile(0.5),
-        p99: hand_overs.value_at_quantile(0.99),
+        p50: handoffs.value_at_quantile(0.5),
+        p99: handoffs.value_at_quantile(0.99),
         shares,
     }
 }
@@ -180,7 +180,7 @@ impl Field {
             self.overlaps.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(ended) = self.ended.lock().unwrap().take() {
-            self.hand_overs.lock().unwrap().push(micros(ended.elapsed()));
+            self.handoffs.lock().unwrap().push(micros(ended.elapsed()));
         }
     }
 

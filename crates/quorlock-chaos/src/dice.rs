@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Entropy as _, SystemEntropy};
+use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock_testkit::SeededEntropy;
 
 /// What chance decides: the same for the same seed, on every machine.
@@ -18,7 +18,7 @@ impl Dice {
         let purpose = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        let mixed = SeededEntropy::new(seed ^ purpose).half();
+        let mixed = SeededEntropy::new(seed ^ purpose).next_u64();
         Dice { source: SeededEntropy::new(mixed) }
     }
 
@@ -26,24 +26,24 @@ impl Dice {
     pub(crate) fn between(&self, least: Duration, most: Duration) -> Duration {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let width = nanos(most).saturating_sub(nanos(least)).saturating_add(1);
-        Duration::from_nanos(nanos(least).saturating_add(self.source.half() % width))
+        Duration::from_nanos(nanos(least).saturating_add(self.source.next_u64() % width))
     }
 
     /// A number for whoever has a choice.
     pub(crate) fn luck(&self) -> u64 {
-        self.source.half()
+        self.source.next_u64()
     }
 
     /// One of `0..sides`; 0 if there is none.
     pub(crate) fn below(&self, sides: usize) -> usize {
         let sides = u64::try_from(sides.max(1)).unwrap_or(u64::MAX);
-        usize::try_from(self.source.half() % sides).unwrap_or(0)
+        usize::try_from(self.source.next_u64() % sides).unwrap_or(0)
     }
 
     /// Which of the entries, each as likely as its weight says; `None` if all weigh nothing.
     pub(crate) fn weighted<T: Copy>(&self, entries: &[(u32, T)]) -> Option<T> {
         let sum: u64 = entries.iter().map(|&(weight, _)| u64::from(weight)).sum();
-        let mut left = self.source.half().checked_rem(sum)?;
+        let mut left = self.source.next_u64().checked_rem(sum)?;
         entries.iter().find_map(|&(weight, entry)| {
             let weight = u64::from(weight);
             if left < weight {
@@ -63,7 +63,7 @@ impl Dice {
 
 /// A seed that no run has had; short enough to be typed.
 pub(crate) fn fresh_seed() -> u64 {
-    SystemEntropy::default().half() % 1_000_000
+    SystemEntropy::default().next_u64() % 1_000_000
 }
 
 #[cfg(test)]

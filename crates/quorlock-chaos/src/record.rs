@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::{Event, Stamp, What};
 
 /// Writes events to a file, each with one write of its own: a process that is killed loses none

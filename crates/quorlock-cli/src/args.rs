@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use quorlock::{Kinds, Wait, duration};
+use quorlock::{Wait, duration, node::Kinds};
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
 use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
@@ -118,7 +118,7 @@ pub(crate) struct DeploymentArgs {
     pub(crate) key_prefix: Option<String>,
     /// How long to wait for one node [default: 1s, more for a distant one]
     #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
-    pub(crate) node_limit: Option<Duration>,
+    pub(crate) node_timeout: Option<Duration>,
     /// The share of the TTL given up because clocks run at different rates [default: 0.01]
     #[arg(long, global = true, hide_short_help = true, value_name = "SHARE")]
     pub(crate) drift: Option<f64>,

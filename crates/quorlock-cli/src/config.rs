@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quorlock::{Builder, Coordinator, Kinds, RestartGuard, Wait};
+use quorlock::{Builder, Coordinator, RestartGuard, Wait, node::Kinds};
 
 use crate::args::{DeploymentArgs, Switch, WaitArg};
 use crate::failure::Failure;
@@ -53,7 +53,7 @@ impl Settings {
             nodes: (kinds.split(&args.nodes.join(",")))
                 .map_err(|problem| Failure::Config(format!("--nodes: {problem}")))?,
             key_prefix: args.key_prefix,
-            node_limit: args.node_limit,
+            node_timeout: args.node_timeout,
             drift: args.drift,
             max_ttl: args.max_ttl,
             username: args.username,
@@ -102,8 +102,8 @@ impl Settings {
         if let Some(factor) = self.said.drift {
             builder = builder.drift(factor);
         }
-        if let Some(limit) = self.said.node_limit {
-            builder = builder.node_limit(limit);
+        if let Some(limit) = self.said.node_timeout {
+            builder = builder.node_timeout(limit);
         }
         if self.said.restart_guard == Some(Switch::Off) {
             builder = builder.restart_guard(RestartGuard::Off);
@@ -114,7 +114,7 @@ impl Settings {
     /// With files and names for TLS, if any are given.
     #[cfg(feature = "tls")]
     fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
-        let mut tls = quorlock::Tls::new();
+        let mut tls = quorlock::transport::Tls::new();
         if let Some(file) = &self.said.tls_ca {
             tls = tls.authority(file);
         }
@@ -223,7 +223,7 @@ mod tests {
 
     use clap::Parser as _;
     use proptest::prelude::*;
-    use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+    use quorlock::node::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
     use quorlock_testkit::MemoryNode;
 
     use super::*;
@@ -306,11 +306,11 @@ mod tests {
         fn no_settings_make_it_panic(
             max_ttl in times(),
             ttl in times(),
-            node_limit in times(),
+            node_timeout in times(),
             drift in prop::option::of(any::<f64>()),
         ) {
             let nodes = ["redis://a", "redis://b", "redis://c"].map(str::to_owned).to_vec();
-            let said = Layer { nodes, node_limit, drift, max_ttl, ttl, ..Layer::default() };
+            let said = Layer { nodes, node_timeout, drift, max_ttl, ttl, ..Layer::default() };
             let settings = Settings { said, password: None, kinds: Kinds::default() };
             if let Ok(coordinator) = settings.coordinator() {
                 let lock = coordinator.lock("orders/42").ttl(settings.ttl()).wait(settings.wait());

@@ -5,7 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Coordinator, Kinds, Lease, Lock, RestartGuard, VoteOutcome, duration};
+use quorlock::{
+    AcquireError, Coordinator, Lease, Lock, RestartGuard, duration, node::Kinds, votes::VoteOutcome,
+};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -215,7 +217,7 @@ impl Story {
 
     /// One mark for each node.
     async fn nodes(&self, lock: &Lock) -> Result<(), Failure> {
-        let report = lock.inspect().await.map_err(unexpected)?;
+        let report = lock.inspect().await?;
         for vote in report.votes() {
             let (holds, said) = if let VoteOutcome::Held(holding) = &vote.outcome {
                 (true, format!("held by {}", holding.token))

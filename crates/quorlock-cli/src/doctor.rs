@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use quorlock::{Examination, Finding, NodeReport, Severity, Standing, Subject, Summary, duration};
+use quorlock::{
+    doctor::{Finding, NodeReport, Report, Severity, Standing, Subject, Summary},
+    duration,
+};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, DoctorArgs};
@@ -21,7 +24,7 @@ use crate::width::{self, wrapped};
 /// Examines all nodes and prints what is found.
 pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = Settings::load_for_lock(deployment, args.restart_guard, args.ttl, None)?;
-    let examination = block_on(async { Ok(settings.examiner()?.examine().await) })?;
+    let examination = block_on(async { Ok(settings.examiner()?.doctor().await) })?;
     let code = exit_code(&examination, args.strict);
     let text = if args.json {
         format!("{}\n", in_json(&examination, code))
@@ -38,8 +41,8 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
 }
 
 /// That nothing can be locked goes before that it would be unsafe to.
-fn exit_code(examination: &Examination, strict: bool) -> u8 {
-    match examination.outlook() {
+fn exit_code(examination: &Report, strict: bool) -> u8 {
+    match examination.summary() {
         Summary::NoQuorum => exit::NO_QUORUM,
         Summary::Unsafe => exit::UNSAFE,
         Summary::Sound | Summary::Unclear | _ if strict && examination.has(Severity::Warning) => exit::UNSAFE,
@@ -47,7 +50,7 @@ fn exit_code(examination: &Examination, strict: bool) -> u8 {
     }
 }
 
-fn table(examination: &Examination) -> Table {
+fn table(examination: &Report) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(["node", "server", "up", "p50", "p99", "clock", "vote"]);
     for node in &examination.nodes {
@@ -88,7 +91,7 @@ fn ahead(micros: i64) -> String {
 }
 
 /// The findings down to `least`, the worst first. Those that differ in their node alone are one.
-fn findings(examination: &Examination, paint: Paint, least: Severity) -> String {
+fn findings(examination: &Report, paint: Paint, least: Severity) -> String {
     let mut told: Vec<(&str, &str)> = Vec::new();
     let mut blocks = Vec::new();
     for finding in examination.findings.iter().filter(|finding| finding.severity <= least) {
@@ -106,7 +109,7 @@ fn findings(examination: &Examination, paint: Paint, least: Severity) -> String 
             Severity::Warning => paint.strong(word),
             Severity::Unknown | Severity::Note | _ => paint.faint(word),
         };
-        let (matter, cure) = (finding.matter, paint.faint("cure:"));
+        let (matter, cure) = (finding.check, paint.faint("cure:"));
         let evidence = beside(MARGIN, &format!("{who}{}", finding.evidence));
         let remedy = beside(MARGIN + "cure: ".len(), &finding.cure);
         blocks.push(format!("{word} {matter:14} {evidence}\n{:23} {cure} {remedy}\n", ""));
@@ -132,11 +135,11 @@ fn node(finding: &Finding) -> Option<&str> {
     }
 }
 
-fn verdict(examination: &Examination, paint: Paint) -> String {
+fn verdict(examination: &Report, paint: Paint) -> String {
     let voting = examination.nodes.iter().filter(|node| node.standing == Standing::Votes).count();
     let (nodes, needed) = (examination.nodes.len(), examination.quorum.needed());
     let counted = format!("{voting} of {nodes} nodes vote, {needed} needed");
-    match examination.outlook() {
+    match examination.summary() {
         Summary::Sound => format!("{}: {counted}", paint.good("locks can be held safely")),
         Summary::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, and are not safe")),
         Summary::NoQuorum => format!("{}: {counted}", paint.bad("no lock can be acquired")),
@@ -144,8 +147,8 @@ fn verdict(examination: &Examination, paint: Paint) -> String {
     }
 }
 
-fn in_json(examination: &Examination, code: u8) -> Value {
-    let outlook = match examination.outlook() {
+fn in_json(examination: &Report, code: u8) -> Value {
+    let outlook = match examination.summary() {
         Summary::Sound => "sound",
         Summary::Unsafe => "unsafe",
         Summary::NoQuorum => "no_quorum",
@@ -185,7 +188,7 @@ fn node_in_json(report: &NodeReport) -> Value {
 fn finding_in_json(finding: &Finding) -> Value {
     json!({
         "severity": finding.severity.word(),
-        "finding": finding.matter.code(),
+        "finding": finding.check.code(),
         "node": node(finding),
         "evidence": finding.evidence,
         "cure": finding.cure,

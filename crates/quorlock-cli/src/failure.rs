@@ -5,9 +5,13 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use quorlock::{AcquireError, ConfigError, VoteOutcome, VoteReport};
+use quorlock::{
+    AcquireError, ConfigError, PermitError,
+    votes::{VoteOutcome, VoteReport},
+};
 
 use crate::exit;
+use crate::wanted::Refusal;
 
 /// What went wrong, as a sentence that names its cure.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +24,7 @@ pub(crate) enum Failure {
     Config(String),
     /// Somebody else has the lock.
     #[error("{error}")]
-    Held { error: AcquireError, code: u8 },
+    Held { error: Refusal, code: u8 },
     /// Nobody knows who has the lock.
     #[error("{0}")]
     NoQuorum(String),
@@ -65,15 +69,23 @@ impl Failure {
     }
 
     /// An attempt to acquire that failed; `held` is the code for a lock that others have.
-    pub(crate) fn of_acquiring(error: AcquireError, held: u8) -> Failure {
-        match error {
-            AcquireError::Contended { .. } | AcquireError::Full(_) => Failure::Held { error, code: held },
-            AcquireError::Config(error) => error.into(),
-            AcquireError::OtherPermits { .. } => Failure::Config(error.to_string()),
-            AcquireError::Unavailable { ref report, .. } | AcquireError::Misconfigured { ref report, .. } => {
-                Failure::NoQuorum(format!("{error}{}", restart_hint(report)))
+    pub(crate) fn of_acquiring(error: impl Into<Refusal>, held: u8) -> Failure {
+        let error = error.into();
+        match &error {
+            Refusal::Lock(AcquireError::Contended { .. }) | Refusal::Permit(PermitError::Full { .. }) => {
+                Failure::Held { error, code: held }
             }
-            AcquireError::Closed | _ => {
+            Refusal::Lock(AcquireError::Config(error)) | Refusal::Permit(PermitError::Config(error)) => {
+                error.clone().into()
+            }
+            Refusal::Permit(PermitError::OtherPermits { .. }) => Failure::Config(error.to_string()),
+            Refusal::Lock(
+                AcquireError::Unavailable { report, .. } | AcquireError::Misconfigured { report, .. },
+            )
+            | Refusal::Permit(
+                PermitError::Unavailable { report, .. } | PermitError::Misconfigured { report, .. },
+            ) => Failure::NoQuorum(format!("{error}{}", restart_hint(report))),
+            Refusal::Lock(_) | Refusal::Permit(_) => {
                 Failure::Internal { what: "ask for the lock", source: io::Error::other(error) }
             }
         }

@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_millis;
 use quorlock::protocol::renewal_every;
-use quorlock::{Clock as _, Coordinator, FencingToken, Lease, LossReason, SystemClock, duration};
+use quorlock::{
+    Coordinator, FencingToken, LeaseWatch, LossReason, duration,
+    runtime::{Clock as _, SystemClock},
+};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, LockArgs};
@@ -17,7 +20,6 @@ use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
 use crate::waiting::{self, Place};
-use crate::wanted::Wanted;
 
 mod stdin;
 
@@ -88,7 +90,6 @@ async fn until_told(
     let noted = place.clone();
     let lock = args.lock.lock(coordinator, settings, &args.resource)?;
     let lock = if place.is_shown() { lock.on_wait(move |waiting| noted.note(waiting)) } else { lock };
-    let lock = Wanted::Lock(lock);
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
     // From the beginning: whoever goes away while this waits wants the lock no more.
     let closed = stdin::closed(args.until_eof);
@@ -99,8 +100,7 @@ async fn until_told(
         () = &mut closed => return Err(Failure::StdinEnded),
         acquired = waiting::acquire((&lock, settings.ttl()), &place, &mut signals, report, "while waiting for the lock") => acquired?,
     };
-    let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
-    let lease = acquired.lease;
+    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let since = now();
     metrics::waited(since.since(asked));
 
@@ -119,7 +119,7 @@ async fn until_told(
             }
         }
     };
-    let (watch, token, held) = (lease.watch(), lease.token().short(), now().since(since));
+    let (watch, token, held) = (lease.clone(), lease.token().short(), now().since(since));
     let lost = match lost {
         Some(lost) => Some(lost),
         None => lease.release().await.err(),
@@ -155,9 +155,9 @@ async fn until_told(
 }
 
 /// What was got, for whoever asked for it.
-fn got(lease: &Lease, ttl: Duration, waited: Duration, json: bool) -> String {
+fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> String {
     let token = String::from_utf8_lossy(lease.token().as_bytes());
-    let fencing_token = lease.try_fencing_token();
+    let fencing_token = lease.fencing_token();
     // A time of the calendar is what people and other programs have. It may jump, and nothing here
     // goes by it.
     let until = SystemTime::UNIX_EPOCH + SystemClock::default().wall() + lease.remaining();

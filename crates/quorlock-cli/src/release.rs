@@ -5,7 +5,7 @@ use std::iter;
 use std::path::PathBuf;
 
 use clap::ArgGroup;
-use quorlock::Token;
+use quorlock::{Coordinator, Lock, Token};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
@@ -68,6 +68,32 @@ With --force a promise is broken: the holder is not told, and works on until it 
 a third of its TTL; meanwhile somebody else may get the lock. What protects the data then is a
 resource that checks fencing tokens. Their counters are never deleted.";
 
+/// Revokes the `lock` from the holder of `token`, or from all that are seen to hold it.
+async fn end<K>(
+    coordinator: &Coordinator,
+    (lock, as_reader): (&Lock<K>, &Lock<K>),
+    token: Option<Token>,
+    args: &ReleaseArgs,
+) -> Result<Option<Outcome>, Failure> {
+    let Some(token) = token else {
+        let outcome = force::take_away(lock, as_reader, &args.resource, args.yes).await?;
+        if outcome.as_ref().is_some_and(Outcome::found_nothing)
+            && let Some(permits) = coordinator.permits(&args.resource).await
+        {
+            return Err(Failure::Usage(format!(
+                "`{name}` is a semaphore of {permits} permits, each of which is a lock: name the one to release, such \
+                 as `{name}#0`; `quorlock status {name}` shows all of them",
+                name = args.resource,
+            )));
+        }
+        return Ok(outcome);
+    };
+    let report = lock.revoke(&token).await?;
+    // Where nothing was deleted, another client holds the lock, or none.
+    let mistaken = report.granted() == 0 && lock.inspect().await.is_ok_and(|seen| seen.holder().is_some());
+    Ok(Some(Outcome::of_one(&token, &report, mistaken)))
+}
+
 /// Releases what `args` name, and says with which code to exit.
 pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
     let token = read_token(args)?;
@@ -75,27 +101,13 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     let resources: Vec<String> = iter::once(&args.resource).chain(&args.also).cloned().collect();
     let outcome = block_on(async {
         let coordinator = settings.coordinator()?;
-        let lock = coordinator.lock_all(&resources);
-        match token {
-            Some(token) => {
-                let report = lock.revoke(&token).await?;
-                // Where nothing was deleted somebody else holds it, or nobody.
-                let mistaken =
-                    report.granted() == 0 && lock.inspect().await.is_ok_and(|seen| seen.holder().is_some());
-                Ok(Some(Outcome::of_one(&token, &report, mistaken)))
-            }
-            None => match force::take_away(&lock, &args.resource, args.yes).await? {
-                // There is no such lock, but perhaps a semaphore.
-                Some(outcome) if outcome.found_nothing() => match coordinator.permits(&args.resource).await {
-                    None => Ok(Some(outcome)),
-                    Some(permits) => Err(Failure::Usage(format!(
-                        "`{name}` is a semaphore of {permits} permits, each of which is a lock: name the one \
-                             to release, such as `{name}#0`; `quorlock status {name}` shows all of them",
-                        name = args.resource,
-                    ))),
-                },
-                outcome => Ok(outcome),
-            },
+        if args.also.is_empty() {
+            let lock = coordinator.lock(&args.resource);
+            let as_reader = lock.clone().shared();
+            end(&coordinator, (&lock, &as_reader), token, args).await
+        } else {
+            let lock = coordinator.lock_all(iter::once(&args.resource).chain(&args.also));
+            end(&coordinator, (&lock, &lock), token, args).await
         }
     })?;
     let Some(outcome) = outcome else { return Ok(exit::HELD) };

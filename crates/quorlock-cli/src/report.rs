@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use quorlock::{FencingToken, Lease, LossReason, VoteReport, duration};
+use quorlock::{FencingToken, LeaseWatch, LossReason, duration, votes::VoteReport};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -63,12 +63,12 @@ impl Report {
         }
     }
 
-    pub(crate) fn acquired(self, lease: &Lease, waited: Duration) {
+    pub(crate) fn acquired(self, lease: &LeaseWatch, waited: Duration) {
         self.event(&json!({
             "event": "acquired",
             "resource": lease.resource().as_str(),
             "token": lease.token().short(),
-            "fencing_token": lease.try_fencing_token().map(FencingToken::get),
+            "fencing_token": lease.fencing_token().map(FencingToken::get),
             "waited_ms": millis(waited),
             "remaining_ms": millis(lease.remaining()),
         }));
@@ -76,7 +76,7 @@ impl Report {
 
     /// The command gets SIGTERM because the lock runs out, and SIGKILL after the `grace`; without
     /// grace it gets SIGKILL at once.
-    pub(crate) fn losing(self, lease: &Lease, reason: Reason, grace: Option<Duration>) {
+    pub(crate) fn losing(self, lease: &LeaseWatch, reason: Reason, grace: Option<Duration>) {
         let (resource, left) = (lease.resource(), lease.remaining());
         let signal = if grace.is_some() { "SIGTERM" } else { "SIGKILL" };
         self.event(&json!({
@@ -233,7 +233,7 @@ pub(crate) fn failure(failure: &Failure) -> String {
         "exit_code": failure.code(),
     });
     if let Failure::Held { error, .. } = failure
-        && let Some(holder) = error.report().and_then(quorlock::VoteReport::holder)
+        && let Some(holder) = error.report().and_then(quorlock::votes::VoteReport::holder)
         && let Some(fields) = event.as_object_mut()
     {
         fields.insert("holder".to_owned(), json!(holder.token.to_string()));

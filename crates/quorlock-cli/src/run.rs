@@ -58,7 +58,7 @@ async fn under_lock(
     let (ttl, max_hold) = (settings.ttl(), args.lock.max_hold);
     let slot = Slot::of(args.at_least);
     let wanted = match args.permits {
-        None => Wanted::Lock(args.lock.lock(coordinator, settings, &args.resource)?),
+        None => args.lock.lock(coordinator, settings, &args.resource)?,
         Some(permits) => {
             Wanted::Permit(args.lock.semaphore(coordinator, settings, &args.resource, permits)?)
         }
@@ -76,14 +76,13 @@ async fn under_lock(
         acquired = waiting::acquire((&wanted, ttl), &place, &mut signals, report, WHILE_WAITING) => acquired?,
         outcome = slot.has_had_its_run(&wanted) => outcome,
     };
-    let acquired = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
-    let Acquired { lease, permit } = acquired;
+    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let since = now();
     report.acquired(&lease, since.since(asked));
     metrics::waited(since.since(asked));
     let run = Run::begins(since);
 
-    tell_command(&mut command, &lease, permit, ttl);
+    tell_command(&mut command, &lease, ttl);
     let name = command.get_program().to_owned();
     let notice = Notice::new(args.kill_after, ttl, settings.drift(), max_hold);
     let until = notice.guard_until(now(), lease.remaining());
@@ -114,7 +113,7 @@ async fn under_lock(
 }
 
 /// After the inherited environment, so that a lock within a lock sees its own.
-fn tell_command(command: &mut Command, lease: &Lease, permit: Option<usize>, ttl: std::time::Duration) {
+fn tell_command(command: &mut Command, lease: &Acquired, ttl: std::time::Duration) {
     command
         .env("QUORLOCK_HELD", "1")
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())
@@ -123,11 +122,11 @@ fn tell_command(command: &mut Command, lease: &Lease, permit: Option<usize>, ttl
         // These are taken; a lock within a lock has metrics of its own.
         .env_remove("QUORLOCK_METRICS")
         .env_remove("QUORLOCK_METRICS_FILE");
-    match permit {
+    match lease.permit {
         Some(number) => command.env("QUORLOCK_PERMIT", number.to_string()),
         None => command.env_remove("QUORLOCK_PERMIT"),
     };
-    match lease.try_fencing_token() {
+    match lease.fencing_token() {
         Some(fencing_token) => command.env("QUORLOCK_FENCE", fencing_token.to_string()),
         None => command.env_remove("QUORLOCK_FENCE"),
     };

@@ -4,7 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use futures::future::{try_join, try_join_all};
-use quorlock::{Coordinator, NodeHealth, NodeStatus, QueueListing, VoteReport, duration};
+use quorlock::{
+    Coordinator, duration,
+    health::{NodeHealth, NodeStatus},
+    lock::QueueListing,
+    votes::VoteReport,
+};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
@@ -122,7 +127,7 @@ const MOST_PERMITS: usize = 64;
 async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
     let lock = coordinator.lock(&resource);
     let seen = try_join(lock.inspect(), lock.waiters()).await;
-    let (report, queue) = seen.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+    let (report, queue) = seen?;
     let quarantines: Vec<Duration> = coordinator.health().now().iter().map(left).collect();
     let finding = Finding::of(&report, &quarantines);
     Ok(Look { resource, report, quarantines, finding, queue, permits: None })
@@ -130,7 +135,7 @@ async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Fa
 
 /// For how much longer its vote does not count.
 fn left(node: &NodeHealth) -> Duration {
-    match node.condition {
+    match node.status {
         NodeStatus::Quarantined { left } => left,
         NodeStatus::Connected
         | NodeStatus::Unknown

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::{AcquireError, Waiting};
+use quorlock::lock::Waiting;
 
 use crate::failure::Failure;
 use crate::logging::HeldBack;
 use crate::report::{Report, progress};
 use crate::runtime::sleep;
 use crate::signals::Signals;
-use crate::wanted::{Acquired, Wanted};
+use crate::wanted::{Acquired, Refusal, Wanted};
 use crate::width;
 
 /// Acquires what is `wanted`, for a `ttl` of which most is left.
@@ -27,7 +27,7 @@ pub(crate) async fn acquire(
     signals: &mut Signals,
     report: Report,
     what: &'static str,
-) -> Result<Result<Acquired, AcquireError>, Failure> {
+) -> Result<Result<Acquired, Refusal>, Failure> {
     let _log = HeldBack::begin();
     let acquired = tokio::select! {
         biased;
@@ -44,11 +44,10 @@ pub(crate) async fn acquire(
 
 /// A lease that the holder before has offered lives for about a second, until it is renewed. Nothing is begun before
 /// that.
-async fn acquire_for(wanted: &Wanted, ttl: Duration) -> Result<Acquired, AcquireError> {
+async fn acquire_for(wanted: &Wanted, ttl: Duration) -> Result<Acquired, Refusal> {
     loop {
         let acquired = wanted.acquire().await?;
-        let lease = &acquired.lease;
-        if lease.remaining() > ttl / 2 || lease.renew().await.is_ok() {
+        if acquired.remaining() > ttl / 2 || acquired.renew().await.is_ok() {
             return Ok(acquired);
         }
     }

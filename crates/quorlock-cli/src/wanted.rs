@@ -1,25 +1,110 @@
 //! What a command waits for: a lock, or one of so many permits.
 
-use quorlock::{AcquireError, Holder, Lease, Lock, Permit, Semaphore, VoteReport, Wait, Waiting, duration};
+use std::ops::Deref;
+use std::time::Duration;
 
-/// A lock or a semaphore, with its options.
+use quorlock::{
+    AcquireError, Lease, LeaseWatch, Lock, Lost, MultiLease, MultiLock, PermitError, RenewError, RetainError,
+    Semaphore, Wait, duration,
+    lock::Waiting,
+    votes::{Holder, VoteReport},
+};
+
+/// A lock, several together, or a semaphore, with its options.
 pub(crate) enum Wanted {
     Lock(Lock),
+    Several(MultiLock),
     Permit(Semaphore),
 }
 
-/// What was acquired.
+/// What was acquired: a lease to look at, to renew, and to end.
 pub(crate) struct Acquired {
-    pub(crate) lease: Lease,
-    /// Which of the semaphore's permits, if it is one.
+    watch: LeaseWatch,
+    lease: Held,
+    /// The number of the semaphore's permit, if it is one.
     pub(crate) permit: Option<usize>,
 }
 
-impl Wanted {
-    pub(crate) async fn acquire(&self) -> Result<Acquired, AcquireError> {
+enum Held {
+    One(Lease),
+    Several(MultiLease),
+}
+
+impl Acquired {
+    fn one(lease: Lease, permit: Option<usize>) -> Acquired {
+        Acquired { watch: lease.watch(), lease: Held::One(lease), permit }
+    }
+
+    fn several(lease: MultiLease) -> Acquired {
+        Acquired { watch: lease.watch(), lease: Held::Several(lease), permit: None }
+    }
+
+    pub(crate) async fn renew(&self) -> Result<(), RenewError> {
+        match &self.lease {
+            Held::One(lease) => lease.renew().await,
+            Held::Several(lease) => lease.renew().await,
+        }
+    }
+
+    pub(crate) async fn release(self) -> Result<(), Lost> {
+        match self.lease {
+            Held::One(lease) => lease.release().await,
+            Held::Several(lease) => lease.release().await,
+        }
+    }
+
+    /// Keeps the lock taken for `time`. Several locks are released: they cannot be retained.
+    pub(crate) async fn retain(self, time: Duration, note: &str) -> Result<Retained, RetainError> {
+        match self.lease {
+            Held::One(lease) => lease.retain(time, note).await.map(|()| Retained::Yes),
+            Held::Several(lease) => Ok(lease.release().await.map(|()| Retained::Several)?),
+        }
+    }
+}
+
+/// Whether a lock that has ended stays taken.
+pub(crate) enum Retained {
+    Yes,
+    /// No: there are several.
+    Several,
+}
+
+impl Deref for Acquired {
+    type Target = LeaseWatch;
+
+    fn deref(&self) -> &LeaseWatch {
+        &self.watch
+    }
+}
+
+/// Why nothing was acquired.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error(transparent)]
+    Lock(#[from] AcquireError),
+    #[error(transparent)]
+    Permit(#[from] PermitError),
+}
+
+impl Refusal {
+    pub(crate) fn report(&self) -> Option<&VoteReport> {
         match self {
-            Wanted::Lock(lock) => Ok(Acquired { lease: lock.acquire().await?, permit: None }),
-            Wanted::Permit(semaphore) => Ok(permit(semaphore.acquire().await?)),
+            Refusal::Lock(error) => error.report(),
+            Refusal::Permit(error) => error.report(),
+        }
+    }
+}
+
+impl Wanted {
+    pub(crate) async fn acquire(&self) -> Result<Acquired, Refusal> {
+        match self {
+            Wanted::Lock(lock) => Ok(Acquired::one(lock.acquire().await?, None)),
+            Wanted::Several(lock) => Ok(Acquired::several(lock.acquire().await?)),
+            Wanted::Permit(semaphore) => {
+                let permit = semaphore.acquire().await?;
+                let number = permit.number();
+                Ok(Acquired::one(permit.into_lease(), Some(number)))
+            }
         }
     }
 
@@ -27,19 +112,22 @@ impl Wanted {
     pub(crate) fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Wanted {
         match self {
             Wanted::Lock(lock) => Wanted::Lock(lock.on_wait(listener)),
+            Wanted::Several(lock) => Wanted::Several(lock.on_wait(listener)),
             Wanted::Permit(semaphore) => Wanted::Permit(semaphore.on_wait(listener)),
         }
     }
 
     /// Asks once more, and does not wait, if a quorum says that no process holds it and that it is taken
     /// all the same: `None` if not.
-    pub(crate) async fn ask_once_if_retained(&self) -> Option<Result<Acquired, AcquireError>> {
+    pub(crate) async fn ask_once_if_retained(&self) -> Option<Result<Acquired, Refusal>> {
         match self {
             Wanted::Lock(lock) => {
                 is_retained(&lock.inspect().await.ok()?).then_some(())?;
                 let lock = Wanted::Lock(lock.clone().wait(Wait::Never));
                 Some(Box::pin(lock.acquire()).await)
             }
+            // Several locks are never retained together.
+            Wanted::Several(_) => None,
             Wanted::Permit(semaphore) => {
                 semaphore.inspect().await.ok()?.iter().all(is_retained).then_some(())?;
                 let semaphore = Wanted::Permit(semaphore.clone().wait(Wait::Never));
@@ -55,16 +143,16 @@ impl Wanted {
                 Ok(report) => of_lock(&report),
                 Err(error) => error.to_string(),
             },
+            Wanted::Several(lock) => match lock.inspect().await {
+                Ok(report) => of_lock(&report),
+                Err(error) => error.to_string(),
+            },
             Wanted::Permit(semaphore) => match semaphore.inspect().await {
                 Ok(reports) => of_permits(&reports),
                 Err(error) => error.to_string(),
             },
         }
     }
-}
-
-fn permit(Permit { number, lease, .. }: Permit) -> Acquired {
-    Acquired { lease, permit: Some(number) }
 }
 
 fn is_retained(report: &VoteReport) -> bool {

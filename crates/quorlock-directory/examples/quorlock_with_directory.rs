@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use quorlock::Kinds;
+use quorlock::node::Kinds;
 use quorlock_directory::DirectoryKind;
 
 fn main() -> ExitCode {

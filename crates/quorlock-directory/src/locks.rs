@@ -6,8 +6,8 @@
 use std::io;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
-use quorlock::{Expiry, Holding, Vote};
 
 use crate::records::{Held, Record, Records, What, wrong};
 
@@ -98,7 +98,7 @@ impl Records {
     pub(crate) fn release(&mut self, claim: &Claim) -> io::Result<Told> {
         let Some(held) = self.held_by(claim)? else { return Ok((Vote::Free, None)) };
         self.remove(claim.key())?;
-        Ok((if held.wanted.is_some() { Vote::Wanted } else { Vote::Granted }, None))
+        Ok((if held.wanted.is_some() { Vote::ReleasedContended } else { Vote::Granted }, None))
     }
 
     pub(crate) fn cancel(&mut self, claim: &Claim, linger: Duration) -> io::Result<Told> {
@@ -121,7 +121,7 @@ impl Records {
                 let counter = self.usable_counter(claim.key())?;
                 let wall = Duration::from_micros(self.now());
                 if !fencing_token.may_follow(counter, wall) {
-                    return Ok((Vote::Ahead, told(counter.max(FencingToken::forgotten(wall)))));
+                    return Ok((Vote::FenceAhead, told(counter.max(FencingToken::forgotten(wall)))));
                 }
                 self.raise(claim.key(), fencing_token)?;
                 self.put(claim.key(), Held { number: Some(fencing_token), ..held }, ends)?;

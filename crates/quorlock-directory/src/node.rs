@@ -12,9 +12,11 @@ use futures::future::{Either, select};
 
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    Access, Capabilities, Capability, ClockReading, ConnectFailure, ConnectionState, Facts, Fsync, Identity,
-    Location, Memory, Node, NodeError, NodeErrorKind, Order, Reason, Request, Responder, Response, Role,
-    Seams, SharedRequest, Software, StatusListener, ask,
+    node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Memory, Role, Software},
+    node::{
+        Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind, Order,
+        Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
+    },
 };
 
 use crate::locks::Told;
@@ -135,14 +137,14 @@ impl DirectoryNode {
     async fn carry_a_lock(&self, key: Arc<str>) -> Result<(), NodeError> {
         const TTL: Duration = Duration::from_secs(5);
         let claim =
-            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().bits(), "doctor")));
+            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().next_u128(), "doctor")));
         let (from, to) = (claim(), claim());
         let fence_hint = Some(FenceHint::at(self.seams.clock().wall(), None, TTL));
         ask(self, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
         ask(self, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
         ask(self, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
         ask(self, Request::Release { claim: to }).await?;
-        ask(self, Request::Forget { key }).await.map(drop)
+        ask(self, Request::DeleteFencingCounter { key }).await.map(drop)
     }
 }
 
@@ -176,7 +178,7 @@ impl Worker {
                 Job::Observe(observer) => {
                     drop(self.carry_out(&Request::Inspect { key: "ready".into() }));
                     if let Some(state) = &self.state {
-                        observer.see(state.clone());
+                        observer.on_status(state.clone());
                     }
                     self.observers.push(observer);
                 }
@@ -187,7 +189,7 @@ impl Worker {
     fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
         let clock = self.seams.clock();
         let opened = Records::lock(&self.directory, || clock.wall()).and_then(|records| {
-            let identity = records.identity(|| self.seams.entropy().bits())?;
+            let identity = records.identity(|| self.seams.entropy().next_u128())?;
             Ok((records, identity))
         });
         let (mut records, identity) = match opened {
@@ -219,7 +221,7 @@ impl Worker {
             (before, now) => before.as_ref() == Some(now),
         };
         if !same {
-            self.observers.iter().for_each(|observer| observer.see(state.clone()));
+            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
             self.state = Some(state);
         }
     }
@@ -238,13 +240,13 @@ fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<To
         Request::Release { claim } => records.release(claim),
         Request::Cancel { claim, linger } => records.cancel(claim, *linger),
         Request::WriteBack { claim, fencing_token } => records.write_back(claim, *fencing_token),
-        Request::Forget { key } => records.forget(key),
+        Request::DeleteFencingCounter { key } => records.forget(key),
         Request::Inspect { key } => records.inspect(key),
         // Refused above, or newer than this node.
         Request::Enqueue { .. }
         | Request::Offer { .. }
-        | Request::Intend { .. }
-        | Request::Desist { .. }
+        | Request::AnnounceWriter { .. }
+        | Request::WithdrawWriter { .. }
         | Request::LeaveQueue { .. }
         | _ => {
             let reason = Reason::new("a directory does not know this request");

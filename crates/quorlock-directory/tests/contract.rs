@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, ready};
 use quorlock::{
-    Capabilities, Clock as _, Expiry, Node, Request, Responder, Seams, SharedRequest, SystemClock,
+    node::{Capabilities, Expiry, Node, Request, Responder, Seams, SharedRequest},
+    runtime::{Clock as _, SystemClock},
 };
 use quorlock_directory::DirectoryNode;
 use quorlock_testkit::Value;

@@ -10,8 +10,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    AddressError, Entropy as _, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
-    SystemEntropy, Vote, ask,
+    node::{
+        AddressError, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams, Vote, ask,
+    },
+    runtime::{Entropy as _, SystemEntropy},
 };
 use quorlock_directory::{DirectoryKind, DirectoryNode};
 
@@ -22,7 +24,7 @@ fn node(directory: &Path) -> DirectoryNode {
 }
 
 fn claim(key: &str) -> Arc<Claim> {
-    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), "test")))
+    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
 }
 
 async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 use quorlock_protocol::Moment;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property, Representative};
 

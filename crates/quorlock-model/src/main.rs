@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use quorlock::{Entropy, SystemEntropy};
+use quorlock::runtime::{Entropy, SystemEntropy};
 use quorlock_model::case::{self, Case, Expected, Size};
 use quorlock_model::explore::Report;
 
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    let seed = args.seed.unwrap_or_else(|| SystemEntropy::default().half());
+    let seed = args.seed.unwrap_or_else(|| SystemEntropy::default().next_u64());
     let mut unexpected = 0;
     for case in &cases {
         let report = (case.run)(seed);

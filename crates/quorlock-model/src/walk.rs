@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};

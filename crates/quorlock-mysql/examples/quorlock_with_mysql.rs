@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use quorlock::Kinds;
+use quorlock::node::Kinds;
 use quorlock_mysql::MysqlKind;
 
 fn main() -> ExitCode {

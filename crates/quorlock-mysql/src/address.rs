@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use mysql_async::OptsBuilder;
 #[cfg(feature = "tls")]
-use quorlock::Reason;
-use quorlock::{AddressError, Seams, percent_decoded};
+use quorlock::node::Reason;
+use quorlock::node::{AddressError, Seams, percent_decoded};
 use url::Url;
 
 use crate::shedlock::{Layout, USUAL_TABLE};

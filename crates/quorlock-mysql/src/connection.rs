@@ -7,7 +7,10 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder, Row};
-use quorlock::{Clock, NodeError, Reason};
+use quorlock::{
+    node::{NodeError, Reason},
+    runtime::Clock,
+};
 
 use crate::error::{Trouble, not_connected};
 
@@ -35,7 +38,7 @@ impl Connection {
     }
 
     /// Gives each packet this much time from now on.
-    pub(crate) fn set_limit(&mut self, limit: Duration) {
+    pub(crate) fn set_timeout(&mut self, limit: Duration) {
         self.limit = limit;
     }
 

@@ -1,7 +1,7 @@
 //! What an error of the server or of the connection means to the client that asked.
 
 use mysql_async::{DriverError, Error, IoError};
-use quorlock::{Access, NodeError, NodeErrorKind, Reason};
+use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 
 /// Why a packet of statements was not carried out, or may not have been.
 #[derive(Debug)]

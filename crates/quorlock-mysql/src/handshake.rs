@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Facts, Fsync, Identity, Memory, NodeError, NodeErrorKind, Reason, Role, Seams, Software};
+use quorlock::{
+    node::facts::{Facts, Fsync, Memory, Role, Software},
+    node::{Identity, NodeError, NodeErrorKind, Reason, Seams},
+};
 
 use crate::address::Database;
 use crate::connection::Connection;
@@ -35,7 +38,7 @@ pub(crate) async fn connect(
     predecessor: &mut Predecessor,
 ) -> Result<Ready, NodeError> {
     let clock = seams.clock();
-    let limit = seams.connect_limit().unwrap_or(CONNECT_LIMIT);
+    let limit = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
     let mut connection = Connection::open(database.options(seams), clock, limit).await?;
     let done = introduce(&mut connection, database, seams, predecessor).await;
     let (identity, facts, round_trip, shedlock) = match done {
@@ -45,7 +48,7 @@ pub(crate) async fn connect(
             return Err(error);
         }
     };
-    connection.set_limit(PACKET_LIMIT.max(seams.node_limit().unwrap_or_default()));
+    connection.set_timeout(PACKET_LIMIT.max(seams.node_timeout().unwrap_or_default()));
     Ok(Ready { connection, identity, facts, round_trip, shedlock })
 }
 
@@ -264,7 +267,7 @@ fn denied(server: &Server, database: &Database) -> NodeError {
         "the user may not touch the tables of locks: run `GRANT SELECT, INSERT, UPDATE, DELETE ON `{name}`.* TO {user}`"
     );
     NodeError::Failed {
-        kind: NodeErrorKind::PermissionDenied(quorlock::Access::Key),
+        kind: NodeErrorKind::PermissionDenied(quorlock::node::Access::Key),
         reason: Reason::new(words),
     }
 }
@@ -299,7 +302,7 @@ async fn note_history(
     server: &Server,
     seams: &Seams,
 ) -> Result<Note, NodeError> {
-    let new = format!("{:032x}", seams.entropy().bits());
+    let new = format!("{:032x}", seams.entropy().next_u128());
     let durable = u8::from(server.durable());
     let read = format!(
         "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT CREATE_TIME FROM \

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use quorlock::protocol::{Claim, FenceHint, FencingToken, MOST_PLACES, Mode, WaiterId};
 use quorlock::{
-    Expiry, Holding, NodeError, NodeErrorKind, QueueListing, Queued, QueuedWaiter, Reason, Request, Token,
-    Vote,
+    Token,
+    lock::{QueueListing, QueuedWaiter},
+    node::{Expiry, Holding, NodeError, NodeErrorKind, Queued, Reason, Request, Vote},
 };
 
 use crate::queue::Queue;
@@ -140,12 +141,12 @@ pub(crate) fn keys(request: &Request) -> Vec<Arc<str>> {
         | Request::Release { claim }
         | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
         Request::Transfer { to, .. } => to.keys().cloned().collect(),
-        Request::Intend { key, .. }
-        | Request::Desist { key, .. }
+        Request::AnnounceWriter { key, .. }
+        | Request::WithdrawWriter { key, .. }
         | Request::Enqueue { key, .. }
         | Request::LeaveQueue { key, .. }
         | Request::ListWaiters { key }
-        | Request::Forget { key }
+        | Request::DeleteFencingCounter { key }
         | Request::Inspect { key } => vec![Arc::clone(key)],
         // Refused before, or newer than this node.
         Request::Offer { .. } | _ => Vec::new(),
@@ -171,15 +172,15 @@ impl Rows {
             },
             Request::Release { claim } => self.release(claim),
             Request::Cancel { claim, linger } => self.cancel(claim, *linger),
-            Request::Intend { key, waiter, patience } => self.intend(key, *waiter, *patience),
-            Request::Desist { key, waiter } => self.desist(key, *waiter),
+            Request::AnnounceWriter { key, waiter, patience } => self.intend(key, *waiter, *patience),
+            Request::WithdrawWriter { key, waiter } => self.desist(key, *waiter),
             Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
                 let since = self.now.saturating_sub(micros(*elapsed));
                 self.enqueue(key, (*waiter, since, context), *patience, micros(*turn))
             }
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter),
             Request::ListWaiters { key } => self.list_waiters(key),
-            Request::Forget { key } => self.forget(key),
+            Request::DeleteFencingCounter { key } => self.forget(key),
             Request::Inspect { key } => self.inspect(key),
             Request::Offer { .. } | _ => {
                 let reason = Reason::new("a table does not know this request");
@@ -297,7 +298,7 @@ impl Rows {
                 continue;
             }
             let freed = self.free(key)?;
-            if vote == Vote::Free || vote == Vote::Granted || freed == Vote::Wanted {
+            if vote == Vote::Free || vote == Vote::Granted || freed == Vote::ReleasedContended {
                 vote = freed;
             }
         }
@@ -322,7 +323,7 @@ impl Rows {
         let wanted = self.change(key)?.held.take().is_some_and(|held| held.wanted);
         Ok(match (turn, wanted) {
             (true, _) => Vote::Notified,
-            (false, true) => Vote::Wanted,
+            (false, true) => Vote::ReleasedContended,
             (false, false) => Vote::Granted,
         })
     }
@@ -362,7 +363,7 @@ impl Rows {
             return Ok((Vote::Granted, stands(drawing)));
         }
         if !row.beside.intents.is_empty() {
-            return Ok((Vote::Behind, stands(drawing)));
+            return Ok((Vote::NotYourTurn, stands(drawing)));
         }
         let draws = drawing.filter(|drawing| !row.is_shared() || drawing.stands == FencingToken::ZERO);
         let ends = self.after(ttl);
@@ -668,7 +669,7 @@ impl Rows {
             if !fencing_token.may_follow(counter, self.wall()) {
                 let gone = counter == FencingToken::ZERO;
                 let counter = if gone { FencingToken::forgotten(self.wall()) } else { counter };
-                return Ok(Some((Vote::Ahead, above_zero(counter))));
+                return Ok(Some((Vote::FenceAhead, above_zero(counter))));
             }
         }
         Ok(None)

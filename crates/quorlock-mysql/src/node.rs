@@ -10,8 +10,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    AddressError, Capabilities, Capability, ConnectFailure, Facts, HintListener, Hints, Location, Node,
-    NodeError, NodeLimits, Order, Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+    node::facts::{ConnectFailure, Facts, Location},
+    node::{
+        AddressError, Capabilities, Capability, HintListener, Hints, Node, NodeError, NodeLimits, Order,
+        Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+    },
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -192,7 +195,8 @@ async fn carry_a_lock(node: &MysqlNode, key: Arc<str>) -> Result<(), NodeError> 
     let shedlock = node.database.shedlock().is_some();
     // No row of that table is ever deleted, so all check-ups use one.
     let key = if shedlock { shedlock::CHECKED.into() } else { key };
-    let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(node.seams.entropy().bits(), "doctor")));
+    let claim =
+        || Arc::new(Claim::new(Arc::clone(&key), Token::new(node.seams.entropy().next_u128(), "doctor")));
     let (from, to) = (claim(), claim());
     let fence_hint = (!shedlock).then(|| FenceHint::at(node.seams.clock().wall(), None, TTL));
     ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
@@ -202,7 +206,7 @@ async fn carry_a_lock(node: &MysqlNode, key: Arc<str>) -> Result<(), NodeError> 
     if shedlock {
         return Ok(());
     }
-    ask(node, Request::Forget { key }).await.map(drop)
+    ask(node, Request::DeleteFencingCounter { key }).await.map(drop)
 }
 
 impl fmt::Debug for MysqlNode {

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use quorlock::{ClockReading, NodeError, NodeErrorKind, Reason};
+use quorlock::{
+    node::facts::ClockReading,
+    node::{NodeError, NodeErrorKind, Reason},
+};
 
 /// What a server tells of itself.
 #[derive(Clone, Debug)]

@@ -12,8 +12,11 @@ use std::time::Duration;
 use mysql_async::Row as SqlRow;
 use quorlock::protocol::{Claim, Moment, Token};
 use quorlock::{
-    Access, Capabilities, Capability, Expiry, Facts, Holding, Identity, NodeError, NodeErrorKind, Order,
-    OtherClients, Reason, Request, Seams, Vote,
+    node::facts::{Facts, OtherClients},
+    node::{
+        Access, Capabilities, Capability, Expiry, Holding, Identity, NodeError, NodeErrorKind, Order, Reason,
+        Request, Seams, Vote,
+    },
 };
 
 use crate::connection::Connection;
@@ -144,7 +147,7 @@ async fn end(
             clock.sleep_until(clock.now() + PREDECESSOR_LIMIT / 50).await;
         }
     }
-    let name = format!("quorlock:{:032x}", seams.entropy().bits());
+    let name = format!("quorlock:{:032x}", seams.entropy().next_u128());
     if one(connection, format!("SELECT GET_LOCK('{name}', 0)")).await? != Some(1) {
         let reason = "it gave no name to the connection (`GET_LOCK`)".into();
         return Err(NodeError::Unreachable { reason });
@@ -421,7 +424,7 @@ impl Table {
             Request::Acquire { fence_hint: Some(_), .. }
             | Request::Transfer { fence_hint: Some(_), .. }
             | Request::WriteBack { .. }
-            | Request::Forget { .. } => Err(Failed::Refused(self.without_counter())),
+            | Request::DeleteFencingCounter { .. } => Err(Failed::Refused(self.without_counter())),
             Request::Acquire { claim: to, .. }
             | Request::Renew { claim: to, .. }
             | Request::Transfer { to, .. }
@@ -448,8 +451,8 @@ impl Table {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Offer { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
             | _ => {
                 let reason = "a table of ShedLock does not know this request".into();
                 Err(Failed::Refused(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }))

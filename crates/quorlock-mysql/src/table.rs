@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use mysql_async::{Row as SqlRow, Value};
+use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use quorlock::protocol::{FencingToken, Token};
-use quorlock::{NodeError, NodeErrorKind, Reason};
 
 use crate::connection::Connection;
 use crate::error::Trouble;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Reason, Request, Vote};
 use quorlock::protocol::{MOST_PLACES, Mode, Moment, WaiterId, turn_key};
-use quorlock::{Expiry, Reason, Request, Vote};
 
 use crate::locks::{Rows, keys};
 use crate::row::Row;
@@ -122,7 +122,7 @@ impl Watches {
                 let known = Known { token, ends: ends(holding.expiry, rows), behind: false };
                 self.watch(&key, now).refuse(known, queues, now);
             }
-            (Request::Acquire { .. }, Vote::Behind) => {
+            (Request::Acquire { .. }, Vote::NotYourTurn) => {
                 for key in keys(request) {
                     let Some(Ok(row)) = rows.seen(&key) else { continue };
                     let known = Known { behind: true, ..Known::of(row) };
@@ -358,7 +358,7 @@ mod tests {
             row.queue.join(WaiterId::new(waiter), waiter, u64::MAX, "");
         }
         let (mut watches, mut now) = (Watches::default(), at(0));
-        let refused: Vote = quorlock::Holding::new(Token::found(b"x"), Expiry::Never).into();
+        let refused: Vote = quorlock::node::Holding::new(Token::found(b"x"), Expiry::Never).into();
         let claim = Arc::new(quorlock::protocol::Claim::new(KEY.into(), Token::found(b"z")));
         let acquire = Request::Acquire { claim, ttl: PATIENCE, fence_hint: None };
         watches.note(&acquire, &refused, &rows(&row), now);

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use quorlock::protocol::{Backoff, Moment};
-use quorlock::{
+use quorlock::node::{
     ConnectionState, Hint, HintListener, Identity, NodeError, NodeErrorKind, Reason, Responder, Response,
     Seams, SharedRequest, StatusListener,
 };
+use quorlock::protocol::{Backoff, Moment};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -162,7 +162,7 @@ impl Worker {
         // The table of another program sends no hints.
         self.hearing = shedlock.is_none();
         if self.hearing {
-            self.say(Hint::Hearing);
+            self.say(Hint::Subscribed);
         }
         Link { connection, identity, used: self.seams.clock().now(), shedlock }
     }
@@ -170,7 +170,7 @@ impl Worker {
     /// Pauses, and connects; meanwhile all that comes is refused. `None` when no handle is left.
     async fn connect_again(&mut self, trouble: &NodeError) -> Option<Result<Ready, NodeError>> {
         let clock = Arc::clone(self.seams.clock());
-        let wait = self.backoff.next(self.seams.entropy().half());
+        let wait = self.backoff.next(self.seams.entropy().next_u64());
         let (database, seams) = (self.database.clone(), self.seams.clone());
         let mut predecessor = self.predecessor.clone();
         let mut connected = Box::pin(async move {
@@ -239,12 +239,12 @@ impl Worker {
                     Job::Ask(request, responder) => batch.extend(self.admit(request, responder)),
                     Job::Listen(listener) => {
                         if self.hearing {
-                            listener.hear(Hint::Hearing);
+                            listener.on_hint(Hint::Subscribed);
                         }
                         self.listeners.push(listener);
                     }
                     Job::Observe(observer) => {
-                        observer.see(ConnectionState::Connected(Arc::clone(&link.identity)));
+                        observer.on_status(ConnectionState::Connected(Arc::clone(&link.identity)));
                         self.observers.push(observer);
                     }
                     Job::Ready(to) => drop(to.send(Ok(()))),
@@ -264,7 +264,7 @@ impl Worker {
             let done = self.carry_out(link, batch).await;
             link.used = clock.now();
             match done {
-                Ok(true) if self.seams.entropy().half().is_multiple_of(SWEEP_ONE_OF) => {
+                Ok(true) if self.seams.entropy().next_u64().is_multiple_of(SWEEP_ONE_OF) => {
                     if let Err(Trouble::Lost(reason)) = sweep(&mut link.connection, &self.swept).await {
                         return End::Lost(NodeError::Unreachable { reason });
                     }
@@ -292,7 +292,7 @@ impl Worker {
                 }
                 debug!(node = %self.database, error = %format_args!("{error:#}"), "waiters ask again");
                 self.watches.clear();
-                self.say(Hint::AllChanged);
+                self.say(Hint::Flushed);
                 return Ok(());
             }
         };
@@ -305,7 +305,7 @@ impl Worker {
     /// Passes on what these rows have that clients wait for.
     fn pass_on(&mut self, rows: &Rows) {
         for key in self.watches.look(rows, self.seams.clock().now()) {
-            self.say(Hint::Changed(key.as_bytes()));
+            self.say(Hint::Invalidated(key.as_bytes()));
         }
     }
 
@@ -410,7 +410,7 @@ impl Worker {
             if !is_read && changes.len() < names.len() {
                 continue;
             }
-            let nonce = self.seams.entropy().half().max(1);
+            let nonce = self.seams.entropy().next_u64().max(1);
             let wrote = !changes.is_empty();
             let swapped = if wrote { swap(&mut link.connection, &changes, nonce).await } else { Ok(true) };
             match swapped {
@@ -475,7 +475,7 @@ impl Worker {
             Job::Listen(listener) => self.listeners.push(listener),
             Job::Observe(observer) => {
                 if let Some(state) = &self.state {
-                    observer.see(state.clone());
+                    observer.on_status(state.clone());
                 }
                 self.observers.push(observer);
             }
@@ -493,18 +493,18 @@ impl Worker {
         self.watches.clear();
         self.memory.clear();
         if std::mem::take(&mut self.hearing) {
-            self.say(Hint::Deaf);
+            self.say(Hint::Unsubscribed);
         }
     }
 
     fn say(&self, hint: Hint<'_>) {
-        self.listeners.iter().for_each(|listener| listener.hear(hint));
+        self.listeners.iter().for_each(|listener| listener.on_hint(hint));
     }
 
     /// Tells observers of what is new.
     fn tell(&mut self, state: ConnectionState) {
         if self.state.as_ref() != Some(&state) {
-            self.observers.iter().for_each(|observer| observer.see(state.clone()));
+            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
             self.state = Some(state);
         }
     }

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::{Context, Poll, ready};
 
-use quorlock::{Endpoint, NodeError, Seams, Stream};
+use quorlock::{
+    node::{NodeError, Seams},
+    redis::Endpoint,
+    transport::Stream,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Connection, NoTls};
@@ -68,7 +72,7 @@ async fn encrypt(
     endpoint: &Endpoint,
     seams: &Seams,
 ) -> Result<Box<dyn Stream>, NodeError> {
-    use quorlock::NodeErrorKind;
+    use quorlock::node::NodeErrorKind;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use crate::error::failed;

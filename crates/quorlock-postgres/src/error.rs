@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
-use quorlock::{Access, NodeError, NodeErrorKind, Reason};
+use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 

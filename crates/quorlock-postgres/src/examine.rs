@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::protocol::{Claim, FenceHint, Token};
-use quorlock::{ConnectFailure, Facts, Node as _, NodeError, Request, ask};
+use quorlock::{
+    node::facts::{ConnectFailure, Facts},
+    node::{Node as _, NodeError, Request, ask},
+};
 
 use crate::handshake::Settings;
 use crate::node::PostgresNode;
@@ -56,7 +59,7 @@ async fn carry_a_lock(node: &PostgresNode, settings: &Settings, key: Arc<str>) -
     let shedlock = settings.url.shedlock.is_some();
     // No row of that table is ever deleted, so all check-ups use one.
     let key = if shedlock { CHECKED.into() } else { key };
-    let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(seams.entropy().bits(), "doctor")));
+    let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(seams.entropy().next_u128(), "doctor")));
     let (from, to) = (claim(), claim());
     let fence_hint = (!shedlock).then(|| FenceHint::at(seams.clock().wall(), None, TTL));
     ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
@@ -66,5 +69,5 @@ async fn carry_a_lock(node: &PostgresNode, settings: &Settings, key: Arc<str>) -
     if shedlock {
         return Ok(());
     }
-    ask(node, Request::Forget { key }).await.map(drop)
+    ask(node, Request::DeleteFencingCounter { key }).await.map(drop)
 }

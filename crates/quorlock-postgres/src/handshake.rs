@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use quorlock::protocol::Moment;
 use quorlock::{
-    Access, ClockReading, Facts, Fsync, Identity, Location, Memory, NodeError, NodeErrorKind, Role, Seams,
-    Software,
+    node::facts::{ClockReading, Facts, Fsync, Location, Memory, Role, Software},
+    node::{Access, Identity, NodeError, NodeErrorKind, Seams},
 };
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -50,11 +50,11 @@ impl Settings {
 
     /// How long a statement may take.
     pub(crate) fn limit(&self) -> Duration {
-        self.seams.node_limit().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
+        self.seams.node_timeout().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
     }
 
-    fn connect_limit(&self) -> Duration {
-        self.seams.connect_limit().unwrap_or(CONNECT_LIMIT)
+    fn connect_timeout(&self) -> Duration {
+        self.seams.connect_timeout().unwrap_or(CONNECT_LIMIT)
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn connect(
     predecessor: &mut Option<Witness>,
 ) -> Result<(Session, Facts), NodeError> {
     let clock = settings.seams.clock();
-    let limit = settings.connect_limit();
+    let limit = settings.connect_timeout();
     let connecting = Box::pin(greet(settings, predecessor));
     match select(connecting, clock.sleep_until(clock.now() + limit)).await {
         Either::Left((connected, _)) => connected,
@@ -158,7 +158,7 @@ async fn introduce(
             "the process that served the connection before does not end; what it does late is refused by tombstones"
         );
     }
-    let witness = Witness(settings.seams.entropy().half().cast_signed());
+    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let told: [&(dyn ToSql + Sync); 2] = [&witness.0, &identity];
     let channel = format!("quorlock_{:016x}", witness.0);
     let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
@@ -197,7 +197,7 @@ async fn introduce_shedlock(
                      against what it does late: end it by `pg_terminate_backend`";
         return Err(NodeError::Unreachable { reason: words.into() });
     }
-    let witness = Witness(settings.seams.entropy().half().cast_signed());
+    let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let locked = client.query_one("SELECT pg_try_advisory_lock($1)", &[&witness.0]).await;
     locked.map_err(before)?;
     let (identity, age) = (server.identity(), server.data_age());

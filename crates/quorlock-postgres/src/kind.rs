@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+use quorlock::node::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
 
 use crate::node::PostgresNode;
 use crate::url::DatabaseUrl;

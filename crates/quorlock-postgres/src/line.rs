@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use quorlock::{ConnectionState, NodeError, Responder, SharedRequest};
+use quorlock::node::{ConnectionState, NodeError, Responder, SharedRequest};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 

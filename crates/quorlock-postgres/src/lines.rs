@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Responder, SharedRequest};
+use quorlock::{
+    node::{Responder, SharedRequest},
+    runtime::Clock,
+};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -98,7 +101,7 @@ impl Lines {
     }
 
     /// Says when there is a connection, or why there is none.
-    pub(crate) fn connect(&self, ready: oneshot::Sender<Result<(), quorlock::NodeError>>) {
+    pub(crate) fn connect(&self, ready: oneshot::Sender<Result<(), quorlock::node::NodeError>>) {
         if let Some((sender, _)) = self.lines.first() {
             drop(sender.send(Job::Connect(ready)));
         }

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorlock::{ConnectionState, Facts, Hint, HintListener, StatusListener};
+use quorlock::{
+    node::facts::Facts,
+    node::{ConnectionState, Hint, HintListener, StatusListener},
+};
 
 /// What the connections of a node share.
 #[derive(Debug, Default)]
@@ -38,7 +41,7 @@ impl Listeners {
             inner.state.clone()
         };
         if let Some(state) = state {
-            observer.see(state);
+            observer.on_status(state);
         }
     }
 
@@ -65,7 +68,7 @@ impl Listeners {
     /// This connection tells of changes of the keys that belong to it, before it answers anything.
     pub(crate) fn hears(&self, line: usize) {
         self.inner().hearing.push(line);
-        self.say(Hint::Hearing);
+        self.say(Hint::Subscribed);
     }
 
     /// This connection has ended, and what was asked over it is forgotten.
@@ -77,9 +80,9 @@ impl Listeners {
             (inner.hearing.len() < before, !inner.hearing.is_empty())
         };
         if heard {
-            self.say(Hint::Deaf);
+            self.say(Hint::Unsubscribed);
             if others {
-                self.say(Hint::Hearing);
+                self.say(Hint::Subscribed);
             }
         }
     }
@@ -87,7 +90,7 @@ impl Listeners {
     pub(crate) fn say(&self, hint: Hint<'_>) {
         let hints = self.inner().hints.clone();
         for listener in &hints {
-            listener.hear(hint);
+            listener.on_hint(hint);
         }
     }
 
@@ -108,7 +111,7 @@ impl Listeners {
             inner.status.clone()
         };
         for observer in &observers {
-            observer.see(state.clone());
+            observer.on_status(state.clone());
         }
     }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::{
-    Capabilities, Facts, HintListener, Node, NodeError, Reason, Responder, Seams, SharedRequest,
-    StatusListener,
+    node::facts::Facts,
+    node::{
+        Capabilities, HintListener, Node, NodeError, Reason, Responder, Seams, SharedRequest, StatusListener,
+    },
 };
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;

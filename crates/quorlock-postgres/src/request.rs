@@ -7,8 +7,11 @@ use quorlock::protocol::{
     Claim, FenceHint, FencingToken, MOST_PLACES, Mode, Token, WaiterId, entry_context, turn_key,
 };
 use quorlock::{
-    Capabilities, Capability, Expiry, Hints, Holding, Identity, NodeError, NodeErrorKind, Order,
-    QueueListing, Queued, QueuedWaiter, Request, Response, Vote,
+    lock::{QueueListing, QueuedWaiter},
+    node::{
+        Capabilities, Capability, Expiry, Hints, Holding, Identity, NodeError, NodeErrorKind, Order, Queued,
+        Request, Response, Vote,
+    },
 };
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
@@ -157,12 +160,14 @@ fn called(request: &Request, channel: &str) -> Option<(Function, Vec<Parameter>)
             let function = by_mode(claim, Function::WriteBack, Function::WriteBackShared);
             (function, vec![keys_of(claim), token(claim), Box::new(i64::from(*fencing_token))])
         }
-        Request::Forget { key } => (Function::Forget, vec![bytes(key)]),
+        Request::DeleteFencingCounter { key } => (Function::Forget, vec![bytes(key)]),
         Request::Inspect { key } => (Function::Inspect, vec![bytes(key)]),
-        Request::Intend { key, waiter, patience } => {
+        Request::AnnounceWriter { key, waiter, patience } => {
             (Function::Intend, vec![bytes(key), bytes(&waiter.to_string()), time(*patience)])
         }
-        Request::Desist { key, waiter } => (Function::Desist, vec![bytes(key), bytes(&waiter.to_string())]),
+        Request::WithdrawWriter { key, waiter } => {
+            (Function::Desist, vec![bytes(key), bytes(&waiter.to_string())])
+        }
         // What it accepts of offers is of no use here.
         Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
             let turn_key = turn_key(key, *waiter);
@@ -235,10 +240,10 @@ pub(crate) fn response(
         0 => Vote::Granted,
         1 => Vote::Free,
         2 => held(row, several)?,
-        3 => Vote::Behind,
+        3 => Vote::NotYourTurn,
         4 => Vote::Restored,
-        5 => Vote::Ahead,
-        6 => Vote::Wanted,
+        5 => Vote::FenceAhead,
+        6 => Vote::ReleasedContended,
         7 => Vote::Notified,
         8 => queued(row)?,
         9 => listed(row)?,
@@ -319,9 +324,9 @@ pub(crate) fn keys<'a>(request: &'a Request, see: &mut dyn FnMut(&'a str)) {
         Request::Enqueue { key, .. }
         | Request::LeaveQueue { key, .. }
         | Request::ListWaiters { key }
-        | Request::Intend { key, .. }
-        | Request::Desist { key, .. }
-        | Request::Forget { key }
+        | Request::AnnounceWriter { key, .. }
+        | Request::WithdrawWriter { key, .. }
+        | Request::DeleteFencingCounter { key }
         | Request::Inspect { key } => see(key),
         // Newer than this node, and refused.
         _ => {}

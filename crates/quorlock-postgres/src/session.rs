@@ -9,7 +9,10 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesOrdered, StreamExt as _, TryStreamExt as _};
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Hint, Identity, NodeError, Responder, Response, SharedRequest, Sleep};
+use quorlock::{
+    node::{Hint, Identity, NodeError, Responder, Response, SharedRequest},
+    runtime::{Clock, Sleep},
+};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio_postgres::{AsyncMessage, Client, Error, Row};
@@ -356,7 +359,7 @@ impl Run<'_> {
                 self.changes.push_front((after, key));
                 return;
             }
-            self.listeners.say(Hint::Changed(&key));
+            self.listeners.say(Hint::Invalidated(&key));
         }
     }
 

@@ -13,7 +13,9 @@ use futures::future::{BoxFuture, FutureExt as _, join_all};
 use futures::stream::TryStreamExt as _;
 use quorlock::protocol::{Claim, Moment, Token};
 use quorlock::{
-    Capabilities, Capability, Clock, Facts, NodeError, NodeErrorKind, Order, OtherClients, Request, Vote,
+    node::facts::{Facts, OtherClients},
+    node::{Capabilities, Capability, NodeError, NodeErrorKind, Order, Request, Vote},
+    runtime::Clock,
 };
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
@@ -118,7 +120,7 @@ impl Prepared {
             Request::Acquire { fence_hint: Some(_), .. }
                 | Request::Transfer { fence_hint: Some(_), .. }
                 | Request::WriteBack { .. }
-                | Request::Forget { .. }
+                | Request::DeleteFencingCounter { .. }
         );
         if wants_number {
             return Err(without_counter(&self.layout.table));
@@ -145,10 +147,10 @@ impl Prepared {
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Offer { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
             | Request::WriteBack { .. }
-            | Request::Forget { .. }
+            | Request::DeleteFencingCounter { .. }
             | _ => Err(failed(NodeErrorKind::Unsupported, "a table of ShedLock does not know this request")),
         }
     }
@@ -429,7 +431,7 @@ impl Shape {
                 "the user may not use the table `{table}`: `GRANT SELECT, INSERT, UPDATE ON {table} TO \"{}\"`",
                 self.user
             );
-            let kind = NodeErrorKind::PermissionDenied(quorlock::Access::Key);
+            let kind = NodeErrorKind::PermissionDenied(quorlock::node::Access::Key);
             return Err(failed(kind, words));
         }
         Ok(())

@@ -4,7 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quorlock::{AddressError, Endpoint, percent_decoded};
+use quorlock::{
+    node::{AddressError, percent_decoded},
+    redis::Endpoint,
+};
 use url::Url;
 
 use crate::shedlock;

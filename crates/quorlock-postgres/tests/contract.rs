@@ -1,7 +1,7 @@
 //! A PostgreSQL server keeps the contract of every node, and the suite notices one that does not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use quorlock::{Node, SystemClock};
+use quorlock::{node::Node, runtime::SystemClock};
 use quorlock_testkit::contract::check_contract;
 
 use support::{Editor, Server, server};

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use quorlock::{Coordinator, RestartGuard, Tls};
+use quorlock::{Coordinator, RestartGuard, transport::Tls};
 use quorlock_postgres::PostgresKind;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;

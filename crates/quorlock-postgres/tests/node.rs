@@ -8,8 +8,12 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, Token, WaiterId};
 use quorlock::{
-    Capability, Clock as _, Coordinator, Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _,
-    Request, Response, RestartGuard, SystemClock, Vote, Wait, ask,
+    Coordinator, RestartGuard, Wait,
+    node::{
+        Capability, Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response,
+        Vote, ask,
+    },
+    runtime::{Clock as _, SystemClock},
 };
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::BuiltinServer;
@@ -281,7 +285,7 @@ async fn what_is_wrong_with_a_database_is_a_sentence_with_its_cure() {
     told(&refused(&as_app).await, NodeErrorKind::Login, &["app"]);
     client.batch_execute("CREATE USER app").await.unwrap();
     let error = refused(&as_app).await;
-    let right = NodeErrorKind::PermissionDenied(quorlock::Access::Operation);
+    let right = NodeErrorKind::PermissionDenied(quorlock::node::Access::Operation);
     told(&error, right, &["GRANT CREATE ON DATABASE \"postgres\" TO \"app\"", "docs/postgres.md"]);
     let missing = server.url("").replace("/postgres?", "/nowhere?");
     told(&refused(&missing).await, NodeErrorKind::Misconfigured, &["create it"]);
@@ -290,7 +294,7 @@ async fn what_is_wrong_with_a_database_is_a_sentence_with_its_cure() {
 
     // Made by another user, and the rights that SECURITY.md lists do.
     inspect(&*server.node(), "a").await.unwrap();
-    let right = NodeErrorKind::PermissionDenied(quorlock::Access::Key);
+    let right = NodeErrorKind::PermissionDenied(quorlock::node::Access::Key);
     told(&refused(&as_app).await, right, &["GRANT USAGE ON SCHEMA quorlock"]);
     client.batch_execute("GRANT USAGE ON SCHEMA quorlock TO app").await.unwrap();
     told(&refused(&as_app).await, right, &["GRANT SELECT, INSERT, UPDATE, DELETE"]);
@@ -402,8 +406,8 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
-        if matches!(hint, Hint::Changed(_)) {
+    fn on_hint(&self, hint: Hint<'_>) {
+        if matches!(hint, Hint::Invalidated(_)) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -437,7 +441,11 @@ async fn what_the_server_refuses_has_a_kind_and_was_not_carried_out() {
     for (code, kind, words) in [
         ("53100", NodeErrorKind::OutOfSpace, "no disk or memory left"),
         ("25006", NodeErrorKind::ReadOnly, "the address of the primary"),
-        ("42501", NodeErrorKind::PermissionDenied(quorlock::Access::Key), "GRANT USAGE ON SCHEMA quorlock"),
+        (
+            "42501",
+            NodeErrorKind::PermissionDenied(quorlock::node::Access::Key),
+            "GRANT USAGE ON SCHEMA quorlock",
+        ),
         ("40P01", NodeErrorKind::Busy, "another transaction"),
         ("QL001", NodeErrorKind::WrongData, "delete it"),
         ("QL003", NodeErrorKind::WrongData, "NTP"),

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Node, NodeError, Request, Response, Vote, ask};
 use quorlock::protocol::{Claim, Token};
-use quorlock::{Node, NodeError, Request, Response, Vote, ask};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::Client;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
-    Capabilities, Coordinator, Expiry, Fencing, Node, NodeErrorKind, Request, Responder, RestartGuard,
-    SharedRequest, SystemClock, Vote, Wait, ask,
+    Coordinator, Fencing, RestartGuard, Wait,
+    node::{Capabilities, Expiry, Node, NodeErrorKind, Request, Responder, SharedRequest, Vote, ask},
+    runtime::SystemClock,
 };
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::Value;
@@ -300,8 +301,8 @@ async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead
     let builder = Coordinator::builder().kind(PostgresKind::new());
     let coordinator = builder.nodes([server.url("&layout=shedlock")]).build().unwrap();
     let found = async || {
-        let findings = coordinator.examine().await.findings;
-        findings.into_iter().find(|finding| finding.matter.code() == "client-clocks").unwrap()
+        let findings = coordinator.doctor().await.findings;
+        findings.into_iter().find(|finding| finding.check.code() == "client-clocks").unwrap()
     };
     let finding = found().await;
     assert!(finding.to_string().contains("usingDbTime()"), "{finding}");
@@ -314,9 +315,9 @@ async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead
     .await;
     let builder = Coordinator::builder().kind(PostgresKind::new());
     let coordinator = builder.nodes([server.url("&layout=shedlock")]).build().unwrap();
-    let findings = coordinator.examine().await.findings;
-    let finding = findings.iter().find(|finding| finding.matter.code() == "client-clocks").unwrap();
+    let findings = coordinator.doctor().await.findings;
+    let finding = findings.iter().find(|finding| finding.check.code() == "client-clocks").unwrap();
     assert_eq!(finding.severity.word(), "unsafe");
     assert!(finding.evidence.contains("`import`") && finding.evidence.contains("`web-2`"), "{finding}");
-    assert!(!findings.iter().any(|finding| finding.matter.code() == "lock-fails"), "{findings:#?}");
+    assert!(!findings.iter().any(|finding| finding.check.code() == "lock-fails"), "{findings:#?}");
 }

@@ -100,7 +100,7 @@ const LEAST_LIMIT: Duration = Duration::from_secs(1);
 /// late. See `docs/adr/0022-time-limits.md`.
 #[must_use]
 #[inline]
-pub fn node_limit(set: Option<Duration>, measured: Option<RoundTrip>, ttl: Duration) -> Duration {
+pub fn node_timeout(set: Option<Duration>, measured: Option<RoundTrip>, ttl: Duration) -> Duration {
     let by_itself = || LEAST_LIMIT.max(measured.map_or(Duration::ZERO, RoundTrip::several));
     set.unwrap_or_else(by_itself).min(ttl / 4)
 }

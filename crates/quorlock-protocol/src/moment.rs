@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A point in time on one process's own clock, the one that goes on during suspend.
 ///
-/// Only moments of the same `quorlock::Clock` can be compared: the origin is arbitrary,
+/// Only moments of the same `quorlock::runtime::Clock` can be compared: the origin is arbitrary,
 /// and no two machines share it.
 /// Arithmetic saturates, because a deadline far in the future must not turn into one in the past.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

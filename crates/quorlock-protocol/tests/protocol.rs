@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use quorlock_protocol::{
     Backoff, Claim, Drift, FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, Moment, NoNumber, Past,
     Quarantine, Quorum, Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age,
-    believed, fraction, least_left, node_limit, offer_life, overdue_after, releases_openly, renewal_every,
+    believed, fraction, least_left, node_timeout, offer_life, overdue_after, releases_openly, renewal_every,
     turn_key,
 };
 
@@ -206,11 +206,11 @@ fn a_round_trip_is_estimated_as_tcp_does() {
 fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
     let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
     let far = Some(RoundTrip::first(ms(300)));
-    assert_eq!(node_limit(None, None, ttl), ms(1_000));
-    assert_eq!(node_limit(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
-    assert_eq!(node_limit(None, far, ttl), ms(1_800));
-    assert_eq!(node_limit(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
-    assert_eq!(node_limit(Some(ms(70)), far, ttl), ms(70), "a number is a number");
+    assert_eq!(node_timeout(None, None, ttl), ms(1_000));
+    assert_eq!(node_timeout(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
+    assert_eq!(node_timeout(None, far, ttl), ms(1_800));
+    assert_eq!(node_timeout(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
+    assert_eq!(node_timeout(Some(ms(70)), far, ttl), ms(70), "a number is a number");
     assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
     assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "no later than it is given up");
     assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
@@ -221,7 +221,7 @@ fn at_any_round_trip_up_to_a_tenth_of_the_ttl_a_vote_comes_in_time() {
     let ttl = Duration::from_secs(30);
     for tenths in 1..=100 {
         let trip = ttl / 1_000 * tenths;
-        assert!(node_limit(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
+        assert!(node_timeout(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
     }
 }
 
@@ -309,7 +309,7 @@ proptest! {
     #[test]
     fn a_node_limit_is_small_against_the_ttl(set in prop::option::of(1u64..10_000), measured in 0u64..10_000, ttl in 20u64..100_000) {
         let ms = Duration::from_millis;
-        let limit = node_limit(set.map(ms), Some(RoundTrip::first(ms(measured))), ms(ttl));
+        let limit = node_timeout(set.map(ms), Some(RoundTrip::first(ms(measured))), ms(ttl));
         prop_assert!(limit <= ms(ttl) / 4);
         prop_assert!(limit >= set.map_or(ms(1_000), ms).min(ms(ttl) / 4));
     }

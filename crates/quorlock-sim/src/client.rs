@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::{
-    AcquireError, Clock, Coordinator, Handoff, Lease, LeaseWatch, Lock, Mode, Owner, Renewal, Wait, WithError,
+    AcquireError, Coordinator, Handoff, Lease, LeaseWatch, Lock, MultiLease, MultiLock, Owner, PermitError,
+    Renewal, Wait, WithError,
+    lock::{Multi, Single},
+    protocol::Mode,
+    runtime::Clock,
 };
 
 use crate::clock::HostClock;
@@ -112,17 +116,16 @@ impl Worker {
     }
 
     fn lock(&self, resource: usize, operation: usize, mode: Mode) -> Lock {
-        self.lock_all(resource, &[], operation, mode)
-    }
-
-    /// In whatever order.
-    fn lock_all(&self, resource: usize, also: &[usize], operation: usize, mode: Mode) -> Lock {
-        let resources = also.iter().chain([&resource]).map(|resource| self.plan.key(*resource));
-        let lock = self.coordinator.lock_all(resources).label(&format!("op{operation}"));
+        let lock = self.coordinator.lock(self.plan.key(resource)).label(&format!("op{operation}"));
         match mode {
             Mode::Exclusive => lock,
             Mode::Shared => lock.shared(),
         }
+    }
+
+    fn lock_all(&self, resource: usize, also: &[usize], operation: usize) -> MultiLock {
+        let resources = also.iter().chain([&resource]).map(|resource| self.plan.key(*resource));
+        self.coordinator.lock_all(resources).label(&format!("op{operation}"))
     }
 
     /// What to lock at the same time, by a writer. Only what comes after it: so whoever holds something,
@@ -154,8 +157,30 @@ impl Worker {
         for other in &also {
             self.recorder.also(operation, *other);
         }
+        if also.is_empty() {
+            let mut lock = self.lock(resource, operation, mode);
+            if dice.percent(10) {
+                lock = lock.handoff(Handoff::times(u32::try_from(dice.below(3)).unwrap_or(0)));
+            }
+            self.operate_with(lock, resource, operation, mode, may_nest).await;
+        } else {
+            let lock = self.lock_all(resource, &also, operation);
+            self.operate_with(lock, resource, operation, mode, false).await;
+        }
+        self.recorder.over(operation);
+    }
+
+    async fn operate_with<K: Kind>(
+        &self,
+        lock: Lock<K>,
+        resource: usize,
+        operation: usize,
+        mode: Mode,
+        may_nest: bool,
+    ) {
+        let dice = &self.dice;
         let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let mut lock = self.lock_all(resource, &also, operation, mode).ttl(ttl).wait(match dice.below(10) {
+        let mut lock = lock.ttl(ttl).wait(match dice.below(10) {
             0 => Wait::Never,
             1 => Wait::Forever,
             _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
@@ -165,9 +190,6 @@ impl Worker {
             lock = lock.renewal(Renewal::Manual);
         } else if dice.percent(20) {
             lock = lock.renewal(Renewal::Every(dice.between(ttl / 20, ttl / 2)));
-        }
-        if dice.percent(10) {
-            lock = lock.hand_over(Handoff::times(u32::try_from(dice.below(3)).unwrap_or(0)));
         }
         if dice.percent(5) {
             lock = lock.max_hold(dice.between(ttl / 10, ttl * 2));
@@ -189,7 +211,7 @@ impl Worker {
                 if reentrant {
                     self.enter_again(&lock, &lease).await;
                 }
-                if may_nest && also.is_empty() && resource + 1 < self.plan.resources && dice.percent(30) {
+                if may_nest && resource + 1 < self.plan.resources && dice.percent(30) {
                     self.operation(resource + 1, false).await;
                     holding.confirmed(&lease.watch());
                 }
@@ -199,9 +221,9 @@ impl Worker {
                 () = told => {}
                 () = work => {}
             }
-            let writes = mode == Mode::Exclusive && also.is_empty() && !holding.has_ended();
+            let writes = mode == Mode::Exclusive && !holding.has_ended();
             let lease = if writes && !reentrant && dice.percent(25) {
-                self.read_on(&holding, lease, ttl, manual).await
+                K::read_on(self, &holding, lease, ttl, manual).await
             } else {
                 Some(lease)
             };
@@ -209,10 +231,9 @@ impl Worker {
                 self.let_go(holding, lease, ttl, manual).await;
             }
         }
-        self.recorder.over(operation);
     }
 
-    async fn acquire(&self, lock: &Lock, operation: usize) -> Option<Lease> {
+    async fn acquire<K>(&self, lock: &Lock<K>, operation: usize) -> Option<Lease<K>> {
         let forever = format!("{lock:?}").contains("Forever");
         let attempt = async {
             if self.dice.percent(15) { lock.try_acquire().await } else { lock.acquire().await.map(Some) }
@@ -221,9 +242,9 @@ impl Worker {
     }
 
     /// What comes of an attempt, unless it is given up on the way.
-    async fn attempt<T>(
+    async fn attempt<T, E: Refusal>(
         &self,
-        attempt: impl Future<Output = Result<Option<T>, AcquireError>>,
+        attempt: impl Future<Output = Result<Option<T>, E>>,
         operation: usize,
         forever: bool,
     ) -> Option<T> {
@@ -242,10 +263,8 @@ impl Worker {
         };
         match outcome {
             Some(Ok(Some(lease))) => return Some(lease),
-            Some(Ok(None) | Err(AcquireError::Contended { .. } | AcquireError::Full(_))) => {
-                self.recorder.refused(true);
-            }
-            Some(Err(_)) => self.recorder.refused(false),
+            Some(Ok(None)) => self.recorder.refused(true),
+            Some(Err(error)) => self.recorder.refused(error.is_held()),
             None => self.recorder.given_up(),
         }
         // A process that was stopped meanwhile is excused, and so is one that waits for ever.
@@ -263,7 +282,7 @@ impl Worker {
         None
     }
 
-    async fn with(&self, lock: &Lock, resource: usize, operation: usize, ttl: Duration) {
+    async fn with<K>(&self, lock: &Lock<K>, resource: usize, operation: usize, ttl: Duration) {
         let outcome = lock
             .with(|lease: LeaseWatch| async move {
                 // The work has a lease's watch and no lease; the record goes by its token.
@@ -287,7 +306,13 @@ impl Worker {
     }
 
     /// Works for a while, and asks before each step whether the lease holds.
-    async fn hold(&self, holding: &Holding, lease: &LeaseWatch, renewed_by: Option<&Lease>, ttl: Duration) {
+    async fn hold<K>(
+        &self,
+        holding: &Holding,
+        lease: &LeaseWatch,
+        renewed_by: Option<&Lease<K>>,
+        ttl: Duration,
+    ) {
         let mut left = self.for_how_long(ttl);
         while !left.is_zero() {
             let step = self.step(ttl).min(left);
@@ -325,7 +350,7 @@ impl Worker {
         Some(lease)
     }
 
-    async fn enter_again(&self, lock: &Lock, outer: &Lease) {
+    async fn enter_again<K>(&self, lock: &Lock<K>, outer: &Lease<K>) {
         if let Ok(Some(inner)) = lock.try_acquire().await {
             // Should the outer lease be lost just now, the inner one is a new one.
             if inner.token() != outer.token() && outer.check().is_ok() {
@@ -337,7 +362,7 @@ impl Worker {
         }
     }
 
-    async fn let_go(&self, holding: Holding, lease: Lease, ttl: Duration, manual: bool) {
+    async fn let_go<K>(&self, holding: Holding, lease: Lease<K>, ttl: Duration, manual: bool) {
         match self.dice.below(20) {
             0 | 1 => {
                 holding.ended(false);
@@ -407,5 +432,53 @@ impl Worker {
     fn rest(&self, least: Duration, most: Duration) -> impl Future<Output = ()> + use<> {
         let until = self.clock.now() + self.dice.between(least, most);
         self.clock.sleep_until(until)
+    }
+}
+
+/// What a client does with a lock of one resource, and not with one of several.
+trait Kind: Sized + Send + Sync + 'static {
+    /// Downgrades, and reads on. Returns the lease, unless it is over.
+    fn read_on(
+        client: &Worker,
+        holding: &Holding,
+        lease: Lease<Self>,
+        ttl: Duration,
+        manual: bool,
+    ) -> impl Future<Output = Option<Lease<Self>>> + Send;
+}
+
+impl Kind for Single {
+    async fn read_on(
+        client: &Worker,
+        holding: &Holding,
+        lease: Lease,
+        ttl: Duration,
+        manual: bool,
+    ) -> Option<Lease> {
+        client.read_on(holding, lease, ttl, manual).await
+    }
+}
+
+impl Kind for Multi {
+    async fn read_on(_: &Worker, _: &Holding, lease: MultiLease, _: Duration, _: bool) -> Option<MultiLease> {
+        Some(lease)
+    }
+}
+
+/// Why nothing was acquired.
+trait Refusal {
+    /// Other clients held it.
+    fn is_held(&self) -> bool;
+}
+
+impl Refusal for AcquireError {
+    fn is_held(&self) -> bool {
+        matches!(self, AcquireError::Contended { .. })
+    }
+}
+
+impl Refusal for PermitError {
+    fn is_held(&self) -> bool {
+        matches!(self, PermitError::Full { .. })
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Sleep};
+use quorlock::runtime::{Clock, Sleep};
 
 use crate::dice::nanos;
 use crate::world::{Event, Host, Inside, Standing, Time, World};

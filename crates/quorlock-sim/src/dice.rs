@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::Entropy;
+use quorlock::runtime::Entropy;
 use quorlock_testkit::SeededEntropy;
 
 /// What chance decides, from a seed.
@@ -15,12 +15,12 @@ impl Dice {
     /// The sequence number `stream` of those that belong to `seed`: so that one more throw here
     /// does not change the fate of something else.
     pub(crate) fn new(seed: u64, stream: u64) -> Dice {
-        let mixed = SeededEntropy::new(seed ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93)).half();
+        let mixed = SeededEntropy::new(seed ^ stream.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
         Dice { source: SeededEntropy::new(mixed) }
     }
 
     pub(crate) fn word(&self) -> u64 {
-        self.source.half()
+        self.source.next_u64()
     }
 
     /// One of `0..sides`.

@@ -195,7 +195,7 @@ impl Sim {
     }
 
     /// A client's kernel that hears nothing gives its connections up. The server does not know.
-    pub(crate) fn half(&mut self, index: usize) {
+    pub(crate) fn next_u64(&mut self, index: usize) {
         let entry = self.plan.schedule[index].clone();
         if entry.kind == Kind::Hold
             && entry.flavour & 4 == 0

@@ -12,7 +12,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use quorlock::{Address, Clock, Dial, Endpoint, Stream};
+use quorlock::{
+    redis::{Address, Endpoint},
+    runtime::Clock,
+    transport::{Dial, Stream},
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::HostClock;

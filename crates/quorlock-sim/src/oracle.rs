@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorlock::Mode;
+use quorlock::protocol::Mode;
 
 use crate::world::Time;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quorlock::{LeaseWatch, Mode};
+use quorlock::{LeaseWatch, protocol::Mode};
 use quorlock_history::{History, Stamp, What};
 use quorlock_testkit::BuiltinServer;
 
@@ -200,7 +200,7 @@ impl Recorder {
         let (what, named) = (resources.clone(), token.clone());
         state.holds.push(Hold { client, operation, seen, until, resources: what, token: named, ended });
         let attempt = name("op", operation).as_str().into();
-        let fencing_token = lease.try_fencing_token().map(u64::from);
+        let fencing_token = lease.fencing_token().map(u64::from);
         let acquired = What::Acquired { attempt, deadline: Stamp::from_nanos(until), fencing_token };
         state.history.record(self.stamp(), acquired);
         let of = state.operations[operation].permits;

@@ -7,8 +7,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::Moment;
 use quorlock::{
-    Address, AddressError, Capabilities, HintListener, Identity, Node, NodeAddress, NodeError, NodeKind,
-    NodeLimits, Reason, Responder, Seams, SharedRequest, StatusListener,
+    node::{
+        AddressError, Capabilities, HintListener, Identity, Node, NodeAddress, NodeError, NodeKind,
+        NodeLimits, Reason, Responder, Seams, SharedRequest, StatusListener,
+    },
+    redis::Address,
 };
 
 /// `remembering://HOST`: a server of the world at which one history goes on whatever happens to its process.

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
-use quorlock::{Expiry, Holding, Vote};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::failure::{Failure, wrong};
@@ -331,7 +331,7 @@ impl Entries<'_> {
 
     /// The counter is ahead, or may have been before it went.
     pub(crate) fn ahead(&self, counter: FencingToken) -> Told {
-        (Vote::Ahead, told(counter.max(FencingToken::forgotten(self.wall))))
+        (Vote::FenceAhead, told(counter.max(FencingToken::forgotten(self.wall))))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use quorlock::{NodeError, NodeErrorKind, Reason};
+use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use rusqlite::ErrorCode;
 
 use crate::place;

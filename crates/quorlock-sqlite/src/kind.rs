@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams, percent_decoded};
+use quorlock::node::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams, percent_decoded};
 
 use crate::SqliteNode;
 

@@ -11,9 +11,11 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use quorlock::protocol::{Claim, FenceHint, Moment, Token};
 use quorlock::{
-    Capabilities, ClockReading, ConnectFailure, Facts, Fsync, HintListener, Location, Memory, Node,
-    NodeError, NodeLimits, Reason, Request, Responder, Role, Seams, SharedRequest, Software, StatusListener,
-    ask,
+    node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Memory, Role, Software},
+    node::{
+        Capabilities, HintListener, Node, NodeError, NodeLimits, Reason, Request, Responder, Seams,
+        SharedRequest, StatusListener, ask,
+    },
 };
 
 use crate::worker::{Job, Worker, capabilities};
@@ -150,14 +152,14 @@ impl SqliteNode {
     async fn carry_a_lock(&self, key: Arc<str>) -> Result<(), NodeError> {
         const TTL: Duration = Duration::from_secs(5);
         let claim =
-            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().bits(), "doctor")));
+            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().next_u128(), "doctor")));
         let (from, to) = (claim(), claim());
         let fence_hint = Some(FenceHint::at(self.seams.clock().wall(), None, TTL));
         ask(self, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
         ask(self, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
         ask(self, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
         ask(self, Request::Release { claim: to }).await?;
-        ask(self, Request::Forget { key }).await.map(drop)
+        ask(self, Request::DeleteFencingCounter { key }).await.map(drop)
     }
 }
 

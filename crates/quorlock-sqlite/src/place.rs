@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use quorlock::{NodeError, NodeErrorKind, Reason};
+use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use rustix::fs::{Access, access, statfs};
 use rustix::io::Errno;
 
@@ -98,7 +98,7 @@ pub(crate) fn unopened(path: &Path) -> NodeError {
                     "this user may not write the {what} `{name}`: give it the right to file and directory (SQLite \
                      keeps files beside its own), or name a file elsewhere"
                 );
-                return failed(NodeErrorKind::PermissionDenied(quorlock::Access::Key), words);
+                return failed(NodeErrorKind::PermissionDenied(quorlock::node::Access::Key), words);
             }
             Err(Errno::ROFS) => return read_only(path),
             Err(_) | Ok(()) => {}

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode, fence_counter};
-use quorlock::{NodeError, NodeErrorKind, Reason, Request, Vote};
 
 use crate::entries::{Entries, Held, Told, What, stands, told};
 use crate::failure::Failure;
@@ -34,9 +34,9 @@ impl Entries<'_> {
                 Ok((if vote == Vote::Free { Vote::Free } else { Vote::Granted }, None))
             }
             Request::Transfer { from, to, ttl, fence_hint } => self.transfer(from, to, *ttl, *fence_hint),
-            Request::Intend { key, waiter, patience } => self.intend(key, *waiter, *patience),
-            Request::Desist { key, waiter } => self.desist(key, *waiter),
-            Request::Forget { key } => self.forget(key),
+            Request::AnnounceWriter { key, waiter, patience } => self.intend(key, *waiter, *patience),
+            Request::WithdrawWriter { key, waiter } => self.desist(key, *waiter),
+            Request::DeleteFencingCounter { key } => self.forget(key),
             Request::Inspect { key } => self.inspect(key),
             // Refused before, or newer than this node.
             Request::Enqueue { .. }
@@ -137,7 +137,7 @@ impl Entries<'_> {
     pub(crate) fn release(&mut self, claim: &Claim) -> Result<Told, Failure> {
         let Some(held) = self.held_by(claim)? else { return Ok((Vote::Free, None)) };
         self.remove(claim.key())?;
-        Ok((if held.wanted { Vote::Wanted } else { Vote::Granted }, None))
+        Ok((if held.wanted { Vote::ReleasedContended } else { Vote::Granted }, None))
     }
 
     pub(crate) fn held_by(&self, claim: &Claim) -> Result<Option<Held>, Failure> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
 
 use crate::entries::{Entries, Held, Told, What, told};
@@ -110,7 +110,7 @@ impl Entries<'_> {
         let mut was = Vote::Free;
         for one in claim.each() {
             match self.release(&one) {
-                Ok((Vote::Wanted, _)) => was = Vote::Wanted,
+                Ok((Vote::ReleasedContended, _)) => was = Vote::ReleasedContended,
                 Ok((Vote::Granted, _)) if was == Vote::Free => was = Vote::Granted,
                 Ok(_) | Err(Failure::Wrong(_)) => {}
                 Err(error) => return Err(error),

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, SHARED_MARKER, Token, WaiterId};
-use quorlock::{Holding, Vote};
 
 use crate::entries::{Entries, Held, Told, What, stands};
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ impl Entries<'_> {
             return Ok((Vote::Granted, stands(drawing)));
         }
         if !self.members(What::Intent, key)?.is_empty() {
-            return Ok((Vote::Behind, stands(drawing)));
+            return Ok((Vote::NotYourTurn, stands(drawing)));
         }
         let mut number = stands(drawing);
         if let Some(drawing) = drawing.filter(|_| !shared || number.is_none()) {
@@ -122,7 +122,7 @@ impl Entries<'_> {
         let left = self.members(What::Reader, key)?;
         let Some(last) = left.iter().filter_map(|(_, reader)| reader.ends).max() else {
             self.remove(key)?;
-            return Ok((if held.wanted { Vote::Wanted } else { Vote::Granted }, None));
+            return Ok((if held.wanted { Vote::ReleasedContended } else { Vote::Granted }, None));
         };
         if held.ends.is_none_or(|ends| ends > last) {
             self.put(What::Lock, key, b"", &Held { ends: Some(last), ..held })?;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Seams};
 use quorlock::protocol::{FencingToken, Moment};
-use quorlock::{NodeError, NodeErrorKind, Reason, Request, Seams};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FlockOperation, flock};
@@ -183,7 +183,7 @@ impl Store {
 
     fn make_mark(&mut self) {
         if self.mark.is_none() && self.seams.kept_by_children() {
-            self.mark = self.marks.make(&beside(&self.path, "alive"), || self.seams.entropy().half());
+            self.mark = self.marks.make(&beside(&self.path, "alive"), || self.seams.entropy().next_u64());
         }
     }
 }
@@ -262,7 +262,7 @@ fn create(
     transaction.execute_batch(SCHEMA)?;
     // Marks are made by holders: a process that has one, where there is no lock yet, has it from a file that is gone.
     let counted_from = marks.are_any().then(|| since_boot(seams.clock().now()));
-    let id = format!("{:032x}", seams.entropy().bits());
+    let id = format!("{:032x}", seams.entropy().next_u128());
     transaction.execute("INSERT INTO about VALUES (1, ?1, ?2, ?3, 0, 0)", params![id, boot, counted_from])?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
     transaction.pragma_update(None, "user_version", TABLES)?;

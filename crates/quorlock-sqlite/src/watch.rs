@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use quorlock::node::{Request, Vote};
 use quorlock::protocol::Moment;
-use quorlock::{Request, Vote};
 
 use crate::entries::{Entries, What};
 use crate::failure::Failure;
@@ -54,7 +54,7 @@ impl Watch {
                 let gone = Awaited::End { ends: Some(0), mark: None, shared: false };
                 (key, found.ok().flatten().unwrap_or(gone))
             }
-            (Request::Acquire { claim, .. }, Vote::Behind) => (claim.key(), Awaited::NoIntent),
+            (Request::Acquire { claim, .. }, Vote::NotYourTurn) => (claim.key(), Awaited::NoIntent),
             (Request::Inspect { key }, Vote::Free) => (&**key, Awaited::Holder),
             _ => return,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use futures::channel::oneshot;
-use quorlock::{
+use quorlock::node::{
     Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Order,
     Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
 };
@@ -90,12 +90,12 @@ impl Worker {
             Job::Observe(observer) => {
                 drop(self.ready());
                 if let Some(state) = &self.state {
-                    observer.see(state.clone());
+                    observer.on_status(state.clone());
                 }
                 self.observers.push(observer);
             }
             Job::Listen(listener) => {
-                listener.hear(Hint::Hearing);
+                listener.on_hint(Hint::Subscribed);
                 self.listeners.push(listener);
             }
         }
@@ -151,7 +151,7 @@ impl Worker {
     fn close(&mut self) {
         self.store = None;
         self.watch.clear();
-        self.hint(Hint::AllChanged);
+        self.hint(Hint::Flushed);
     }
 
     /// Looks whether what clients wait for has happened.
@@ -160,7 +160,7 @@ impl Worker {
         match self.watch.look(store, self.seams.clock().now()) {
             Ok(changed) => {
                 for key in changed {
-                    self.hint(Hint::Changed(key.as_bytes()));
+                    self.hint(Hint::Invalidated(key.as_bytes()));
                 }
             }
             // The next request is answered with what is wrong.
@@ -169,7 +169,7 @@ impl Worker {
     }
 
     fn hint(&self, hint: Hint<'_>) {
-        self.listeners.iter().for_each(|listener| listener.hear(hint));
+        self.listeners.iter().for_each(|listener| listener.on_hint(hint));
     }
 
     /// Tells those who observe of what is new.
@@ -181,7 +181,7 @@ impl Worker {
             (before, now) => before.as_ref() == Some(now),
         };
         if !same {
-            self.observers.iter().for_each(|observer| observer.see(state.clone()));
+            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
             self.state = Some(state);
         }
     }
@@ -189,5 +189,5 @@ impl Worker {
 
 /// Whether something may be another now, for those who wait in this process.
 fn changes(request: &Request, vote: &Vote) -> bool {
-    !matches!(request, Request::Inspect { .. }) && !matches!(vote, Vote::Held(_) | Vote::Behind)
+    !matches!(request, Request::Inspect { .. }) && !matches!(vote, Vote::Held(_) | Vote::NotYourTurn)
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures::future::{BoxFuture, ready};
 use quorlock::protocol::Moment;
 use quorlock::{
-    Capabilities, Clock as _, Expiry, HintListener, Node, Request, Responder, Seams, SharedRequest,
-    SystemClock,
+    node::{Capabilities, Expiry, HintListener, Node, Request, Responder, Seams, SharedRequest},
+    runtime::{Clock as _, SystemClock},
 };
 use quorlock_sqlite::SqliteNode;
 use quorlock_testkit::Value;

@@ -12,8 +12,12 @@ use std::time::Duration;
 use futures::future::join_all;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
-    AddressError, Clock, Coordinator, Entropy as _, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind,
-    Request, Response, Seams, SystemClock, SystemEntropy, Vote, ask,
+    Coordinator,
+    node::{
+        AddressError, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
+        Vote, ask,
+    },
+    runtime::{Clock, Entropy as _, SystemClock, SystemEntropy},
 };
 use quorlock_sqlite::{SqliteKind, SqliteNode};
 use quorlock_testkit::eventually;
@@ -31,7 +35,7 @@ fn booted(path: &Path, boot: &str) -> SqliteNode {
 }
 
 fn claim(key: &str) -> Arc<Claim> {
-    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), "test")))
+    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
 }
 
 /// By a client whose clock is right.

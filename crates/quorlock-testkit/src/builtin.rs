@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Entropy, SystemClock, SystemEntropy};
+use quorlock::runtime::{Clock, Entropy, SystemClock, SystemEntropy};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -85,7 +85,7 @@ impl BuiltinServer {
     #[must_use]
     pub fn with(clock: Arc<dyn Clock>, password: Option<String>) -> BuiltinServer {
         // As long as a real one, because clients may look at it.
-        let run_id = format!("{:032x}{:08x}", SystemEntropy::default().bits(), std::process::id());
+        let run_id = format!("{:032x}{:08x}", SystemEntropy::default().next_u128(), std::process::id());
         BuiltinServer::made(clock, run_id, password, Store::default())
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, Sleep};
+use quorlock::runtime::{Clock, Sleep};
 use tokio::time::Instant;
 
 /// The time of the tokio runtime, which `#[tokio::test(start_paused = true)]` moves.

@@ -8,7 +8,10 @@ use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use quorlock::{Capabilities, Capability, Clock, Durability, Expiry, HintListener, Hints, Node, Order};
+use quorlock::{
+    node::{Capabilities, Capability, Durability, Expiry, HintListener, Hints, Node, Order},
+    runtime::Clock,
+};
 
 use crate::memory::MemoryNode;
 use crate::store::Value;
@@ -54,7 +57,7 @@ use ear::Ear;
 /// # Examples
 ///
 /// ```
-/// use quorlock::SystemClock;
+/// use quorlock::runtime::SystemClock;
 /// use quorlock_testkit::{MemoryNode, contract::check_contract};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorlock::Entropy;
+use quorlock::runtime::Entropy;
 
 /// Random numbers that depend on a seed alone: the same on every machine, with every version of
 /// every crate, so that a seed printed by a failed test last year still reproduces the failure.
@@ -31,11 +31,11 @@ impl SeededEntropy {
 }
 
 impl Entropy for SeededEntropy {
-    fn bits(&self) -> u128 {
+    fn next_u128(&self) -> u128 {
         (u128::from(self.word()) << 64) | u128::from(self.word())
     }
 
-    fn half(&self) -> u64 {
+    fn next_u64(&self) -> u64 {
         self.word()
     }
 }

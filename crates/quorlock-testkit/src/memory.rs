@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::{FencingToken, Moment, Token};
 use quorlock::{
-    Capabilities, Clock, Expiry, HintListener, Node, NodeError, NodeErrorKind, Responder, SharedRequest,
-    SystemClock,
+    node::{Capabilities, Expiry, HintListener, Node, NodeError, NodeErrorKind, Responder, SharedRequest},
+    runtime::{Clock, SystemClock},
 };
 use tokio::sync::Notify;
 
@@ -41,9 +41,9 @@ use server::{Kept, Server};
 /// ```
 /// # use std::time::Duration;
 /// # use std::sync::Arc;
-/// # use quorlock::{ask, Request, Vote, protocol::{Claim, Token}};
+/// # use quorlock::{node::{Request, Vote, ask}, protocol::{Claim, Token}};
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), quorlock::NodeError> {
+/// # async fn main() -> Result<(), quorlock::node::NodeError> {
 /// let node = quorlock_testkit::MemoryNode::new("eu-1");
 /// let claim = Arc::new(Claim::new("orders/42".into(), Token::new(7, "db-7:4121")));
 ///
@@ -228,7 +228,7 @@ impl MemoryNode {
     }
 
     /// The process ends and another starts at once, without the keys: a new identity of age zero. Of a
-    /// [durable](quorlock::Durability) node, its data is lost, or an old copy was restored.
+    /// [durable](quorlock::node::Durability) node, its data is lost, or an old copy was restored.
     /// What it had not read or not answered is gone with it, and those who wait are told.
     pub fn restart_empty(&self) {
         self.change(|state| {
@@ -238,7 +238,7 @@ impl MemoryNode {
     }
 
     /// As [`restart_empty`](MemoryNode::restart_empty), with the keys: the server wrote them down. The
-    /// identity is a new one all the same, unless the node is [durable](quorlock::Durability).
+    /// identity is a new one all the same, unless the node is [durable](quorlock::node::Durability).
     pub fn restart_with_data(&self) {
         self.change(|state| state.restart(self.shared.clock.now(), Kept::Data));
     }
@@ -314,33 +314,33 @@ impl MemoryNode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Requests {
-    /// [`Request::Acquire`](quorlock::Request::Acquire).
+    /// [`Request::Acquire`](quorlock::node::Request::Acquire).
     pub acquire: usize,
-    /// [`Request::Enqueue`](quorlock::Request::Enqueue).
+    /// [`Request::Enqueue`](quorlock::node::Request::Enqueue).
     pub enqueue: usize,
-    /// [`Request::WriteBack`](quorlock::Request::WriteBack).
+    /// [`Request::WriteBack`](quorlock::node::Request::WriteBack).
     pub write_back: usize,
-    /// [`Request::LeaveQueue`](quorlock::Request::LeaveQueue).
+    /// [`Request::LeaveQueue`](quorlock::node::Request::LeaveQueue).
     pub leave_queue: usize,
-    /// [`Request::ListWaiters`](quorlock::Request::ListWaiters).
+    /// [`Request::ListWaiters`](quorlock::node::Request::ListWaiters).
     pub list_waiters: usize,
-    /// [`Request::Transfer`](quorlock::Request::Transfer).
+    /// [`Request::Transfer`](quorlock::node::Request::Transfer).
     pub transfer: usize,
-    /// [`Request::Renew`](quorlock::Request::Renew).
+    /// [`Request::Renew`](quorlock::node::Request::Renew).
     pub renew: usize,
-    /// [`Request::Release`](quorlock::Request::Release).
+    /// [`Request::Release`](quorlock::node::Request::Release).
     pub release: usize,
-    /// [`Request::Offer`](quorlock::Request::Offer).
+    /// [`Request::Offer`](quorlock::node::Request::Offer).
     pub offer: usize,
-    /// [`Request::Cancel`](quorlock::Request::Cancel).
+    /// [`Request::Cancel`](quorlock::node::Request::Cancel).
     pub cancel: usize,
-    /// [`Request::Inspect`](quorlock::Request::Inspect).
+    /// [`Request::Inspect`](quorlock::node::Request::Inspect).
     pub inspect: usize,
-    /// [`Request::Intend`](quorlock::Request::Intend).
+    /// [`Request::AnnounceWriter`](quorlock::node::Request::AnnounceWriter).
     pub intend: usize,
-    /// [`Request::Desist`](quorlock::Request::Desist).
+    /// [`Request::WithdrawWriter`](quorlock::node::Request::WithdrawWriter).
     pub desist: usize,
-    /// [`Request::Forget`](quorlock::Request::Forget).
+    /// [`Request::DeleteFencingCounter`](quorlock::node::Request::DeleteFencingCounter).
     pub forget: usize,
 }
 

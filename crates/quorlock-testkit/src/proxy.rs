@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quorlock::{Clock, Entropy, SystemClock, SystemEntropy};
+use quorlock::runtime::{Clock, Entropy, SystemClock, SystemEntropy};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -299,7 +299,7 @@ async fn let_through(traffic: &mut watch::Receiver<Traffic>, cut: &watch::Receiv
 fn up_to(most: Duration) -> Duration {
     // A whole number of nanoseconds below 2^64, however large `most` is.
     let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-    let scaled = (u128::from(SystemEntropy::default().half()) * u128::from(most)) >> 64;
+    let scaled = (u128::from(SystemEntropy::default().next_u64()) * u128::from(most)) >> 64;
     Duration::from_nanos(u64::try_from(scaled).unwrap_or(most))
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Vote};
 use quorlock::protocol::{FencingToken, Moment, NoNumber, Token};
-use quorlock::{Expiry, Holding, Vote};
 
 mod fence;
 mod plain;
@@ -151,7 +151,7 @@ impl Store {
 /// How long a mark stands that somebody wants a key.
 const WANTED: Duration = Duration::from_secs(6);
 
-/// The requests about one key, with the meaning of the scripts in `quorlock::scripts`.
+/// The requests about one key, with the meaning of the scripts in `quorlock::redis::scripts`.
 impl Store {
     /// `acquire.lua`: stores the token and draws its number if the key is free and no tombstone
     /// stands.

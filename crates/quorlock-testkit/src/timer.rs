@@ -2,7 +2,7 @@
 //! a round trip between two zones of a region.
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 
 /// Waits for one moment after the other. On Linux the kernel's timer of 50 µs or so of slack is used;
 /// elsewhere, and where there is none to be had, the runtime's.

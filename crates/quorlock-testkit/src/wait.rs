@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 
 /// How often a condition is looked at: seldom enough to leave a loaded machine its processor.
 const EVERY: Duration = Duration::from_millis(2);

@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::FENCE_MEMBER;
-use quorlock::{Address, Clock, Hint, HintListener, Node, RedisNode, Request, SystemClock, ask};
+use quorlock::{
+    node::{Hint, HintListener, Node, Request, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::{BuiltinServer, eventually};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value, cmd};
@@ -59,7 +63,7 @@ async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> R
         let mut redis = connect(protocol).await?;
         let mut acquire = cmd("EVAL");
         acquire
-            .arg(quorlock::scripts::ACQUIRE.text())
+            .arg(quorlock::redis::scripts::ACQUIRE.text())
             .arg(1)
             .arg("lock")
             .arg("token")
@@ -71,7 +75,7 @@ async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> R
         let (said, drawn) = &granted;
         assert_eq!(said, "granted");
         let held: (String, Vec<u8>, i64, i64) = cmd("EVAL")
-            .arg(quorlock::scripts::INSPECT.text())
+            .arg(quorlock::redis::scripts::INSPECT.text())
             .arg(1)
             .arg("lock")
             .arg("counter")
@@ -83,7 +87,12 @@ async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> R
         assert_eq!(held.3, *drawn);
         let by_hash = || {
             let mut inspect = cmd("EVALSHA");
-            inspect.arg(quorlock::scripts::INSPECT.hash()).arg(1).arg("lock").arg("counter").arg("readers");
+            inspect
+                .arg(quorlock::redis::scripts::INSPECT.hash())
+                .arg(1)
+                .arg("lock")
+                .arg("counter")
+                .arg("readers");
             inspect
         };
         let again: (String, Vec<u8>, i64, i64) = by_hash().query_async(&mut redis).await?;
@@ -268,7 +277,7 @@ async fn the_end_of_a_lock_is_told_to_who_was_refused() -> RedisResult<()> {
     let acquire = |token: &str, ttl: i64| {
         let mut acquire = cmd("EVAL");
         acquire
-            .arg(quorlock::scripts::ACQUIRE.text())
+            .arg(quorlock::redis::scripts::ACQUIRE.text())
             .arg(1)
             .arg("lock")
             .arg(token)
@@ -314,8 +323,8 @@ async fn tracking_ends_when_it_is_turned_off_and_needs_resp3() -> RedisResult<()
 struct Hears(AtomicBool);
 
 impl HintListener for Hears {
-    fn hear(&self, hint: Hint<'_>) {
-        self.0.store(hint == Hint::Hearing, Ordering::Relaxed);
+    fn on_hint(&self, hint: Hint<'_>) {
+        self.0.store(hint == Hint::Subscribed, Ordering::Relaxed);
     }
 }
 

@@ -8,8 +8,11 @@ use futures::future::BoxFuture;
 
 use quorlock::protocol::Claim;
 use quorlock::{
-    Capabilities, Capability, Clock, Expiry, Hint, HintListener, Hints, Node, Order, Request, Responder,
-    SharedRequest, SystemClock,
+    node::{
+        Capabilities, Capability, Expiry, Hint, HintListener, Hints, Node, Order, Request, Responder,
+        SharedRequest,
+    },
+    runtime::{Clock, SystemClock},
 };
 use quorlock_testkit::contract::{Breach, Plant, check_contract};
 use quorlock_testkit::{MemoryNode, TokioClock, Value};
@@ -89,7 +92,7 @@ impl Node for Mute {
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {
-        listener.hear(Hint::Hearing);
+        listener.on_hint(Hint::Subscribed);
     }
 }
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use quorlock::protocol::{Claim, FenceHint, Token, WaiterId, turn_key};
-use quorlock::{Clock, Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask};
+use quorlock::{
+    node::{Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask},
+    runtime::Clock,
+};
 use quorlock_testkit::{MemoryNode, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -23,10 +26,10 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(match hint {
-            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
-            Hint::Hearing | Hint::AllChanged | Hint::Deaf => format!("{hint:?}"),
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
         });
     }
 }
@@ -43,7 +46,7 @@ impl Scene {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let (node, ear) = (MemoryNode::on("eu-1", Arc::clone(&clock)), Arc::new(Ear::default()));
         node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
-        assert_eq!(ear.heard(), ["Hearing"], "it is connected");
+        assert_eq!(ear.heard(), ["Subscribed"], "it is connected");
         Scene { node, clock, ear }
     }
 
@@ -130,7 +133,7 @@ async fn when_all_is_deleted_no_key_is_named() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.node.flush();
-    assert_eq!(scene.ear.heard(), ["AllChanged"]);
+    assert_eq!(scene.ear.heard(), ["Flushed"]);
     Ok(())
 }
 
@@ -197,14 +200,14 @@ async fn a_disconnected_node_is_deaf_and_what_was_asked_for_is_forgotten() -> Re
     let scene = Scene::new();
     scene.held().await?;
     scene.node.disconnect();
-    assert_eq!(scene.ear.heard(), ["Deaf"]);
+    assert_eq!(scene.ear.heard(), ["Unsubscribed"]);
     scene.node.connect();
-    assert_eq!(scene.ear.heard(), ["Hearing"]);
+    assert_eq!(scene.ear.heard(), ["Subscribed"]);
     scene.node.remove(KEY);
     assert!(scene.ear.heard().is_empty(), "nobody was refused over this connection");
     scene.held().await?;
     scene.node.restart_with_data();
-    assert_eq!(scene.ear.heard(), ["Deaf", "Hearing"]);
+    assert_eq!(scene.ear.heard(), ["Unsubscribed", "Subscribed"]);
     Ok(())
 }
 
@@ -213,7 +216,7 @@ async fn a_node_that_gives_no_hints_says_nothing() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.node.hints(false);
-    assert_eq!(scene.ear.heard(), ["Deaf"]);
+    assert_eq!(scene.ear.heard(), ["Unsubscribed"]);
     scene.node.remove(KEY);
     scene.held().await?;
     scene.node.flush();
@@ -221,7 +224,7 @@ async fn a_node_that_gives_no_hints_says_nothing() -> Result<(), NodeError> {
     scene.node.connect();
     assert!(scene.ear.heard().is_empty());
     scene.node.hints(true);
-    assert_eq!(scene.ear.heard(), ["Hearing"]);
+    assert_eq!(scene.ear.heard(), ["Subscribed"]);
     scene.held().await?;
     scene.node.remove(KEY);
     assert_eq!(scene.ear.heard(), [KEY]);
@@ -236,6 +239,6 @@ async fn all_who_listen_are_told() -> Result<(), NodeError> {
     scene.held().await?;
     scene.node.remove(KEY);
     assert_eq!(scene.ear.heard(), [KEY]);
-    assert_eq!(late.heard(), ["Hearing", KEY]);
+    assert_eq!(late.heard(), ["Subscribed", KEY]);
     Ok(())
 }

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token};
-use quorlock::{Access, Clock, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask};
+use quorlock::{
+    node::{Access, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask},
+    runtime::Clock,
+};
 use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -283,7 +286,10 @@ async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
     assert_eq!(voted(ask(&node, acquire(9)).await), Vote::Granted);
     assert!(node.fencing_token(KEY) > last, "the counter keeps the order, whatever the calendar says");
     let fencing_token = FencingToken::new(1).unwrap_or(FencingToken::ZERO);
-    assert_eq!(voted(ask(&node, Request::WriteBack { claim: claim(9), fencing_token }).await), Vote::Ahead);
+    assert_eq!(
+        voted(ask(&node, Request::WriteBack { claim: claim(9), fencing_token }).await),
+        Vote::FenceAhead
+    );
     assert_eq!(node.requests().write_back, 1);
 }
 

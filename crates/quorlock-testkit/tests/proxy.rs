@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use quorlock::{Clock, SystemClock};
+use quorlock::runtime::{Clock, SystemClock};
 use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, cmd};

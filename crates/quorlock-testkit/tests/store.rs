@@ -8,7 +8,11 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Moment, Token, WaiterId};
-use quorlock::{Address, Clock, Expiry, Holding, RedisNode, Request, SystemClock, Vote, ask};
+use quorlock::{
+    node::{Expiry, Holding, Request, Vote, ask},
+    redis::{Address, RedisNode},
+    runtime::{Clock, SystemClock},
+};
 use quorlock_testkit::{
     Change, Drawing, Enqueue, Failure, Kind, MemoryNode, Servers, SetLife, SetOptions, SetWhen, Store, Value,
 };
@@ -210,7 +214,11 @@ fn the_queue_goes_by_how_long_each_has_waited() -> Result<(), Failure> {
         assert!(!store.keys(at(10)).contains(&name.to_vec()), "it is told by its key");
     }
     acquire(&mut store, at(10), b"holder")?;
-    assert_eq!(store.release(at(10), b"k", MARK, b"holder")?.vote, Vote::Wanted, "nobody waits any more");
+    assert_eq!(
+        store.release(at(10), b"k", MARK, b"holder")?.vote,
+        Vote::ReleasedContended,
+        "nobody waits any more"
+    );
     Ok(())
 }
 
@@ -387,7 +395,7 @@ async fn any_requests_get_the_answers_that_a_real_server_gives() -> Result<(), B
                 // two know different things.
                 break;
             }
-            if expected.vote == Vote::Granted && found.vote == Vote::Wanted {
+            if expected.vote == Vote::Granted && found.vote == Vote::ReleasedContended {
                 // Who releases without a script what is not theirs takes the mark away that says so.
                 found.vote = Vote::Granted;
             }

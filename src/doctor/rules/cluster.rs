@@ -21,7 +21,7 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
     for shard in &facts.shards {
         let at_master = of_server(name, &shard.facts, setting).into_iter();
         // A cluster needs replicas, and a promotion counts as a restart.
-        let at_master = at_master.filter(|finding| finding.matter != Check::Replicas);
+        let at_master = at_master.filter(|finding| finding.check != Check::Replicas);
         findings.extend(at_master.map(|finding| Finding {
             evidence: format!("(master {}) {}", shard.master, finding.evidence),
             ..finding
@@ -78,25 +78,25 @@ mod tests {
     }
 
     fn found(shards: &[(u16, u64)]) -> Vec<Check> {
-        findings(&"c".into(), &cluster(shards), &setting(1)).iter().map(|finding| finding.matter).collect()
+        findings(&"c".into(), &cluster(shards), &setting(1)).iter().map(|finding| finding.check).collect()
     }
 
     #[test]
     fn what_a_cluster_lacks_is_found_and_what_it_should_have_is_not() {
         let whole = found(&[(8192, 1), (8192, 1)]);
-        for matter in [Check::SlotsUncovered, Check::NoReplica, Check::FullCoverage, Check::Replicas] {
-            assert!(!whole.contains(&matter), "{matter}");
+        for check in [Check::SlotsUncovered, Check::NoReplica, Check::FullCoverage, Check::Replicas] {
+            assert!(!whole.contains(&check), "{check}");
         }
         let lacking = found(&[(8192, 0), (8191, 1)]);
-        for matter in [Check::SlotsUncovered, Check::NoReplica, Check::FullCoverage] {
-            assert!(lacking.contains(&matter), "{matter}");
+        for check in [Check::SlotsUncovered, Check::NoReplica, Check::FullCoverage] {
+            assert!(lacking.contains(&check), "{check}");
         }
     }
 
     #[test]
     fn what_is_found_at_a_master_names_it() {
         let findings = findings(&"c".into(), &cluster(&[(16_384, 1)]), &setting(1));
-        let eviction = findings.iter().find(|finding| finding.matter == Check::Eviction).unwrap();
+        let eviction = findings.iter().find(|finding| finding.check == Check::Eviction).unwrap();
         assert!(
             eviction.to_string().starts_with("unsafe: c (master redis://m) may evict locks"),
             "{eviction}"

@@ -180,7 +180,7 @@ pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
         Check::MaxTtl.cure()
     );
     let (severity, subject) = (Severity::Warning, Subject::Deployment);
-    Finding { severity, subject, matter: Check::MaxTtl, evidence, cure }
+    Finding { severity, subject, check: Check::MaxTtl, evidence, cure }
 }
 
 /// Compares the `max_ttl` that the nodes report with ours.

@@ -9,7 +9,7 @@ use crate::doctor::report::RoundTrips;
 use crate::doctor::setting::Setting;
 use crate::node::NodeErrorKind;
 use crate::node::facts::{Facts, Feature, Fsync, Missing, Role};
-use quorlock_protocol::{Moment, Past, RoundTrip, node_limit};
+use quorlock_protocol::{Moment, Past, RoundTrip, node_timeout};
 
 /// The checks of facts from the handshake, which also run at each connection.
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
@@ -56,7 +56,7 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
 
 fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let Some(trouble) = &facts.trouble else { return };
-    let matter = match trouble.error.kind() {
+    let check = match trouble.error.kind() {
         NodeErrorKind::Unreachable | NodeErrorKind::TimedOut => Check::Unreachable,
         NodeErrorKind::Login => Check::Login,
         NodeErrorKind::HostRefused => Check::ProtectedMode,
@@ -71,8 +71,8 @@ fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         | NodeErrorKind::Misconfigured
         | NodeErrorKind::Other => Check::Failed,
     };
-    let cure = trouble.cure.unwrap_or(matter.cure());
-    sheet.cured(Severity::Warning, matter, format!("does not take part: {:#}", trouble.error), cure);
+    let cure = trouble.cure.unwrap_or(check.cure());
+    sheet.cured(Severity::Warning, check, format!("does not take part: {:#}", trouble.error), cure);
 }
 
 fn role(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
@@ -360,7 +360,7 @@ fn hints(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 fn pace(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let Some(trips) = RoundTrips::of(&facts.round_trips) else { return };
     let most = setting.ttl / 10;
-    let limit = node_limit(setting.node_limit, Some(RoundTrip::first(trips.median)), setting.ttl);
+    let limit = node_timeout(setting.node_timeout, Some(RoundTrip::first(trips.median)), setting.ttl);
     let took = format!(
         "answers within {} (median) and {} (99th percentile)",
         duration::format(trips.median),

@@ -2,7 +2,7 @@
 
 use super::node::has_hole;
 use super::*;
-use crate::doctor::{Examination, Summary};
+use crate::doctor::{Report, Summary};
 use crate::node::facts::{
     ClockReading, ConnectFailure, Fsync, Location, Memory, Missing, MissingPermission, OtherClients, Software,
 };
@@ -21,7 +21,7 @@ pub(crate) fn setting(nodes: usize) -> Setting {
         max_ttl,
         drift: Drift::default(),
         quarantine: Quarantine::new(max_ttl, Drift::default()),
-        node_limit: Some(Duration::from_millis(50)),
+        node_timeout: Some(Duration::from_millis(50)),
     }
 }
 
@@ -55,22 +55,22 @@ fn sound(number: u8) -> Facts {
     }
 }
 
-fn examine(nodes: &[Facts], setting: &Setting) -> Examination {
+fn examine(nodes: &[Facts], setting: &Setting) -> Report {
     let name = |number: usize| Arc::from(format!("node-{number}"));
     let nodes: Vec<_> =
         nodes.iter().enumerate().map(|(number, facts)| (name(number), Some(facts.clone()))).collect();
-    Examination::of(&nodes, setting)
+    Report::of(&nodes, setting)
 }
 
 /// The examination of three healthy nodes, the first of them changed.
-fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Examination {
+fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Report {
     let mut nodes = [sound(0), sound(1), sound(2)];
     change(&mut nodes[0]);
     examine(&nodes, setting)
 }
 
-fn found(examination: &Examination) -> Vec<(Severity, Check)> {
-    examination.findings.iter().map(|finding| (finding.severity, finding.matter)).collect()
+fn found(examination: &Report) -> Vec<(Severity, Check)> {
+    examination.findings.iter().map(|finding| (finding.severity, finding.check)).collect()
 }
 
 fn refusal(command: &'static str, need: Feature) -> MissingPermission {
@@ -92,7 +92,7 @@ fn with_a_sound_deployment_nothing_is_found() {
     for setting in [setting(3), unguarded()] {
         let examination = one_with(|_| {}, &setting);
         assert_eq!(found(&examination), []);
-        assert_eq!(examination.outlook(), Summary::Sound);
+        assert_eq!(examination.summary(), Summary::Sound);
     }
 }
 
@@ -147,27 +147,27 @@ const OF_A_NODE: [(Change, Severity, Check); 41] = [
 
 #[test]
 fn each_fault_of_a_node_is_found_with_its_evidence() {
-    for (change, severity, matter) in OF_A_NODE {
+    for (change, severity, check) in OF_A_NODE {
         let examination = one_with(change, &setting(3));
-        assert!(found(&examination).contains(&(severity, matter)), "{matter}: {:#?}", examination.findings);
-        let finding = examination.findings.iter().find(|finding| finding.matter == matter).unwrap();
+        assert!(found(&examination).contains(&(severity, check)), "{check}: {:#?}", examination.findings);
+        let finding = examination.findings.iter().find(|finding| finding.check == check).unwrap();
         assert_eq!(finding.subject, Subject::Node("node-0".into()));
         let more = examination.findings.iter().filter(|other| other.subject != Subject::Deployment).count();
-        let expected = if matter == Check::OldVersion { 2 } else { 1 };
+        let expected = if check == Check::OldVersion { 2 } else { 1 };
         assert_eq!(more, expected, "one fault is one finding: {:#?}", examination.findings);
     }
 }
 
 #[test]
 fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
-    for (change, _, matter) in OF_A_NODE {
+    for (change, _, check) in OF_A_NODE {
         let votes = matches!(one_with(change, &setting(3)).nodes[0].standing, Standing::Votes);
         let examination = one_with(change, &setting(3));
         let spare = !found(&examination).contains(&(Severity::Warning, Check::NoSpare));
-        assert_eq!(votes, spare, "{matter}");
+        assert_eq!(votes, spare, "{check}");
     }
     let two = examine(&[Facts { replicas: Some(1), ..sound(0) }, sound(1), sound(2)], &setting(3));
-    assert_eq!(two.outlook(), Summary::Sound, "warnings alone are not unsafe");
+    assert_eq!(two.summary(), Summary::Sound, "warnings alone are not unsafe");
 }
 
 #[test]
@@ -182,9 +182,9 @@ fn without_the_restart_guard_what_forgets_is_unsafe() {
             Check::Restarted,
         ),
     ];
-    for (change, severity, matter) in cases {
+    for (change, severity, check) in cases {
         let examination = one_with(change, &unguarded());
-        assert!(found(&examination).contains(&(severity, matter)), "{matter}: {:#?}", examination.findings);
+        assert!(found(&examination).contains(&(severity, check)), "{check}: {:#?}", examination.findings);
     }
     let kept = one_with(|it| it.uptime = Some(Duration::from_secs(3)), &unguarded());
     assert_eq!(found(&kept), [], "a server with `appendfsync always` has lost nothing");
@@ -210,7 +210,7 @@ fn one_server_behind_two_addresses_votes_once() {
     assert!(found(&examination).contains(&(Severity::Unsafe, Check::SameServer)));
     assert!(matches!(examination.nodes[0].standing, Standing::Votes));
     assert!(matches!(examination.nodes[1].standing, Standing::Excluded { .. }));
-    assert_eq!(examination.outlook(), Summary::Unsafe);
+    assert_eq!(examination.summary(), Summary::Unsafe);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn clients_that_may_go_by_their_own_clocks_are_named() {
     assert!(found(&examine(&[node.clone()], &setting(1))).contains(&(Severity::Note, Check::ClientClocks)));
     node.other_clients = Some(OtherClients { clock: Some("a row is from tomorrow".into()), ..others });
     let examination = examine(&[node], &setting(1));
-    let finding = examination.findings.iter().find(|finding| finding.matter == Check::ClientClocks).unwrap();
+    let finding = examination.findings.iter().find(|finding| finding.check == Check::ClientClocks).unwrap();
     assert_eq!(finding.severity, Severity::Unsafe);
     assert_eq!(finding.evidence, "another program locks there, too: a row is from tomorrow");
     assert_eq!(finding.cure, "set its clock");
@@ -246,20 +246,20 @@ fn with_too_few_votes_there_is_no_quorum_whatever_else_is_wrong() {
     }
     let examination = examine(&nodes, &setting(3));
     assert!(found(&examination).contains(&(Severity::Warning, Check::NoQuorum)));
-    assert_eq!(examination.outlook(), Summary::NoQuorum);
+    assert_eq!(examination.summary(), Summary::NoQuorum);
 }
 
 #[test]
 fn nodes_that_cannot_be_examined_are_neither_good_nor_bad() {
     let name = |name: &str| Arc::from(name);
     let examination =
-        Examination::of(&[(name("a"), None), (name("b"), None), (name("c"), Some(sound(0)))], &setting(3));
+        Report::of(&[(name("a"), None), (name("b"), None), (name("c"), Some(sound(0)))], &setting(3));
     assert_eq!(found(&examination), [(Severity::Unknown, Check::NoQuorum)]);
-    assert_eq!(examination.outlook(), Summary::Unclear);
+    assert_eq!(examination.summary(), Summary::Unclear);
 }
 
 /// The examination of a deployment of three nodes with these addresses.
-fn at(hosts: [(&str, [u8; 4]); 3]) -> Examination {
+fn at(hosts: [(&str, [u8; 4]); 3]) -> Report {
     let nodes = [0, 1, 2].map(|number| {
         let (host, address) = hosts[usize::from(number)];
         Facts {
@@ -317,7 +317,7 @@ fn a_far_node_has_a_longer_limit_and_so_is_not_too_slow() {
         found(&one_with(|it| it.round_trips = vec![Duration::from_millis(trip); 20], setting))
     };
     assert_eq!(far(80, &setting(3)), [(Severity::Warning, Check::SlowNode)], "a number is a number");
-    assert_eq!(far(1_500, &Setting { node_limit: None, ..setting(3) }), []);
+    assert_eq!(far(1_500, &Setting { node_timeout: None, ..setting(3) }), []);
 }
 
 #[test]
@@ -353,9 +353,9 @@ fn clients_that_differ_about_max_ttl_are_found_once() {
     {
         let told = sound.clone().map(|facts| Facts { max_ttl: Some(Duration::from_secs(theirs)), ..facts });
         let found = examine(&told, &setting(3)).findings;
-        let found: Vec<_> = found.iter().filter(|finding| finding.matter == Check::MaxTtl).collect();
+        let found: Vec<_> = found.iter().filter(|finding| finding.check == Check::MaxTtl).collect();
         assert!(found.len() == 1 && found[0].evidence.contains(said), "{found:?}");
     }
     let alike = sound.map(|facts| Facts { max_ttl: Some(Duration::from_secs(30)), ..facts });
-    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.matter != Check::MaxTtl));
+    assert!(examine(&alike, &setting(3)).findings.iter().all(|finding| finding.check != Check::MaxTtl));
 }

@@ -41,7 +41,7 @@ impl Keeper {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
             let mut again =
                 RepairSchedule { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
-            again.rest(self.shared.now(), self.shared.entropy.half());
+            again.rest(self.shared.now(), self.shared.entropy.next_u64());
             self.again = Some(Box::new(again));
             self.state.stop_repair();
         }
@@ -75,7 +75,7 @@ impl Keeper {
         if held > quorum.needed() || held == quorum.nodes() {
             return;
         }
-        again.rest(now, self.shared.entropy.half());
+        again.rest(now, self.shared.entropy.next_u64());
         let since = on_its_way_since.filter(|_| again.asked);
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {

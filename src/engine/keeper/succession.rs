@@ -97,7 +97,7 @@ impl Keeper {
                 }
                 successor
             }
-            (Ended::Released(reply), Some(next)) => match self.hand_over(&next.plan, reply) {
+            (Ended::Released(reply), Some(next)) => match self.handoff(&next.plan, reply) {
                 Ok(()) => {
                     self.deliver_to(next, 0);
                     None
@@ -113,8 +113,8 @@ impl Keeper {
     /// Who waits for the lock in this process and may have it next, before others get their chance.
     fn next_here(&mut self) -> Option<Waiter> {
         self.succession.as_ref()?;
-        let span = self.hand_over.span.unwrap_or(self.ttl);
-        let goes_on = self.series.goes_on((self.hand_over.times, span), self.shared.now());
+        let span = self.handoff.span.unwrap_or(self.ttl);
+        let goes_on = self.series.goes_on((self.handoff.times, span), self.shared.now());
         if goes_on { self.shared.lines.next(&self.line) } else { None }
     }
 
@@ -133,7 +133,7 @@ impl Keeper {
     /// as much validity left as a renewal leaves in the worst case, and to somebody who asks for the
     /// same TTL and has it renewed; and not while a renewal is on its way, which belongs to the old
     /// lease.
-    pub(super) fn hand_over(
+    pub(super) fn handoff(
         &mut self,
         next: &Arc<AcquireRequest>,
         reply: Option<ReleaseReply>,
@@ -151,12 +151,12 @@ impl Keeper {
         self.end();
         self.state.close_slot();
         let hold_until = next.max_hold.map(|longest| now + longest);
-        self.hand_over = next.hand_over();
+        self.handoff = next.handoff();
         self.meter = next.meter.clone();
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
         // A renewal that failed is tried again as soon as it would have been.
-        self.schedule.hand_over(next.renewal.every(self.ttl));
+        self.schedule.handoff(next.renewal.every(self.ttl));
         let trail = self.state.take_last_round();
         self.state =
             LeaseState::new(&next.resource, &self.claim, None, end, hold_until, lease_env(&self.shared));

@@ -68,7 +68,7 @@ pub(super) struct PushSource {
 }
 
 impl HintListener for PushSource {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         let Some(fan_in) = self.fan_in.upgrade() else { return };
         let mut inner = fan_in.inner();
         // A removed master may still send something.
@@ -76,9 +76,9 @@ impl HintListener for PushSource {
             return;
         }
         match hint {
-            Hint::Hearing => inner.set_source(self.number, Some(true)),
-            Hint::Deaf => inner.set_source(self.number, Some(false)),
-            Hint::Changed(_) | Hint::AllChanged => inner.audience.tell(hint),
+            Hint::Subscribed => inner.set_source(self.number, Some(true)),
+            Hint::Unsubscribed => inner.set_source(self.number, Some(false)),
+            Hint::Invalidated(_) | Hint::Flushed => inner.audience.tell(hint),
         }
     }
 }
@@ -95,13 +95,13 @@ mod tests {
         let source = |number| PushSource { fan_in: Arc::downgrade(&fan_in), number };
         fan_in.join(1);
         fan_in.join(2);
-        source(1).hear(Hint::Hearing);
+        source(1).on_hint(Hint::Subscribed);
         assert!(hints.heard().is_empty(), "half of the keys would change without a hint");
-        source(2).hear(Hint::Hearing);
-        source(1).hear(Hint::Changed(b"a"));
-        source(2).hear(Hint::Deaf);
+        source(2).on_hint(Hint::Subscribed);
+        source(1).on_hint(Hint::Invalidated(b"a"));
+        source(2).on_hint(Hint::Unsubscribed);
         fan_in.leave(2);
-        source(2).hear(Hint::Changed(b"b"));
-        assert_eq!(hints.heard(), ["Hearing", "a", "Deaf", "Hearing"]);
+        source(2).on_hint(Hint::Invalidated(b"b"));
+        assert_eq!(hints.heard(), ["Subscribed", "a", "Unsubscribed", "Subscribed"]);
     }
 }

@@ -140,7 +140,7 @@ struct ShardListener {
 }
 
 impl StatusListener for ShardListener {
-    fn see(&self, contact: ConnectionState) {
+    fn on_status(&self, contact: ConnectionState) {
         let Some(inner) = self.inner.upgrade() else { return };
         let doubtful = !matches!(contact, ConnectionState::Connected(_));
         inner.router().set_state(self.number, contact);

@@ -61,7 +61,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
         } else {
             // Another member may have a newer map.
             source = None;
-            clock.sleep_until(clock.now() + backoff.next(entropy.half())).await;
+            clock.sleep_until(clock.now() + backoff.next(entropy.next_u64())).await;
         }
     }
 }
@@ -148,7 +148,7 @@ async fn ask(inner: &Inner, member: Address) -> Result<(Map, MapSource), NodeErr
 /// Requests the map over the connection.
 async fn tell(inner: &Inner, mut source: MapSource) -> Result<(Map, MapSource), NodeError> {
     // A member that hangs must leave time to ask another one while the present map is valid.
-    let (clock, limit) = (&*inner.settings.clock, inner.settings.connect_limit.step().min(REFRESH));
+    let (clock, limit) = (&*inner.settings.clock, inner.settings.connect_timeout.step().min(REFRESH));
     let mut request = Pipeline::with_capacity(1);
     request.cmd("CLUSTER").arg("NODES");
     let late = clock.sleep_until(clock.now() + limit);

@@ -68,14 +68,14 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
             command.joined(&readers_sibling(key).pieces());
         }
-        Request::Intend { key, waiter, patience } => {
+        Request::AnnounceWriter { key, waiter, patience } => {
             command.word("1").word(&**key).joined(&intents_sibling(key).pieces());
             command.word(waiter.to_string()).number(millis(*patience));
         }
-        Request::Desist { key, waiter } => {
+        Request::WithdrawWriter { key, waiter } => {
             command.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(waiter.to_string());
         }
-        Request::Forget { key } => {
+        Request::DeleteFencingCounter { key } => {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
         }
     }
@@ -114,9 +114,9 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
-        | Request::Intend { .. }
-        | Request::Desist { .. }
-        | Request::Forget { .. } => {}
+        | Request::AnnounceWriter { .. }
+        | Request::WithdrawWriter { .. }
+        | Request::DeleteFencingCounter { .. } => {}
     }
 }
 
@@ -137,9 +137,9 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
-        | Request::Intend { .. }
-        | Request::Desist { .. }
-        | Request::Forget { .. } => (Duration::ZERO, None, Duration::ZERO),
+        | Request::AnnounceWriter { .. }
+        | Request::WithdrawWriter { .. }
+        | Request::DeleteFencingCounter { .. } => (Duration::ZERO, None, Duration::ZERO),
     };
     let Some(claim) = request.claim() else { return };
     command.number(u64::try_from(claim.keys().count()).unwrap_or(u64::MAX));

@@ -106,13 +106,13 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
     let RespValue::Text(word) = parts.next()? else { return None };
     let mut vote = match word {
         b"granted" => Vote::Granted,
-        b"wanted" => Vote::Wanted,
+        b"wanted" => Vote::ReleasedContended,
         b"told" => Vote::Notified,
         b"queued" => return queued(parts),
         b"waiters" if matches!(request, Request::ListWaiters { .. }) => return waiters(parts),
         b"restored" => Vote::Restored,
-        b"behind" => Vote::Behind,
-        b"ahead" => Vote::Ahead,
+        b"behind" => Vote::NotYourTurn,
+        b"ahead" => Vote::FenceAhead,
         b"free" => Vote::Free,
         b"demoted" => return Some(CommandOutcome::Demoted),
         b"held" => holding(&mut parts)?.map_or(Vote::Free, Vote::from),
@@ -229,8 +229,8 @@ mod tests {
         for (reply, vote) in [
             (list(&["granted"]), Vote::Granted),
             (list(&["restored"]), Vote::Restored),
-            (list(&["behind"]), Vote::Behind),
-            (list(&["ahead"]), Vote::Ahead),
+            (list(&["behind"]), Vote::NotYourTurn),
+            (list(&["ahead"]), Vote::FenceAhead),
             (list(&["free"]), Vote::Free),
             (list(&["told"]), Vote::Notified),
             (b"*2\r\n+queued\r\n:8\r\n".to_vec(), Queued::new(8, None).into()),

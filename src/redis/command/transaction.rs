@@ -282,7 +282,9 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Delet
 /// Combines both replies; the second says whether another client wants the lock.
 pub(crate) fn with_mark(deletion: Deletion, answer: &[u8]) -> Result<CommandOutcome, NodeError> {
     let vote = match deletion {
-        Deletion::Done if RespReader::of(answer).next() == Some(RespValue::Number(1)) => Vote::Wanted,
+        Deletion::Done if RespReader::of(answer).next() == Some(RespValue::Number(1)) => {
+            Vote::ReleasedContended
+        }
         Deletion::Done => Vote::Granted,
         Deletion::NotOurs => Vote::Free,
         Deletion::Demoted => return Ok(CommandOutcome::Demoted),

@@ -262,7 +262,7 @@ fn asked(peer: Peer) -> SentCommand<'static> {
 
 fn finding(error: &NodeError) -> Check {
     let facts = Facts { trouble: Some(ConnectFailure::new(error.clone())), ..Facts::default() };
-    of_node(&Arc::from("a"), &facts, &setting(3)).first().expect("trouble is a finding").matter
+    of_node(&Arc::from("a"), &facts, &setting(3)).first().expect("trouble is a finding").check
 }
 
 /// Returns the error with words before its own, as callers add.
@@ -273,7 +273,7 @@ fn within(error: &NodeError, place: &str) -> NodeError {
 
 #[test]
 fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
-    for (line, said, kind, matter, words) in ERRORS {
+    for (line, said, kind, check, words) in ERRORS {
         let error = explain(ServerError::on_line(line), asked(Peer::Server));
         let text = format!("{error:#}");
         assert!(text.contains(words), "{line}: {text}");
@@ -285,7 +285,7 @@ fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
             assert_eq!(ServerError::of(&error).map(ServerError::kind), Some(&said), "{line}");
             assert_eq!(error.kind(), kind, "{line}");
             assert_eq!(is_sent_away(&error), sent_away, "{line}");
-            assert_eq!(finding(&error), matter, "{line}");
+            assert_eq!(finding(&error), check, "{line}");
             assert!(!error.may_have_acted(), "{line}: a refused request was not carried out");
         }
     }

@@ -29,7 +29,7 @@ pub(super) async fn ask(
 ) -> Result<(), NodeError> {
     let all = join_all((0..CONNECTIONS).map(|_| meet(address, settings)));
     let late =
-        settings.clock.sleep_until(session.end.min(settings.clock.now() + settings.connect_limit.step()));
+        settings.clock.sleep_until(session.end.min(settings.clock.now() + settings.connect_timeout.step()));
     // A server without room for more connections proves nothing.
     let met: Vec<_> = match select(pin!(all), late).await {
         Either::Left((met, _)) => met.into_iter().flatten().collect(),

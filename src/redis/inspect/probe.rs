@@ -35,8 +35,8 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn new(key: &Arc<str>, entropy: &dyn Entropy) -> Probe {
-        let claim = || Arc::new(Claim::new(Arc::clone(key), Token::new(entropy.bits(), CONTEXT)));
-        let [waiter, inbox] = [(); 2].map(|()| entropy.half());
+        let claim = || Arc::new(Claim::new(Arc::clone(key), Token::new(entropy.next_u128(), CONTEXT)));
+        let [waiter, inbox] = [(); 2].map(|()| entropy.next_u64());
         Probe { one: claim(), two: claim(), waiter: WaiterId::new(waiter), inbox: InboxId::new(inbox) }
     }
 
@@ -127,7 +127,7 @@ impl Probe {
         }
         let passed = Request::Transfer { from: one(), to: two(), ttl: TTL, fence_hint: fence_hint() };
         expect(node, passed, &[Vote::Granted]).await?;
-        expect(node, Request::Release { claim: two() }, &[Vote::Granted, Vote::Wanted]).await?;
+        expect(node, Request::Release { claim: two() }, &[Vote::Granted, Vote::ReleasedContended]).await?;
         expect(node, Request::Cancel { claim: one(), linger: TTL }, &[Vote::Granted, Vote::Free]).await?;
         expect(node, Request::Inspect { key: self.one.key().into() }, &[Vote::Free]).await.map(drop)
     }

@@ -127,7 +127,7 @@ impl Session<'_> {
                 self.batch.push(ask);
             }
             // The command that has released it notifies no waiter.
-            Ok(CommandOutcome::Voted { vote: Vote::Wanted, .. })
+            Ok(CommandOutcome::Voted { vote: Vote::ReleasedContended, .. })
                 if self.supported.deleting.is_some() && ask.stage == Stage::Fresh =>
             {
                 ask.stage = Stage::Released;
@@ -135,7 +135,7 @@ impl Session<'_> {
             }
             outcome if ask.stage == Stage::Released && !matches!(outcome, Ok(CommandOutcome::Forgotten)) => {
                 let told = matches!(outcome, Ok(CommandOutcome::Voted { vote: Vote::Notified, .. }));
-                let vote = if told { Vote::Notified } else { Vote::Wanted };
+                let vote = if told { Vote::Notified } else { Vote::ReleasedContended };
                 ask.answer(Ok(Response::new(vote, Arc::clone(&self.identity))));
             }
             Ok(CommandOutcome::Voted { vote, fence }) => {

@@ -42,7 +42,7 @@ async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behin
         assert_eq!(said(acquired.0.unwrap()), (Vote::Granted, numbers[0]), "cut into {cut}");
         assert_eq!(said(acquired.1.unwrap()), (Vote::Granted, numbers[1]), "cut into {cut}");
         assert_eq!(free.unwrap().vote, Vote::Free, "cut into {cut}");
-        assert_eq!(events.entries(), ["Hearing", "changed"], "cut into {cut}");
+        assert_eq!(events.entries(), ["Subscribed", "changed"], "cut into {cut}");
     }
 }
 
@@ -105,7 +105,7 @@ async fn usual_answers_to_nobody_end_the_connection() {
     let node = Arc::new(node);
     let acquired = ask(&*node, acquire(&claim("orders/42", 1))).await.unwrap();
     assert_eq!(acquired.vote, Vote::Granted);
-    within("the connection is ended", async || events.entries().contains(&"Deaf".into())).await;
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 }
 
 /// Renewals and releases have the same usual reply from nearly every node, which is compared as well.
@@ -117,7 +117,7 @@ async fn a_script_that_says_more_or_less_than_usual_is_read() {
         (DONE, Some(Vote::Granted)),
         ("*2\r\n$7\r\ngranted\r\n:0\r\n", Some(Vote::Granted)),
         ("*1\r\n+granted\r\n", Some(Vote::Granted)),
-        ("*1\r\n$6\r\nwanted\r\n", Some(Vote::Wanted)),
+        ("*1\r\n$6\r\nwanted\r\n", Some(Vote::ReleasedContended)),
         ("*1\r\n$7\r\ngrabbed\r\n", None),
         ("+OK\r\n", None),
     ] {
@@ -133,7 +133,7 @@ async fn a_script_that_says_more_or_less_than_usual_is_read() {
             assert_eq!(done.unwrap().vote, Vote::Granted, "{said} cut into {cut}");
             assert_eq!(answer.ok().map(|answer| answer.vote), vote, "{said} cut into {cut}");
             assert_eq!(free.unwrap().vote, Vote::Free, "{said} cut into {cut}");
-            assert_eq!(events.entries(), ["Hearing", "changed"], "{said} cut into {cut}");
+            assert_eq!(events.entries(), ["Subscribed", "changed"], "{said} cut into {cut}");
         }
     }
 }

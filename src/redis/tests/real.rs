@@ -217,8 +217,8 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         cancel(&ours),
         renew(&claim("orders/42", 2)),
         inspect(),
-        Request::Intend { key: key.clone(), waiter, patience: Duration::from_secs(1) },
-        Request::Desist { key, waiter },
+        Request::AnnounceWriter { key: key.clone(), waiter, patience: Duration::from_secs(1) },
+        Request::WithdrawWriter { key, waiter },
         acquire(&shared),
         renew(&shared),
         write_back(&shared),
@@ -272,7 +272,7 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
     let hints = Arc::new(HintLog::default());
     node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
     let pushes_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
-    for heard in ["Hearing", "Deaf Hearing"] {
+    for heard in ["Subscribed", "Unsubscribed Subscribed"] {
         within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
         server.cli(&["set", "orders/42", "x", "px", "60000"]);
         assert!(matches!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Held(_)));
@@ -313,7 +313,7 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
             let leave = Request::LeaveQueue { key: "held".into(), waiter };
             assert_eq!(vote(&node, leave).await, Vote::Granted);
         }
-        assert_eq!(vote(&node, release(&ours)).await, Vote::Wanted);
+        assert_eq!(vote(&node, release(&ours)).await, Vote::ReleasedContended);
         assert_eq!(tracked(), before, "the server remembers tombstones, marks or places in a queue");
         server.kill();
         server.restart();
@@ -350,7 +350,7 @@ async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
         ours = claim("orders/42", random);
         assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
     }
-    assert!(matches!(vote(&holder, release(&ours)).await, Vote::Granted | Vote::Wanted));
+    assert!(matches!(vote(&holder, release(&ours)).await, Vote::Granted | Vote::ReleasedContended));
 }
 
 /// Otherwise ten thousand killed waiters would be dropped by the one script that meets them first.

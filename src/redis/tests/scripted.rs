@@ -168,7 +168,7 @@ async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
 struct LongestWaits;
 
 impl Entropy for LongestWaits {
-    fn bits(&self) -> u128 {
+    fn next_u128(&self) -> u128 {
         u128::MAX
     }
 }
@@ -178,13 +178,13 @@ impl Entropy for LongestWaits {
 struct Panicking;
 
 impl StatusListener for Panicking {
-    fn see(&self, _: ConnectionState) {
+    fn on_status(&self, _: ConnectionState) {
         panic!("a panic that the test wants");
     }
 }
 
 impl HintListener for Panicking {
-    fn hear(&self, _: Hint<'_>) {
+    fn on_hint(&self, _: Hint<'_>) {
         panic!("a panic that the test wants");
     }
 }
@@ -215,7 +215,7 @@ async fn whoever_panics_when_it_is_told_ends_no_connection() {
             assert!(ask(&node, inspect()).await.is_ok(), "{who}");
         }
         assert_eq!(votes.lock().unwrap().len(), 1, "connections: {who} has ended one");
-        assert_eq!(hints.heard(), ["Hearing"], "others are still notified: {who}");
+        assert_eq!(hints.heard(), ["Subscribed"], "others are still notified: {who}");
     }
 }
 

@@ -35,7 +35,7 @@ async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_how
             node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
         }
         within("everything has arrived", async || events.entries().len() >= 9).await;
-        let told = ["Hearing", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
+        let told = ["Subscribed", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
         assert_eq!(events.entries(), told, "cut into {cut}");
     }
 }
@@ -49,7 +49,7 @@ async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
     });
     let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
     assert!(error.to_string().contains("unexpected answer"), "{error}");
-    assert_eq!(events.entries(), ["Hearing"]);
+    assert_eq!(events.entries(), ["Subscribed"]);
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one
     let (early, events) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
     assert!(format!("{error:#}").contains("a reply without a request"), "{error:#}");
-    within("the connection is ended", async || events.entries().contains(&"Deaf".into())).await;
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 
     let (late, events) = node(1024, |mut server| async move {
         server.hears(1).await?;
@@ -66,7 +66,7 @@ async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one
         Ok(server)
     });
     assert_eq!(ask(&late, plain(&claim("orders/42", 1))).await.unwrap().vote, Vote::Granted);
-    within("the connection is ended", async || events.entries().contains(&"Deaf".into())).await;
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
     let error = ask_now(&late, plain(&claim("orders/43", 1)));
     assert!(!matches!(error, Some(Ok(_))), "{error:?}");
 }
@@ -80,7 +80,7 @@ async fn a_transaction_that_is_left_open_ends_the_connection() {
     });
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(format!("{error:#}").contains("EXEC") && error.may_have_acted(), "{error:#}");
-    within("the connection is ended", async || events.entries().contains(&"Deaf".into())).await;
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn whoever_cannot_write_still_hears() {
         node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
     }
     within("the first is answered", async || events.entries().len() == 3).await;
-    assert_eq!(events.entries(), ["Hearing", "changed", "held"], "the others are in flight");
+    assert_eq!(events.entries(), ["Subscribed", "changed", "held"], "the others are in flight");
     drop(go_on);
     within("all are answered", async || events.entries().len() == 5).await;
 }
@@ -125,7 +125,7 @@ async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
         tokio::spawn(async move { asks(&first, &told) });
     });
     within("both are answered", async || events.entries().len() == 3).await;
-    assert_eq!(events.entries(), ["Hearing", "free", "free"]);
+    assert_eq!(events.entries(), ["Subscribed", "free", "free"]);
 }
 
 #[tokio::test]
@@ -308,10 +308,10 @@ impl Collect for EventLog {
 }
 
 impl HintListener for EventLog {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         match hint {
-            Hint::Changed(b"orders/42") => self.note("changed"),
-            Hint::Hearing | Hint::Changed(_) | Hint::AllChanged | Hint::Deaf => {
+            Hint::Invalidated(b"orders/42") => self.note("changed"),
+            Hint::Subscribed | Hint::Invalidated(_) | Hint::Flushed | Hint::Unsubscribed => {
                 self.note(&format!("{hint:?}"));
             }
         }

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, Coordinator, Lease, SystemClock, Wait};
+use quorlock::{
+    Coordinator, Lease, Wait,
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_history::{Expectations, History, Stamp, What, check};
 use quorlock_testkit::{Cluster, Servers, eventually};
 
@@ -68,7 +71,7 @@ impl Run {
             };
             self.grants.fetch_add(1, Ordering::Relaxed);
             let mut deadline = ends(&lease);
-            let fencing_token = Some(lease.fencing_token().get());
+            let fencing_token = Some(lease.fencing_token().unwrap().get());
             self.note(now(), What::Acquired { attempt: attempt(), deadline, fencing_token });
             let mut looked = now();
             for _ in 0..looks {

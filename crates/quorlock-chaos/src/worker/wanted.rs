@@ -1,13 +1,15 @@
 //! What an attempt is at, and what comes of it.
 
 use quorlock::{
-    AcquireError, DowngradeError, Election, Leadership, Lease, LeaseWatch, Lock, Lost, Semaphore, Wait,
+    AcquireError, DowngradeError, Election, Leadership, Lease, LeaseWatch, Lock, Lost, MultiLease, MultiLock,
+    PermitError, Semaphore, Wait,
 };
 
 /// A lock of some kind.
 #[derive(Clone)]
 pub(super) enum Wanted {
     Lock(Lock),
+    Several(MultiLock),
     Permit(Semaphore),
     /// To lead, and to be known by this value.
     Lead(Election, String),
@@ -16,17 +18,29 @@ pub(super) enum Wanted {
 /// One that is held; of a permit, also its number.
 pub(super) enum Held {
     Lease(Lease, Option<usize>),
+    Several(MultiLease),
     Leadership(Leadership),
+}
+
+/// Why nothing was acquired.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(transparent)]
+    Lock(#[from] AcquireError),
+    #[error(transparent)]
+    Permit(#[from] PermitError),
 }
 
 impl Wanted {
     /// Waits for it, or asks once.
-    pub(super) async fn acquire(&self, wait: Wait) -> Result<Held, AcquireError> {
+    pub(super) async fn acquire(&self, wait: Wait) -> Result<Held, Refusal> {
         match self.clone() {
             Wanted::Lock(lock) => Ok(Held::Lease(lock.wait(wait).acquire().await?, None)),
+            Wanted::Several(lock) => Ok(Held::Several(lock.wait(wait).acquire().await?)),
             Wanted::Permit(semaphore) => {
                 let permit = semaphore.wait(wait).acquire().await?;
-                Ok(Held::Lease(permit.lease, Some(permit.number)))
+                let number = permit.number();
+                Ok(Held::Lease(permit.into_lease(), Some(number)))
             }
             Wanted::Lead(election, value) => Ok(Held::Leadership(election.wait(wait).campaign(value).await?)),
         }
@@ -36,7 +50,7 @@ impl Wanted {
     pub(super) fn shared(self) -> Wanted {
         match self {
             Wanted::Lock(lock) => Wanted::Lock(lock.shared()),
-            other @ (Wanted::Permit(_) | Wanted::Lead(..)) => other,
+            other @ (Wanted::Several(_) | Wanted::Permit(_) | Wanted::Lead(..)) => other,
         }
     }
 }
@@ -45,6 +59,7 @@ impl Held {
     pub(super) fn watch(&self) -> LeaseWatch {
         match self {
             Held::Lease(lease, _) => lease.watch(),
+            Held::Several(lease) => lease.watch(),
             Held::Leadership(leadership) => leadership.watch(),
         }
     }
@@ -53,20 +68,21 @@ impl Held {
     pub(super) fn number(&self) -> Option<usize> {
         match self {
             Held::Lease(_, number) => *number,
-            Held::Leadership(_) => None,
+            Held::Several(_) | Held::Leadership(_) => None,
         }
     }
 
     pub(super) async fn downgrade(self) -> Result<Held, DowngradeError> {
         match self {
             Held::Lease(lease, number) => Ok(Held::Lease(lease.downgrade().await?, number)),
-            other @ Held::Leadership(_) => Ok(other),
+            other @ (Held::Several(_) | Held::Leadership(_)) => Ok(other),
         }
     }
 
     pub(super) async fn release(self) -> Result<(), Lost> {
         match self {
             Held::Lease(lease, _) => lease.release().await,
+            Held::Several(lease) => lease.release().await,
             Held::Leadership(leadership) => leadership.resign().await,
         }
     }

@@ -9,6 +9,7 @@ use super::{DeploymentArgs, Switch, WaitArg};
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
+use crate::wanted::Wanted;
 
 /// How to acquire a lock, and for how long to keep it.
 #[derive(clap::Args)]
@@ -60,27 +61,34 @@ impl LockArgs {
         Settings::load_for_lock(deployment, self.restart_guard, self.ttl, wait)
     }
 
-    /// The lock, checked.
+    /// The lock, or the locks, checked.
     pub(crate) fn lock(
         &self,
         coordinator: &Coordinator,
         settings: &Settings,
         resource: &str,
-    ) -> Result<Lock, Failure> {
-        let resources = iter::once(resource).chain(self.also.iter().map(String::as_str));
-        let mut lock =
-            coordinator.lock_all(resources).ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
-        if self.shared {
-            lock = lock.shared();
+    ) -> Result<Wanted, Failure> {
+        if self.also.iter().all(|also| also == resource) {
+            let lock = self.with_options(coordinator.lock(resource), settings);
+            let lock = if self.shared { lock.shared() } else { lock };
+            lock.validate()?;
+            return Ok(Wanted::Lock(lock));
         }
+        let resources = iter::once(resource).chain(self.also.iter().map(String::as_str));
+        let lock = self.with_options(coordinator.lock_all(resources), settings);
+        lock.validate()?;
+        Ok(Wanted::Several(lock))
+    }
+
+    fn with_options<K>(&self, lock: Lock<K>, settings: &Settings) -> Lock<K> {
+        let mut lock = lock.ttl(settings.ttl()).wait(settings.wait()).label(&self.label);
         if self.fencing == Switch::Off {
             lock = lock.fencing(Fencing::Off);
         }
         if let Some(longest) = self.max_hold {
             lock = lock.max_hold(longest);
         }
-        lock.validate()?;
-        Ok(lock)
+        lock
     }
 
     /// A semaphore of so many permits, checked.

@@ -17,7 +17,7 @@ const ROUNDS: usize = 100;
 pub(super) async fn round_trips(lock: &Lock) -> Result<Vec<Node>, Failure> {
     let mut nodes: Vec<Node> = Vec::new();
     for _ in 0..ROUNDS {
-        let report = lock.inspect().await.map_err(|error| Failure::of_acquiring(error, exit::HELD))?;
+        let report = lock.inspect().await?;
         if nodes.is_empty() {
             nodes = report.votes().iter().map(|vote| Node::new(&vote.node)).collect::<Result<_, _>>()?;
         }

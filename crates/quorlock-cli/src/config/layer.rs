@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use quorlock::Kinds;
+use quorlock::node::Kinds;
 use toml::{Table, Value};
 
 use super::trust::{self, Found};
@@ -23,7 +23,7 @@ use crate::report;
 pub(super) struct Layer {
     pub(super) nodes: Vec<String>,
     pub(super) key_prefix: Option<String>,
-    pub(super) node_limit: Option<Duration>,
+    pub(super) node_timeout: Option<Duration>,
     pub(super) drift: Option<f64>,
     pub(super) max_ttl: Option<Duration>,
     pub(super) username: Option<String>,
@@ -89,7 +89,7 @@ impl Layer {
         Layer {
             nodes: if self.nodes.is_empty() { other.nodes } else { self.nodes },
             key_prefix: self.key_prefix.or(other.key_prefix),
-            node_limit: self.node_limit.or(other.node_limit),
+            node_timeout: self.node_timeout.or(other.node_timeout),
             drift: self.drift.or(other.drift),
             max_ttl: self.max_ttl.or(other.max_ttl),
             username: self.username.or(other.username),
@@ -154,7 +154,7 @@ impl Layer {
         match key {
             "nodes" => self.nodes = nodes(value, kinds)?,
             "key-prefix" => self.key_prefix = Some(string(key, value)?),
-            "node-limit" => self.node_limit = Some(duration(key, value)?),
+            "node-limit" => self.node_timeout = Some(duration(key, value)?),
             "drift" => self.drift = Some(share(key, value)?),
             "max-ttl" => self.max_ttl = Some(duration(key, value)?),
             "username" => self.username = Some(string(key, value)?),

@@ -5,7 +5,11 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{AcquireError, Expiry, FencingToken, Lock, Token, VoteOutcome, VoteReport, duration};
+use quorlock::{
+    FencingToken, Lock, Token, duration,
+    node::Expiry,
+    votes::{NodeVote, VoteOutcome, VoteReport},
+};
 
 use super::outcome::Outcome;
 use crate::exit;
@@ -17,7 +21,14 @@ use crate::stderr;
 /// answer was no.
 ///
 /// Compares and deletes: somebody who gets the lock while a person thinks about the answer keeps it.
-pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result<Option<Outcome>, Failure> {
+///
+/// Readers have a token each, which is revoked through `as_reader`.
+pub(super) async fn take_away<K>(
+    lock: &Lock<K>,
+    as_reader: &Lock<K>,
+    resource: &str,
+    sure: bool,
+) -> Result<Option<Outcome>, Failure> {
     let seen = look(lock).await?;
     let holders = holders(&seen);
     if holders.is_empty() {
@@ -29,7 +40,9 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
         return Ok(None);
     }
     let mut outcome = Outcome::before(&seen);
-    let lock = as_seen(lock.clone(), &seen);
+    let by_readers =
+        |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if holding.token.is_marker());
+    let lock = if seen.votes().iter().any(by_readers) { as_reader } else { lock };
     // A node names a hundred readers at a time. What stands in the place of all of them comes last: it
     // would take the others away too, but a renewal that is on its way would put their shares back.
     let (markers, mut holders): (Vec<Seen>, Vec<Seen>) =
@@ -44,7 +57,7 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
         holders = if markers.is_empty() || taken.len() > MOST_READERS {
             Vec::new()
         } else {
-            let left = self::holders(&look(&lock).await?).into_iter();
+            let left = self::holders(&look(lock).await?).into_iter();
             left.filter(|holder| !holder.token.is_marker() && !taken.contains(&holder.token)).collect()
         };
     }
@@ -56,15 +69,8 @@ pub(super) async fn take_away(lock: &Lock, resource: &str, sure: bool) -> Result
 }
 
 /// Who holds `lock`, node by node.
-async fn look(lock: &Lock) -> Result<VoteReport, Failure> {
-    lock.inspect().await.map_err(|error: AcquireError| Failure::of_acquiring(error, exit::HELD))
-}
-
-/// Readers have a token each: what they share is taken away as a share.
-fn as_seen(lock: Lock, seen: &VoteReport) -> Lock {
-    let by_readers =
-        |said: &VoteOutcome| matches!(said, VoteOutcome::Held(holding) if holding.token.is_marker());
-    if seen.votes().iter().any(|vote| by_readers(&vote.outcome)) { lock.shared() } else { lock }
+async fn look<K>(lock: &Lock<K>) -> Result<VoteReport, Failure> {
+    Ok(lock.inspect().await?)
 }
 
 /// Where readers come as fast as they are taken out, it has to end with those that are left at once.

@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock as _, Lease, Lost, RetainError, SystemClock, duration};
+use quorlock::{
+    Lost, RetainError, duration,
+    runtime::{Clock as _, SystemClock},
+};
 use tokio::sync::Notify;
 
 use super::code_of;
@@ -13,7 +16,7 @@ use super::watch::Ended;
 use crate::report::{Reason, Report};
 use crate::runtime::now;
 use crate::waiting::Place;
-use crate::wanted::{Acquired, Wanted};
+use crate::wanted::{Acquired, Refusal, Retained, Wanted};
 
 /// How long the lock stays taken from its start on, if it was asked to.
 #[derive(Debug)]
@@ -59,7 +62,7 @@ impl Slot {
 
     /// Ends when a quorum says that the slot has had its run, or as many as there are permits: there is
     /// nothing to wait for then (rule R-12). While the job still runs it may crash, and that is waited for.
-    pub(super) async fn has_had_its_run(&self, wanted: &Wanted) -> Result<Acquired, AcquireError> {
+    pub(super) async fn has_had_its_run(&self, wanted: &Wanted) -> Result<Acquired, Refusal> {
         loop {
             self.met.notified().await;
             if let Some(outcome) = wanted.ask_once_if_retained().await {
@@ -72,7 +75,7 @@ impl Slot {
     /// lock that was lost is not.
     pub(super) async fn end(
         &self,
-        lease: Lease,
+        lease: Acquired,
         run: &Run,
         ended: Ended,
         report: Report,
@@ -91,7 +94,11 @@ impl Slot {
         let note = format!("ran at {began} for {} ({how})", duration::format(ran));
         let (resource, token) = (lease.resource().clone(), lease.token().short());
         match lease.retain(left, &note).await {
-            Ok(()) => report.retained(resource.as_str(), &token, ran, Some(left)),
+            Ok(Retained::Yes) => report.retained(resource.as_str(), &token, ran, Some(left)),
+            Ok(Retained::Several) => {
+                report.retained(resource.as_str(), &token, ran, None);
+                report.words("several locks cannot stay taken; other hosts may run it again in this slot");
+            }
             Err(RetainError::Lost(lost)) => return Err(lost),
             Err(error) => {
                 report.retained(resource.as_str(), &token, ran, None);
@@ -102,8 +109,8 @@ impl Slot {
     }
 }
 
-async fn release(lease: Lease, held: Duration, report: Report) -> Result<(), Lost> {
-    let (watch, token) = (lease.watch(), lease.token().short());
+async fn release(lease: Acquired, held: Duration, report: Report) -> Result<(), Lost> {
+    let (watch, token) = (lease.clone(), lease.token().short());
     lease.release().await?;
     let resource = watch.resource().as_str();
     match watch.unconfirmed_release() {

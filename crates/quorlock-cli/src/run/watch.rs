@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, raise};
-use quorlock::Lease;
+use quorlock::LeaseWatch;
 use quorlock::protocol::Moment;
 
 use super::job::{Change, Job};
@@ -34,7 +34,7 @@ pub(super) enum Ended {
 /// another client may hold the lock already: then SIGKILL comes immediately.
 pub(super) async fn until_ended(
     job: Job,
-    lease: &Lease,
+    lease: &LeaseWatch,
     notice: Notice,
     hold_until: Option<Moment>,
     signals: &mut Signals,
@@ -63,7 +63,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(100);
 
 struct Watch<'a> {
     job: Job,
-    lease: &'a Lease,
+    lease: &'a LeaseWatch,
     notice: Notice,
     /// When the longest hold is over, give or take the round trip of acquiring.
     hold_until: Option<Moment>,

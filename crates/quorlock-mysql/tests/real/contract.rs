@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use mysql_async::prelude::Queryable as _;
 use quorlock::protocol::{FencingToken, WaiterId};
 use quorlock::{
-    Capabilities, Clock as _, Expiry, Node, Request, Responder, Seams, SharedRequest, SystemClock,
+    node::{Capabilities, Expiry, Node, Request, Responder, Seams, SharedRequest},
+    runtime::{Clock as _, SystemClock},
 };
 use quorlock_mysql::MysqlNode;
 use quorlock_testkit::Value;

@@ -8,8 +8,9 @@ use futures::future::join_all;
 use mysql_async::prelude::Queryable as _;
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 use quorlock::{
-    Clock as _, Coordinator, Entropy as _, Node, NodeError, NodeErrorKind, Request, Response, RestartGuard,
-    Seams, SystemClock, SystemEntropy, Vote, Wait, ask,
+    Coordinator, RestartGuard, Wait,
+    node::{Node, NodeError, NodeErrorKind, Request, Response, Seams, Vote, ask},
+    runtime::{Clock as _, Entropy as _, SystemClock, SystemEntropy},
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::Proxy;
@@ -24,7 +25,7 @@ pub(crate) fn node(server: &Server) -> MysqlNode {
 }
 
 pub(crate) fn claim(key: &str) -> Arc<Claim> {
-    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), "test")))
+    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
 }
 
 pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {

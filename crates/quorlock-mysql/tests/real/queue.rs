@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorlock::protocol::{WaiterId, turn_key};
-use quorlock::{Coordinator, Hint, HintListener, Node, Queued, Request, RestartGuard, Vote, ask};
+use quorlock::{
+    Coordinator, RestartGuard,
+    node::{Hint, HintListener, Node, Queued, Request, Vote, ask},
+};
 use quorlock_mysql::{MysqlKind, MysqlNode};
 
 use crate::faults::{acquire, claim, node, release};
@@ -32,12 +35,12 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         let word = match hint {
-            Hint::Hearing => "hearing".to_owned(),
-            Hint::Deaf => "deaf".to_owned(),
-            Hint::AllChanged => "all".to_owned(),
-            Hint::Changed(key) => String::from_utf8_lossy(key).into_owned(),
+            Hint::Subscribed => "hearing".to_owned(),
+            Hint::Unsubscribed => "deaf".to_owned(),
+            Hint::Flushed => "all".to_owned(),
+            Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
         };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word);
     }

@@ -1,7 +1,11 @@
 //! What keeps a server from voting is said with its cure: rights, tables, settings, histories.
 
 use mysql_async::prelude::Queryable as _;
-use quorlock::{Coordinator, Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Tls, Vote};
+use quorlock::{
+    Coordinator,
+    node::{Kinds, Node, NodeError, NodeErrorKind, NodeKind as _, Seams, Vote},
+    transport::Tls,
+};
 use quorlock_mysql::{MysqlKind, MysqlNode};
 
 use crate::faults::{acquire, claim, node, release};

@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
-    Capabilities, Coordinator, Expiry, Node, NodeErrorKind, Request, Responder, Seams, SharedRequest,
-    SystemClock, Vote, ask,
+    Coordinator,
+    node::{Capabilities, Expiry, Node, NodeErrorKind, Request, Responder, Seams, SharedRequest, Vote, ask},
+    runtime::SystemClock,
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
 use quorlock_testkit::Value;
@@ -213,7 +214,7 @@ async fn a_lock_of_theirs_keeps_ours_out_and_ours_keeps_theirs_out() {
     assert_eq!((theirs(&insert).await, theirs(&update).await, theirs(unlock).await), (0, 0, 0));
     assert_eq!(vote(&node, Request::Release { claim: ours }).await, Vote::Granted);
     assert_eq!(theirs(&update).await, 1);
-    let fenced = ask(&node, Request::Forget { key: "job".into() }).await.unwrap_err();
+    let fenced = ask(&node, Request::DeleteFencingCounter { key: "job".into() }).await.unwrap_err();
     assert!(fenced.to_string().contains("--fencing off"), "{fenced}");
 }
 
@@ -284,9 +285,9 @@ async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead
     let found = async || {
         let coordinator =
             Coordinator::builder().kind(MysqlKind::new()).nodes([url(&server)]).build().unwrap();
-        let findings = coordinator.examine().await.findings;
-        assert!(!findings.iter().any(|finding| finding.matter.code() == "lock-fails"), "{findings:#?}");
-        findings.into_iter().find(|finding| finding.matter.code() == "client-clocks").unwrap()
+        let findings = coordinator.doctor().await.findings;
+        assert!(!findings.iter().any(|finding| finding.check.code() == "lock-fails"), "{findings:#?}");
+        findings.into_iter().find(|finding| finding.check.code() == "client-clocks").unwrap()
     };
     let finding = found().await;
     assert_eq!(finding.severity.word(), "note");

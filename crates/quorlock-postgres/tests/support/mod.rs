@@ -18,7 +18,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::FencingToken;
-use quorlock::{Clock as _, Expiry, Node, NodeKind as _, Seams, SystemClock};
+use quorlock::{
+    node::{Expiry, Node, NodeKind as _, Seams},
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::Value;
 use quorlock_testkit::contract::Plant;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Clock as _, Election, Leadership, LeaseWatch, Mode, Wait};
+use quorlock::{Election, Leadership, Lease, LeaseWatch, Wait, protocol::Mode, runtime::Clock as _};
 
 use super::{LONGEST_WAIT, Worker};
 use crate::record::{Holding, Rule};
@@ -35,7 +35,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = self.told(&holding, leadership.watch()) => {}
-                () = self.hold(&holding, &watch, None, ttl) => {}
+                () = self.hold(&holding, &watch, None::<&Lease>, ttl) => {}
             }
             self.resign(&holding, leadership).await;
         }
@@ -59,7 +59,7 @@ impl Worker {
             };
             async move {
                 let holding = self.recorder.granted([self.client, resource, operation], &lease, &self.clock);
-                self.hold(&holding, &lease, None, ttl).await;
+                self.hold(&holding, &lease, None::<&Lease>, ttl).await;
                 holding.ended(false);
             }
         });

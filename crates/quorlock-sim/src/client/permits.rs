@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{AcquireError, Clock as _, Lease, Mode, Permit, Renewal, Semaphore, Wait};
+use quorlock::{Lease, Permit, PermitError, Renewal, Semaphore, Wait, protocol::Mode, runtime::Clock as _};
 
 use super::{LONGEST_WAIT, Worker};
 use crate::plan::{Permits, Plan, Twist};
@@ -35,7 +35,10 @@ impl Worker {
             }
             let permit =
                 if dice.percent(15) { wanted.try_acquire().await? } else { Some(wanted.acquire().await?) };
-            Ok(permit.map(|permit| (permit.number, permit.lease)))
+            Ok(permit.map(|permit| {
+                let number = permit.number();
+                (number, permit.into_lease())
+            }))
         };
         let forever = wait == Wait::Forever;
         if let Some((number, lease)) = self.attempt(attempt, operation, forever).await {
@@ -62,21 +65,23 @@ impl Worker {
         semaphore: usize,
         operation: usize,
         permits: usize,
-    ) -> Result<Option<(usize, Lease)>, AcquireError> {
+    ) -> Result<Option<(usize, Lease)>, PermitError> {
         let number = self.dice.below(permits);
         let lock = self.lock(Plan::slot(semaphore, number), operation, Mode::Exclusive);
-        Ok(lock.try_acquire().await?.map(|lease| (number, lease)))
+        // Any error will do: the answer is unknown.
+        let lease = lock.try_acquire().await.map_err(|_| PermitError::Closed)?;
+        Ok(lease.map(|lease| (number, lease)))
     }
 
     /// Once nothing goes wrong, everybody gets a permit.
     pub(super) async fn last_permit(&self, semaphore: usize) {
         let Some((permit, operation)) = self.get(semaphore).await else { return };
-        let slot = Plan::slot(semaphore, permit.number);
+        let slot = Plan::slot(semaphore, permit.number());
         let ids = [self.client, slot, operation];
-        let holding = self.recorder.granted(ids, &permit.lease.watch(), &self.clock);
+        let holding = self.recorder.granted(ids, &permit.watch(), &self.clock);
         self.rest(Duration::ZERO, Duration::from_millis(5)).await;
         holding.ended(false);
-        drop(permit.lease.release().await);
+        drop(permit.release().await);
         self.recorder.over(operation);
     }
 
@@ -89,7 +94,7 @@ impl Worker {
             let wanted = self.semaphore(semaphore, operation, permits).wait(Wait::UpTo(self.bound()));
             match wanted.acquire().await {
                 Ok(permit) => return Some((permit, operation)),
-                Err(AcquireError::Misconfigured { .. } | AcquireError::OtherPermits { .. })
+                Err(PermitError::Misconfigured { .. } | PermitError::OtherPermits { .. })
                     if self.clock.now() < until =>
                 {
                     self.recorder.over(operation);
@@ -115,13 +120,13 @@ impl Worker {
         let mut held = Vec::new();
         while held.len() < permits {
             let Some((permit, operation)) = self.get(semaphore).await else { return };
-            let slot = Plan::slot(semaphore, permit.number);
+            let slot = Plan::slot(semaphore, permit.number());
             let ids = [self.client, slot, operation];
-            held.push((self.recorder.granted(ids, &permit.lease.watch(), &self.clock), permit, operation));
+            held.push((self.recorder.granted(ids, &permit.watch(), &self.clock), permit, operation));
         }
         let operation = self.recorder.asked_for_one(self.client, self.life, semaphore, permits);
         match self.semaphore(semaphore, operation, permits).wait(Wait::Never).acquire().await {
-            Err(AcquireError::Full(full)) if full.holders.iter().all(Option::is_some) => {}
+            Err(PermitError::Full { holders, .. }) if holders.iter().all(Option::is_some) => {}
             other => {
                 let text = format!("with all {permits} permits of s{semaphore} taken, one more is {other:?}");
                 self.recorder.find(Rule::Permits, text);
@@ -129,9 +134,9 @@ impl Worker {
         }
         self.recorder.over(operation);
         for (holding, permit, operation) in held {
-            holding.confirmed(&permit.lease.watch());
+            holding.confirmed(&permit.watch());
             holding.ended(false);
-            drop(permit.lease.release().await);
+            drop(permit.release().await);
             self.recorder.over(operation);
         }
     }

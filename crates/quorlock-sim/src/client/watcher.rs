@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, Observed};
+use quorlock::{Coordinator, election::Observed, runtime::Clock as _};
 
 use crate::clock::HostClock;
 use crate::dice::Dice;
@@ -77,6 +77,6 @@ fn seen(observed: &Observed) -> Option<Seen> {
             let (token, fencing_token) = (leader.token.clone(), leader.fencing_token.map(u64::from));
             Some(Seen { token, fencing_token })
         }
-        Observed::Nobody | Observed::Unknown(_) => None,
+        Observed::NoLeader | Observed::Unknown(_) => None,
     }
 }

@@ -6,7 +6,7 @@ use std::process::exit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use quorlock::SystemClock;
+use quorlock::runtime::SystemClock;
 use tokio::net::TcpSocket;
 
 use super::BuiltinServer;

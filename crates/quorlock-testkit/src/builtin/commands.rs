@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::Expiry;
+use quorlock::node::Expiry;
 
 use super::eval::{eval, eval_by_hash};
 use super::sorted::sorted;

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Vote};
 use quorlock::protocol::{FenceHint, FencingToken, Moment, queue_entry};
-use quorlock::scripts::{self, Script};
-use quorlock::{Expiry, Vote};
+use quorlock::redis::scripts::{self, Script};
 
 use super::Shared;
 use super::commands::{millis, pttl};
@@ -247,10 +247,10 @@ pub(super) fn is(script: &[u8], known: &Script) -> bool {
 fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
     let mut parts = match vote {
         Vote::Granted => vec![Resp::text("granted")],
-        Vote::Wanted => vec![Resp::text("wanted")],
+        Vote::ReleasedContended => vec![Resp::text("wanted")],
         Vote::Restored => vec![Resp::text("restored")],
-        Vote::Behind => vec![Resp::text("behind")],
-        Vote::Ahead => vec![Resp::text("ahead")],
+        Vote::NotYourTurn => vec![Resp::text("behind")],
+        Vote::FenceAhead => vec![Resp::text("ahead")],
         Vote::Free => vec![Resp::text("free")],
         Vote::Held(holding) => {
             let expiry: Expiry = holding.expiry;

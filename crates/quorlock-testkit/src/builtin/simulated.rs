@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock, scripts};
+use quorlock::{redis::scripts, runtime::Clock};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::eval::is;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use quorlock::Expiry;
+use quorlock::node::Expiry;
 use quorlock::protocol::Moment;
 
 use super::Shared;

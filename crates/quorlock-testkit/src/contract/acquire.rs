@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Request, Vote};
 use quorlock::protocol::{Drift, FencingToken, Token, WaiterId};
-use quorlock::{Expiry, Holding, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is};
 use crate::store::Value;

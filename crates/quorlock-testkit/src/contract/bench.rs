@@ -8,7 +8,9 @@ use quorlock::protocol::{
     Claim, FenceHint, FencingToken, InboxId, Moment, OfferTerms, Token, WaiterId, fence_counter,
 };
 use quorlock::{
-    Clock, Entropy, Expiry, Node, NodeError, QueuedWaiter, Request, Response, SystemEntropy, Vote, ask,
+    lock::QueuedWaiter,
+    node::{Expiry, Node, NodeError, Request, Response, Vote, ask},
+    runtime::{Clock, Entropy, SystemEntropy},
 };
 
 use super::{Ear, Plant};
@@ -41,7 +43,7 @@ impl<'a> Bench<'a> {
         ear: &'a Ear,
         clause: usize,
     ) -> Bench<'a> {
-        let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().half());
+        let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().next_u64());
         Bench { node, plant, clock, ear, name, made: AtomicU64::new(0) }
     }
 
@@ -57,13 +59,16 @@ impl<'a> Bench<'a> {
 
     /// A new attempt to get `key` by a process with this inbox.
     pub(super) fn claim_of(&self, inbox: InboxId, key: &str) -> Arc<Claim> {
-        Arc::new(Claim::new(key.into(), Token::new(inbox.mark(SystemEntropy::default().bits()), &self.name)))
+        Arc::new(Claim::new(
+            key.into(),
+            Token::new(inbox.mark(SystemEntropy::default().next_u128()), &self.name),
+        ))
     }
 
     /// A new attempt to get `key`.
     pub(super) fn claim(&self, key: &str) -> Arc<Claim> {
         let context = format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().bits(), &context)))
+        Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), &context)))
     }
 
     pub(super) async fn plant(&self, key: &str, value: impl Into<Value>, expiry: Expiry) -> Finding {

@@ -3,7 +3,7 @@
 //! An acquisition for which nobody is known to contend may be asked in a way that heeds no tombstone, by a
 //! node that has other means against what comes late.
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, is};
 

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorlock::protocol::{FencingToken, InboxId, InboxMessage};
-use quorlock::{Entropy, Hint, HintListener, Identity, SystemEntropy};
+use quorlock::{
+    node::{Hint, HintListener, Identity},
+    runtime::{Entropy, SystemEntropy},
+};
 
 /// Counts the hints about the keys that a clause asks about, and keeps no others: it goes on
 /// listening when the check is over.
@@ -16,7 +19,7 @@ pub(super) struct Ear {
 
 impl Default for Ear {
     fn default() -> Ear {
-        Ear { heard: Mutex::default(), inbox: InboxId::new(SystemEntropy::default().half()) }
+        Ear { heard: Mutex::default(), inbox: InboxId::new(SystemEntropy::default().next_u64()) }
     }
 }
 
@@ -63,17 +66,17 @@ impl Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         let mut heard = self.heard();
         match hint {
-            Hint::Hearing => heard.hearing = true,
-            Hint::Deaf => (heard.hearing, heard.open) = (false, false),
-            Hint::Changed(key) => {
+            Hint::Subscribed => heard.hearing = true,
+            Hint::Unsubscribed => (heard.hearing, heard.open) = (false, false),
+            Hint::Invalidated(key) => {
                 if let Some(count) = heard.told.get_mut(key) {
                     *count += 1;
                 }
             }
-            Hint::AllChanged => heard.told.values_mut().for_each(|count| *count += 1),
+            Hint::Flushed => heard.told.values_mut().for_each(|count| *count += 1),
         }
     }
 

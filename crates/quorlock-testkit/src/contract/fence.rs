@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Request, Vote};
 use quorlock::protocol::{Claim, FENCE_COUNTER_LIFE, FenceHint, FencingToken, Token, fence_counter};
-use quorlock::{Expiry, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
 use crate::store::Value;
@@ -96,7 +96,7 @@ pub(super) async fn a_hint_that_is_too_old_draws_and_confirms_nothing_where_ther
     bench.acquire_plainly(&claim).await?;
     let oldest = FenceHint::at(old, None, LONG).usual();
     let (vote, _) = bench.told(write_back(&claim, oldest)).await?;
-    is(&vote, &Vote::Ahead)?;
+    is(&vote, &Vote::FenceAhead)?;
     bench.has_no_counter(&key).await?;
     draws(bench, write_back(&claim, past.at(7)), past.at(7)).await?;
     bench.release(&claim).await?;
@@ -222,7 +222,7 @@ pub(super) async fn a_write_back_where_the_counter_is_ahead_is_refused(bench: &B
     let claim = bench.claim(&bench.key());
     draws(bench, acquisition(&claim, LONG, past.beyond(41)), past.at(42)).await?;
     let refused = bench.told(write_back(&claim, past.at(41))).await?;
-    ensure(refused == (Vote::Ahead, Some(past.at(42))), format!("41 at 42 finds {refused:?}"))?;
+    ensure(refused == (Vote::FenceAhead, Some(past.at(42))), format!("41 at 42 finds {refused:?}"))?;
     counts(bench, claim.key(), past.at(42)).await
 }
 
@@ -263,7 +263,7 @@ pub(super) async fn a_counter_that_is_forgotten_is_gone(bench: &Bench<'_>) -> Fi
     bench.acquire(&claim, LONG).await?;
     bench.release(&claim).await?;
     for vote in [Vote::Granted, Vote::Free] {
-        is(&bench.vote(Request::Forget { key: key.as_str().into() }).await?, &vote)?;
+        is(&bench.vote(Request::DeleteFencingCounter { key: key.as_str().into() }).await?, &vote)?;
         bench.has_no_counter(&key).await?;
     }
     Ok(())

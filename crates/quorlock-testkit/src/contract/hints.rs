@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{Claim, WaiterId, turn_key};
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, is};

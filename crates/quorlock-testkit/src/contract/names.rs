@@ -1,7 +1,7 @@
 //! Clauses about keys and tokens: a server takes any bytes.
 
+use quorlock::node::{Capability, Expiry, Holding, Vote};
 use quorlock::protocol::{Resource, Token, WaiterId};
-use quorlock::{Capability, Expiry, Holding, Vote};
 
 use super::bench::{Bench, Finding, LONG, held_by, is};
 use crate::store::Value;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, WaiterId};
-use quorlock::{QueuedWaiter, Request, Vote};
+use quorlock::{
+    lock::QueuedWaiter,
+    node::{Request, Vote},
+};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures::future::maybe_done;
+use quorlock::node::{Request, Vote, ask};
 use quorlock::protocol::FencingToken;
-use quorlock::{Request, Vote, ask};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 

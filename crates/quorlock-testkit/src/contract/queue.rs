@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use quorlock::node::{Queued, Request, Vote};
 use quorlock::protocol::{Drift, MOST_PLACES, WaiterId};
-use quorlock::{Queued, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, ensure, is};
 use super::several::both;

@@ -1,6 +1,6 @@
 //! Clauses about renewing.
 
-use quorlock::{Expiry, Vote};
+use quorlock::node::{Expiry, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
 use crate::store::Value;

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use quorlock::{Durability, Identity, Request, Vote};
+use quorlock::node::{Durability, Identity, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is};
 
@@ -30,7 +30,7 @@ pub(super) async fn what_is_durable_survives_a_restart(bench: &Bench<'_>) -> Fin
 /// cannot be restarted.
 async fn restarted(bench: &Bench<'_>) -> Result<Option<(bool, Arc<Identity>, Arc<Identity>)>, String> {
     let claim = bench.claim(&bench.key());
-    let failed = |error: quorlock::NodeError| format!("{error:#}");
+    let failed = |error: quorlock::node::NodeError| format!("{error:#}");
     let before = bench.ask(acquisition(&claim, LONG, bench.fence_hint())).await.map_err(failed)?;
     is(&before.vote, &Vote::Granted)?;
     match bench.plant.restart().await {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Request, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
-use quorlock::{Expiry, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
 use super::fence::Past;
@@ -36,7 +36,7 @@ pub(super) async fn of_several_locks_one_that_is_held_keeps_all_and_is_named(ben
         held_at(&bench.acquire_plainly(&both).await?, &holder, &taken)?;
         bench.free(&free).await?;
         bench.has_no_counter(&free).await?;
-        is(&bench.release(&holder).await?, &Vote::Wanted)?;
+        is(&bench.release(&holder).await?, &Vote::ReleasedContended)?;
         is(&bench.acquire(&both, LONG).await?, &Vote::Granted)?;
     }
     Ok(())
@@ -67,7 +67,7 @@ pub(super) async fn readers_of_one_keep_several_locks(bench: &Bench<'_>) -> Find
     held_by(&vote, &marker(), LONG)?;
     names(&vote, other.key())?;
     bench.free(one.key()).await?;
-    is(&bench.release(&ann).await?, &Vote::Wanted)?;
+    is(&bench.release(&ann).await?, &Vote::ReleasedContended)?;
     is(&bench.acquire(&both, LONG).await?, &Vote::Granted)
 }
 
@@ -154,7 +154,7 @@ pub(super) async fn a_release_of_several_tells_once_that_somebody_was_refused(be
     let both = both(bench);
     bench.acquire(&both, LONG).await?;
     bench.acquire(&again(bench, &both), LONG).await?;
-    is(&bench.release(&both).await?, &Vote::Wanted)?;
+    is(&bench.release(&both).await?, &Vote::ReleasedContended)?;
     bench.acquire(&both, LONG).await?;
     is(&bench.release(&both).await?, &Vote::Granted)
 }
@@ -227,7 +227,7 @@ pub(super) async fn a_write_back_of_several_raises_every_counter(bench: &Bench<'
     let larger = number(drawn.get() + 5);
     is(&bench.write_back(&both, larger).await?, &Vote::Granted)?;
     counters(bench, &both, larger).await?;
-    is(&bench.write_back(&both, drawn).await?, &Vote::Ahead)?;
+    is(&bench.write_back(&both, drawn).await?, &Vote::FenceAhead)?;
     counters(bench, &both, larger).await
 }
 
@@ -295,7 +295,7 @@ pub(super) async fn sixty_four_locks_are_held_and_released(bench: &Bench<'_>) ->
     let last = all.keys().last().ok_or("no keys")?.clone();
     held_at(&bench.acquire(&again(bench, &all), LONG).await?, &all, all.key())?;
     bench.held(&Claim::new(last.clone(), all.token().clone()), LONG).await?;
-    is(&bench.release(&all).await?, &Vote::Wanted)?;
+    is(&bench.release(&all).await?, &Vote::ReleasedContended)?;
     bench.free(&last).await
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{Expiry, Holding, Request, Vote};
 use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Token, WaiterId, fence_counter};
-use quorlock::{Expiry, Holding, Request, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
 use super::fence::Past;
@@ -37,7 +37,7 @@ pub(super) async fn a_writer_keeps_readers_out_and_is_named(bench: &Bench<'_>) -
     held_by(&bench.renew(&ann, LONG).await?, writer.token(), LONG)?;
     is(&bench.release(&ann).await?, &Vote::Free)?;
     bench.held(&writer, LONG).await?;
-    is(&bench.release(&writer).await?, &Vote::Wanted)
+    is(&bench.release(&writer).await?, &Vote::ReleasedContended)
 }
 
 pub(super) async fn every_reader_has_an_end_of_its_own(bench: &Bench<'_>) -> Finding {
@@ -156,11 +156,11 @@ pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(be
     let waiter = WaiterId::new(1);
     bench.acquire(&ann, LONG).await?;
     is(&intend(bench, &key, waiter, LONG).await?, &Vote::Granted)?;
-    is(&bench.acquire(&ben, LONG).await?, &Vote::Behind)?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::NotYourTurn)?;
     is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
     is(&bench.acquire(&ann, LONG).await?, &Vote::Granted)?;
     is(&bench.release(&ann).await?, &Vote::Granted)?;
-    is(&bench.acquire(&ben, LONG).await?, &Vote::Behind)?;
+    is(&bench.acquire(&ben, LONG).await?, &Vote::NotYourTurn)?;
     let writer = bench.claim(&key);
     is(&bench.acquire(&writer, LONG).await?, &Vote::Granted)?;
     is(&desist(bench, &key, waiter).await?, &Vote::Granted)?;
@@ -177,7 +177,7 @@ pub(super) async fn an_intent_ends_by_itself_and_another_one_stays(bench: &Bench
     intend(bench, &key, short, LONG).await?;
     intend(bench, &key, long, LONG).await?;
     is(&desist(bench, &key, short).await?, &Vote::Granted)?;
-    is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::Behind)
+    is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::NotYourTurn)
 }
 
 pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench<'_>) -> Finding {
@@ -187,7 +187,7 @@ pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench
     let key = bench.key();
     bench.acquire(&reader(bench, &key), LONG).await?;
     intend(bench, &key, WaiterId::new(1), LONG).await?;
-    is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::Behind)?;
+    is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::NotYourTurn)?;
     bench.ear.expect(&key);
     bench.remove(&key).await?;
     bench.until_told(&key).await
@@ -240,7 +240,7 @@ pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Benc
     let above = number(drawn.get() + 5);
     is(&bench.write_back(&stranger, above).await?, &Vote::Free)?;
     is(&bench.write_back(&ann, above).await?, &Vote::Granted)?;
-    is(&bench.write_back(&ann, drawn).await?, &Vote::Ahead)?;
+    is(&bench.write_back(&ann, drawn).await?, &Vote::FenceAhead)?;
     counts(bench, &key, above).await?;
     bench.release(&ann).await?;
     is(&bench.write_back(&ann, above).await?, &Vote::Free)
@@ -293,11 +293,11 @@ pub(super) fn marker() -> Token {
 }
 
 async fn intend(bench: &Bench<'_>, key: &str, waiter: WaiterId, patience: Duration) -> Result<Vote, String> {
-    bench.vote(Request::Intend { key: key.into(), waiter, patience }).await
+    bench.vote(Request::AnnounceWriter { key: key.into(), waiter, patience }).await
 }
 
 async fn desist(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Result<Vote, String> {
-    bench.vote(Request::Desist { key: key.into(), waiter }).await
+    bench.vote(Request::WithdrawWriter { key: key.into(), waiter }).await
 }
 
 async fn counts(bench: &Bench<'_>, key: &str, wanted: FencingToken) -> Finding {

@@ -1,6 +1,6 @@
 //! Clauses about passing a key on.
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use quorlock::node::{Capability, NodeErrorKind, Request};
 use quorlock::protocol::{InboxId, NextWaiter, OfferTerms, WaiterId};
-use quorlock::{Capability, NodeErrorKind, Request};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure};
 
@@ -36,7 +36,7 @@ pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(ben
             _ => continue,
         };
         let answer = bench.ask(request).await;
-        let by_name = |error: &quorlock::NodeError| {
+        let by_name = |error: &quorlock::node::NodeError| {
             error.kind() == NodeErrorKind::Unsupported && !error.may_have_acted()
         };
         ensure(answer.as_ref().is_err_and(by_name), format!("asked for {capability}, found {answer:?}"))?;

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::{
+    Hint, HintListener, Identity, NodeError, Request, Responder, Response, SharedRequest, Vote,
+};
 use quorlock::protocol::{InboxMessage, Moment, turn_key};
-use quorlock::{Hint, HintListener, Identity, NodeError, Request, Responder, Response, SharedRequest, Vote};
 
 use super::server::Server;
 use super::{InSocket, Requests};
@@ -34,12 +36,12 @@ impl News {
     pub(super) fn tell(&self, listener: &dyn HintListener) {
         match self {
             News::Hearing => {
-                listener.hear(Hint::Hearing);
+                listener.on_hint(Hint::Subscribed);
                 listener.inbox_open();
             }
-            News::Changed(key) => listener.hear(Hint::Changed(key)),
-            News::AllChanged => listener.hear(Hint::AllChanged),
-            News::Deaf => listener.hear(Hint::Deaf),
+            News::Changed(key) => listener.on_hint(Hint::Invalidated(key)),
+            News::AllChanged => listener.on_hint(Hint::Flushed),
+            News::Deaf => listener.on_hint(Hint::Unsubscribed),
             News::Message(payload, from) => {
                 InboxMessage::parse(payload).for_each(|message| listener.receive(message, from));
             }
@@ -313,7 +315,7 @@ fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeE
     }
     let looked = matches!(request, Request::Inspect { .. });
     if let Ok(Response { vote, .. }) = answer
-        && (looked || matches!(vote, Vote::Held(_) | Vote::Behind))
+        && (looked || matches!(vote, Vote::Held(_) | Vote::NotYourTurn))
         && let Some(key) = in_the_way(vote).or_else(|| key_of(request))
     {
         server.watch(key);
@@ -338,9 +340,9 @@ fn key_of(request: &Request) -> Option<&str> {
         | Request::Enqueue { key, .. }
         | Request::LeaveQueue { key, .. }
         | Request::ListWaiters { key }
-        | Request::Intend { key, .. }
-        | Request::Desist { key, .. }
-        | Request::Forget { key } => Some(key),
+        | Request::AnnounceWriter { key, .. }
+        | Request::WithdrawWriter { key, .. }
+        | Request::DeleteFencingCounter { key } => Some(key),
         // A kind that is newer than this kit.
         _ => None,
     }
@@ -360,9 +362,9 @@ impl Requests {
             Request::Offer { .. } => self.offer += 1,
             Request::Cancel { .. } => self.cancel += 1,
             Request::Inspect { .. } => self.inspect += 1,
-            Request::Intend { .. } => self.intend += 1,
-            Request::Desist { .. } => self.desist += 1,
-            Request::Forget { .. } => self.forget += 1,
+            Request::AnnounceWriter { .. } => self.intend += 1,
+            Request::WithdrawWriter { .. } => self.desist += 1,
+            Request::DeleteFencingCounter { .. } => self.forget += 1,
             // A kind that is newer than this kit.
             _ => {}
         }

@@ -9,7 +9,8 @@ use quorlock::protocol::{
     readers_key, turn_key, want_mark,
 };
 use quorlock::{
-    Capabilities, Clock, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response,
+    node::{Capabilities, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response},
+    runtime::Clock,
 };
 
 use crate::store::{
@@ -144,18 +145,20 @@ impl Server {
                 self.store.cancel(now, key, &tomb, token, *linger)
             }
             Request::Inspect { key } => self.inspect(now, key),
-            Request::Intend { key, waiter, patience } => {
+            Request::AnnounceWriter { key, waiter, patience } => {
                 let intents = intents_key(key);
                 Ok(self
                     .store
                     .intend(now, intents.as_bytes(), waiter.to_string().as_bytes(), *patience)
                     .into())
             }
-            Request::Desist { key, waiter } => {
+            Request::WithdrawWriter { key, waiter } => {
                 let (intents, name) = (intents_key(key), waiter.to_string());
                 self.store.desist(now, key.as_bytes(), intents.as_bytes(), name.as_bytes())
             }
-            Request::Forget { key } => Ok(self.store.forget(now, fence_counter(key).as_bytes()).into()),
+            Request::DeleteFencingCounter { key } => {
+                Ok(self.store.forget(now, fence_counter(key).as_bytes()).into())
+            }
             // A kind that is newer than this kit.
             _ => return None,
         };
@@ -207,9 +210,9 @@ impl Server {
             Request::Enqueue { .. }
             | Request::Offer { .. }
             | Request::Transfer { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
@@ -253,9 +256,9 @@ impl Server {
             Request::Enqueue { .. }
             | Request::Offer { .. }
             | Request::Transfer { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
-            | Request::Forget { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::DeleteFencingCounter { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all, try_join_all};
-use quorlock::Expiry;
+use quorlock::node::Expiry;
 
 use super::{Kind, Server, Servers};
 use crate::contract::Plant;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use quorlock::SystemClock;
+use quorlock::runtime::SystemClock;
 use tokio::task::AbortHandle;
 
 use super::kind::Kind;

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::FENCE_MEMBER;
-use quorlock::{Clock, Expiry, SystemClock};
+use quorlock::{
+    node::Expiry,
+    runtime::{Clock, SystemClock},
+};
 use tempfile::TempDir;
 
 use super::Setup;

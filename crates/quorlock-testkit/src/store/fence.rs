@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment, Token};
 
 use super::{Entry, Failure, Store, Told, Value};
@@ -61,7 +61,7 @@ impl Store {
     /// The counter is ahead, or may have been before it went.
     pub(super) fn ahead(&self, counter: FencingToken) -> Told {
         let gone = counter == FencingToken::ZERO;
-        Told::with(Vote::Ahead, Some(if gone { FencingToken::forgotten(self.wall) } else { counter }))
+        Told::with(Vote::FenceAhead, Some(if gone { FencingToken::forgotten(self.wall) } else { counter }))
     }
 
     /// Where a counter stands that can be used; zero if there is none.

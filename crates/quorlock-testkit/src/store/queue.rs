@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorlock::protocol::{Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context, offer_heartbeat};
-use quorlock::{QueueListing, Queued, QueuedWaiter, Vote};
+use quorlock::{
+    lock::{QueueListing, QueuedWaiter},
+    node::{Queued, Vote},
+};
 
 use super::{Drawing, Failure, Millis, Noted, Store, Told, Value, millis, span};
 
@@ -222,7 +225,7 @@ impl Store {
     pub(super) fn tell_of_release(&mut self, now: Moment, key: &[u8], mark: &[u8]) -> Vote {
         match self.del(now, mark).then(|| self.tell_next(now, key, mark)) {
             Some(true) => Vote::Notified,
-            Some(false) => Vote::Wanted,
+            Some(false) => Vote::ReleasedContended,
             None => Vote::Granted,
         }
     }

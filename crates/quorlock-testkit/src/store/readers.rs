@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FencingToken, Moment, SHARED_MARKER, Token};
 
 use super::{Drawing, Failure, Millis, Store, Told, Value, WANTED, millis, span};
@@ -76,7 +76,7 @@ impl Store {
         let waiting = self.members(now, intents);
         if !waiting.ends.is_empty() {
             waiting.key_ends = at.saturating_add(span(INTENTS));
-            return Ok(Told::with(Vote::Behind, counter));
+            return Ok(Told::with(Vote::NotYourTurn, counter));
         }
         let first = !shared || counter == Some(FencingToken::ZERO);
         let number =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::Vote;
+use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment};
 
 use super::{Drawing, Failure, Noted, Store, Told, Value, WANTED, millis, span};
@@ -153,8 +153,10 @@ impl Store {
         let mut was = Vote::Free;
         for lock in claim.locks {
             match self.release(now, lock.key, lock.mark, claim.token) {
-                Ok(Told { vote: Vote::Wanted, .. }) => was = Vote::Wanted,
-                Ok(Told { vote: Vote::Notified, .. }) if was != Vote::Wanted => was = Vote::Notified,
+                Ok(Told { vote: Vote::ReleasedContended, .. }) => was = Vote::ReleasedContended,
+                Ok(Told { vote: Vote::Notified, .. }) if was != Vote::ReleasedContended => {
+                    was = Vote::Notified
+                }
                 Ok(Told { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
                 // What is not ours stays, whatever it is.
                 Ok(_) | Err(_) => {}

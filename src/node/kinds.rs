@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
+use super::{NodeAddress, NodeKind};
 use crate::address::AddressError;
-use crate::error::ConfigError;
-use crate::node::{NodeAddress, NodeKind};
-use crate::redis::RedisKind;
 
 /// The kinds of node that URLs can name: Redis and Valkey, and those that the program adds.
 ///
@@ -19,14 +17,12 @@ pub struct Kinds {
     all: Vec<Arc<dyn NodeKind>>,
 }
 
-impl Default for Kinds {
-    /// Redis and Valkey.
-    fn default() -> Kinds {
-        Kinds { all: vec![Arc::new(RedisKind)] }
-    }
-}
-
 impl Kinds {
+    /// One kind, which an address without a scheme is of.
+    pub(crate) fn of_one(kind: impl NodeKind) -> Kinds {
+        Kinds { all: vec![Arc::new(kind)] }
+    }
+
     /// These and one more.
     pub fn with(mut self, kind: impl NodeKind) -> Kinds {
         self.all.push(Arc::new(kind));
@@ -46,9 +42,9 @@ impl Kinds {
     ///
     /// ```
     /// let list = "redis://10.0.0.1,10.1.0.1, redis+sentinel://s1,s2,s3/orders";
-    /// let urls = quorlock::Kinds::default().split(list)?;
+    /// let urls = quorlock::node::Kinds::default().split(list)?;
     /// assert_eq!(urls, ["redis://10.0.0.1", "10.1.0.1", "redis+sentinel://s1,s2,s3/orders"]);
-    /// # Ok::<(), quorlock::AddressError>(())
+    /// # Ok::<(), quorlock::node::AddressError>(())
     /// ```
     pub fn split(&self, list: &str) -> Result<Vec<String>, AddressError> {
         let mut urls: Vec<String> = Vec::new();
@@ -71,21 +67,19 @@ impl Kinds {
     }
 
     /// The address, and which of the kinds it is of.
-    pub(super) fn parse(&self, url: &str) -> Result<(usize, Box<dyn NodeAddress>), AddressError> {
+    pub(crate) fn parse(&self, url: &str) -> Result<(usize, Box<dyn NodeAddress>), AddressError> {
         let (index, kind) = self.of(url).ok_or_else(|| AddressError::scheme(self.schemes()))?;
         Ok((index, kind.parse(url.trim())?))
     }
 
-    /// Whether each scheme is that of one kind.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    /// A scheme that two of the kinds claim.
+    pub(crate) fn ambiguous_scheme(&self) -> Option<&str> {
         let mut known: Vec<&str> = Vec::new();
-        for scheme in self.schemes() {
-            if known.contains(&scheme) {
-                return Err(ConfigError::SchemeTwice { scheme: scheme.into() });
-            }
+        self.schemes().find(|scheme| {
+            let is_known = known.contains(scheme);
             known.push(scheme);
-        }
-        Ok(())
+            is_known
+        })
     }
 
     fn schemes(&self) -> impl Iterator<Item = &str> {

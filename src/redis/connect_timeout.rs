@@ -9,7 +9,7 @@ use quorlock_protocol::{Moment, SENTINELS_WORD};
 
 /// The timeout for making a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ConnectLimit {
+pub(crate) enum ConnectTimeout {
     /// For the whole, from dialling to the end of the handshake.
     Whole(Duration),
     /// For each step: dialling, TLS, login, handshake. A hung server is given up as early as possible, and a
@@ -22,26 +22,26 @@ pub(crate) enum ConnectLimit {
 /// acknowledgement (`TCP_USER_TIMEOUT` in `dial.rs`).
 const STEP: Duration = Duration::from_secs(2);
 
-impl Default for ConnectLimit {
-    fn default() -> ConnectLimit {
-        ConnectLimit::EachStep(STEP)
+impl Default for ConnectTimeout {
+    fn default() -> ConnectTimeout {
+        ConnectTimeout::EachStep(STEP)
     }
 }
 
-impl ConnectLimit {
+impl ConnectTimeout {
     /// Returns the timeout of one request and its reply.
     pub(super) fn step(self) -> Duration {
         match self {
-            ConnectLimit::Whole(limit) | ConnectLimit::EachStep(limit) => limit,
+            ConnectTimeout::Whole(limit) | ConnectTimeout::EachStep(limit) => limit,
         }
     }
 
     /// Returns the timeout for finding the master of a service through a majority of its Sentinels.
     pub(super) fn sentinels(self) -> Duration {
         match self {
-            ConnectLimit::Whole(limit) => limit / 2,
+            ConnectTimeout::Whole(limit) => limit / 2,
             // An older answer would be worthless.
-            ConnectLimit::EachStep(_) => SENTINELS_WORD,
+            ConnectTimeout::EachStep(_) => SENTINELS_WORD,
         }
     }
 }
@@ -49,27 +49,27 @@ impl ConnectLimit {
 /// The deadline of the current step.
 #[derive(Debug)]
 pub(super) struct Steps {
-    limit: ConnectLimit,
+    limit: ConnectTimeout,
     clock: Arc<dyn Clock>,
     /// In nanoseconds since the origin of the clock.
     until: AtomicU64,
 }
 
 impl Steps {
-    pub(super) fn new(limit: ConnectLimit, clock: Arc<dyn Clock>) -> Arc<Steps> {
+    pub(super) fn new(limit: ConnectTimeout, clock: Arc<dyn Clock>) -> Arc<Steps> {
         Arc::new(Steps { limit, clock, until: AtomicU64::new(0) })
     }
 
     /// Starts the next step, or several `steps` whose ends are not observed.
     pub(super) fn next(&self, steps: u32) {
-        if let ConnectLimit::EachStep(limit) = self.limit {
+        if let ConnectTimeout::EachStep(limit) = self.limit {
             self.give(limit.saturating_mul(steps));
         }
     }
 
     /// Starts the next step, with a timeout of its own.
     pub(super) fn next_within(&self, limit: Duration) {
-        if let ConnectLimit::EachStep(_) = self.limit {
+        if let ConnectTimeout::EachStep(_) = self.limit {
             self.give(limit);
         }
     }

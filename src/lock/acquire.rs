@@ -1,0 +1,292 @@
+//! How a call acquires a lock: in its own future, from the queue of its process, or again by its owner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, Either, join_all, select};
+use tokio::runtime::Handle;
+
+use super::Lock;
+use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
+use crate::engine::dispatcher::{ServedBy, Service};
+use crate::engine::hold::{Hold, WeakHold};
+use crate::engine::options::{AcquireRequest, Reentry, Renewal};
+use crate::engine::owner::Owner;
+use crate::engine::queue::{Delivery, Joined, Place, Waiter};
+use crate::engine::readers;
+use crate::engine::wait::Wait;
+use crate::error::{AcquireError, ConfigError};
+use crate::lease::LeaseWatch;
+use crate::node::Capability;
+use crate::runtime::tasks::Helped;
+use crate::runtime::timer::Until;
+use quorlock_protocol::{Mode, Moment, Resource, Verdict};
+
+/// The longest label, in bytes.
+const MAX_LABEL: usize = 200;
+
+impl<K> Lock<K> {
+    pub(super) async fn acquire_within(&self, wait: Wait) -> Result<Got, AcquireError> {
+        let since = self.shared.now();
+        let asking = AcquireSpan::begin(
+            &self.name,
+            &self.options.meter,
+            (since, || self.shared.nodes.clock.wall()),
+            || self.shared.context(&self.options.label),
+        );
+        // A statement of its own: what is matched on would live for the whole wait.
+        let (plan, owner) =
+            match self.plan(wait, since, asking.span()).and_then(|plan| Ok((plan, self.owner_now()?))) {
+                Ok(prepared) => prepared,
+                Err(error) => return self.record(asking, Err(error.into())),
+            };
+        let got = match owner {
+            None => self.acquire_anew(plan).await,
+            Some(owner) => Box::pin(self.acquire_as(owner, plan)).await,
+        };
+        self.record(asking, got)
+    }
+
+    /// Records the outcome of a call in its span and the metrics.
+    fn record(&self, asking: AcquireSpan, got: Result<Got, AcquireError>) -> Result<Got, AcquireError> {
+        let outcome = match &got {
+            Ok(Got::Hold(_)) => Some(Ok(())),
+            Ok(Got::TakenHere) => None,
+            Err(error) => Some(Err(error)),
+        };
+        asking.end(outcome, || self.shared.now());
+        got
+    }
+
+    /// The owner that may hold the lock already, if it can be acquired again.
+    fn owner_now(&self) -> Result<Option<Owner>, ConfigError> {
+        Ok(match &self.options.reentry {
+            Reentry::None => None,
+            Reentry::Of(owner) => Some(owner.clone()),
+            Reentry::OfScope => Some(Owner::current().ok_or(ConfigError::NoOwner)?),
+        })
+    }
+
+    async fn acquire_as(&self, owner: Owner, plan: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
+        let wait = plan.wait;
+        let slot = owner.slot(self.shared.number, plan.line());
+        // Another task of the same owner may be acquiring it right now.
+        let mut held = match wait {
+            Wait::Never => match slot.try_lock() {
+                Ok(held) => held,
+                Err(_) => return Ok(Got::TakenHere),
+            },
+            Wait::UpTo(_) | Wait::Forever => tokio::select! {
+                biased;
+                held = slot.lock() => held,
+                () = self.deadline(&plan) => return Ok(Got::TakenHere),
+            },
+        };
+        if let Some(again) = held.again() {
+            let watch = LeaseWatch::of(&again);
+            if watch.check().is_ok() {
+                if watch.mode() == Mode::Shared && plan.mode == Mode::Exclusive {
+                    return Err(ConfigError::Upgrade.into());
+                }
+                return Ok(Got::Hold(again));
+            }
+        }
+        let got = self.acquire_anew(plan).await?;
+        if let Got::Hold(hold) = &got {
+            *held = WeakHold::of(&hold.state);
+        }
+        Ok(got)
+    }
+
+    async fn acquire_anew(&self, plan: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
+        if self.shared.closing.is_cancelled() {
+            return Err(AcquireError::Closed);
+        }
+        if self.shared.tasks.are_left() {
+            Box::pin(self.catch_up()).await;
+        }
+        let Some(mut coming) = self.line_up(&plan) else { return Ok(Got::TakenHere) };
+        let came = tokio::select! {
+            biased;
+            came = coming.hold() => Some(came),
+            () = self.deadline(&plan) => None,
+        };
+        if let Some(came) = came {
+            return came.map(Got::Hold);
+        }
+        // A lease that is granted from here on is released.
+        let lines = self.shared.lines_of(plan.mode);
+        let (news, held_here) = (lines.news(plan.line()), lines.is_held(plan.line()));
+        let behind = matches!(coming, Coming::Served(_, Some(_)));
+        drop(coming);
+        let waited = self.shared.now().since(plan.since);
+        // One future for either question, and the news not matched on: they would live for the whole wait.
+        let contested = news.is_some();
+        if let Some(news) = news
+            && news.verdict != Verdict::Contended
+        {
+            return Err(plan.not_acquired(news, waited));
+        }
+        let why: BoxFuture<'_, AcquireError> = if contested || held_here {
+            // The last attempt may have asked one node only, or none.
+            Box::pin(self.contended(waited))
+        } else {
+            Box::pin(self.undecided(behind, waited))
+        };
+        Err(why.await)
+    }
+
+    /// The first waiter of this process contends for the lock in its own future, and serves the waiters behind
+    /// it. `None` for a caller that does not wait, if there are others before it.
+    fn line_up(&self, plan: &Arc<AcquireRequest>) -> Option<Coming> {
+        let (shared, runtime) = (self.shared.clone(), Handle::current());
+        shared.tasks.see(&runtime);
+        // Another reader of this process, in whatever queue, says nothing about the nodes' answer.
+        if plan.mode == Mode::Shared && plan.wait == Wait::Never {
+            let (waiter, delivery) = Waiter::alone(plan.clone(), runtime.clone());
+            self.shared.tasks.spawn(readers::ask_once(shared, waiter), &runtime);
+            return Some(self.served(delivery, None));
+        }
+        Some(match (self.shared.lines_of(plan.mode).join(plan, &runtime), plan.mode) {
+            (Joined::Taken, _) => return None,
+            (Joined::Behind(place, delivery), _) => self.served(delivery, Some(place)),
+            (Joined::First, Mode::Exclusive) => {
+                let service = Service::begin(shared, plan, ServedBy::Holder);
+                Coming::Led(Box::pin(service.lead(plan.clone())))
+            }
+            (Joined::First, Mode::Shared) => {
+                let (first, delivery) = Waiter::alone(plan.clone(), runtime.clone());
+                self.shared.tasks.spawn(readers::serve(shared, first), &runtime);
+                self.served(delivery, None)
+            }
+        })
+    }
+
+    /// Waits for the tasks that an ended runtime has left behind, for as long as the nodes should need: one may be the
+    /// release of the lock that is asked for here.
+    async fn catch_up(&self) {
+        let undone = self.shared.tasks.help(&Handle::current());
+        let overdue = self.shared.nodes.all_overdue_after(self.shared.ttl);
+        let late = self.shared.rest_until(self.shared.now() + overdue);
+        match select(join_all(undone), late).await {
+            Either::Left(_) | Either::Right(_) => {}
+        }
+    }
+
+    fn served(&self, delivery: Delivery, place: Option<Place>) -> Coming {
+        Coming::Served(Helped::new(self.shared.tasks.registry(), delivery), place)
+    }
+
+    /// Ends with the caller's wait. Asking once has no time limit of its own.
+    fn deadline(&self, plan: &AcquireRequest) -> Until {
+        self.shared.nodes.timers.until(match plan.wait {
+            Wait::UpTo(longest) => Some(plan.since + longest),
+            Wait::Never | Wait::Forever => None,
+        })
+    }
+
+    /// The error for a lock that this process itself holds, with the nodes' votes. Callers box the future, so
+    /// that a waiter does not carry its size.
+    pub(super) async fn contended(&self, waited: Duration) -> AcquireError {
+        let report = match self.inspect().await {
+            Ok(report) => Box::new(report),
+            Err(error) => return error.into(),
+        };
+        match self.resource() {
+            Ok(resource) => AcquireError::Contended { resource, report, waited },
+            Err(error) => error.into(),
+        }
+    }
+
+    /// The error for a caller whose wait ended before the first round: others hold the lock only if the nodes say so
+    /// now, or if other waiters of this process came before the caller.
+    async fn undecided(&self, behind: bool, waited: Duration) -> AcquireError {
+        let (report, resource) = match (self.inspect().await, self.resource()) {
+            (Ok(report), Ok(resource)) => (report, resource),
+            (Err(error), _) | (_, Err(error)) => return error.into(),
+        };
+        if report.is_taken() || (behind && report.verdict() == Verdict::Contended) {
+            return AcquireError::Contended { resource, report: Box::new(report), waited };
+        }
+        // "Free" was said after the wait, and is no answer of the round.
+        AcquireError::Unavailable { resource, report: Box::new(report.without_free()), waited }
+    }
+
+    fn plan(&self, wait: Wait, since: Moment, span: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {
+        Ok(Arc::new(AcquireRequest {
+            resource: self.check()?,
+            keys: self.keys.clone(),
+            wait,
+            transfers: self.shared.nodes.capabilities.has(Capability::Transfer),
+            since,
+            span: span.clone(),
+            options: self.options.clone(),
+        }))
+    }
+
+    /// The resource, if its name and the options can work.
+    pub(super) fn check(&self) -> Result<Resource, ConfigError> {
+        let resource = self.resource()?;
+        self.shared.check_ttl(self.options.ttl)?;
+        if let Renewal::Every(every) = self.options.renewal {
+            if every.is_zero() {
+                return Err(ConfigError::Zero { setting: "the renewal interval" });
+            }
+            if every > self.options.ttl / 2 {
+                return Err(ConfigError::RenewalTooRare { every, ttl: self.options.ttl });
+            }
+        }
+        if self.options.max_hold.is_some_and(|longest| longest.is_zero()) {
+            return Err(ConfigError::Zero { setting: "max_hold" });
+        }
+        if self.options.label.len() > MAX_LABEL {
+            return Err(ConfigError::LabelTooLong { length: self.options.label.len(), most: MAX_LABEL });
+        }
+        self.check_capabilities()?;
+        Ok(resource)
+    }
+
+    /// Refuses a lock that needs what one of the nodes cannot do.
+    fn check_capabilities(&self) -> Result<(), ConfigError> {
+        let needs = [
+            (self.keys.are_several(), Capability::Several),
+            (self.options.mode == Mode::Shared, Capability::Shared),
+        ];
+        let lacking = needs.into_iter().filter(|(needed, _)| *needed).map(|(_, capability)| capability);
+        for capability in lacking {
+            if let Some(node) = self.shared.nodes.without(capability) {
+                return Err(ConfigError::Unsupported { node, capability });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The outcome of acquiring.
+pub(super) enum Got {
+    Hold(Hold),
+    /// This process holds the lock or has a waiter for it already, and the caller does not wait.
+    TakenHere,
+}
+
+/// How a caller gets its lease.
+enum Coming {
+    /// It contends for the lock itself.
+    Led(BoxFuture<'static, Result<Hold, AcquireError>>),
+    /// Another task delivers it; with the place in the queue, given up when this is dropped, where other waiters of
+    /// the process came before.
+    Served(Helped<Delivery>, Option<Place>),
+}
+
+impl Coming {
+    async fn hold(&mut self) -> Result<Hold, AcquireError> {
+        match self {
+            Coming::Led(hold) => hold.await,
+            Coming::Served(delivery, _) => match delivery.await {
+                Ok(came) => came.map_err(|error| *error),
+                // No answer: the runtime is being shut down.
+                Err(_) => Err(AcquireError::Closed),
+            },
+        }
+    }
+}
