@@ -1,7 +1,7 @@
-//! How often a cycle of acquire and release allocates, and how many bytes, beside the round written
-//! by hand over the client crate. A program of its own, because counting costs time.
-//! `cargo bench --bench allocations`; `CYCLES`, `TASKS` and `SUBJECT` (its number, from 0) in the
-//! environment change what is counted, as for a profiler.
+//! Counts the allocations, and their bytes, of one acquire and release, next to a round written by hand
+//! over the client crate. A separate program, because counting costs time. `cargo bench --bench
+//! allocations`; `CYCLES`, `TASKS` and `SUBJECT` (its number, from 0) in the environment select what is
+//! counted, for example for a profiler.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -73,7 +73,7 @@ async fn count<F>(name: &str, tasks: usize, cycles: usize, work: impl Fn(usize) 
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    // Once to make connections, and once to count.
+    // The first run makes connections, the second one is counted.
     for warm in [true, false] {
         let region = Region::new(COUNTING);
         let running: Vec<_> = (0..tasks).map(|task| tokio::spawn(work(task))).collect();

@@ -1,11 +1,10 @@
-//! What waiting costs: one lock, holds of a millisecond, five real servers; many tasks in one or several
-//! client processes.
+//! Measures contention: one lock, holds of a millisecond, five real servers, many tasks in one or
+//! several client processes.
 //!
-//! Prints grants a second, the time from a release to the next holder, and for each grant what the
-//! servers were asked, scripts and all commands, those inside of scripts included; which part of the
-//! grants took a second round to write the number back, how many rounds were lost for each, and how
-//! evenly the waiters were served. `cargo bench --bench contention`, or with the
-//! names of some cases behind it, such as `-- 8x1 8x1-off`.
+//! Prints grants per second, the time from a release to the next hold, and per grant the scripts and
+//! all commands (including those inside scripts) that the servers ran; the share of grants that needed
+//! a second round to write the number back, the rounds lost per grant, and how evenly the waiters were
+//! served. `cargo bench --bench contention`, or with the names of some cases, such as `-- 8x1 8x1-off`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,8 +35,8 @@ use tracing::{Event, Metadata, Subscriber};
 const HOLD: Duration = Duration::from_millis(1);
 const GRANTS: usize = 1_500;
 
-/// What a worker is to do: nodes, whether it fences, how many tasks it has and how often each of them takes
-/// the lock. The same program is started again as a worker.
+/// The job of a worker: its nodes, whether it uses fencing, the number of tasks, and how often each
+/// takes the lock. The same program is started again as a worker.
 const WORKER: &str = "QUORLOCK_BENCH_WORKER";
 
 struct Case {
@@ -99,13 +98,13 @@ async fn round_trip(client: &Coordinator) -> u64 {
         (SystemClock::default(), Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap());
     for _ in 0..500 {
         let start = clock.now();
-        client.lock("nobody wants it").inspect().await.unwrap();
+        client.lock("unused").inspect().await.unwrap();
         times.saturating_record(micros(clock.now().since(start)));
     }
     times.value_at_quantile(0.5)
 }
 
-/// How long it takes until 32 tasks that come at the same moment have held the lock once each.
+/// The time until each of 32 tasks that start together has held the lock once.
 async fn together(servers: &Servers) {
     const TASKS: u32 = 32;
     let (clock, client) = (SystemClock::default(), client(servers));
@@ -137,13 +136,13 @@ async fn together(servers: &Servers) {
     ratios.sort_by(f64::total_cmp);
     let (median, worst) = (ratios.get(ratios.len() / 2).unwrap(), ratios.last().unwrap());
     println!(
-        "32 tasks that come together, to the ideal of holds and one round each: {median:.2}, worst {worst:.2}"
+        "32 tasks that start together, relative to the ideal of one hold and one round each: {median:.2}, worst {worst:.2}"
     );
     client.close(Duration::from_secs(1)).await;
 }
 
-/// A worker: when each grant began and ended, on the clock of the machine, and how long it was waited for;
-/// and at the end how many rounds were written back and lost.
+/// A worker: prints when each grant began and ended, on the clock of the machine, and how long it
+/// waited; at the end, how many rounds were written back and lost.
 async fn work(order: &str) {
     tracing::subscriber::set_global_default(Told).unwrap();
     let [nodes, fencing, tasks, each] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
@@ -242,7 +241,7 @@ async fn measure(servers: &Servers, case: &Case) {
     );
 }
 
-/// How many scripts the servers have run, and how many commands in and beside them.
+/// How many scripts the servers have run, and how many commands inside and outside scripts.
 async fn requests(servers: &Servers) -> (u64, u64) {
     let (mut scripts, mut all) = (0, 0);
     for server in servers.iter() {
@@ -264,7 +263,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Counts rounds by what is told of them.
+/// Counts rounds from the tracing events.
 struct Rounds {
     written_back: AtomicU64,
     lost: AtomicU64,

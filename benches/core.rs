@@ -1,5 +1,5 @@
-//! What the rules cost by themselves, and a lock on nodes in memory: no network, so what is left is
-//! the library. `cargo bench --bench core`
+//! Measures the rules alone, and a lock on nodes in memory: no network, so only the library's own cost
+//! is left. `cargo bench --bench core`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a benchmark fails by panicking")]
 
 use std::hint::black_box;
@@ -33,7 +33,7 @@ fn rules(criterion: &mut Criterion) {
     criterion.bench_function("the deadline of a lease", |bencher| {
         bencher.iter(|| Drift::default().deadline(black_box(start), black_box(Duration::from_secs(30))));
     });
-    criterion.bench_function("renew a term and look at it", |bencher| {
+    criterion.bench_function("renew a term and check it", |bencher| {
         let term = Term::until(start + Duration::from_secs(30));
         bencher.iter(|| {
             term.renew(black_box(start + Duration::from_secs(30)), black_box(start));
@@ -50,7 +50,7 @@ fn rules(criterion: &mut Criterion) {
             (claim.tombstone(), claim.want_mark(), claim.fence_counter())
         });
     });
-    criterion.bench_function("a pause and the limit of a node", |bencher| {
+    criterion.bench_function("a pause and the timeout of a node", |bencher| {
         let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(100));
         bencher.iter(|| {
             let base = Duration::from_millis(50);
@@ -60,7 +60,7 @@ fn rules(criterion: &mut Criterion) {
             )
         });
     });
-    criterion.bench_function("look at the clock", |bencher| {
+    criterion.bench_function("read the clock", |bencher| {
         let clock = SystemClock::default();
         bencher.iter(|| clock.now());
     });
@@ -89,7 +89,7 @@ fn rounds(criterion: &mut Criterion) {
     runtime.block_on(lease.release()).unwrap();
 
     let lock = coordinator.lock("passed on").wait(Wait::Forever);
-    criterion.bench_function("a lock passed on through ten tasks in memory", |bencher| {
+    criterion.bench_function("a lock handed off through ten tasks in memory", |bencher| {
         bencher.iter_batched(
             || lock.clone(),
             |lock| {

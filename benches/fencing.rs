@@ -1,10 +1,10 @@
-//! What a fencing token costs, on five real servers.
+//! Measures the cost of a fencing token, on five real servers.
 //!
-//! First: acquiring with fencing and without, in turns, so that a machine whose speed drifts favours
-//! neither; on loopback, where all servers and the client share the processors, and through proxies
-//! that delay by a millisecond in each direction, as a network does. Then: in how many acquisitions the nodes had drawn different numbers, so that a second
-//! round had to write one of them back, with clients that contend for one lock and whose clocks
-//! agree or do not. `cargo bench --bench fencing`
+//! First, acquiring with and without fencing, in turns, so that a machine whose speed drifts favours
+//! neither: on loopback, where all servers and the client share the processors, and through proxies
+//! that add one millisecond in each direction, like a network. Then, the share of acquisitions in which
+//! the nodes had drawn different numbers, so that a second round had to write one back: with clients
+//! that contend for one lock, and whose clocks agree or do not. `cargo bench --bench fencing`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a benchmark fails by panicking")]
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn main() {
     }
 }
 
-/// Times of one way to acquire.
+/// Latencies of one way to acquire.
 struct Figures {
     acquire: Histogram<u64>,
     release: Histogram<u64>,
@@ -60,7 +60,7 @@ async fn cost(coordinator: &Coordinator, cycles: usize) {
         for ((_, fencing), figures) in ways.iter().zip(&mut figures) {
             for cycle in 0..cycles {
                 let lock = coordinator.lock(format!("r{cycle}")).fencing(*fencing);
-                // The first turn makes connections, and the counters.
+                // The first turn makes connections and creates the counters.
                 measure(&lock, (turn > 0).then_some(&mut *figures)).await;
             }
         }
@@ -81,7 +81,7 @@ async fn cost(coordinator: &Coordinator, cycles: usize) {
 async fn measure(lock: &Lock, figures: Option<&mut Figures>) {
     let clock = SystemClock::default();
     let start = clock.now();
-    let lease = lock.try_acquire().await.unwrap().expect("nobody else wants it");
+    let lease = lock.try_acquire().await.unwrap().expect("the lock is uncontended");
     let acquired = clock.now();
     lease.release().await.unwrap();
     let released = clock.now();

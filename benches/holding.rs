@@ -1,9 +1,9 @@
-//! What it costs to have locks and to wait for one: ten thousand leases of 30 s, held and renewed,
-//! and ten thousand tasks that wait for one lock, in this process, on five real servers.
+//! Measures the cost of holding locks and of waiting for one: ten thousand leases of 30 s, held and
+//! renewed, and ten thousand tasks that wait for one lock, in this process, on five real servers.
 //!
-//! Prints the resident memory and the share of a core, beside those of a bare table of names and
-//! tokens. `cargo bench --bench holding`; `COUNT` in the environment changes how many, and `ROUND_TRIP`
-//! puts the servers that many milliseconds away.
+//! Prints resident memory and CPU share, compared with a plain table of names and tokens. `cargo bench
+//! --bench holding`; `COUNT` in the environment sets the number of leases and tasks, and `ROUND_TRIP`
+//! adds that many milliseconds to each round trip.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,11 +30,11 @@ mod tools;
 const COUNT: usize = 10_000;
 /// Long enough for two renewals of each lease.
 const WATCHED: Duration = Duration::from_secs(20);
-/// Between two hand-overs.
+/// Between two handoffs.
 const WAITED: Duration = Duration::from_secs(10);
 
-/// Each is measured in a process of its own: memory that the one before has given back to the
-/// allocator would not be seen to be used again.
+/// Each case runs in its own process: memory that an earlier case has returned to the allocator would
+/// be reused unnoticed.
 const SUBJECTS: [&str; 4] =
     ["leases, plain", "leases, fenced", "leases, fenced, watched", "tasks that wait for one lock"];
 
@@ -48,7 +48,7 @@ fn main() {
     let count = setting("COUNT", COUNT);
     let table: Vec<(String, String)> =
         (0..count).map(|name| (format!("held/{name}"), format!("{:032x} db-7:4121", name * 7))).collect();
-    println!("{:<36}{:>14}", "a bare table of names and tokens", each(resident() - before, count));
+    println!("{:<36}{:>14}", "a plain table of names and tokens", each(resident() - before, count));
     drop(table);
     for subject in SUBJECTS {
         let mut process = std::process::Command::new(std::env::current_exe().unwrap());
@@ -72,7 +72,7 @@ async fn measure(subject: &str) {
     let builder = Coordinator::builder().nodes(urls).restart_guard(RestartGuard::Off);
     let coordinator = builder.ttl(Duration::from_secs(30)).build().unwrap();
     let fencing = if subject.ends_with("plain") { Fencing::Off } else { Fencing::On };
-    // Connections, buffers and the allocator's pools are there in any case.
+    // Connections, buffers and the allocator's pools exist in any case.
     let warm = acquire(&coordinator, "warm", 512, fencing).await;
     for released in futures::future::join_all(warm.into_iter().map(quorlock::Lease::release)).await {
         released.unwrap();
@@ -97,7 +97,7 @@ async fn hold(servers: &Servers, coordinator: &Coordinator, subject: &str, fenci
             tokio::spawn(async move { watch.lost().await })
         })
         .collect();
-    // A first renewal of each, so that what renewing needs is counted as well.
+    // Renew each once, so that memory needed by renewals is counted.
     clock.sleep_until(clock.now() + Duration::from_secs(12)).await;
     let memory = resident().saturating_sub(before);
     let (processor, asked) = (processor_time(), commands(servers, false).await);
@@ -144,7 +144,7 @@ async fn acquire(
     let mut leases = Vec::with_capacity(count);
     let mut next = 0;
     while next < count {
-        // Fewer than may be on their way to a near node.
+        // Fewer than the limit of requests in flight to a nearby node.
         let some = (next..count.min(next + 500)).map(|number| {
             let lock = coordinator.lock(format!("{name}/{number}")).fencing(fencing);
             async move { lock.acquire().await.unwrap() }

@@ -1,9 +1,10 @@
-//! What locks leave behind whose names are used once: a million names, two thousand a second, on five real servers.
+//! Measures what locks with single-use names leave on the servers: a million names, two thousand per
+//! second, on five real servers.
 //!
-//! Prints twice a minute how many keys there are and how much memory a server uses. It grows for five minutes, which
-//! is for how long a counter of fencing tokens is kept (rule F-9), and then no more. `cargo bench --bench names`, nine
-//! minutes; `NAMES` and `RATE` (names a second) in the environment change it. Ends with an error if the memory of the
-//! last minute is more than a tenth above that of the seventh.
+//! Prints the number of keys and a server's memory twice a minute. Both grow for five minutes, the
+//! lifetime of a fencing counter (rule F-9), and then stay constant. `cargo bench --bench names` takes
+//! nine minutes; `NAMES` and `RATE` (names per second) in the environment change it. Exits with an
+//! error if the memory of the last minute is more than 10 % above that of the seventh.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -27,11 +28,11 @@ use tools::{five_servers, setting};
 
 mod tools;
 
-/// That use names, in turn.
+/// Clients that use names, in turn.
 const TASKS: usize = 16;
 const TTL: Duration = Duration::from_secs(5);
 const BETWEEN_ROWS: Duration = Duration::from_secs(30);
-/// By then the first counters have ended.
+/// By then the first counters have expired.
 const FLAT_AFTER: Duration = Duration::from_secs(7 * 60);
 
 #[tokio::main(worker_threads = 2)]
@@ -71,11 +72,11 @@ async fn main() {
     for task in tasks {
         task.await.unwrap();
     }
-    // The last row may be from when the names were used up.
+    // The last row may be from after the names were used up.
     let flat: Vec<f64> =
         rows.iter().filter(|(since, _)| *since > FLAT_AFTER).map(|(_, used)| *used).collect();
     if let [first, .., last] = flat[..] {
-        assert!(last < first * 1.1, "{last:.1} MB in the end, and {first:.1} MB after seven minutes");
+        assert!(last < first * 1.1, "{last:.1} MB at the end, and {first:.1} MB after seven minutes");
     }
     client.close(Duration::from_secs(1)).await;
 }

@@ -1,27 +1,28 @@
-//! What waiting costs between processes: one lock that all of them want, holds of a millisecond, five real
-//! servers, and as much delay as between datacenters.
+//! Measures contention between processes: one lock that all of them want, holds of a millisecond, five
+//! real servers, and a delay as between datacenters.
 //!
-//! `cargo bench --bench processes`, or with settings behind it:
+//! `cargo bench --bench processes`, or with options:
 //!
 //! ```text
 //! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [--beside WHAT]
 //!    [--tasks N] [--hand-over N] [PROCESSES]...
 //! ```
 //!
-//! `--tasks` is how many tasks of each process want the lock, and `--hand-over` limits how often in a row it passes from
-//! one to the next of a process, 64 times unless set. Printed are how often it did that, and how long a process waited
-//! in which another one had it, and a task.
+//! `--tasks` is the number of tasks in each process that contend for the lock, and `--hand-over` limits
+//! how often in a row it passes between tasks of one process (64 by default). Printed are the number of
+//! these handoffs, and how long a process waited while another one held the lock, and a task.
 //!
-//! `--beside` adds a client that wants the lock, too, has it for as long, and wants it again after 0 to 200 ms: `plain`
-//! knows nothing of a queue, sends `SET NX PX` to all nodes, and again after 0 to 200 ms; `shared` is a reader, and
-//! `several` wants another lock as well, neither of which stands in a queue. What it waited is printed.
+//! `--beside` adds a client that also wants the lock, holds it for as long, and wants it again after 0
+//! to 200 ms: `plain` knows no queue, sends `SET NX PX` to all nodes, and again after 0 to 200 ms;
+//! `shared` is a reader; `several` also locks a second resource. Neither of the last two joins a queue.
+//! Its waits are printed.
 //!
-//! `--kill` ends so many of the processes in the middle of the window by `SIGKILL`, and `--stop` holds so many up
-//! by `SIGSTOP`. Their own grants are not counted. One of them may be the holder then: its lock stays until its TTL
-//! ends.
+//! `--kill` kills that many processes in the middle of the window with `SIGKILL`, and `--stop` stops
+//! that many with `SIGSTOP`. Their own grants are not counted. One of them may be the holder: its lock
+//! then stays until its TTL ends.
 //!
-//! The medians of the rounds are printed, and the worst of gaps and fairness. A gap is a time in which
-//! nobody held the lock, though all but one process waited for it. Two holders at once, or fencing tokens
+//! Printed are the medians of the rounds, and the worst gaps and fairness. A gap is a time without a
+//! holder while all but one process waited for the lock. Two simultaneous holders, or fencing tokens
 //! out of order, end the bench with an error.
 #![allow(
     clippy::unwrap_used,
@@ -53,13 +54,13 @@ use tokio::process::Command;
 use tools::{five_servers, histogram, median, micros, processor_time};
 
 const HOLD: Duration = Duration::from_millis(1);
-/// Servers that have just been started wait so long before they vote.
+/// Servers that have just been started wait this long before they vote.
 const TTL: Duration = Duration::from_secs(5);
 
-/// What a worker is to do: the same program is started again as a worker.
+/// The job of a worker: the same program is started again as a worker.
 const WORKER: &str = "QUORLOCK_BENCH_WORKER";
 
-/// Who wants the lock beside the processes.
+/// An additional client that contends with the processes.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     Plain,
@@ -73,11 +74,11 @@ impl Beside {
             "plain" => Beside::Plain,
             "shared" => Beside::Shared,
             "several" => Beside::Several,
-            _ => panic!("`{word}` is neither plain nor shared nor several"),
+            _ => panic!("`{word}` is none of plain, shared and several"),
         }
     }
 
-    /// What it waited for each of its grants, and at the end.
+    /// What it waited for each of its grants; printed at the end.
     async fn want(self, urls: Vec<String>, name: String, window: Duration) -> Vec<Duration> {
         let client = Coordinator::builder().nodes(&urls).ttl(TTL).max_ttl(TTL).build().unwrap();
         match self {
@@ -174,7 +175,7 @@ impl Settings {
 
 fn main() {
     if let Ok(order) = std::env::var(WORKER) {
-        // A process of its own for each, as small as a user's: one thread.
+        // One single-threaded process each, like a typical user's.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         return runtime.block_on(work(&order));
     }
@@ -184,7 +185,7 @@ fn main() {
 async fn compare(settings: &Settings) {
     let servers = five_servers().await;
     let clock = SystemClock::default();
-    // They tell their age in whole seconds.
+    // Servers report their age in whole seconds.
     clock.sleep_until(clock.now() + TTL + Duration::from_secs(2)).await;
     let mut proxies = Vec::new();
     let mut urls = servers.urls();
@@ -264,43 +265,43 @@ async fn compare(settings: &Settings) {
     }
 }
 
-/// What came of one round.
+/// The results of one round.
 struct Figures {
     rate: f64,
     p50: f64,
     p99: f64,
-    /// For each grant, with those inside of scripts.
+    /// Commands per grant, including those inside scripts.
     commands: f64,
-    /// Scripts and transactions for each grant.
+    /// Scripts and transactions per grant.
     requests: f64,
-    /// Microseconds of processor time for each grant.
+    /// Microseconds of processor time per grant.
     client: f64,
     server: f64,
-    /// The longest, in milliseconds.
+    /// The longest gap, in milliseconds.
     gap: f64,
     jain: f64,
-    /// How many processes were not served at all.
+    /// How many processes were never served.
     unserved: f64,
-    /// How many grants in a row a process had: the median of the rows, by grants, and the longest.
+    /// How many grants in a row a process had: the median of the series, by grants, and the longest.
     in_a_row: f64,
     longest_row: f64,
-    /// For how long a process had none, in milliseconds.
+    /// The longest time that a process went without the lock, in milliseconds.
     longest_away: f64,
-    /// What tasks waited, in milliseconds.
+    /// Waits of tasks, in milliseconds.
     wait: f64,
     longest_wait: f64,
-    /// What the client beside the processes waited for each of its grants.
+    /// The waits of the additional client, for each of its grants.
     beside: Vec<Duration>,
 }
 
-/// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and at
-/// the end how much processor time it took.
+/// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and
+/// at the end its processor time.
 async fn work(order: &str) {
     let [nodes, name, window, fencing, tasks, handoff] =
         order.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let window = Duration::from_millis(window.parse().unwrap());
     let (clock, nodes) = (SystemClock::default(), nodes.split(','));
-    // With the restart guard, as users have it: without it there are no offers.
+    // With the restart guard, which is the default: without it there are no offers.
     let client = Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).build().unwrap();
     client.lock(format!("warm {}", std::process::id())).acquire().await.unwrap().release().await.unwrap();
     let fencing = if fencing == "on" { Fencing::On } else { Fencing::Off };
@@ -436,7 +437,8 @@ async fn measure(
     }
 }
 
-/// Of each grant, how many in a row its process had; and the longest time between two of one process.
+/// For each grant, the length of the series of its process; and the longest time between two grants of
+/// one process.
 fn rows(grants: &[(u64, u64, u64, usize)], processes: usize) -> (Vec<f64>, Duration) {
     let (mut rows, mut away) = (Vec::new(), Duration::ZERO);
     for row in grants.chunk_by(|one, next| one.3 == next.3) {
@@ -451,7 +453,7 @@ fn rows(grants: &[(u64, u64, u64, usize)], processes: usize) -> (Vec<f64>, Durat
     (rows, away)
 }
 
-/// Redlock by hand, without a queue: what it waited for each of its grants, and at the end.
+/// Redlock by hand, without a queue: returns how long it waited for each of its grants.
 async fn want_plainly(urls: Vec<String>, name: String, window: Duration) -> Vec<Duration> {
     let connect = async |url: &String| {
         redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap()
@@ -487,7 +489,7 @@ async fn want_plainly(urls: Vec<String>, name: String, window: Duration) -> Vec<
     waits
 }
 
-/// What the servers have done so far.
+/// The counters of the servers so far.
 struct Spent {
     commands: u64,
     requests: u64,

@@ -1,11 +1,11 @@
-//! What a sick minority costs: acquire and release on five real servers, healthy, with one and
-//! two of them hung (SIGSTOP), dead, and slower by 20 ms.
+//! Measures the cost of a sick minority: acquire and release on five real servers, healthy, with one
+//! and two of them hung (SIGSTOP), dead, and slower by 20 ms.
 //!
-//! The conditions take turns, many times, so that a machine whose speed drifts does not favour one
-//! of them. Prints medians, tails and the ratio to healthy, where those that are slow are compared
-//! with the same servers behind the same proxies, which then delay nothing. After that the cycles
-//! per second of many tasks; and what two slow nodes cost beside what they cost a round by hand, each lock
-//! under a new name. `cargo bench --bench sick_nodes`, or `-- slow` for the last part alone.
+//! The conditions take turns, many times, so that a machine whose speed drifts does not favour one of
+//! them. Prints medians, tails and the ratio to healthy; slow servers are compared with the same
+//! servers behind the same proxies without a delay. Then the cycles per second of many tasks, and the
+//! cost of two slow nodes compared with a hand-written round, with a new name for each lock. `cargo
+//! bench --bench sick_nodes`, or `-- slow` for the last part alone.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -47,7 +47,7 @@ struct Condition {
     dead: usize,
     /// Reached through proxies.
     behind: usize,
-    /// Whether those deliver answers 20 ms late.
+    /// Whether those proxies deliver answers 20 ms late.
     slow: bool,
 }
 
@@ -80,7 +80,7 @@ async fn main() {
     if std::env::args().any(|word| word == "slow") {
         return beside_by_hand(&servers).await;
     }
-    // One client for each number of servers that it reaches through proxies.
+    // One client for each number of proxied servers.
     let mut clients = Vec::new();
     for behind in 0..3 {
         let mut urls = servers.urls();
@@ -130,7 +130,8 @@ async fn main() {
     beside_by_hand(&servers).await;
 }
 
-/// What two nodes that answer 20 ms late cost, and what they cost a round by hand over the client crate.
+/// The cost of two nodes that answer 20 ms late, for quorlock and for a hand-written round over the
+/// client crate.
 async fn beside_by_hand(servers: &Servers) {
     let (mut urls, mut proxies) = (servers.urls(), Vec::new());
     for (url, server) in urls.iter_mut().zip(servers.iter()).take(2) {
@@ -144,7 +145,7 @@ async fn beside_by_hand(servers: &Servers) {
     let (clock, mut number) = (SystemClock::default(), 0);
     let mut ratios = [Vec::new(), Vec::new()];
     for round in 0..=SLOW_ROUNDS {
-        // The medians of quorlock and of the round by hand, healthy and slow.
+        // The medians of quorlock and of the hand-written round, healthy and slow.
         let mut medians = [[0.0; 2]; 2];
         for (slow, medians) in medians.iter_mut().enumerate() {
             for proxy in &proxies {
@@ -202,7 +203,7 @@ async fn recover(servers: &Servers, condition: &Condition) {
     }
 }
 
-/// Cycles per second of many tasks, each with locks of its own.
+/// Cycles per second of many tasks, each with its own locks.
 async fn throughput(servers: &Servers, coordinator: &Coordinator) {
     let conditions: Vec<_> = CONDITIONS.iter().filter(|condition| condition.behind == 0).collect();
     print!("\n{:<18}", "cycles/s");
@@ -229,7 +230,7 @@ async fn throughput(servers: &Servers, coordinator: &Coordinator) {
     }
 }
 
-/// How many cycles so many tasks get done in a while.
+/// How many cycles `tasks` tasks complete in a while.
 async fn cycles(coordinator: &Coordinator, tasks: usize) -> usize {
     let clock = SystemClock::default();
     let end = clock.now() + Duration::from_millis(WINDOW_MILLIS as u64);
@@ -273,7 +274,7 @@ async fn measure(coordinator: &Coordinator, figures: &mut Figures) {
     for cycle in 0..CYCLES {
         let lock = coordinator.lock(format!("r{cycle}"));
         let start = clock.now();
-        let lease = lock.try_acquire().await.unwrap().expect("nobody else wants it");
+        let lease = lock.try_acquire().await.unwrap().expect("the lock is uncontended");
         let acquired = clock.now();
         lease.release().await.unwrap();
         let released = clock.now();

@@ -1,11 +1,11 @@
-//! What a lock costs that nobody else wants: acquire and release on five real servers, by 1 to 256
-//! tasks, beside the limits: the same two commands over the same client crate, and over plain
-//! sockets (see `limit`).
+//! Measures an uncontended lock: acquire and release on five real servers, by 1 to 256 tasks, compared
+//! with the baselines: the same two commands over the same client crate, and over plain sockets (see
+//! `limit`).
 //!
 //! The subjects take turns, many times, so that a machine whose speed drifts favours none of them.
-//! Prints medians, tails, the processor time of this process and the commands for each cycle, and
-//! the ratios to the limits. `cargo bench --bench uncontended`; `TURNS`, `TASKS`, `THREADS` and
-//! `SUBJECT` (its number, from 0) in the environment change what is measured, as for a profiler.
+//! Prints medians, tails, the processor time of this process and the commands per cycle, and the ratios
+//! to the baselines. `cargo bench --bench uncontended`; `TURNS`, `TASKS`, `THREADS` and `SUBJECT` (its
+//! number, from 0) in the environment select what is measured, for example for a profiler.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,7 +35,7 @@ mod tools;
 
 const WINDOW: Duration = Duration::from_millis(250);
 
-/// Who is measured, in the order of the table.
+/// The subjects, in the order of the table.
 const SUBJECTS: [&str; 4] = ["raw sockets", "client crate", "quorlock, plain", "quorlock, fenced"];
 const RAW: usize = 0;
 const CRATE: usize = 1;
@@ -45,19 +45,19 @@ const FENCED: usize = 3;
 fn main() {
     let threads = setting("THREADS", 2);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
-    // Tasks run on the workers only, also the first.
+    // Spawned, so that all tasks run on the workers.
     let runtime = runtime.unwrap();
     runtime.block_on(async { tokio::spawn(measure()).await.unwrap() });
 }
 
-/// Everybody who can acquire and release.
+/// All subjects that can acquire and release.
 struct Subjects {
     raw: Raw,
     multiplexed: Multiplexed,
     coordinator: Coordinator,
 }
 
-/// One of them, as one task has it.
+/// A subject as seen by one task.
 enum Contender {
     Raw(limit::Encoded),
     Multiplexed(String),
@@ -95,7 +95,7 @@ async fn measure() {
                 let before = (commands(&servers, subject != FENCED).await, processor_time());
                 let times = run(&subjects, subject, tasks).await;
                 let after = (processor_time(), commands(&servers, subject != FENCED).await);
-                // The first turn makes connections, and fills the allocator's pools.
+                // The first turn makes connections and fills the allocator's pools.
                 if turn > 0 {
                     let cycles = times.len() as f64;
                     figures.rates.push(cycles / WINDOW.as_secs_f64());
@@ -109,7 +109,7 @@ async fn measure() {
     }
 }
 
-/// Lets one subject run for a while, and returns how long its cycles took.
+/// Runs one subject for a while, and returns how long its cycles took.
 async fn run(subjects: &Arc<Subjects>, subject: usize, tasks: usize) -> Histogram<u64> {
     let clock = SystemClock::default();
     let end = clock.now() + WINDOW;

@@ -1,10 +1,10 @@
-//! A program without async: its threads share a counter in a file, and a lock keeps them apart.
+//! A program without async: its threads increment a counter in a file under a lock.
 //!
 //! ```sh
 //! cargo run --features blocking --example blocking
 //! ```
 //!
-//! Needs nothing but this project: lock servers are found or built in.
+//! Needs nothing else: lock servers are found or built in.
 
 use std::error::Error;
 use std::fs;
@@ -21,12 +21,13 @@ const ROUNDS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     quorlock_testkit::serve_if_asked();
-    // Only the servers of this example need a runtime: a program that has servers needs none.
+    // Only the built-in servers of this example need a runtime; a program with its own servers needs
+    // none.
     let runtime = tokio::runtime::Runtime::new()?;
     let servers = runtime.block_on(Servers::start(5))?;
     println!("Five servers: {}", servers.kind());
 
-    // The servers were started just now, and can have forgotten nothing.
+    // Safe only for servers that have just started for the first time.
     let builder = Builder::default().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let coordinator = builder.ttl(Duration::from_secs(5)).build_blocking()?;
 
@@ -49,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Reads and writes: without a lock, others would write in between.
+/// Reads, then writes: without a lock, another thread could write in between.
 fn count(coordinator: &Coordinator, file: &Path) -> Result<(), String> {
     let lock = coordinator.lock("counter");
     for _ in 0..ROUNDS {

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# A job that cron starts on every machine at the same minute, and that runs on one of them.
+# A job that cron starts on every machine in the same minute, and that runs on one of them.
 #
 #   examples/cron_singleton.sh
 #
-# On each machine, this line would stand in the crontab, and the nodes in quorlock.toml:
+# On each machine, this line would be in the crontab, and the nodes in quorlock.toml:
 #
 #   0 3 * * *  quorlock run -q --at-least 5min --conflict-exit-code 0 --max-hold 1h cron/report -- report
 #
-# --at-least: a machine whose clock is late does not run it again (docs/jobs.md).
-# --conflict-exit-code 0: it ran somewhere else, which is no failure that cron should send mail about.
-# --max-hold: a job that hangs does not keep tomorrow's away.
+# --at-least: a machine whose clock is behind does not run it again (docs/jobs.md).
+# --conflict-exit-code 0: another machine ran it, which is not a failure that cron should report by
+# mail.
+# --max-hold: a job that hangs does not block tomorrow's run.
 set -euo pipefail
 
-# Here the machines are processes, and so are the five servers, which `quorlock demo` lends.
+# Here the machines are processes, and so are the five servers, which `quorlock demo` starts.
 if [ -z "${QUORLOCK_NODES:-}" ]; then
     program=$(command -v quorlock || true)
     if [ -z "$program" ]; then
@@ -26,7 +27,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkfifo "$folder/others-have-asked"
 
-# A report that takes until the other two machines have asked.
+# A report that runs until the other two machines have tried.
 job='echo "$1 runs the report, fencing token $QUORLOCK_FENCE"
      read -r _ <"$2"
      echo "$1 has finished"'
@@ -42,7 +43,7 @@ sed 's/^/  /' "$folder/refused"
 echo "go on" >"$folder/others-have-asked"
 wait
 
-# A fourth machine comes when the report has ended.
+# A fourth machine tries when the report has ended.
 quorlock run --at-least 5min --conflict-exit-code 0 cron/report -- sh -c "$job" sh us-2 /dev/null 2>&1 \
     | tee -a "$folder/told"
 

@@ -1,10 +1,10 @@
-//! The story of `fenced_sqlite`, with the account in PostgreSQL.
+//! The scenario of `fenced_sqlite`, with the account in PostgreSQL.
 //!
 //! ```sh
 //! examples/fenced_postgres.sh
 //! ```
 //!
-//! The script starts a throw-away cluster for it.
+//! The script starts a temporary cluster for it.
 
 mod support;
 
@@ -30,7 +30,7 @@ struct Postgres(Client);
 impl Account for Postgres {
     async fn open(place: &str) -> Outcome<Postgres> {
         let (client, connection) = tokio_postgres::connect(place, NoTls).await?;
-        // Ends with the client. What goes wrong on it is told to whoever waits for an answer.
+        // Ends with the client. Its errors are returned to the query that is waiting.
         tokio::spawn(connection);
         Ok(Postgres(client))
     }

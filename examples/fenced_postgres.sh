@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Starts a throw-away PostgreSQL cluster, runs a program on it, and stops it again.
+# Starts a temporary PostgreSQL cluster, runs a program on it, and stops it again.
 #
 #   examples/fenced_postgres.sh                    the example fenced_postgres
-#   examples/fenced_postgres.sh PROGRAM [ARG…]     something else
+#   examples/fenced_postgres.sh PROGRAM [ARG…]     another program
 #
-# The program finds the cluster in FENCED_POSTGRES. It listens on a socket in a temporary folder and
-# on no port. As root, Debian's package is installed if there is none, without a service and without
-# a cluster of its own. Exit codes: the program's own; 77 if no cluster can be had here, and why.
+# The program finds the cluster in FENCED_POSTGRES. The cluster listens on a socket in a temporary
+# folder, not on a port. As root, installs Debian's package if PostgreSQL is missing, without its
+# service and default cluster. Exit codes: the program's own; 77 if no cluster can be started here, with
+# the reason on stderr.
 set -euo pipefail
 project=$(cd "$(dirname "$0")/.." && pwd)
 from=$PWD
@@ -19,7 +20,7 @@ find_programs() {
     [ -z "$initdb" ] || dirname "$(readlink -f "$initdb")"
 }
 
-# The package would make a cluster and start it as a service. Nothing may be left running.
+# The package would create a cluster and start it as a service. Nothing may be left running.
 install_from_debian() (
     echo "no PostgreSQL found: installing Debian's package" >&2
     policy=/usr/sbin/policy-rc.d setting=/etc/postgresql-common/createcluster.d/quorlock.conf
@@ -50,11 +51,11 @@ if [ "$(id -u)" = 0 ]; then
     command -v setpriv >/dev/null || cannot "setpriv is missing; it comes with util-linux"
     as=(setpriv --reuid=postgres --regid=postgres --clear-groups)
 fi
-# Not below TMPDIR: the path of a socket has little room, and the folder must be open to that user.
+# Not below TMPDIR: the path of a socket has a short limit, and that user needs access to the folder.
 folder=$(mktemp -d /tmp/quorlock-postgres.XXXXXX)
 server=
 clean_up() {
-    # SIGINT: it disconnects everybody and ends.
+    # SIGINT is PostgreSQL's fast shutdown: it disconnects all clients.
     [ -z "$server" ] || kill -INT "$server" 2>/dev/null || true
     wait
     rm -rf "$folder"

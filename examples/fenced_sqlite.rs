@@ -1,10 +1,10 @@
-//! A lock cannot stop a process that sleeps through the end of its lease; a fencing token can.
+//! A lock cannot stop a process that is paused beyond the end of its lease; a fencing token can.
 //!
 //! ```sh
 //! cargo run --example fenced_sqlite
 //! ```
 //!
-//! Needs nothing but this project: lock servers are found or built in, and SQLite comes along.
+//! Needs nothing else: lock servers are found or built in, and SQLite is bundled.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A worker that is told to end stops its work, gives its lock back, and goes: whoever waits need
+//! A worker that stops its work on SIGTERM, releases its lock, and exits, so that the next worker need
 //! not wait for the TTL.
 //!
 //! ```sh
@@ -19,36 +19,36 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Lock servers: {servers}");
     let (ours, others) = (coordinator(&servers)?, coordinator(&servers)?);
 
-    // Before the work begins: until then, a signal ends the process on the spot.
+    // Installed before the work begins: until then, a signal would end the process immediately.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let lease = lock(&ours).acquire().await?;
     let waiting = tokio::spawn(async move { lock(&others).acquire().await });
 
     println!(
-        "Worker {} has the lock, and another one waits. Send SIGTERM, or press Ctrl-C.",
+        "Worker {} has the lock, and another worker waits. Send SIGTERM, or press Ctrl-C.",
         std::process::id()
     );
     tokio::select! {
-        lost = lease.lost() => println!("The lock is gone, so nothing may be done any more: {lost}."),
-        steps = work(&lease) => println!("The work has failed: {steps:?}."),
-        _ = terminate.recv() => println!("SIGTERM: the work has stopped between two steps."),
-        _ = interrupt.recv() => println!("SIGINT: the work has stopped between two steps."),
+        lost = lease.lost() => println!("The lock is lost, so the work stops: {lost}."),
+        steps = work(&lease) => println!("The work failed: {steps:?}."),
+        _ = terminate.recv() => println!("SIGTERM: the work stopped between two steps."),
+        _ = interrupt.recv() => println!("SIGINT: the work stopped between two steps."),
     }
 
-    // An error would say that the lock was lost before: then the last step may not have been alone.
+    // An error means that the lock was lost before: the last step may not have been exclusive.
     lease.release().await?;
-    // Dropping a lease gives it back in the background; this waits until all of that is done.
+    // A dropped lease is released in the background; `close` waits until that is done.
     ours.close(Duration::from_secs(2)).await;
-    println!("The lock is given back.");
+    println!("The lock is released.");
 
     let next = waiting.await??;
-    println!("The other one has it, and did not have to wait for the TTL of 30 s.");
+    println!("The other worker holds it, without waiting for the TTL of 30 s.");
     next.release().await?;
     Ok(())
 }
 
 fn coordinator(servers: &Servers) -> Result<Coordinator, Box<dyn Error>> {
-    // These servers were started just now, and for the first time: they have forgotten nothing.
+    // Safe only for servers that have just started for the first time.
     Ok(Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build()?)
 }
 
@@ -56,7 +56,7 @@ fn lock(coordinator: &Coordinator) -> Lock {
     coordinator.lock("queue/mail").ttl(Duration::from_secs(30))
 }
 
-/// Each step is dropped where it waits when a signal comes, so nothing here may be half done there.
+/// A signal drops this future at its current await, so a step must not be left half done there.
 async fn work(lease: &Lease) -> Result<(), Box<dyn Error>> {
     let mut step = tokio::time::interval(Duration::from_millis(20));
     loop {

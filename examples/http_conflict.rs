@@ -1,5 +1,5 @@
-//! An HTTP handler that lets one request at a time in, and answers the others with
-//! `409 Conflict` and `Retry-After`: after how many seconds to try again.
+//! An HTTP handler that admits one request at a time, and answers the others with `409 Conflict` and
+//! `Retry-After`.
 //!
 //! ```sh
 //! cargo run --example http_conflict
@@ -17,7 +17,7 @@ use quorlock_testkit::Servers;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Takes an upload, which lasts for as long as the client sends it.
+/// Receives an upload, which lasts as long as the client sends.
 async fn upload(State(coordinator): State<Coordinator>, Path(name): Path<String>, body: Body) -> Response {
     let lock = coordinator.lock(format!("uploads/{name}")).ttl(Duration::from_secs(10)).wait(Wait::Never);
     let stored = lock.with(async |lease| {
@@ -28,7 +28,7 @@ async fn upload(State(coordinator): State<Coordinator>, Path(name): Path<String>
     match stored.await {
         Ok(length) => format!("{length} bytes of {name} stored").into_response(),
         Err(WithError::Acquire(error @ AcquireError::Contended { .. })) => {
-            // Not what remains of the lease: it is renewed for as long as the upload lasts, and ends with it.
+            // Not the remaining time of the lease: it is renewed until the upload ends.
             (StatusCode::CONFLICT, [(RETRY_AFTER, "1")], error.to_string()).into_response()
         }
         Err(WithError::Work(error)) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
@@ -41,20 +41,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     quorlock_testkit::serve_if_asked();
     let servers = Servers::start(5).await?;
     println!("Lock servers: {servers}");
-    // These servers were started just now, and for the first time: they have forgotten nothing.
+    // Safe only for servers that have just started for the first time.
     let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let app = axum::Router::new().route("/{name}", axum::routing::put(upload)).with_state(builder.build()?);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(axum::serve(listener, app).into_future());
     let mut first = begin(address, "report.csv").await?;
-    // The server asks for the body when it begins to read it, which it does under the lock.
+    // The server asks for the body (100 Continue) when it begins to read it, which it does under the
+    // lock.
     let mut line = String::new();
     first.read_line(&mut line).await?;
     println!("PUT /report.csv  {}", line.trim_end());
     println!("PUT /report.csv  {}", end(begin(address, "report.csv").await?).await?);
     println!("PUT /other.csv   {}", end(begin(address, "other.csv").await?).await?);
-    println!("PUT /report.csv  {}  (the first one)", end(first).await?);
+    println!("PUT /report.csv  {}  (the first request)", end(first).await?);
     println!("PUT /report.csv  {}", end(begin(address, "report.csv").await?).await?);
     Ok(())
 }
@@ -66,7 +67,7 @@ async fn begin(address: std::net::SocketAddr, name: &str) -> Result<BufReader<Tc
     Ok(BufReader::new(stream))
 }
 
-/// Sends the body, and gives what the server says to it in one line.
+/// Sends the body, and returns the response in one line.
 async fn end(mut stream: BufReader<TcpStream>) -> Result<String, Box<dyn Error>> {
     stream.write_all(b"1,2,3").await?;
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! Two candidates, of whom one leads, and somebody who watches.
+//! Two candidates, one of which leads, and an observer.
 //!
 //! ```sh
 //! cargo run --example leader_election
@@ -15,18 +15,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     quorlock_testkit::serve_if_asked();
     let servers = Servers::start(5).await?;
     println!("Lock servers: {servers}");
-    // Each as a program of its own would.
+    // In practice each is a separate program.
     let election = || {
-        // These servers were started just now, and for the first time: they have forgotten nothing.
+        // Safe only for servers that have just started for the first time.
         let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
         Ok::<Election, Box<dyn Error>>(builder.build()?.election("scheduler").ttl(Duration::from_secs(3)))
     };
 
     let mut observer = election()?.observe()?;
     assert_eq!(observer.changed().await, Observed::NoLeader);
-    println!("The observer sees that nobody leads.");
+    println!("The observer sees that there is no leader.");
 
-    // What a leader announces is how the others reach it.
+    // A leader announces the address at which others reach it.
     let ann = election()?.campaign("http://10.0.0.7:8080").await?;
     println!("Ann leads. The observer sees {}.", leader(&observer.changed().await)?);
 
@@ -38,20 +38,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let anns = ann.fencing_token();
     ann.resign().await?;
     let ben = campaign.await??;
-    println!("Ann resigns, and Ben leads at once.");
+    println!("Ann resigns, and Ben leads immediately.");
     let mut seen = observer.changed().await;
     if seen == Observed::NoLeader {
-        // Whether it sees the moment in between is a matter of luck.
+        // The observer may or may not see the moment without a leader.
         seen = observer.changed().await;
     }
     println!("The observer sees {}.", leader(&seen)?);
-    assert!(ben.fencing_token() > anns, "what Ann still does must be older than what Ben does");
-    println!("Ben's fencing token is larger, so nothing that Ann sent late is taken for newer.");
+    assert!(ben.fencing_token() > anns, "Ann's token must be smaller than Ben's");
+    println!("Ben's fencing token is larger, so late writes of Ann can be rejected.");
 
-    // The loop that programs want: leads, is told when it is over, and campaigns again.
+    // The usual loop: leads, learns when leadership is lost, and campaigns again.
     ben.resign().await?;
     let planned = election()?.lead("http://10.2.0.7:8080", async |leadership| leadership.check()).await?;
-    println!("Cid leads for as long as his work takes, which ended well: {}.", planned.is_ok());
+    println!("Cid leads until his work ends, successfully: {}.", planned.is_ok());
     Ok(())
 }
 
@@ -59,6 +59,6 @@ fn leader(seen: &Observed) -> Result<&str, Box<dyn Error>> {
     match seen {
         Observed::Leader(leader) => Ok(&leader.value),
         Observed::NoLeader => Err("nobody leads".into()),
-        Observed::Unknown(report) => Err(format!("nobody knows who leads: {report}").into()),
+        Observed::Unknown(report) => Err(format!("the leader is unknown: {report}").into()),
     }
 }

@@ -1,11 +1,12 @@
-//! A node of one's own kind: a server that can be taken out of the vote before it is upgraded.
+//! A custom kind of node: a server that can be drained, that is, taken out of the vote before an
+//! upgrade.
 //!
 //! ```sh
 //! cargo run --example own_node
 //! ```
 //!
-//! It grants nothing while it is drained, and what it holds runs out. Whether a node keeps the rules is
-//! told by the test kit's contract suite, which runs here first.
+//! A drained node grants nothing, and the keys it holds expire. The test kit's contract suite checks
+//! whether a node keeps the rules; it runs here first.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -36,9 +37,9 @@ impl Node for Drainable {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
-        // Whatever takes something back must always get through.
+        // Requests that undo something must always get through.
         if request.may_create() && self.drained.load(Ordering::Relaxed) {
-            let (kind, reason) = (NodeErrorKind::ReadOnly, "it is drained, for an upgrade".into());
+            let (kind, reason) = (NodeErrorKind::ReadOnly, "it is drained for an upgrade".into());
             return reply.send(Err(NodeError::Unfit { kind, reason }));
         }
         self.server.ask(request, reply);
@@ -63,9 +64,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let nodes = servers.urls().iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let (first, server) = (nodes.first().ok_or("no node")?, servers.first().ok_or("no server")?);
-    check_contract(&node(&server.url())?, server, &SystemClock::default()).await?; // restarts it, too
+    check_contract(&node(&server.url())?, server, &SystemClock::default()).await?; // also restarts it
     println!("The node keeps the contract.");
-    // These servers were started just now, and for the first time: they have forgotten nothing.
+    // Safe only for servers that have just started for the first time.
     let builder = Coordinator::builder().custom_nodes(nodes.clone()).restart_guard(RestartGuard::Off);
     let lease = builder.ttl(Duration::from_secs(2)).build()?.lock("orders/42").acquire().await?;
     first.drained.store(true, Ordering::Relaxed);
@@ -73,9 +74,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let empty = async || server.command(&["EXISTS", "orders/42"]).await.is_ok_and(|n| n.to_string() == "0");
     eventually("the end of its key", Duration::from_secs(20), empty).await?;
     lease.check()?;
-    println!("Its key has run out, and the lock is still held: the other four renew it.");
+    println!("Its key has expired, and the lock is still held: the other four renew it.");
     first.drained.store(false, Ordering::Relaxed);
     lease.release().await?;
-    println!("The first node votes again, and nobody had to wait for it.");
+    println!("The first node votes again. No client had to wait for it.");
     Ok(())
 }

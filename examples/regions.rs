@@ -1,11 +1,11 @@
-//! Five nodes in three regions: a lock costs the round trip to the third nearest node, also when
-//! a whole region is gone.
+//! Five nodes in three regions: a lock costs the round trip to the third nearest node, even when a
+//! whole region is down.
 //!
 //! ```sh
 //! cargo run --example regions
 //! ```
 //!
-//! The regions are proxies that delay; `docs/datacenters.md` says which settings follow.
+//! The regions are simulated by proxies that delay; `docs/datacenters.md` lists the settings to change.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use quorlock::{
 };
 use quorlock_testkit::{Proxy, Server, Servers, Way};
 
-/// Round trips from Frankfurt, where this program pretends to be. No region has more than two of
-/// the five nodes, or it would take the quorum along.
+/// Round trips from Frankfurt, where this program pretends to run. No region has more than two of the
+/// five nodes; otherwise its loss would cost the quorum.
 const NODES: [(&str, u64); 5] =
     [("Frankfurt a", 1), ("Frankfurt b", 1), ("Stockholm", 22), ("Dublin a", 25), ("Dublin b", 25)];
 
@@ -30,34 +30,35 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for (server, (name, millis)) in servers.iter().zip(NODES) {
         let proxy = Proxy::start(server.address()).await?;
         proxy.delay(Way::Both, Duration::from_micros(millis * 1000 / 2));
-        println!("  {name}: {millis} ms there and back");
+        println!("  {name}: {millis} ms round trip");
         proxies.push(proxy);
     }
 
     let coordinator = Coordinator::builder()
         .nodes(proxies.iter().map(Proxy::url))
-        // Far more than twenty times the longest round trip; the same everywhere, because a restarted
-        // node is silent for the longest TTL that there is. Time limits follow the round trips by themselves.
+        // Far more than twenty times the longest round trip, and equal for all clients, because a
+        // restarted node does not vote for the longest TTL in use. Node timeouts adapt to the round
+        // trips.
         .ttl(Duration::from_secs(10))
         .max_ttl(Duration::from_secs(10))
-        // Only for servers that were started just now: leave this out for yours.
+        // Only because these servers have just started: leave it out for yours.
         .restart_guard(RestartGuard::Off)
         .build()?;
     let lock = coordinator.lock("orders/42");
 
-    lock.acquire().await?.release().await?; // makes the connections
+    lock.acquire().await?.release().await?; // opens the connections
     let healthy = fastest(&lock).await?;
     println!("A lock takes {healthy:.1?}: the round trip to Stockholm, which completes the quorum.");
-    assert!(healthy >= Duration::from_millis(22), "nothing is faster than the way to the third node");
+    assert!(healthy >= Duration::from_millis(22), "it cannot be faster than the third node");
 
     servers.iter().take(2).for_each(Server::kill);
     let alone = fastest(&lock).await?;
-    println!("Frankfurt is down. A lock takes {alone:.1?}: the round trip to Dublin, and nobody noticed.");
-    assert!(alone >= Duration::from_millis(25), "all of the other three have to agree");
+    println!("Frankfurt is down. A lock takes {alone:.1?}: the round trip to Dublin.");
+    assert!(alone >= Duration::from_millis(25), "all of the other three must agree");
     Ok(())
 }
 
-/// Of five, because a busy machine only adds.
+/// The fastest of five, because a busy machine only adds time.
 async fn fastest(lock: &Lock) -> Result<Duration, Box<dyn Error>> {
     let (clock, mut best) = (SystemClock::default(), Duration::MAX);
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! Work that ends with its lock: `with` stops it before anybody else can have the lock.
+//! Work that ends with its lock: `with` stops it before another client can acquire the lock.
 //!
 //! ```sh
 //! cargo run --example scoped_work
@@ -11,7 +11,7 @@ use std::time::Duration;
 use quorlock::{Coordinator, RestartGuard, WithError};
 use quorlock_testkit::{Server, Servers, eventually};
 
-/// Short, so that the story is.
+/// Short, to keep the example short.
 const TTL: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(20);
 
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     quorlock_testkit::serve_if_asked();
     let servers = Servers::start(5).await?;
     println!("Lock servers: {servers}");
-    // These servers were started just now, and for the first time: they have forgotten nothing.
+    // Safe only for servers that have just started for the first time.
     let builder = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off);
     let lock = builder.ttl(TTL).max_ttl(TTL).build()?.lock("orders/42");
 
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         lease.check()?; // right before the side effect
         Ok::<_, WithError>(40 + 2)
     });
-    println!("A first work has run to its end under the lock, and says {}.", total.await?);
+    println!("The first job ran to its end under the lock and returned {}.", total.await?);
 
     let steps = AtomicU32::new(0);
     let work = lock.with(async |lease| {
@@ -46,28 +46,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let done = steps.load(Ordering::Relaxed);
     match ended {
-        Err(WithError::Lost(lost)) => println!("The work was stopped after step {done}: {lost}."),
-        other => return Err(format!("the work should have been stopped: {other:?}").into()),
+        Err(WithError::Lost(lost)) => println!("The job was stopped after step {done}: {lost}."),
+        other => return Err(format!("the job should have been stopped: {other:?}").into()),
     }
     Ok(())
 }
 
-/// Two of five may die and nothing happens; the third takes the quorum along.
+/// Two of five servers may die without effect; without the third there is no quorum.
 async fn break_servers(servers: &Servers, steps: &AtomicU32) -> Result<(), Box<dyn Error>> {
     let reach = async |step: u32| {
         let reached = async || steps.load(Ordering::Relaxed) >= step;
-        eventually("the next steps of the work", Duration::from_secs(20), reached).await
+        eventually("the next steps of the job", Duration::from_secs(20), reached).await
     };
     reach(1).await?;
     servers.iter().take(2).for_each(Server::kill);
-    println!("A second work runs. Two of the five servers are killed.");
+    println!("The second job runs. Two of the five servers are killed.");
 
-    // More steps than there is time for without a renewal.
+    // More steps than fit into the TTL without a renewal.
     let enough = u32::try_from(2 * TTL.as_millis() / STEP.as_millis())?;
     reach(enough).await?;
     println!("After two TTLs it still runs: the other three have renewed the lock.");
 
     servers.iter().skip(2).take(1).for_each(Server::kill);
-    println!("A third server is killed: two of five are no quorum, and nobody can renew the lock.");
+    println!("A third server is killed: two of five are no quorum, and the lock cannot be renewed.");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Money moves between accounts, each transfer under the locks of both, whatever their order.
+//! Transfers between accounts, each under the locks of both, in any order.
 //!
 //! ```sh
 //! cargo run --example transfer
@@ -12,7 +12,7 @@ use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::Servers;
 use tokio::task::JoinSet;
 
-/// Somewhere else: while an account is read or written, others get on with theirs.
+/// Stands for a remote store: while one account is read or written, other tasks run.
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<BTreeMap<&'static str, i64>>>);
 
@@ -35,9 +35,9 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     println!("Lock servers: {servers}");
     let bank = Bank::default();
     let mut tellers = JoinSet::new();
-    // Each waits for what another one may have, in a ring, and back.
+    // Transfers in a ring, and back: each may wait for locks that another one holds.
     for (from, to) in [("ann", "ben"), ("ben", "cid"), ("cid", "ann"), ("ben", "ann")] {
-        // These servers were started just now, and for the first time: they have forgotten nothing.
+        // Safe only for servers that have just started for the first time.
         let teller = Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build()?;
         tellers.spawn(transfer(teller, bank.clone(), from, to));
     }
@@ -50,11 +50,11 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         println!("{account} has {amount}.");
         total += amount;
     }
-    println!("Together they have {total}, as before.");
+    println!("In total they have {total}, as before.");
     Ok(())
 }
 
-/// Moves 1 again and again.
+/// Moves 1 at a time, ten times.
 async fn transfer(
     teller: Coordinator,
     bank: Bank,

@@ -1,21 +1,20 @@
 //! What the guarded resource does with a fencing token.
 //!
-//! A lease can end while its holder is asleep, and a write that is on its way by then arrives all
-//! the same. Only the resource that is written to can refuse it: it remembers the largest fencing
-//! token that it has seen, and refuses every smaller one. This module has that check for the kinds
-//! of store that people guard. None of it needs a lock, a node or a runtime.
+//! A lease can end while its holder is paused, and a write in flight then still arrives. Only the resource can
+//! refuse it: it stores the largest fencing token that it has seen, and refuses smaller ones. This module has that
+//! check for common kinds of store. None of it needs a lock, a node or a runtime.
 //!
 //! # The contract
 //!
 //! 1. Every write carries the [fencing token](crate::Lease::fencing_token) of the lease under which
 //!    it was made.
-//! 2. The store accepts it if the token is as large as the largest seen, or larger. As large: the
-//!    same holder may write as often as it likes.
+//! 2. The store accepts the write if the token is not smaller than the largest it has seen: the same holder may
+//!    write any number of times.
 //! 3. The largest token is kept *with* the data and changed *in the same atomic step*. A check in
 //!    the program, followed by a write, only makes the window smaller.
-//! 4. **Who reads before writing shows its token before reading.** From then on whatever it has read
-//!    cannot be changed by an earlier holder. A token that the store first meets with the write
-//!    leaves room for a late write between the two, which is then overwritten unseen.
+//! 4. **A holder that reads before it writes shows its token before it reads.** From then on, no earlier holder can
+//!    change what was read. If the store first sees the token with the write, a late write can arrive between the
+//!    two, and is overwritten unseen.
 //! 5. Tokens of one lock are compared with each other, and with no others.
 //!
 //! # Which check
@@ -28,7 +27,7 @@
 //! | an object in a bucket | [`http::precondition`], with a conditional put |
 //! | a service | the header [`http::HEADER`], and any of the others behind it |
 //! | data in memory | [`Guarded`] |
-//! | the entrance of a service | [`Gate`] |
+//! | a service, at its entrance | [`Gate`] |
 //! | any of these, read under shared leases | two marks: [`shared`] |
 //! | anything else | [`check`], inside whatever makes a step atomic there |
 //!
@@ -46,8 +45,7 @@ pub use guarded::Guarded;
 
 use quorlock_protocol::FencingToken;
 
-/// Accepts `token` if it is not smaller than the `newest` that the store has seen; `None` if it has
-/// seen none.
+/// Accepts `token` if it is not smaller than the `newest` that the store has seen; `None` if it has seen none.
 ///
 /// This is the whole rule. It protects only if `newest` cannot change between the check and the
 /// write: call it inside the transaction, the critical section or the script that writes, and store
@@ -55,7 +53,7 @@ use quorlock_protocol::FencingToken;
 ///
 /// # Errors
 ///
-/// [`Stale`], when somebody has held the lock after the one who writes.
+/// [`Stale`], when another client has held the lock after this writer.
 ///
 /// # Examples
 ///
@@ -77,10 +75,10 @@ pub fn check(newest: Option<FencingToken>, token: FencingToken) -> Result<(), St
     }
 }
 
-/// A write came too late: somebody has held the lock since.
+/// A write came too late: another client has held the lock since.
 ///
-/// Nothing was written. The work is to be done anew from reading on, under a new lease; repeating
-/// the write with the same token cannot help.
+/// Nothing was written. Acquire the lock again and start over from reading; repeating the write with the same token
+/// cannot succeed.
 ///
 /// # Examples
 ///
@@ -95,18 +93,18 @@ pub fn check(newest: Option<FencingToken>, token: FencingToken) -> Result<(), St
 /// # Ok::<(), fence::Stale>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("fencing token {token} is stale: {}; acquire the lock anew and start over from reading", seen(*.newest))]
+#[error("fencing token {token} is stale: {}; acquire the lock again and start over from reading", seen(*.newest))]
 #[non_exhaustive]
 pub struct Stale {
-    /// What the late write carried.
+    /// The token of the late write.
     pub token: FencingToken,
-    /// The largest that the store has seen; `None` if it only said no.
+    /// The largest token that the store has seen; `None` if the store only refused.
     pub newest: Option<FencingToken>,
 }
 
 fn seen(newest: Option<FencingToken>) -> String {
     match newest {
-        Some(newest) => format!("the store has seen {newest}, so somebody has held the lock since"),
+        Some(newest) => format!("the store has seen {newest}, so another client has held the lock since"),
         None => "the store has a larger one, or no such row".to_owned(),
     }
 }

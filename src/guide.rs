@@ -1,20 +1,18 @@
-//! Pages of the book that bear on programs. The whole book, with those for whoever runs the
-//! servers, is in `docs/` of the project.
+//! Pages of the book for programmers. The whole book, with the pages for operators, is in `docs/` of the project.
 //!
 //! | to know | read |
 //! |---|---|
 //! | whether you need a lock, and which | [`which_lock`] |
-//! | what a fencing token is worth, and what a resource does with it | [`fencing`] |
+//! | what a fencing token guarantees, and what a resource does with it | [`fencing`] |
 //! | which TTL, drift, `max_ttl` | [`choosing`] |
 //! | how to test your own code | [`testing`] |
-//! | why no two hold a lock at once, and what that rests on | [`safety`] |
+//! | why no two clients hold a lock at the same time, and what that rests on | [`safety`] |
 //! | what the words mean | [`glossary`] |
 //!
-//! This module is in the documentation only.
+//! This module exists in the documentation only.
 
-// A page leads to others by their names, for whoever reads it as a file or in the book. What comes
-// before it here says where these names lead from the documentation, because the first definition
-// of a link counts.
+// A page links to others by file name, for readers of the file and of the book. The definitions included before
+// it say where these names lead from the documentation, because the first definition of a link counts.
 
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/which-lock.md")]

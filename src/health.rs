@@ -1,4 +1,6 @@
-//! How the nodes stand, for programs that show it or act on it.
+//! The status of a coordinator's nodes, for programs that show it or act on it.
+//!
+//! [`Coordinator::health`](crate::Coordinator::health) returns a [`Health`].
 
 use std::sync::{Arc, Weak};
 
@@ -10,10 +12,10 @@ use crate::quorum::members::Nodes;
 use crate::runtime::clock::Clock;
 use quorlock_protocol::Moment;
 
-/// How the nodes of a [`Coordinator`](crate::Coordinator) stand, now and whenever that changes.
+/// The status of the nodes of a [`Coordinator`](crate::Coordinator), now and whenever it changes.
 ///
-/// Asks no node: it shows what the connections have found out. Until a lock is first acquired or
-/// inspected there are none, and every node is [`Unknown`](crate::health::NodeStatus::Unknown).
+/// Sends nothing: it shows what the connections have found out. Until a lock is first acquired or inspected there are
+/// none, and every node is [`Unknown`](crate::health::NodeStatus::Unknown).
 ///
 /// # Examples
 ///
@@ -36,9 +38,9 @@ pub struct Health {
     nodes: Weak<Nodes>,
     board: Arc<StatusBoard>,
     clock: Arc<dyn Clock>,
-    /// What has been given out.
+    /// The version that was returned last.
     seen: u64,
-    /// When the first of the quarantines ends that were given out.
+    /// When the first of the returned quarantines ends.
     next_end: Option<Moment>,
 }
 
@@ -51,23 +53,21 @@ impl Health {
         health
     }
 
-    /// How each node stands, in the order of the configuration. Empty once the coordinator is gone.
+    /// Returns the status of each node, in the order of the configuration. Empty once the coordinator is dropped.
     #[must_use]
     pub fn now(&self) -> Vec<NodeHealth> {
         let Some(nodes) = self.nodes.upgrade() else { return Vec::new() };
         self.board.each(self.clock.now(), |node| (nodes.name(node), nodes.round_trip(node)))
     }
 
-    /// Waits until something has changed since this was asked for, or since the last time, and
-    /// says how each node stands then. `None` once the coordinator is gone, with all its clones,
-    /// locks and leases.
+    /// Waits for a change since this `Health` was made, or since the last call, and returns the status of each node.
+    /// `None` once the coordinator is dropped, with all its clones, locks and leases.
     ///
-    /// A round trip that becomes longer or shorter is no change. Several changes in between are
-    /// told as one.
+    /// A longer or shorter round trip is no change. Several changes in between are returned as one.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future; call again.
+    /// Dropping the future has no effect; call again.
     pub async fn changed(&mut self) -> Option<Vec<NodeHealth>> {
         let board = Arc::clone(&self.board);
         loop {
@@ -90,7 +90,7 @@ impl Health {
         }
     }
 
-    /// Whether there is something new, which from now on is not new any more.
+    /// Whether the status has changed; from now on it counts as returned.
     fn look(&mut self, now: Moment) -> bool {
         let (version, next_end) = self.board.version(now);
         let is_new = version != self.seen || self.next_end.is_some_and(|end| now >= end);

@@ -11,12 +11,13 @@ use tokio::sync::oneshot;
 use crate::engine::commands::Retention;
 use crate::engine::hold::{Hold, HoldGuard};
 use crate::error::{Lost, RenewError, RetainError};
-use crate::lock::{Multi, Single};
 use crate::node::Capability;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 
+mod kind;
 mod watch;
 
+pub use kind::{Multi, Single};
 pub use watch::LeaseWatch;
 
 /// The longest time that a lock is retained, ten years: servers cannot count to any number of milliseconds.

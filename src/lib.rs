@@ -1,8 +1,8 @@
-//! Distributed locks held by a quorum of independent Redis or Valkey masters.
+//! Distributed locks held by a quorum of independent Redis or Valkey masters, or of databases.
 //!
-//! A lock is held by whoever more than half of N independent servers grant it to, for a time that
-//! ends by itself: the Redlock algorithm, with its open ends tied up. With two of five servers dead
-//! or hung, nobody notices.
+//! A client holds a lock while more than half of N independent servers grant it a lease, which expires unless
+//! it is renewed. This is the Redlock algorithm with its known gaps closed: restarts, clock drift, late
+//! requests, fencing. With two of five servers down or hung, locking continues.
 //!
 //! ```
 //! # type Error = Box<dyn std::error::Error + Send + Sync>; // or anyhow's, or one of your own
@@ -15,7 +15,7 @@
 //! let coordinator = Coordinator::builder()
 //! #   .custom_nodes(nodes).build()?; let _ = Coordinator::builder()
 //!     .nodes(["redis://10.0.0.1", "redis://10.1.0.1", "redis://10.2.0.1"])
-//!     .build()?; // parses all, contacts no one
+//!     .build()?; // parses the addresses, connects later
 //!
 //! let total = coordinator.lock("orders/42").with(async |lease| {
 //!     let order = load(42).await?;
@@ -27,57 +27,60 @@
 //! # }).unwrap();
 //! ```
 //!
-//! # What it does not do
+//! On a loss, [`Lock::with`] drops the work at its next `.await` and returns [`Lost`]: reload and start again,
+//! or give up. Servers to try it on: `quorlock demo`, or `quorlock_testkit::Servers`. On servers that started
+//! less than 30 s ago no lock is granted yet, unless [`RestartGuard::Off`] is set.
 //!
-//! It does not stop work that is paused past the end of its lease: a process that sleeps through
-//! it and then writes has written. Call [`Lease::check`] right before each side effect, and keep
-//! side effects short against the TTL. Only a resource that checks the
-//! [fencing token](Lease::fencing_token) closes the gap: see [`fence`].
+//! # When not to use it
 //!
-//! It relies on clocks that run at nearly the same rate, on the servers and here, and on servers
-//! that keep their keys until they expire. A restart that loses them is seen, and so is a replica that
-//! was promoted, and the server not counted for a while ([`RestartGuard`]); eviction, `FLUSHALL` and
-//! clocks that jump are not.
+//! - **To stop a process.** Nothing stops work that is paused past the end of its lease: a process that sleeps
+//!   through it and then writes has written. Call [`Lease::check`] right before each side effect, and keep side
+//!   effects short against the TTL. Only a resource that checks the [fencing token](Lease::fencing_token) closes
+//!   the gap: see [`fence`].
+//! - **Where the data is in one database that can lock it**: use its transactions.
+//! - **Where clocks and memory cannot be trusted.** It relies on clocks that run at nearly the same rate, and on
+//!   servers that keep keys until they expire. A restart that loses keys is detected, as is a promoted replica,
+//!   and the server's votes do not count for a while ([`RestartGuard`]). Eviction, `FLUSHALL` and clocks that
+//!   jump are not detected; consensus (etcd, ZooKeeper) does not depend on them.
 //!
-//! # Which verb
+//! # Which call
 //!
-//! | to | call | when others hold it | when the lease is lost |
+//! | to | call | while others hold it | on a loss |
 //! |---|---|---|---|
 //! | run work under a lock | [`Lock::with`] | waits | drops the work |
-//! | hold a lock for as long as it takes | [`Lock::acquire`] | waits | [`Lease::lost`] ends, [`Lease::check`] fails |
-//! | do it only if nobody else does | [`Lock::try_acquire`] | `None` at once | the same |
-//! | read while nobody writes | [`Lock::shared`], then any of these | waits for writers only | the same |
+//! | hold a lock for as long as needed | [`Lock::acquire`] | waits | [`Lease::lost`] returns, [`Lease::check`] fails |
+//! | work only if the lock is free | [`Lock::try_acquire`] | returns `None` | the same |
+//! | read while no client writes | [`Lock::shared`], then any of these | waits for writers only | the same |
 //! | go on reading after a write | [`Lease::downgrade`] | | the same |
-//! | see who holds it | [`Lock::inspect`] | says who | |
-//! | take it away from somebody | [`Lock::revoke`] | leaves other holders alone | |
-//! | hold several locks at once, or none | [`Coordinator::lock_all`], then any of these | waits, holding none | the same |
-//! | let so many do it at once | [`Semaphore::acquire`] | waits | the same |
-//! | elect one leader among many processes | [`Election::campaign`] | waits | [`Leadership::lost`] ends |
-//! | follow who leads | [`Observer::changed`] | says who | |
+//! | see who holds it | [`Lock::inspect`] | returns the holder | |
+//! | take it from its holder | [`Lock::revoke`] | leaves other holders alone | |
+//! | hold several locks, or none | [`Coordinator::lock_all`], then any of these | waits, holding none | the same |
+//! | let K clients work at the same time | [`Semaphore::acquire`] | waits | the same |
+//! | elect one leader of many processes | [`Election::campaign`] | waits | [`Lease::lost`] returns |
+//! | follow the leader | [`Observer::changed`] | returns the leader | |
 //!
-//! Waiting does not poll: nodes tell when a lock goes, whoever released it. Tasks of one process are
-//! served in the order they came and put the load of one waiter on the nodes, however many they
-//! are; processes wait in a queue at one node, and a release wakes the first of them. [`Owner`] lets a holder
-//! enter again.
+//! Waiting does not poll: nodes notify waiters of a release, whichever program released. Tasks of one process are
+//! served in the order in which they called and put the load of one waiter on the nodes, however many they are.
+//! Processes wait in a queue on one node, and a release wakes the first of them. An [`Owner`] can acquire a lock
+//! again that it holds.
 //!
-//! An error is not a *no*: [`AcquireError::Unavailable`] means that nobody could find out, and says
-//! for each node why.
+//! An error is not a *no*: [`AcquireError::Unavailable`] means that the answer is unknown, and says for each node
+//! why.
 //!
-//! # What it tells
+//! # Observability
 //!
-//! [`Coordinator::health`] says how the nodes stand, and waits for changes. The module `metrics`,
-//! with the feature of that name, lists what is counted. Events go to `tracing`, at levels by one rule:
+//! [`Coordinator::health`] has the status of the nodes, and waits for changes; [`Coordinator::doctor`] examines a
+//! deployment. With the feature `metrics`, the module `metrics` lists what is counted. Events go to `tracing`:
 //!
 //! | level | what |
 //! |---|---|
 //! | error | a defect |
-//! | warn | somebody may have to act: a lease lost, renewals failing, a node down; once for each change |
-//! | info | the life of a connection |
-//! | debug | the life of a lease, with a span `acquire` for each call that asks for one |
+//! | warn | an operator may have to act: a lease lost, renewals failing, a node down; once for each change |
+//! | info | connections |
+//! | debug | leases, with a span `acquire` for each call that acquires |
 //! | trace | each round |
 //!
-//! Tokens are cut to a few digits there, since a whole one is the right to release; passwords never
-//! appear.
+//! Logs show a few digits of a token, because a whole one is the right to release; passwords never appear.
 //!
 //! # Features
 //!
@@ -86,15 +89,15 @@
 //! | feature | gives |
 //! |---|---|
 //! | `tls` | `rediss://` addresses, by rustls, and `Builder::tls` |
-//! | `metrics` | the module `metrics`: what happens to locks and nodes, for the recorder that the program installs |
-//! | `stream` | [`Health`] as a `futures::Stream` |
+//! | `metrics` | the module `metrics`: metrics of locks and nodes, for the recorder that the program installs |
 //! | `blocking` | the module `blocking`: the same locks for programs without async |
+//!
+//! Databases as nodes are crates of their own: `quorlock-postgres`, `quorlock-mysql`, `quorlock-sqlite`.
 //!
 //! # Testing your own code
 //!
-//! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung,
-//! cut off and restarted; give them to [`Builder::custom_nodes`]. See [`guide::testing`], and
-//! [`guide`] for more of the book.
+//! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung, disconnected and
+//! restarted; give them to [`Builder::custom_nodes`]. See [`guide::testing`], and [`guide`] for more of the book.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -17,6 +17,7 @@ pub use crate::engine::wait::Waiting;
 use crate::engine::wait::{Handoff, Wait};
 use crate::error::{AcquireError, ConfigError, Lost};
 use crate::lease::{Lease, LeaseWatch};
+pub use crate::lease::{Multi, Single};
 pub use crate::node::{QueueListing, QueuedWaiter};
 use crate::quorum::vote_report::VoteReport;
 use acquire::Got;
@@ -27,12 +28,7 @@ mod multi;
 mod revoke;
 mod waiters;
 
-pub use multi::{Multi, MultiLock};
-
-/// Marks the lock of one resource: a [`Lock`] without a parameter, and its [`Lease`](crate::Lease).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Single {}
+pub use multi::MultiLock;
 
 /// A lock on one resource: a name and options. Making one sends nothing; it can be cloned, and acquired
 /// any number of times, from any task.

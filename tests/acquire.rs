@@ -1,4 +1,4 @@
-//! Acquiring: a quorum in time, or a reason.
+//! Acquiring: a quorum in time, or an error with the reason.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +25,7 @@ use quorlock_testkit::{MemoryNode, SkewedClock};
 async fn a_free_lock_is_granted_by_all_nodes() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    assert_eq!(bench.keys(), 5, "the key stands at every node");
+    assert_eq!(bench.keys(), 5, "every node has the key");
     assert_eq!(lease.check(), Ok(()));
 }
 
@@ -39,11 +39,11 @@ async fn i1_validity_counts_from_before_the_first_byte_was_sent() {
     let lease = bench.lock().acquire().await.unwrap();
     let took = bench.clock.now().since(before);
     assert!(took >= Duration::from_millis(40), "the answers took their time");
-    assert!(lease.remaining() + took <= VALIDITY, "the time of the round is not given to the holder");
+    assert!(lease.remaining() + took <= VALIDITY, "the time of the round counts against the validity");
 }
 
-/// A node that is slow to take a request, as when the sender's buffers are full or it is paused:
-/// the client's clock goes on meanwhile.
+/// A node that accepts a request slowly, as when the sender's buffers are full or it is paused, while
+/// the client's clock runs.
 #[derive(Debug)]
 struct SlowToAsk {
     node: MemoryNode,
@@ -85,13 +85,13 @@ async fn i3_a_quorum_that_is_seen_at_the_very_end_of_validity_is_given_back() {
     given_back_after_a_suspend_of(VALIDITY - Duration::from_millis(10)).await;
 }
 
-/// The answers come ten milliseconds after the request, and the suspend.
+/// The answers arrive ten milliseconds after the request, plus the suspend.
 async fn given_back_after_a_suspend_of(suspend: Duration) {
     let bench = bench(3);
     for node in &bench.nodes {
         node.delay(Duration::from_millis(5), Duration::from_millis(5));
     }
-    // The machine is suspended while the answers are on their way: its clock goes on.
+    // The machine is suspended while the answers are in flight; its clock keeps running.
     let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
     let lock = client.lock("r").wait(Wait::Never);
@@ -101,7 +101,7 @@ async fn given_back_after_a_suspend_of(suspend: Duration) {
     let error = acquiring.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
     bench.pass(LATE).await;
-    assert_eq!(bench.keys(), 0, "nothing is left behind");
+    assert_eq!(bench.keys(), 0, "no key is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +119,7 @@ async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
     assert!(text.contains(&std::process::id().to_string()), "{text}");
 }
 
-/// Two of five nodes to each of two others, whose attempts come to nothing.
+/// Gives two of five nodes to each of two other clients, whose attempts fail.
 fn split(nodes: &[MemoryNode], until: Duration) {
     for (place, node) in nodes.iter().take(4).enumerate() {
         node.set_data("r", if place < 2 { "ann" } else { "ben" }, Expiry::In(until));
@@ -131,7 +131,7 @@ async fn who_asks_once_asks_again_where_votes_were_split_and_nobody_has_the_lock
     let bench = bench(5);
     split(&bench.nodes, Duration::from_millis(3));
     let lease = bench.lock().try_acquire().await.unwrap();
-    assert!(lease.is_some(), "it was free all the time");
+    assert!(lease.is_some(), "no client held it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,10 +145,10 @@ async fn who_asks_once_gives_up_where_votes_stay_split() {
         count.fetch_add(1, Ordering::Relaxed);
     });
     assert!(lock.try_acquire().await.unwrap().is_none());
-    assert!(bench.clock.now().since(before) < Duration::from_millis(200), "it does not wait");
-    assert_eq!(told.load(Ordering::Relaxed), 0, "nor does anybody say that it waits");
+    assert!(bench.clock.now().since(before) < Duration::from_millis(200), "try_acquire does not wait");
+    assert_eq!(told.load(Ordering::Relaxed), 0, "nor does it report a wait");
     bench.pass(LATE).await;
-    assert_eq!(bench.nodes[4].holder("r"), None, "nothing is left behind");
+    assert_eq!(bench.nodes[4].holder("r"), None, "no key is left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn who_asks_once_asks_only_once_where_somebody_may_have_the_lock() {
 async fn try_acquire_says_none_for_a_held_lock_and_an_error_for_an_outage() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
-    assert!(bench.lock().try_acquire().await.unwrap().is_none(), "others have it");
+    assert!(bench.lock().try_acquire().await.unwrap().is_none(), "other clients hold it");
     lease.release().await.unwrap();
     for node in &bench.nodes[..3] {
         node.disconnect();
@@ -180,7 +180,7 @@ async fn try_acquire_says_none_for_a_held_lock_and_an_error_for_an_outage() {
         .votes()
         .iter()
         .filter(|vote| matches!(vote.outcome, VoteOutcome::Failed(NodeError::Unreachable { .. })));
-    assert_eq!(causes.count(), 3, "each node has a cause of its own");
+    assert_eq!(causes.count(), 3, "each node has its own cause");
     assert!(error.to_string().contains("2 of 5 granted, 3 needed"), "{error}");
     assert!(error.to_string().contains("node-1, node-2, node-3"), "{error}");
 }
@@ -241,8 +241,8 @@ async fn a_tie_of_an_even_number_is_contended_and_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn i2_two_addresses_of_one_server_are_one_vote() {
     let bench = bench(3);
-    bench.nodes[1].call_itself("twin");
-    bench.nodes[0].call_itself("twin");
+    bench.nodes[1].identify_as("twin");
+    bench.nodes[0].identify_as("twin");
     bench.nodes[2].disconnect();
     let error = bench.lock().try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("node-2: the same server as node-1"), "{error}");

@@ -1,4 +1,4 @@
-//! A lock that was acquired at a bare quorum: the other nodes are asked again (rule I-38).
+//! A lock acquired at a bare quorum: the other nodes are asked again (rule I-38).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,24 +17,24 @@ use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The last two of five nodes refuse for so long, as those do that had granted a client which lost.
+/// Makes the last two of five nodes refuse for this long, as if they had granted a client that lost.
 fn others_have_two(bench: &Bench, for_as_long: Duration) {
     for node in &bench.nodes[3..] {
         node.set_data("r", "another client's token", Expiry::In(for_as_long));
     }
 }
 
-/// At how many nodes it is this lease.
+/// Counts the nodes that store the token of this lease.
 fn held<K>(bench: &Bench, lease: &Lease<K>) -> usize {
     bench.nodes.iter().filter(|node| node.holder("r").as_ref() == Some(lease.token())).count()
 }
 
-/// Requests of all kinds, to all nodes.
+/// Counts the requests of all kinds, to all nodes.
 fn asked(nodes: &[MemoryNode]) -> usize {
     nodes.iter().map(|node| node.requests().total()).sum()
 }
 
-/// Five nodes, each with a clock of its own.
+/// Five nodes, each with its own clock.
 fn with_clocks() -> (Bench, Vec<Arc<SkewedClock>>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let clocks: Vec<_> = (0..5).map(|_| Arc::new(SkewedClock::new(clock.clone(), 1.0))).collect();
@@ -74,7 +74,7 @@ async fn i38_the_nodes_without_the_key_are_asked_again_whatever_kind_of_lock_it_
         assert_eq!(if of_readers { shared } else { held(&bench, &lease) }, 5);
         lease.release().await.unwrap();
         bench.settle().await;
-        assert_eq!(bench.keys(), 0, "and it is given back there as well");
+        assert_eq!(bench.keys(), 0, "and the key is released there as well");
     }
     let bench = bench(5);
     others_have_two(&bench, 2 * MS);
@@ -112,7 +112,7 @@ async fn i38_a_node_that_comes_back_gets_the_key_before_a_renewal_is_due() {
     bench.pass(200 * MS).await;
     bench.nodes[3].connect();
     bench.pass(TTL / 6).await;
-    assert_eq!(held(&bench, &lease), 4, "the last one is away");
+    assert_eq!(held(&bench, &lease), 4, "the last one is down");
     lease.release().await.unwrap();
     bench.settle().await;
     assert_eq!(bench.keys(), 0);
@@ -166,7 +166,7 @@ async fn a_release_overtakes_no_request_that_was_asked_again() {
     others_have_two(&bench, 2 * MS);
     bench.nodes[3..].iter().for_each(|node| node.delay(30 * MS, MS));
     let lease = bench.lock().acquire().await.unwrap();
-    // Asked again, and on their way.
+    // Asked again, and in flight.
     bench.pass(60 * MS).await;
     lease.release().await.unwrap();
     bench.pass(200 * MS).await;

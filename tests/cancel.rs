@@ -18,13 +18,13 @@ use quorlock::{
     LossReason, Wait,
     node::{Access, NodeErrorKind},
 };
-use quorlock_testkit::{InSocket, MemoryNode};
+use quorlock_testkit::{MemoryNode, UnreadRequests};
 
-/// The points in time at which a future is dropped: every millisecond of more than two node limits
+/// The points in time at which a future is dropped: every millisecond of more than two node timeouts
 /// and several attempts.
 const POINTS: u64 = 220;
 
-/// What is wrong with the nodes while the future is dropped.
+/// The fault of the nodes while the future is dropped.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     None,
@@ -67,9 +67,9 @@ impl Trouble {
                     node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed");
                 }
                 Trouble::Failing => node.delay(ms(20), ms(20)),
-                // The connection ends with requests in the socket, which the server reads later.
+                // The connection ends with requests in its socket, which the server reads later.
                 Trouble::Flapping => {
-                    node.in_socket(InSocket::CarriedOut);
+                    node.unread_requests(UnreadRequests::CarriedOut);
                     node.delay(ms(10), ms(10) + spread);
                 }
             }
@@ -90,7 +90,7 @@ impl Trouble {
     fn end(nodes: &[MemoryNode]) {
         for node in nodes {
             node.delay(Duration::ZERO, Duration::ZERO);
-            node.mend();
+            node.recover();
             node.lose_replies(false);
             node.resume();
             node.connect();
@@ -98,8 +98,8 @@ impl Trouble {
     }
 }
 
-/// Long enough for every clean-up that was held up by the trouble, and far below the TTL, which
-/// would end the keys without any clean-up.
+/// Long enough for every cleanup that the fault delayed, and far below the TTL, which would remove the
+/// keys without a cleanup.
 const GRACE: Duration = Duration::from_millis(1_500);
 
 async fn nothing_is_left(bench: &Bench, trouble: Trouble, point: u64, what: &str) {
@@ -124,7 +124,7 @@ async fn i20_an_acquire_dropped_at_any_point_leaves_no_key() {
             let cut = bench.clock.now() + Duration::from_millis(point);
             tokio::select! {
                 biased;
-                // A lease that came in time is dropped at the cut instead.
+                // A lease that was granted in time is dropped at the cut instead.
                 lease = lock.acquire() => {
                     bench.clock.sleep_until(cut).await;
                     trouble.at_the_cut(&bench.nodes);
@@ -168,7 +168,7 @@ async fn a_release_dropped_half_way_serves_who_came_meanwhile() {
     drop(releasing);
     let cut = bench.clock.now();
     waiting.await.unwrap().release().await.unwrap();
-    assert!(bench.clock.now().since(cut) < Duration::from_millis(100), "nobody waits for the TTL");
+    assert!(bench.clock.now().since(cut) < Duration::from_millis(100), "the key does not stay until its TTL");
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +201,7 @@ async fn who_came_first_and_goes_leaves_the_others_to_a_task() {
     drop(first);
     held.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
-    assert!(second.now_or_never().is_some_and(|lease| lease.is_ok()), "a task has contended for it");
+    assert!(second.now_or_never().is_some_and(|lease| lease.is_ok()), "a task must have contended for it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +210,7 @@ async fn a_renewal_dropped_at_any_point_and_released_leaves_no_key() {
         for point in 0..POINTS {
             let bench = bench(5);
             let lease = bench.lock().acquire().await.unwrap();
-            // Renewals would store these anew, also after the release.
+            // Renewals would store the key again, also after the release.
             bench.nodes[1].flush();
             bench.nodes[4].flush();
             trouble.begin(&bench.nodes);
@@ -256,7 +256,7 @@ async fn an_attempt_that_was_given_up_is_not_sent_any_more() {
         node.connect();
     }
     bench.settle().await;
-    assert_eq!(bench.nodes[0].requests().acquire, before.acquire, "nobody wants it any more");
+    assert_eq!(bench.nodes[0].requests().acquire, before.acquire, "the attempt was abandoned");
     assert_eq!(bench.keys(), 0);
 }
 
@@ -270,7 +270,7 @@ async fn a_renewal_that_was_given_up_is_not_sent_any_more() {
     lease.release().await.unwrap();
     bench.nodes[0].connect();
     bench.settle().await;
-    assert_eq!(bench.nodes[0].requests().renew, 0, "nobody wants it any more");
+    assert_eq!(bench.nodes[0].requests().renew, 0, "the renewal was abandoned");
     assert_eq!(bench.keys(), 0);
 }
 
@@ -278,9 +278,9 @@ async fn a_renewal_that_was_given_up_is_not_sent_any_more() {
 async fn a_set_that_lands_after_its_release_does_nothing() {
     let bench = bench(5);
     let node = &bench.nodes[0];
-    // Its connection ends with the SET in the socket. The release comes over a new connection and
-    // overtakes it: the server reads the old socket only later.
-    node.in_socket(InSocket::CarriedOut);
+    // The connection ends with the SET in its socket. The release arrives over a new connection and
+    // overtakes it: the server reads the old socket later.
+    node.unread_requests(UnreadRequests::CarriedOut);
     node.hang();
     let lease = bench.lock().acquire().await.unwrap();
     bench.pass(Duration::from_millis(100)).await;
@@ -293,7 +293,7 @@ async fn a_set_that_lands_after_its_release_does_nothing() {
     assert_eq!(node.holder("r"), None, "the tombstone stops it");
     assert!(node.keys().iter().any(|key| key.contains("tomb")), "{:?}", node.keys());
     bench.pass(TTL * 4).await;
-    assert_eq!(node.keys(), Vec::<String>::new(), "and ends by itself");
+    assert_eq!(node.keys(), Vec::<String>::new(), "and then expires");
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,7 +359,7 @@ async fn a_node_that_says_later_that_it_could_not_release_is_told_again() {
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[4].lose_requests(true);
     lease.release().await.unwrap();
-    // The others have answered, and this one does so within its time.
+    // The others have answered, and this one answers within its timeout.
     bench.nodes[4].disconnect();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 1);
@@ -446,7 +446,7 @@ async fn whoever_closes_waits_no_longer_for_an_answer_than_there_is_something_to
     lease.release().await.unwrap();
     let began = bench.clock.now();
     bench.coordinator.close(3 * TTL).await;
-    assert!(bench.clock.now().since(began) < 2 * TTL, "the key has ended by itself");
+    assert!(bench.clock.now().since(began) < 2 * TTL, "the key has expired");
 }
 
 #[tokio::test(start_paused = true)]
@@ -463,11 +463,11 @@ async fn clean_ups_of_several_clients_do_not_disturb_each_other() {
         node.resume();
     }
     bench.pass(Duration::from_millis(100)).await;
-    assert_eq!(bench.keys(), 5, "the first one's clean-up left the second one's keys alone");
+    assert_eq!(bench.keys(), 5, "the cleanup of the first client deleted keys of the second");
     second.release().await.unwrap();
 }
 
-/// Its key ends by itself, and with it what there is to do.
+/// Once the key has expired, nothing is left to clean up.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_stays_away_is_told_again_until_the_ttl_has_passed_and_no_longer() {
     let bench = bench(3);
@@ -482,7 +482,7 @@ async fn a_node_that_stays_away_is_told_again_until_the_ttl_has_passed_and_no_lo
     let late = clock.sleep_until(clock.now() + 2 * TTL);
     tokio::select! {
         () = ended => {}
-        () = late => panic!("somebody still has the nodes, when nothing is left to release"),
+        () = late => panic!("the nodes are still in use, with nothing left to release"),
     }
     drop(nodes);
 }

@@ -1,4 +1,5 @@
-//! Nodes that cannot do all, that keep no order, that know limits of their own, and that count from earlier.
+//! Nodes that lack capabilities, keep no order, have their own limits, or count validity from an
+//! earlier time.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, Ordering as Memory};
@@ -25,16 +26,16 @@ fn lock_of(client: &Coordinator) -> Lock {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Over nodes of which the first is able to do this.
+/// A client of nodes of which the first has these capabilities.
 fn with_one_able_to(bench: &Bench, capabilities: Capabilities) -> Coordinator {
-    let first = bench.nodes[0].clone().able_to(capabilities);
+    let first = bench.nodes[0].clone().with_capabilities(capabilities);
     let nodes = std::iter::once(first).chain(bench.nodes[1..].iter().cloned());
     Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap()
 }
 
 async fn refusal<K>(lock: Lock<K>) -> (Arc<str>, Capability) {
     let asked = lock.acquire().await.unwrap_err();
-    assert_eq!(asked, AcquireError::Config(lock.validate().unwrap_err()), "before anybody is asked");
+    assert_eq!(asked, AcquireError::Config(lock.validate().unwrap_err()), "before any request");
     let AcquireError::Config(ConfigError::Unsupported { node, capability }) = asked else {
         panic!("{asked}")
     };
@@ -54,7 +55,7 @@ async fn what_one_node_cannot_do_is_refused_by_name_and_all_else_works() {
     let error = lease.retain(TTL, "").await.unwrap_err();
     assert!(matches!(&error, RetainError::Unsupported { reason, .. } if reason.contains("token")), "{error}");
     bench.pass(MS).await;
-    assert_eq!(bench.keys(), 0, "it was given back");
+    assert_eq!(bench.keys(), 0, "it was released");
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +77,7 @@ async fn where_a_node_cannot_transfer_the_lock_goes_on_by_release_and_acquisitio
     }
 }
 
-/// Has each request carried out after a time of its own, as over connections that know nothing of each other.
+/// Runs each request after its own delay, as if over unordered connections.
 #[derive(Clone, Debug)]
 struct Scrambled {
     node: MemoryNode,
@@ -105,7 +106,7 @@ impl Node for Scrambled {
     }
 }
 
-/// How many keys are left by clients that acquire, give up half-way and release, over such nodes.
+/// Counts the keys left by clients that acquire, cancel half-way and release, over such nodes.
 async fn left_by_clients(seed: u64, claims_order: bool) -> usize {
     let bench = bench(5);
     let entropy = Arc::new(SeededEntropy::new(seed));
@@ -140,7 +141,7 @@ async fn i5_nodes_that_keep_no_order_are_asked_in_order_and_no_key_is_left() {
     }
     assert!(
         left > 0,
-        "a node that says that it keeps an order it does not keep leaves keys: else this shows nothing"
+        "an unordered node that claims to be ordered must leave keys, or the test proves nothing"
     );
 }
 
@@ -172,7 +173,7 @@ async fn two_never_hold_a_lock_of_nodes_that_keep_no_order() {
     }
 }
 
-/// A node that knows limits of its own, once it is told.
+/// A node that has its own limits, once they are set.
 #[derive(Clone, Debug)]
 struct Limited(MemoryNode, Arc<Mutex<NodeLimits>>);
 
@@ -241,7 +242,7 @@ async fn a_round_waits_for_a_node_as_long_as_it_says_unless_that_is_set_for_all(
     }
 }
 
-/// A node whose locks live as long as a session, which is kept alive by heartbeats.
+/// A node whose locks live as long as a session, which heartbeats keep alive.
 #[derive(Clone, Debug)]
 struct Session {
     node: MemoryNode,
@@ -273,7 +274,7 @@ impl Node for Session {
 #[tokio::test(start_paused = true)]
 async fn i7_validity_counts_from_the_earlier_moment_that_a_quorum_names() {
     let earlier = Duration::from_secs(3);
-    // Of five nodes so many are kept by sessions.
+    // The number of session-based nodes out of five.
     for (sessions, behind) in [(0, false), (2, false), (3, true), (5, true)] {
         let bench = bench(5);
         bench.pass(Duration::from_secs(60)).await;
@@ -297,7 +298,7 @@ async fn i7_validity_counts_from_the_earlier_moment_that_a_quorum_names() {
         let lease = lock_of(&client).acquire().await.unwrap();
         bench.pass(MS).await;
         assert_eq!(lease.remaining(), left.checked_sub(MS).unwrap(), "with {sessions} sessions");
-        // A renewal is no better than the heartbeat that keeps it.
+        // A renewal is only as good as the last heartbeat.
         lease.renew().await.unwrap();
         assert!(lease.remaining() <= left, "with {sessions} sessions");
         let now = bench.clock.now();
@@ -316,7 +317,7 @@ async fn a_node_of_one_host_is_alone_or_refused_by_name() {
     let of = |check| findings.iter().find(|finding| finding.check == check);
     assert!(of(Check::OneHost).is_some() && of(Check::OneNode).is_none(), "{findings:#?}");
     let nodes = bench(3).nodes.into_iter().enumerate();
-    let nodes = nodes.map(|(index, node)| if index == 1 { node.able_to(here) } else { node });
+    let nodes = nodes.map(|(index, node)| if index == 1 { node.with_capabilities(here) } else { node });
     let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
     assert_eq!(error, ConfigError::OneHostOfSeveral { name: "node-2".into() });
 }
@@ -326,7 +327,7 @@ async fn a_node_in_whose_store_other_programs_lock_is_alone_or_refused_by_name()
     let shared = Capabilities::all().shared_with_others();
     assert!(with_one_able_to(&bench(1), shared).lock("a").acquire().await.is_ok());
     let nodes = bench(3).nodes.into_iter().enumerate();
-    let nodes = nodes.map(|(index, node)| if index == 1 { node.able_to(shared) } else { node });
+    let nodes = nodes.map(|(index, node)| if index == 1 { node.with_capabilities(shared) } else { node });
     let error = Coordinator::builder().custom_nodes(nodes).build().unwrap_err();
     assert_eq!(error, ConfigError::SharedStoreOfSeveral { name: "node-2".into() });
 }

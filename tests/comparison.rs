@@ -1,10 +1,10 @@
-//! What `docs/comparison.md` says of who is faster is what `docs/benchmarks.md` has measured.
+//! The claims about speed in `docs/comparison.md` match the measurements in `docs/benchmarks.md`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 const PAGE: &str = include_str!("../docs/comparison.md");
 const MEASURED: &str = include_str!("../docs/benchmarks.md");
 
-/// The cells of the tables under a heading, or under one of its tables if `first` begins its head.
+/// The cells of the tables under a heading, or of the one table whose header begins with `first`.
 fn table<'a>(page: &'a str, heading: &str, first: &str) -> Vec<Vec<&'a str>> {
     let section = page.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
     let head = format!("| {first}").trim_end().to_owned() + " |";
@@ -13,13 +13,13 @@ fn table<'a>(page: &'a str, heading: &str, first: &str) -> Vec<Vec<&'a str>> {
     rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// The figure that a cell begins with: `**3,338**` or `1,871 (6.63×)`.
+/// The figure at the beginning of a cell: `**3,338**` or `1,871 (6.63×)`.
 fn figure(cell: &str) -> f64 {
     let figure = cell.trim_matches('*').split(' ').next().unwrap().replace(',', "");
     figure.parse().unwrap_or_else(|_| panic!("`{cell}` begins with no figure"))
 }
 
-/// What a figure is called beside ours, where `theirs` is so many times as good.
+/// The word for a figure compared with ours, where `theirs` is the factor by which it is better.
 fn word(times: f64) -> &'static str {
     match times {
         much if much >= 3.0 => "much faster",
@@ -30,7 +30,7 @@ fn word(times: f64) -> &'static str {
     }
 }
 
-/// A measured column: of which heading, and which column; and whether a larger figure is better.
+/// A measured column: its heading, its name, and whether a larger figure is better.
 type Column<'a> = (&'a str, &'a str, bool);
 
 fn check(first: &str, ours: &str, columns: &[Column<'_>; 3]) -> usize {
@@ -42,7 +42,7 @@ fn check(first: &str, ours: &str, columns: &[Column<'_>; 3]) -> usize {
             let at = measured[0].iter().position(|name| name == column).unwrap();
             let of = |name: &str| {
                 let row = measured.iter().find(|row| row[0] == name);
-                figure(row.unwrap_or_else(|| panic!("nobody measured `{name}`"))[at])
+                figure(row.unwrap_or_else(|| panic!("`{name}` was not measured"))[at])
             };
             let times = if *more_is_better { of(row[0]) / of(ours) } else { of(ours) / of(row[0]) };
             if word(times) != row[index + 1] {
@@ -99,7 +99,7 @@ fn every_lock_is_in_each_table_and_the_first_says_where_it_was_looked_at() {
     let names: Vec<String> = failing[2..].iter().map(|row| name(row[0])).collect();
     assert!(names.len() > 18, "{} were found", names.len());
     for row in &failing[3..] {
-        assert!(row[0].contains("](https://"), "where was {} looked at?", row[0]);
+        assert!(row[0].contains("](https://"), "no source for {}", row[0]);
     }
     for heading in ["Holders that fail", "Waiters and cancelled"] {
         let others: Vec<String> = table(PAGE, heading, "lock")[2..].iter().map(|row| name(row[0])).collect();

@@ -1,5 +1,4 @@
-//! Bad input gets a sentence that names what is wrong and what would be right, before anything is
-//! sent.
+//! Invalid settings are refused before any request, with a message that names the problem and the fix.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -120,7 +119,7 @@ async fn options_of_a_lock_are_refused_before_anybody_is_asked() {
         (coordinator.lock("r").ttl(Duration::from_secs(31)), "31s is above the deployment's max_ttl of 30s"),
         (coordinator.lock("r").ttl(Duration::from_millis(5)), "5ms is too short"),
         (coordinator.lock("r").max_hold(Duration::ZERO), "max_hold is zero"),
-        (coordinator.lock("r").label(&long), "a label has 1025 bytes"),
+        (coordinator.lock("r").label(&long), "a label of 1025 bytes"),
     ];
     for (lock, sentence) in cases {
         let validated = lock.validate().unwrap_err().to_string();
@@ -129,7 +128,7 @@ async fn options_of_a_lock_are_refused_before_anybody_is_asked() {
         assert!(matches!(error, AcquireError::Config(_)), "{error}");
         assert_eq!(error.to_string(), validated);
     }
-    assert!(nodes.iter().all(|node| node.requests().total() == 0), "nobody was asked");
+    assert!(nodes.iter().all(|node| node.requests().total() == 0), "no request was sent");
 }
 
 #[test]

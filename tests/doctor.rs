@@ -1,4 +1,4 @@
-//! The check-up as a program has it; `crates/quorlock-cli/tests` has it on real servers with faults.
+//! The doctor as a library function; `crates/quorlock-cli/tests` runs it on real servers with faults.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::HashSet;

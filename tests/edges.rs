@@ -1,4 +1,4 @@
-//! Input at the edges of what can be said: no settings, name or token makes anything panic.
+//! Extreme inputs: no setting, name or token causes a panic.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -18,7 +18,7 @@ use quorlock_testkit::{MemoryNode, memory_nodes};
 
 use common::bench;
 
-/// Any duration, and often one at the end of what a duration can be.
+/// Any duration, often close to the smallest or largest.
 fn times() -> impl Strategy<Value = Duration> {
     prop_oneof![
         Just(Duration::ZERO),
@@ -45,8 +45,8 @@ proptest! {
         random: u64,
     ) {
         let drift = Drift::of(factor).unwrap();
-        prop_assert!(drift.validity(one) <= one, "a lease outlives its keys");
-        prop_assert!(drift.stretch(one) >= one, "a key may be there for longer than the quarantine");
+        prop_assert!(drift.validity(one) <= one, "a lease must not outlive its keys");
+        prop_assert!(drift.stretch(one) >= one, "a key must not outlive the quarantine");
         prop_assert!(Quarantine::new(one, drift).left(two) <= drift.stretch(one));
         let trip = RoundTrip::first(one).then(two);
         prop_assert!(trip.smoothed() <= one.max(two) && trip.deviation() <= one.max(two));
@@ -118,8 +118,8 @@ proptest! {
                 return Ok(());
             }
             let lease = lock().acquire().await.unwrap();
-            prop_assert!(lock().try_acquire().await.unwrap().is_none(), "it is held twice");
-            // Its neighbour by hash tag is another lock.
+            prop_assert!(lock().try_acquire().await.unwrap().is_none(), "two holders");
+            // A name with the same hash tag is a different lock.
             let neighbour = format!("{{{name}}}");
             if neighbour.len() <= Resource::MAX_LEN {
                 let neighbour = bench.coordinator.lock(&neighbour).wait(Wait::Never);

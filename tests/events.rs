@@ -1,4 +1,4 @@
-//! What stands in the log of a program, by the stories that it tells.
+//! The log events of typical scenarios.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod common;
@@ -17,14 +17,14 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
-/// All that the library reports, line by line.
+/// All events, line by line.
 #[derive(Clone, Default)]
 struct Log {
     lines: Arc<Mutex<Vec<(Level, String)>>>,
 }
 
 impl Log {
-    /// Everything on this thread from now on.
+    /// Captures everything on this thread from now on.
     fn start() -> (Log, DefaultGuard) {
         let log = Log::default();
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
@@ -49,7 +49,7 @@ impl Log {
     }
 }
 
-/// The fields of a span so far.
+/// The fields recorded in a span so far.
 struct Fields(String);
 
 struct Words<'a>(&'a mut String);
@@ -168,7 +168,7 @@ async fn an_attempt_that_is_given_up_or_fails_says_so_in_its_span() {
     let spans = log.with("span acquire");
     assert!(spans.len() == 2 && spans[0].contains("outcome=\"contended\""), "{spans:?}");
     assert!(spans[1].contains("outcome=\"cancelled\""), "{spans:?}");
-    assert_eq!(log.of(Level::WARN), Vec::<String>::new(), "waiting is nobody's fault");
+    assert_eq!(log.of(Level::WARN), Vec::<String>::new(), "waiting is no reason for a warning");
     assert!(log.of(Level::TRACE).iter().any(|line| line.contains("not acquired")), "each round, at trace");
 }
 
@@ -185,7 +185,7 @@ async fn a_lost_lease_warns_once_and_before_that_once_of_the_renewals() {
     assert_eq!(warnings.len(), 2, "{}", log.all());
     assert!(warnings[0].contains("renewal not confirmed") && warnings[0].contains("votes="), "{warnings:?}");
     assert!(warnings[1].contains("lease lost") && warnings[1].contains("reason="), "{warnings:?}");
-    assert!(log.with("renewal still not confirmed").len() > 1, "the others are told to those who ask");
+    assert!(log.with("renewal still not confirmed").len() > 1, "the others are logged at a lower level");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ async fn a_coordinator_that_is_closed_warns_of_nothing() {
     assert_eq!(log.of(Level::WARN), Vec::<String>::new());
 }
 
-/// On one thread, so that all of it is logged here.
+/// Single-threaded, so that everything is logged on this thread.
 #[tokio::test]
 async fn a_dead_server_warns_once_however_often_it_is_asked_and_its_return_is_told() {
     let servers = Servers::start(3).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_dead_server_warns_once_however_often_it_is_asked_and_its_return_is_to
     hold().await;
     assert_eq!(log.with("message=connected").len(), 3, "{}", log.all());
     servers[0].kill();
-    eventually("the news that it is down", LONG, async || !log.with("down;").is_empty()).await.unwrap();
+    eventually("the event that it is down", LONG, async || !log.with("down;").is_empty()).await.unwrap();
     for _ in 0..20 {
         hold().await;
     }
@@ -219,7 +219,7 @@ async fn a_dead_server_warns_once_however_often_it_is_asked_and_its_return_is_to
     assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
     drop(coordinator);
     eventually("the end", LONG, async || log.with("disconnected").len() == 3).await.unwrap();
-    assert_eq!(log.of(Level::WARN).len(), 1, "going is no trouble: {}", log.all());
+    assert_eq!(log.of(Level::WARN).len(), 1, "closing must not warn: {}", log.all());
 }
 
 const LONG: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! The examples tell their stories to the end.
+//! The examples print the expected lines.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -6,10 +6,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// `examples/fenced_postgres.sh` ends with this where no database can be had.
+/// The exit code of `examples/fenced_postgres.sh` when no database can be started.
 const SKIPPED: i32 = 77;
 
-/// Cargo builds the examples when it builds all tests, and does not say where.
+/// Cargo builds the examples with the tests, but does not expose their paths.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
@@ -20,16 +20,13 @@ fn example(name: &str) -> PathBuf {
 fn assert_told(ended: &Output) {
     let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
-    let (with, without) = told.split_once("Without the check\n").expect("two acts");
+    let (with, without) = told.split_once("Without the check\n").expect("two runs");
     for (act, words) in [
-        (
-            with,
-            &["(SIGSTOP)", "(SIGCONT)", "Refused: fencing token", "reads 150, writes 120", "has 120;"][..],
-        ),
-        (without, &["(SIGSTOP)", "(SIGCONT)", "She has written 70.", "has 70; it should have 120"]),
+        (with, &["(SIGSTOP)", "(SIGCONT)", "Refused: fencing token", "reads 150, writes 120", "is 120;"][..]),
+        (without, &["(SIGSTOP)", "(SIGCONT)", "She has written 70.", "is 70; it should be 120"]),
     ] {
         for word in words {
-            assert!(act.contains(word), "the story lacks `{word}`: {told}");
+            assert!(act.contains(word), "the output lacks `{word}`: {told}");
         }
     }
     assert!(!without.contains("Refused"), "{told}");
@@ -53,14 +50,14 @@ fn a_stale_write_to_postgresql_is_refused_and_without_the_check_it_is_not() {
     let ended = Command::new(script).arg(example("fenced_postgres")).output().unwrap();
     if ended.status.code() == Some(SKIPPED) {
         let why = String::from_utf8_lossy(&ended.stderr);
-        // Not by `eprintln`, which the harness keeps to itself while a test passes.
+        // Not with `eprintln`, which the harness captures while a test passes.
         drop(writeln!(std::io::stderr(), "skipped: {}", why.lines().last().unwrap_or_default()));
         return;
     }
     assert_told(&ended);
 }
 
-/// Runs an example to its end, which must tell all of this, in this order.
+/// Runs an example to its end, and expects all of these in its output, in this order.
 #[track_caller]
 fn assert_tells(name: &str, lines: &[&str]) -> String {
     assert_told_lines(&Command::new(example(name)).output().unwrap(), lines)
@@ -72,7 +69,7 @@ fn assert_told_lines(ended: &Output, lines: &[&str]) -> String {
     assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
     let mut rest = &*told;
     for line in lines {
-        rest = rest.split_once(line).unwrap_or_else(|| panic!("the story lacks `{line}`, here: {told}")).1;
+        rest = rest.split_once(line).unwrap_or_else(|| panic!("the output lacks `{line}` here: {told}")).1;
     }
     told.into_owned()
 }
@@ -89,7 +86,7 @@ fn a_first_lock_keeps_others_out_and_then_lets_them_in() {
 fn scoped_work_outlives_two_servers_and_is_stopped_with_the_third() {
     assert_tells(
         "scoped_work",
-        &["says 42", "the other three have renewed", "A third", "The work was stopped after"],
+        &["returned 42", "the other three have renewed", "A third", "The job was stopped after"],
     );
 }
 
@@ -98,7 +95,7 @@ fn a_second_request_is_answered_with_409_and_when_to_come_back() {
     let refused = ["409 Conflict | retry-after: ", " | `uploads/report.csv` is held by"];
     let told = assert_tells(
         "http_conflict",
-        &["100 Continue", refused[0], refused[1], "200 OK", "200 OK", "(the first one)", "200 OK"],
+        &["100 Continue", refused[0], refused[1], "200 OK", "200 OK", "(the first request)", "200 OK"],
     );
     let seconds = told.split_once(refused[0]).unwrap().1.split_once(refused[1]).unwrap().0;
     assert!((1..=10).contains(&seconds.parse().unwrap()), "what is left of a TTL of 10 s, not {seconds}");
@@ -107,7 +104,7 @@ fn a_second_request_is_answered_with_409_and_when_to_come_back() {
 #[test]
 fn candidates_lead_one_after_the_other_and_the_observer_sees_it() {
     let (ann, ben) = ("The observer sees http://10.0.0.7:8080.", "The observer sees http://10.1.0.7:8080.");
-    assert_tells("leader_election", &["nobody leads", ann, "Ben leads at once", ben, "Cid leads"]);
+    assert_tells("leader_election", &["there is no leader", ann, "Ben leads immediately", ben, "Cid leads"]);
 }
 
 #[test]
@@ -123,7 +120,7 @@ fn a_worker_that_gets_sigterm_gives_its_lock_to_the_next() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let mut ended = Output { stdout: Vec::new(), ..child.wait_with_output().unwrap() };
     std::io::Read::read_to_end(&mut says, &mut ended.stdout).unwrap();
-    assert_told_lines(&ended, &["SIGTERM: the work has stopped", "is given back", "The other one has it"]);
+    assert_told_lines(&ended, &["SIGTERM: the work stopped", "is released", "The other worker holds it"]);
 }
 
 #[test]
@@ -134,7 +131,7 @@ fn a_hundred_locks_are_held_at_once_and_shared_out() {
 
 #[test]
 fn functions_take_a_lock_again_that_their_caller_holds() {
-    assert_tells("reentrant", &["transfer has", "deposit has", "transfer still has it", "free: true"]);
+    assert_tells("reentrant", &["transfer has", "deposit has", "transfer still holds it", "free: true"]);
 }
 
 #[test]
@@ -158,9 +155,9 @@ fn transfers_in_a_ring_end_and_no_money_is_lost() {
     let ended = Command::new(example("transfer")).output().unwrap();
     let (told, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success() && errors.is_empty(), "{}\n{told}\n{errors}", ended.status);
-    // Ann gave ten and got twenty, Ben gave twenty and got ten.
-    for line in ["ann has 110.", "ben has 90.", "cid has 100.", "Together they have 300"] {
-        assert!(told.contains(line), "the story lacks `{line}`: {told}");
+    // Ann paid ten and got twenty, Ben paid twenty and got ten.
+    for line in ["ann has 110.", "ben has 90.", "cid has 100.", "In total they have 300"] {
+        assert!(told.contains(line), "the output lacks `{line}`: {told}");
     }
 }
 
@@ -195,7 +192,7 @@ fn each_example_is_short_stands_in_the_list_and_is_run_by_a_test() {
         let limit = if extension == Some("rs") { 80 } else { 100 };
         assert!(
             lines < limit,
-            "{name} has {lines} lines; an example that one can take in has less than {limit}"
+            "{name} has {lines} lines; an example must stay below {limit} lines to be readable"
         );
     }
     assert!(found >= 15, "{found} were found");

@@ -1,6 +1,6 @@
-//! Fencing tokens in random histories: clients that crash, give up and come late, keys that end
-//! early, nodes that forget, clocks that are wrong. Each run is the same for the same seed, which a
-//! failure names: `QUORLOCK_SEED=7 cargo test --test fencing_histories`.
+//! Fencing tokens in random histories: clients that crash, give up and are delayed, keys that disappear
+//! early, nodes that lose their data, clocks that are wrong. Each run is reproducible from its seed,
+//! which a failure prints: `QUORLOCK_SEED=7 cargo test --test fencing_histories`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::cmp::Ordering;
@@ -18,21 +18,21 @@ use quorlock::{
 use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// Also the longest of the deployment, so that half of it is how far clocks may differ.
+/// Also the longest TTL of the deployment; clocks may differ by half of it.
 const TTL: Duration = Duration::from_secs(1);
 const CLIENTS: usize = 4;
-/// Tasks of one client, which pass the lock on to one another.
+/// Tasks of one client, which hand the lock off to each other.
 const TASKS: usize = 2;
 const RUN: Duration = Duration::from_secs(60);
 
-/// What goes wrong in a run.
+/// The faults of a run.
 #[derive(Clone, Copy)]
 struct Troubles {
-    /// Keys end before their time: clocks of nodes jump, somebody deletes them.
+    /// Keys end early: clocks of nodes jump, an operator deletes them.
     keys_vanish: bool,
-    /// Nodes lose all they have when they restart.
+    /// Nodes lose all their data when they restart.
     nodes_forget: bool,
-    /// How far calendars are from the right one, in either direction.
+    /// How far calendars are off, in either direction.
     calendars: Duration,
 }
 
@@ -58,7 +58,7 @@ fn nodes_that_forget_keep_the_order_while_calendars_agree_within_half_of_max_ttl
 fn nodes_that_forget_lose_the_order_when_calendars_differ_by_more() {
     let troubles = Troubles { keys_vanish: false, nodes_forget: true, calendars: 60 * SECOND };
     let broken = seeds().find(|seed| run(*seed, troubles).grows_in_order_of_grants().is_err());
-    assert!(broken.is_some(), "the bound is not needed, or the check does not bite");
+    assert!(broken.is_some(), "the bound is not needed, or the check does not detect anything");
 }
 
 fn every_history(troubles: Troubles, keeps: fn(&History) -> Result<(), String>) {
@@ -69,18 +69,18 @@ fn every_history(troubles: Troubles, keeps: fn(&History) -> Result<(), String>) 
         grants += history.grants.len();
     }
     println!("{grants} grants");
-    assert!(grants > 100, "{grants} grants are too few to show anything");
+    assert!(grants > 100, "{grants} grants are too few to prove anything");
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The first ten, as many as `QUORLOCK_SEEDS` says, or the one in `QUORLOCK_SEED`.
+/// The first ten, the number in `QUORLOCK_SEEDS`, or the one in `QUORLOCK_SEED`.
 fn seeds() -> impl Iterator<Item = u64> {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a whole number"));
     number("QUORLOCK_SEED").map_or(0..number("QUORLOCK_SEEDS").unwrap_or(10), |seed| seed..seed + 1)
 }
 
-/// Who was granted what, and when.
+/// A grant: the client, the number, and when.
 #[derive(Default)]
 struct History {
     grants: Vec<Grant>,
@@ -102,7 +102,7 @@ impl fmt::Display for Grant {
 }
 
 impl History {
-    /// Every grant has a larger number than all that were granted before.
+    /// Whether every grant has a larger number than all earlier grants.
     fn grows_in_order_of_grants(&self) -> Result<(), String> {
         self.grants.is_sorted_by(|one, next| one.fence < next.fence).then_some(()).ok_or_else(|| {
             let wrong = self
@@ -115,8 +115,8 @@ impl History {
         })
     }
 
-    /// Every grant has a larger number than all that were granted before it was asked for, and no
-    /// two have the same.
+    /// Whether every grant has a larger number than all that were granted before it was requested, and
+    /// no two are equal.
     fn grows_from_grant_to_request(&self) -> Result<(), String> {
         for (index, one) in self.grants.iter().enumerate() {
             for other in self.grants.iter().skip(index + 1) {
@@ -173,7 +173,7 @@ impl World {
         std::mem::take(&mut *self.history.lock().unwrap())
     }
 
-    /// One thing goes wrong, or right again.
+    /// Injects one fault, or repairs one.
     fn trouble(&self) {
         let Some(node) = self.nodes.get(self.chance.below(5)) else { return };
         match self.chance.below(6) {
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// A program that uses the lock, crashes now and then, and is started again.
+    /// A program that uses the lock, crashes now and then, and is restarted.
     fn client(&self, number: usize, end: Moment) -> impl Future<Output = ()> + Send + use<> {
         let (clock, chance, history) = (self.clock.clone(), self.chance.clone(), self.history.clone());
         let (nodes, troubles) = (self.nodes.clone(), self.troubles);
@@ -217,7 +217,7 @@ impl World {
                     async move { use_lock(number, &client, &*clock, &chance, &history, until).await }
                 });
                 futures::future::join_all(tasks).await;
-                // What it sends from here on gets lost, as do the answers to it.
+                // From here on its requests, and the answers to them, are lost.
                 crashed.store(true, Relaxed);
             }
         }
@@ -255,7 +255,7 @@ async fn use_lock(
     }
 }
 
-/// Chance that is the same for the same seed.
+/// Deterministic random numbers from a seed.
 struct Chance(SeededEntropy);
 
 impl Chance {
@@ -268,7 +268,7 @@ impl Chance {
     }
 }
 
-/// A clock whose calendar is wrong by at most so much.
+/// A clock whose calendar is off by at most this much.
 fn calendar(clock: &Arc<dyn Clock>, chance: &Chance, wrong_by: Duration) -> Arc<dyn Clock> {
     let skewed = SkewedClock::new(clock.clone(), 1.0);
     let by = chance.up_to(wrong_by);
@@ -280,7 +280,7 @@ fn calendar(clock: &Arc<dyn Clock>, chance: &Chance, wrong_by: Duration) -> Arc<
     Arc::new(skewed)
 }
 
-/// One client's connection to one node: it keeps order, and takes its time.
+/// A client's connection to a node: ordered, with a delay.
 #[derive(Debug)]
 struct Wire {
     node: MemoryNode,
@@ -303,7 +303,7 @@ impl Wire {
                 }
                 clock.sleep_until(clock.now() + latency(&chance)).await;
                 let (server, clock, back) = (server.clone(), clock.clone(), latency(&chance));
-                // Asked at once, so that the next comes after it; the answer takes its time.
+                // Sent immediately, so that requests keep their order; the answer is delayed.
                 let mut answer = Box::pin(async move { ask(&server, request).await });
                 let now = futures::poll!(answer.as_mut());
                 tokio::spawn(async move {
@@ -320,7 +320,7 @@ impl Wire {
     }
 }
 
-/// Mostly short; sometimes longer than a round waits, sometimes than a lock lives.
+/// A delay: mostly short, sometimes longer than a round waits, sometimes longer than the TTL.
 fn latency(chance: &Chance) -> Duration {
     match chance.below(100) {
         0 => chance.up_to(3 * TTL),

@@ -1,5 +1,5 @@
-//! How much room a lease takes that is held and renewed, and a task that waits. In a program of its own,
-//! since it counts what is allocated.
+//! The memory of a held and renewed lease, and of a waiting task. A separate program, since it counts
+//! allocations.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::alloc::System;
@@ -21,10 +21,10 @@ static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const COUNT: usize = 2000;
 const TTL: Duration = Duration::from_secs(30);
-/// What the allocator adds, the rounds on their way and a program's own share of each make 1 KiB of it.
+/// Allocator overhead, rounds in flight and the program's own share bring this to 1 KiB.
 const MOST: usize = 900;
 
-/// Grants whatever it is asked, and keeps nothing of it: what is counted is the library's.
+/// Grants every request and stores nothing: only the library's memory is counted.
 #[derive(Debug)]
 struct Generous(Arc<Identity>);
 
@@ -52,7 +52,7 @@ async fn hold(coordinator: &Coordinator, count: usize) -> Vec<Lease> {
     join_all((0..count).map(acquire)).await
 }
 
-/// Bytes on the heap since then, for each of so many.
+/// The heap bytes allocated in the region, per item.
 fn each(region: &Region<'_, System>) -> usize {
     let change = region.change();
     (change.bytes_allocated - change.bytes_deallocated) / COUNT
@@ -73,7 +73,7 @@ async fn a_held_lease_and_a_task_that_waits_take_less_than_a_kilobyte() {
     assert!(each(&held) < MOST, "{} bytes for a lease that was acquired", each(&held));
     clock.sleep_until(clock.now() + TTL * 3).await;
     let lease = each(&held);
-    assert!(lease < MOST, "{lease} bytes for one that was renewed for a while");
+    assert!(lease < MOST, "{lease} bytes for one that was renewed");
     assert!(leases.iter().all(|lease| lease.check().is_ok()));
 
     let waiting = Region::new(COUNTING);
@@ -84,7 +84,7 @@ async fn a_held_lease_and_a_task_that_waits_take_less_than_a_kilobyte() {
     };
     let tasks: Vec<_> = (0..COUNT).map(wait).collect();
     clock.sleep_until(clock.now() + TTL).await;
-    assert!(each(&waiting) < MOST, "{} bytes for a task that waits", each(&waiting));
+    assert!(each(&waiting) < MOST, "{} bytes for a waiting task", each(&waiting));
     assert!(tasks.iter().all(|task| !task.is_finished()));
-    println!("{lease} bytes for a lease, {} for a task that waits", each(&waiting));
+    println!("{lease} bytes for a lease, {} for a waiting task", each(&waiting));
 }

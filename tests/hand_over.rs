@@ -1,4 +1,4 @@
-//! Without fencing a lock goes from one task of a process to the next without asking anybody.
+//! Without fencing, a handoff between tasks of a process sends no request.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,7 +25,7 @@ fn asked(bench: &Bench) -> usize {
     bench.nodes.iter().map(|node| node.requests().total()).sum()
 }
 
-/// Somebody who waits for `lock` from now on.
+/// A task that waits for `lock` from now on.
 async fn next(bench: &Bench, lock: &Lock) -> JoinHandle<Lease> {
     let lock = lock.clone();
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -42,13 +42,13 @@ async fn without_fencing_the_lock_goes_to_the_next_task_without_asking_anybody()
     let before = asked(&bench);
     first.release().await.unwrap();
     let second = waiting.await.unwrap();
-    assert_eq!(asked(&bench), before, "no node was asked");
+    assert_eq!(asked(&bench), before, "no request was sent");
     assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease is over");
     assert!(second.check().is_ok());
-    assert_eq!(*second.token(), token, "the key stands as it did");
+    assert_eq!(*second.token(), token, "the key is unchanged");
     second.release().await.unwrap();
     bench.settle().await;
-    assert_eq!(bench.keys(), 0, "the last one gives it back at the nodes");
+    assert_eq!(bench.keys(), 0, "the last holder deletes the keys");
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn i21_a_lease_that_is_handed_over_ends_when_the_first_would_have() {
     first.release().await.unwrap();
     let second = waiting.await.unwrap();
     assert_eq!(second.remaining(), left);
-    // From here on nobody answers its renewals.
+    // From here on its renewals are not answered.
     bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     bench.pass(left).await;
     assert_eq!(second.check().unwrap_err().reason, LossReason::Expired);
@@ -86,9 +86,9 @@ async fn it_is_renewed_as_if_it_had_been_held_by_one() {
 async fn the_nodes_are_asked_where_the_next_one_wants_something_else() {
     let bench = bench(5);
     for (why, lock) in [
-        ("it has a fencing token of its own", plain(&bench).fencing(Fencing::On)),
+        ("it needs its own fencing token", plain(&bench).fencing(Fencing::On)),
         ("it asks for another TTL", plain(&bench).ttl(TTL / 2)),
-        ("nobody renews what is left for it", plain(&bench).renewal(Renewal::Manual)),
+        ("the remaining time is not renewed", plain(&bench).renewal(Renewal::Manual)),
     ] {
         let first = plain(&bench).acquire().await.unwrap();
         let token = first.token().clone();
@@ -130,7 +130,7 @@ async fn a_renewal_on_its_way_belongs_to_the_lease_that_sent_it() {
     let token = first.token().clone();
     first.release().await.unwrap();
     let second = waiting.await.unwrap();
-    assert!(asked(&bench) > before, "it asks for a lease of its own");
+    assert!(asked(&bench) > before, "it acquires its own lease");
     assert_ne!(*second.token(), token);
     second.release().await.unwrap();
 }
@@ -172,11 +172,11 @@ async fn a_lease_that_is_handed_over_ends_after_the_max_hold_of_its_own() {
     let handed_over = bench.clock.now();
     first.release().await.unwrap();
     let second = waiting.await.unwrap();
-    assert_eq!(asked(&bench), before, "no node was asked");
+    assert_eq!(asked(&bench), before, "no request was sent");
     tokio::select! {
         biased;
         lost = second.lost() => assert_eq!(lost.reason, LossReason::MaxHold),
-        () = bench.pass(TTL) => panic!("it goes on being renewed"),
+        () = bench.pass(TTL) => panic!("it is still being renewed"),
     }
     let held = bench.clock.now().since(handed_over);
     assert!(held <= 2 * SECOND && held > SECOND, "{held:?}");
@@ -191,14 +191,14 @@ async fn a_renewal_by_hand_on_its_way_belongs_to_the_lease_that_sent_it() {
     let before = asked(&bench);
     tokio::select! {
         biased;
-        renewed = first.renew() => panic!("{renewed:?} before an answer can have come"),
+        renewed = first.renew() => panic!("{renewed:?} before any answer"),
         () = bench.pass(10 * MS) => {}
     }
     assert!(bench.clock.now() + first.remaining() < bench.clock.now() + VALIDITY, "no renewal is due");
     let token = first.token().clone();
     first.release().await.unwrap();
     let second = waiting.await.unwrap();
-    assert_ne!(*second.token(), token, "it asks for a lease of its own");
-    assert!(asked(&bench) >= before + 10, "the renewal, and the other");
+    assert_ne!(*second.token(), token, "it acquires its own lease");
+    assert!(asked(&bench) >= before + 10, "the renewal, and the acquisition");
     second.release().await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! How the nodes stand, as programs see it: real Redis nodes over simulated servers, on paused time.
+//! The health of the nodes, as programs see it: real Redis nodes over simulated servers, on paused
+//! time.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +29,7 @@ use quorlock_testkit::{BuiltinServer, SeededEntropy, TokioClock};
 use tokio::task::JoinHandle;
 
 const TTL: Duration = Duration::from_secs(10);
-/// 1 % more than the longest TTL, and the resolution of timers.
+/// The longest TTL plus 1 %, and the resolution of timers.
 const QUARANTINE: Duration = Duration::from_millis(10_103);
 
 /// Three servers behind addresses `a`, `b` and `c`.
@@ -38,12 +39,12 @@ struct World {
     places: Arc<Mutex<Vec<Place>>>,
 }
 
-/// What is at one address.
+/// The server at one address.
 struct Place {
     server: BuiltinServer,
-    /// Whether connections are made.
+    /// Whether it accepts connections.
     up: bool,
-    /// Whether the server reads what it is sent.
+    /// Whether the server reads its requests.
     deaf: bool,
     serving: Vec<JoinHandle<()>>,
 }
@@ -72,7 +73,7 @@ impl World {
         builder.ttl(TTL).max_ttl(TTL).build().unwrap()
     }
 
-    /// Cuts all connections to the server, which takes no new ones.
+    /// Cuts all connections to the server, which then accepts no new ones.
     fn kill(&self, index: usize) {
         let place = &mut self.places.lock().unwrap()[index];
         place.up = false;
@@ -108,7 +109,7 @@ impl Dial for World {
     }
 }
 
-/// A server's end of a connection, which it may stop reading.
+/// A server's end of a connection, which may stop reading.
 struct Deafened {
     stream: tokio::io::DuplexStream,
     world: World,
@@ -161,11 +162,11 @@ fn lock(coordinator: &Coordinator) -> Lock {
     coordinator.lock("r").wait(Wait::Never)
 }
 
-/// Waits until the node at `index` stands as `wanted`, and not for ever.
+/// Waits until the node at `index` has the status `wanted`, with a deadline.
 async fn until(health: &mut Health, index: usize, wanted: impl Fn(&NodeStatus) -> bool) -> NodeHealth {
     let found = async {
         loop {
-            let nodes = health.changed().await.expect("the coordinator is there");
+            let nodes = health.changed().await.expect("the coordinator still exists");
             if wanted(&nodes[index].status) {
                 return nodes[index].clone();
             }
@@ -174,7 +175,7 @@ async fn until(health: &mut Health, index: usize, wanted: impl Fn(&NodeStatus) -
     let clock = TokioClock::new();
     tokio::select! {
         found = found => found,
-        () = clock.sleep_until(clock.now() + TTL * 10) => panic!("a change that is not told"),
+        () = clock.sleep_until(clock.now() + TTL * 10) => panic!("the change is not reported"),
     }
 }
 
@@ -190,7 +191,10 @@ async fn nothing_is_known_before_the_first_contact_and_asking_makes_none() {
     world.pass(TTL).await;
     assert_eq!(health.changed().now_or_never(), None, "nothing has changed");
     assert!(health.now().iter().all(|node| node.status == NodeStatus::Unknown), "{:?}", health.now());
-    assert!(world.places.lock().unwrap().iter().all(|place| place.serving.is_empty()), "nobody was dialled");
+    assert!(
+        world.places.lock().unwrap().iter().all(|place| place.serving.is_empty()),
+        "no connection was opened"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,7 +209,7 @@ async fn a_node_is_told_apart_when_it_connects_is_cut_off_and_comes_back_as_anot
 
     world.kill(0);
     let node = until(&mut health, 0, |condition| matches!(condition, NodeStatus::Unreachable { .. })).await;
-    assert_eq!(&*node.identity.unwrap().id, "a1", "who it was is remembered");
+    assert_eq!(&*node.identity.unwrap().id, "a1", "the last identity is kept");
     world.pass(TTL).await;
     assert_eq!(
         health.now()[0].lasted / 1000,
@@ -233,7 +237,7 @@ async fn the_end_of_a_quarantine_is_told_although_nothing_happens_then() {
     assert!(left > QUARANTINE - Duration::from_secs(2) && left <= QUARANTINE, "{left:?}");
     until(&mut health, 0, is_connected).await;
     let waited = world.clock.now().since(start);
-    assert!(waited >= left && waited <= QUARANTINE, "told when it ended: {waited:?} of {left:?}");
+    assert!(waited >= left && waited <= QUARANTINE, "reported when it ended: {waited:?} of {left:?}");
     assert!(lock(&client).acquire().await.is_ok(), "and its vote counts");
 }
 
@@ -259,12 +263,12 @@ async fn a_change_is_not_missed_by_somebody_who_stops_waiting_for_it() {
     world.pass(TTL).await;
     let nodes = health.changed().now_or_never().expect("they have connected").unwrap();
     assert!(nodes.iter().all(|node| is_connected(&node.status)), "{nodes:?}");
-    assert!(health.changed().now_or_never().is_none(), "that was told");
+    assert!(health.changed().now_or_never().is_none(), "the change was reported before");
     world.kill(1);
-    // Dropped while it waits, and right before it would have been told.
+    // Dropped while it waits, and right before the change is reported.
     assert!(health.changed().now_or_never().is_none());
     world.pass(Duration::from_millis(10)).await;
-    let nodes = health.changed().now_or_never().expect("it is told now").unwrap();
+    let nodes = health.changed().now_or_never().expect("the change is reported now").unwrap();
     assert!(!is_connected(&nodes[1].status), "{nodes:?}");
 }
 
@@ -276,7 +280,7 @@ async fn a_node_that_stays_down_is_no_news() {
     lock(&client).acquire().await.unwrap_err();
     let mut health = client.health();
     world.pass(TTL * 6).await;
-    assert_eq!(health.changed().now_or_never(), None, "it was dialled again and again");
+    assert_eq!(health.changed().now_or_never(), None, "repeated dials are no change");
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,7 +299,7 @@ async fn it_ends_with_the_coordinator_and_does_not_keep_it_alive() {
     assert!(world.places.lock().unwrap().iter().all(gone), "connections are closed");
 }
 
-/// On the runtime of its own, which ends while a node is connected.
+/// In a separate runtime, which ends while a node is connected.
 #[cfg(feature = "metrics")]
 #[test]
 fn connections_restarts_and_quarantines_are_counted_and_nothing_stays_up() {
@@ -333,7 +337,7 @@ fn connections_restarts_and_quarantines_are_counted_and_nothing_stays_up() {
         world.places.lock().unwrap()[0].deaf = false;
         drop(lock(&second).acquire().await.unwrap());
         assert_eq!(node("up"), 1.0, "one of the two coordinators is connected");
-        // It is there when its runtime ends.
+        // It is connected when its runtime ends.
         std::mem::forget(second);
     });
     drop(runtime);

@@ -1,4 +1,4 @@
-//! What a lease needs while nothing happens.
+//! What an idle lease costs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -20,7 +20,7 @@ use quorlock::{
 };
 use quorlock_testkit::TokioClock;
 
-/// Counts the waits that go on.
+/// Counts the timers that are waiting.
 #[derive(Clone, Debug)]
 struct Counting {
     clock: TokioClock,
@@ -71,7 +71,7 @@ async fn a_hundred_leases_wait_for_one_timer_and_are_all_renewed() {
     }
 }
 
-/// Each had a timer of its own, which fired once a second.
+/// Before, each had its own timer, which fired once a second.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_watchers_of_leases_wait_for_one_timer_and_are_all_told_of_the_loss() {
     let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
@@ -97,7 +97,7 @@ async fn a_hundred_watchers_of_leases_wait_for_one_timer_and_are_all_told_of_the
     bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     for (watching, end) in watching.into_iter().zip(ends) {
         let (_, told) = watching.await.unwrap();
-        assert!(told <= end, "it was told {:?} after the end of its lease", told.since(end));
+        assert!(told <= end, "it was notified {:?} after the end of its lease", told.since(end));
     }
 }
 
@@ -109,7 +109,7 @@ async fn leases_that_are_merely_held_have_no_task() {
     let before = tasks();
     let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
     for _ in 0..7 {
-        assert!(tasks() <= before + 1, "{} tasks besides the one that rings", tasks() - before - 1);
+        assert!(tasks() <= before + 1, "{} tasks besides the timer driver", tasks() - before - 1);
         bench.pass(common::TTL / 2).await;
         bench.settle().await;
         assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
@@ -120,7 +120,7 @@ async fn leases_that_are_merely_held_have_no_task() {
 async fn a_free_lock_is_acquired_and_released_by_whoever_asks_and_nobody_else() {
     let bench = bench(5);
     bench.lock().acquire().await.unwrap().release().await.unwrap();
-    // These nodes answer at once.
+    // These nodes answer immediately.
     let lease = bench.lock().acquire().now_or_never().expect("it waits for no task").unwrap();
     lease.release().now_or_never().expect("it waits for no task").unwrap();
     assert_eq!(bench.keys(), 0);
@@ -136,7 +136,7 @@ async fn answers_that_a_release_does_not_wait_for_need_no_task() {
     let before = tasks();
     lease.release().await.unwrap();
     assert_eq!(bench.keys(), 2, "not all have answered");
-    // Nodes in memory have one for each answer that takes its time.
+    // Nodes in memory have a task for each delayed answer.
     assert!(tasks() <= before + 2, "{} tasks for 2 answers", tasks() - before);
     bench.pass(Duration::from_millis(20)).await;
     assert_eq!(bench.keys(), 0);
@@ -154,12 +154,12 @@ async fn a_lease_that_is_due_before_the_others_is_renewed_in_time() {
     assert_eq!(long.check(), Ok(()));
 }
 
-/// Grants whatever it is asked, once it is let.
+/// Grants every request, and can delay its answers.
 #[derive(Clone, Debug)]
 struct Voter {
     name: String,
     identity: Arc<Identity>,
-    /// What it has been asked and not answered, while it keeps that back.
+    /// The requests whose answers are held back.
     kept: Arc<Mutex<Option<Vec<Responder>>>>,
     released: Arc<AtomicUsize>,
 }
@@ -184,9 +184,9 @@ impl Voter {
         kept.into_iter().flatten().for_each(|reply| self.answer(reply));
     }
 
-    /// In how many places its answers are kept.
+    /// How many answer slots are still referenced.
     fn answers_kept(&self) -> usize {
-        // The test and the coordinator have a voter each.
+        // The test and the coordinator share each node.
         Arc::strong_count(&self.identity) - 2
     }
 }
@@ -220,25 +220,25 @@ async fn a_lease_keeps_no_answers_once_all_have_come_and_still_knows_where_it_st
     late.keep_back();
     let lease = coordinator.lock("r").fencing(Fencing::Off).acquire().await.unwrap();
     clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
-    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one is still to come: {voters:?}");
-    assert!(format!("{late:?}").contains("Responder"), "a node may show what it keeps back: {late:?}");
+    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one answer is missing: {voters:?}");
+    assert!(format!("{late:?}").contains("Responder"), "a delayed answer keeps its responder: {late:?}");
     late.let_go();
     assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
     late.keep_back();
     lease.renew().await.unwrap();
-    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one is still to come: {voters:?}");
+    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one answer is missing: {voters:?}");
     late.let_go();
     assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
     lease.release().await.unwrap();
     let released = voters.iter().map(|voter| voter.released.load(Ordering::Relaxed));
-    assert_eq!(released.collect::<Vec<_>>(), [1; 5], "also where the answer came late");
+    assert_eq!(released.collect::<Vec<_>>(), [1; 5], "also where the answer was late");
 }
 
-/// A clock that has something done while it is read.
+/// A clock that runs an action while it is read.
 #[derive(Clone, Default)]
 struct Meddling {
     clock: TokioClock,
-    /// After how many more readings, and what.
+    /// After how many more readings, and the action.
     plan: Arc<Mutex<Option<(usize, Meddle)>>>,
 }
 
@@ -293,9 +293,9 @@ async fn what_is_wanted_of_a_lease_at_any_moment_of_a_renewal_is_done() {
         let renewing = wanted.lock().unwrap().take();
         if let Some(renewing) = renewing {
             meddled += 1;
-            let renewed = renewing.now_or_never().expect("somebody looks");
-            assert_eq!(renewed, Ok(()), "what was wanted at reading {reading} of the clock was lost");
+            let renewed = renewing.now_or_never().expect("the clock is read");
+            assert_eq!(renewed, Ok(()), "the command at reading {reading} of the clock was lost");
         }
     }
-    assert!((5..100).contains(&meddled), "the clock is read more often, and not for ever: {meddled}");
+    assert!((5..100).contains(&meddled), "the clock is read several times, and finitely often: {meddled}");
 }

@@ -1,4 +1,5 @@
-//! What comes late does nothing: a request whose connection has ended is stopped by a tombstone (rules I-5 and I-40).
+//! Late requests have no effect: a request whose connection has ended is stopped by a tombstone (rules
+//! I-5 and I-40).
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod common;
@@ -17,15 +18,15 @@ use quorlock::{
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
-/// How late the requests come: soon, and close to the end of a tombstone, which lives for the longest TTL of
-/// the deployment.
+/// How late the requests arrive: soon, and close to the end of a tombstone, which lives for the longest
+/// TTL of the deployment.
 const DELAYS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(25)];
 
 fn lock(coordinator: &Coordinator) -> Lock {
     coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
 }
 
-/// The first renewal is so late, on connections that have ended since. The second one is confirmed.
+/// The first renewal is this late, on connections that have ended since. The second one is confirmed.
 async fn lose_a_renewal(bench: &Bench, late: Duration) {
     bench.nodes.iter().for_each(|node| node.delay(late, Duration::ZERO));
     bench.pass(TTL / 3 + MS).await;
@@ -46,7 +47,7 @@ async fn i40_a_release_stops_a_renewal_of_which_nothing_is_known_though_the_next
         lease.check().unwrap();
         lease.release().await.unwrap();
         bench.pass(late).await;
-        assert_eq!(bench.keys(), 0, "a renewal came {late:?} late");
+        assert_eq!(bench.keys(), 0, "a renewal arrived {late:?} late");
     }
 }
 
@@ -62,12 +63,12 @@ async fn i40_a_lease_that_is_passed_on_stops_its_renewals_of_which_nothing_is_kn
         bench.settle().await;
         first.release().await.unwrap();
         let second = waiting.await.unwrap();
-        assert_eq!(bench.nodes[0].requests().transfer, 1, "it was passed on");
+        assert_eq!(bench.nodes[0].requests().transfer, 1, "it was handed off");
         second.release().await.unwrap();
         bench.settle().await;
         assert_eq!(bench.keys(), 0);
         bench.pass(late).await;
-        assert_eq!(bench.keys(), 0, "a renewal of the first came {late:?} late");
+        assert_eq!(bench.keys(), 0, "a renewal of the first arrived {late:?} late");
     }
 }
 
@@ -83,12 +84,11 @@ async fn r13_a_lock_that_was_retained_is_not_taken_again_by_a_late_renewal_of_it
         bench.pass(Duration::from_secs(1) + MS).await;
         assert_eq!(bench.keys(), 0, "its time is up");
         bench.pass(late).await;
-        assert_eq!(bench.keys(), 0, "a renewal of the lease came {late:?} late");
+        assert_eq!(bench.keys(), 0, "a renewal of the lease arrived {late:?} late");
     }
 }
 
-/// A node that cannot be reached any more when it is to release: its connection ends, with the requests
-/// before on their way.
+/// A node whose connection ends when it is to release, with the earlier requests in flight.
 #[derive(Debug)]
 struct EndsAtRelease {
     node: MemoryNode,
@@ -144,5 +144,5 @@ async fn i5_a_node_that_is_told_again_also_stops_what_comes_late() {
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0, "released at the second try");
     bench.pass(late).await;
-    assert_eq!(bench.keys(), 0, "a renewal came {late:?} late");
+    assert_eq!(bench.keys(), 0, "a renewal arrived {late:?} late");
 }

@@ -1,11 +1,11 @@
-//! Which part of the library may name which: the layers of ARCHITECTURE.md.
+//! Which module of the library may use which: the layers of ARCHITECTURE.md.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the bottom to the top. A part names itself and what is on a lower layer, and nothing beside it.
-/// Above all of them are `lib.rs`, with the pages of `guide`, and `blocking`, which uses what programs use.
+/// From bottom to top. A module uses itself and lower layers, but no module of its own layer. Above all
+/// of them are `lib.rs`, with the pages of `guide`, and `blocking`, which uses the public interface.
 const LAYERS: [&[&str]; 12] = [
     &["address", "duration", "fence", "metrics", "reason", "runtime"],
     &["transport"],
@@ -31,7 +31,7 @@ fn files(place: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a file names after `crate::`, but for its comments.
+/// The modules that a file names after `crate::`, without comments.
 fn named(text: &str) -> impl Iterator<Item = &str> {
     let code = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
     let ends = |c: char| !(c.is_alphanumeric() || c == '_');
@@ -50,7 +50,7 @@ fn no_part_names_one_above_it_or_beside_it() {
         let layer = LAYERS.iter().position(|layer| layer.contains(&part));
         let layer = layer.unwrap_or_else(|| panic!("{part} has no layer: give it one here"));
         let below = |name: &str| LAYERS.iter().take(layer).any(|layer| layer.contains(&name));
-        // At the top all names are below, and those of `lib.rs` too.
+        // The top layer may use everything, including names from `lib.rs`.
         let is_wrong = |name: &&str| *name != part && !below(name) && layer + 1 < LAYERS.len();
         wrong.extend(
             named(&fs::read_to_string(file).unwrap())

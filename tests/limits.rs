@@ -1,4 +1,4 @@
-//! How long nodes are waited for, where nothing is set: docs/adr/0022-time-limits.md.
+//! The default node timeouts: docs/adr/0022-time-limits.md.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod common;
@@ -27,7 +27,7 @@ fn bench(nodes: usize) -> Bench {
     bench_by_default(nodes, |builder| builder)
 }
 
-/// A node that says how long it took to connect to it.
+/// A node that reports how long it took to connect.
 #[derive(Clone, Debug)]
 struct Measured {
     node: MemoryNode,
@@ -113,9 +113,9 @@ async fn a_contested_lock_is_given_up_soon_although_nodes_hang() {
     bench.nodes[0].set_data("r", "somebody else", quorlock::node::Expiry::In(TTL));
     let before = bench.clock.now();
     let tried = bench.lock().try_acquire().await.unwrap();
-    assert!(tried.is_none(), "one refuses, two are silent");
+    assert!(tried.is_none(), "one refuses, two hang");
     let took = bench.clock.now().since(before);
-    // It asks some times, since nobody may have it; once each would take a second.
+    // It retries, since the lock may be free; even one timeout each would take a second.
     assert!(took <= 500 * MS, "{took:?}");
 }
 
@@ -135,19 +135,19 @@ async fn a_look_waits_for_what_is_needed_and_a_quarter_of_a_second_for_the_rest(
     );
 }
 
-/// Leads to servers that are so far away.
+/// Connects to servers at this distance.
 #[derive(Debug)]
 struct Way {
     clock: Arc<dyn Clock>,
     servers: Vec<BuiltinServer>,
     round_trip: Duration,
-    /// Those from which nothing comes.
+    /// The servers that never answer.
     hung: usize,
 }
 
 impl Dial for Way {
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
-        let Endpoint::Tcp { port, .. } = *address.endpoint() else { unreachable!("they have ports") };
+        let Endpoint::Tcp { port, .. } = *address.endpoint() else { unreachable!("the servers have ports") };
         let index = usize::from(port) - 1;
         let (server, clock, way) = (self.servers[index].clone(), self.clock.clone(), self.round_trip / 2);
         let hangs = index < self.hung;
@@ -185,7 +185,7 @@ async fn carry(
     }
 }
 
-/// A client of five servers, of which it has met none.
+/// A client of five servers that has not connected yet.
 fn cold(round_trip: Duration, hung: usize) -> (Arc<dyn Clock>, Coordinator) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let servers = (0..5).map(|index| BuiltinServer::simulated(clock.clone(), format!("server-{index}")));

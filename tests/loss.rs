@@ -1,4 +1,4 @@
-//! Loss: told by the end of validity, in three ways, whatever the network does.
+//! Loss: reported by the end of validity, in three ways, regardless of the network.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,9 +36,9 @@ async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::Expired);
     let told = bench.clock.now().since(start);
-    assert!(told <= VALIDITY, "told after {told:?}");
-    assert!(told >= VALIDITY - Duration::from_millis(3), "and not given up early: {told:?}");
-    assert!(lease.check().is_err(), "everybody is told the same");
+    assert!(told <= VALIDITY, "reported after {told:?}");
+    assert!(told >= VALIDITY - Duration::from_millis(3), "but not too early: {told:?}");
+    assert!(lease.check().is_err(), "check reports the same");
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,12 +48,12 @@ async fn check_needs_no_timer_and_no_task() {
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
     let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
     clock.jump_forward(VALIDITY + Duration::from_millis(1));
-    // Not a single await since: a machine that was suspended finds out by itself.
+    // No await since the suspend: the lease detects it without a timer.
     assert_eq!(lease.check().unwrap_err().reason, LossReason::Expired);
     assert_eq!(lease.remaining(), Duration::ZERO);
 }
 
-/// The runtime's timers stand still meanwhile.
+/// The runtime's timers do not advance during it.
 #[tokio::test(start_paused = true)]
 async fn a_watcher_is_told_of_the_loss_within_a_second_after_a_suspend() {
     let bench = bench(3);
@@ -65,7 +65,7 @@ async fn a_watcher_is_told_of_the_loss_within_a_second_after_a_suspend() {
     bench.settle().await;
     clock.jump_forward(TTL);
     bench.pass(Duration::from_millis(1_010)).await;
-    assert!(watching.is_finished(), "it sleeps until the timer of before the suspend");
+    assert!(watching.is_finished(), "it sleeps until the timer set before the suspend");
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +106,7 @@ async fn work_that_ends_after_the_lease_is_not_reported_as_protected() {
     let outcome = client
         .lock("r")
         .with(async |_lease| {
-            // Blocks past the end without ever giving a timer the chance to run.
+            // Blocks past the end without letting any timer fire.
             clock.jump_forward(TTL * 2);
             Ok::<_, WithError>(7)
         })
@@ -215,7 +215,7 @@ async fn a_slow_client_clock_within_the_allowance_is_safe_and_beyond_it_is_not()
         for node in &bench.nodes {
             node.lose_replies(true);
         }
-        // To the nodes the lock has just ended.
+        // For the nodes, the lock has just expired.
         bench.pass(TTL).await;
         for node in &bench.nodes {
             node.lose_replies(false);
@@ -237,7 +237,7 @@ async fn a_max_hold_that_is_shorter_than_the_ttl_ends_the_lease() {
     assert_eq!(bench.keys(), 0, "the others need not wait for the TTL");
 }
 
-/// Timers fire late: with one that is told to ring at the deadline, the loss would be told after it.
+/// Timers fire late: one set for the deadline would report the loss after it.
 #[tokio::test(start_paused = true)]
 async fn the_loss_is_told_two_milliseconds_before_the_end_and_not_at_it() {
     let bench = bench(5);
@@ -245,7 +245,7 @@ async fn the_loss_is_told_two_milliseconds_before_the_end_and_not_at_it() {
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     let watch = lease.watch();
-    // Nobody else looks: the keeper's own alarm rings at the end.
+    // Nothing else checks: the keeper's own timer fires at the end.
     let lost = watch.lost().await;
     assert_eq!(
         (lost.reason, bench.clock.now().since(start)),
@@ -253,7 +253,7 @@ async fn the_loss_is_told_two_milliseconds_before_the_end_and_not_at_it() {
     );
 }
 
-/// Timers that fire only when somebody is ready for them, as on a machine that has just woken up.
+/// Timers that fire only when polled, as on a machine that has just resumed.
 #[derive(Debug, Default)]
 struct LateTimers {
     millis: AtomicU64,
@@ -284,7 +284,7 @@ async fn a_release_after_the_end_says_that_the_lease_was_lost_though_no_timer_ha
     assert_eq!(lapsed.release().await.unwrap_err().reason, LossReason::Expired);
 }
 
-/// An enum of a program's own.
+/// A program's own error type.
 #[derive(Debug, PartialEq)]
 enum Own {
     Busy,
@@ -323,7 +323,7 @@ async fn work_may_have_any_error_that_can_be_made_of_ours() {
             paper().context("printing")
         })
         .await;
-    assert_eq!(format!("{:#}", any.unwrap_err()), "printing: out of paper", "the causes are there");
+    assert_eq!(format!("{:#}", any.unwrap_err()), "printing: out of paper", "the causes are included");
     let own = lock.with(async |_| paper().map_err(|_| Own::OutOfPaper)).await;
     assert_eq!(own, Err(Own::OutOfPaper));
 

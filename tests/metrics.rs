@@ -1,4 +1,4 @@
-//! What is counted, by the stories that are counted; and that gauges come back to zero.
+//! Metrics, by the scenarios that they count; gauges return to zero.
 #![cfg(feature = "metrics")]
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use quorlock::metrics::{ALL, Kind};
 use quorlock::{Fencing, Lock, Wait};
 use tokio::task::JoinHandle;
 
-/// What a bench and its locks count.
+/// The metrics recorded by a bench and its locks.
 struct Counted {
     bench: Bench,
     recorder: PrometheusRecorder,
@@ -37,14 +37,14 @@ impl Counted {
         self.bench.lock()
     }
 
-    /// The sample with these words in its line, which are the name and all labels.
+    /// The sample whose series contains these words: the name and all labels.
     #[track_caller]
     fn sample(&self, series: &str) -> f64 {
         let samples = samples(&self.recorder.handle());
         *samples.get(series).unwrap_or_else(|| panic!("{series} is not among {samples:#?}"))
     }
 
-    /// Nothing is held and nobody waits, whatever has happened.
+    /// Asserts that the gauges of holders and waiters are zero.
     #[track_caller]
     fn at_rest(&self) {
         for (series, value) in samples(&self.recorder.handle()) {
@@ -55,7 +55,7 @@ impl Counted {
         }
     }
 
-    /// Somebody who waits from now on.
+    /// A task that waits from now on.
     async fn next(&self, lock: &Lock) -> JoinHandle<quorlock::Lease> {
         let lock = lock.clone().wait(Wait::Forever);
         let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -64,7 +64,7 @@ impl Counted {
     }
 }
 
-/// What an exporter says: each series with its value.
+/// Each series in the exporter's output, with its value.
 fn samples(handle: &PrometheusHandle) -> BTreeMap<String, f64> {
     let text = handle.render();
     let line = |line: &str| {
@@ -155,14 +155,14 @@ async fn each_outcome_of_asking_is_counted_by_its_name() {
     let began = oldest();
     counted.bench.pass(Duration::from_secs(2)).await;
     let second = counted.next(&counted.lock()).await;
-    assert!(began > 0.0 && (oldest() - began).abs() < 0.001, "the first waits for longer");
+    assert!(began > 0.0 && (oldest() - began).abs() < 0.001, "the first waiter is the oldest");
     waiting.abort();
     counted.bench.settle().await;
     assert!((2.0..3.0).contains(&(oldest() - began)), "the second is the oldest now");
     second.abort();
     counted.bench.settle().await;
     assert_eq!(counted.sample("quorlock_acquisitions_total{outcome=\"cancelled\"}"), 2.0);
-    // Dropped before it was ever polled to its end, which nodes that answer at once would be.
+    // Dropped before completion, which nodes that answer immediately would not allow.
     counted.bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
     assert!(counted.lock().acquire().now_or_never().is_none());
     counted.bench.nodes.iter().for_each(|node| node.delay(Duration::ZERO, Duration::ZERO));
@@ -234,7 +234,7 @@ fn a_runtime_that_is_shut_down_leaves_no_gauge_behind() {
     drop(runtime);
     assert_eq!((counted.sample("quorlock_held"), counted.sample("quorlock_waiters")), (1.0, 0.0));
     drop(lease);
-    // What there is to be done for it is done by the next call, from whichever runtime.
+    // The pending work is done by the next call, from any runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { counted.lock().acquire().await.unwrap().release().await.unwrap() });
     counted.at_rest();
@@ -266,7 +266,7 @@ async fn the_ways_to_the_next_in_line_are_told_apart() {
     drop(second.await.unwrap());
     counted.bench.settle().await;
     assert_eq!(counted.sample("quorlock_handoffs_total{outcome=\"locally\"}"), 1.0);
-    assert_eq!(counted.sample("quorlock_acquire_rounds_sum"), rounds, "it took no round");
+    assert_eq!(counted.sample("quorlock_acquire_rounds_sum"), rounds, "it needed no round");
     counted.at_rest();
 }
 
@@ -282,7 +282,7 @@ async fn nodes_are_counted_by_what_they_say_and_how_late() {
     };
     assert_eq!(of(0, "answers_total", ",answer=\"granted\""), 2.0, "an acquisition and a release");
     assert_eq!(of(0, "late_answers_total", ""), 0.0);
-    assert!(of(2, "late_answers_total", "") >= 1.0, "it took longer than a round waits");
+    assert!(of(2, "late_answers_total", "") >= 1.0, "it was slower than the timeout");
     assert_eq!(of(0, "request_duration_seconds_count", ",op=\"acquire\""), 1.0);
     assert!(of(2, "request_duration_seconds_sum", ",op=\"acquire\"") >= LATE.as_secs_f64());
     counted.bench.nodes[2].delay(Duration::ZERO, Duration::ZERO);
@@ -335,7 +335,7 @@ fn a_class_is_counted_apart_without_async_as_well() {
     lease.release().unwrap();
 }
 
-/// The list in the library is complete, and tells the truth about labels.
+/// The list in the library is complete, with the right labels.
 #[tokio::test(start_paused = true)]
 async fn everything_that_is_counted_is_listed_and_everything_listed_is_counted() {
     let counted = Counted::new(3);

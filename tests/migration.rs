@@ -1,4 +1,4 @@
-//! What `docs/migration.md` writes in its middle column, run.
+//! Runs the middle column of `docs/migration.md`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -12,10 +12,10 @@ use quorlock::{ConfigError, Coordinator, LeaseWatch, Owner, Renewal, RestartGuar
 const PAGE: &str = include_str!("../docs/migration.md");
 const HERE: &str = include_str!("migration.rs");
 
-/// The code in the middle column of all tables but those of programs, which the command line's tests run.
+/// The code in the middle column of all tables except those about programs, which the CLI's tests run.
 fn ours() -> Vec<String> {
     let rows = PAGE.lines().filter(|line| line.starts_with("| "));
-    // A bar that is part of the code is escaped, for a table's sake.
+    // A bar inside code is escaped in a table.
     let cells = rows.map(|row| row.replace("\\|", "\u{1}"));
     let middle = cells.filter_map(|row| row.split(" | ").nth(1).map(str::to_owned));
     let code = middle.filter_map(|cell| Some(cell.trim().strip_prefix('`')?.strip_suffix('`')?.to_owned()));
@@ -39,7 +39,8 @@ fn every_line_of_the_page_is_run_here() {
     }
 }
 
-/// What the others offer, by the heading of their section, in the versions that were looked at.
+/// The functions of the other libraries, by the heading of their section, in the versions that were
+/// read.
 const THEIRS: &[(&str, &str)] = &[
     (
         "redlock (crates.io)",
@@ -112,7 +113,7 @@ fn every_call_of_theirs_is_on_the_page() {
             calls.split_whitespace().filter(|call| !theirs.contains(*call)).map(|call| (library, call)),
         );
     }
-    assert!(missing.is_empty(), "docs/migration.md does not say what becomes of these: {missing:?}");
+    assert!(missing.is_empty(), "docs/migration.md has no replacement for these: {missing:?}");
 }
 
 async fn work(lease: LeaseWatch) -> Result<u32, WithError> {
@@ -153,7 +154,7 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
     lease.renew().await?;
     bench.pass(ttl).await;
     lease.lost().await;
-    assert!(lease.check().is_err(), "nobody renewed it");
+    assert!(lease.check().is_err(), "it was not renewed");
 
     let lock = anew();
     let lock = lock.renewal(Renewal::Every(every));
@@ -161,13 +162,13 @@ async fn a_lock_is_taken_renewed_watched_and_given_back() -> Result<(), Box<dyn 
     let lock = lock.max_hold(longest);
     let lease = lock.acquire().await?;
     bench.pass(longest).await;
-    assert!(lease.check().is_err(), "it was held for long enough");
+    assert!(lease.check().is_err(), "max_hold must end it");
 
     let lock = anew();
     let lock = lock.label("importer");
     let lock = lock.shared();
     let (one, other) = (lock.acquire().await?, lock.acquire().await?);
-    assert!(anew().try_acquire().await?.is_none(), "two are reading");
+    assert!(anew().try_acquire().await?.is_none(), "readers exclude a writer");
     one.release().await?;
     other.release().await?;
     let lease = anew().acquire().await?;

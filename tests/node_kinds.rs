@@ -1,4 +1,4 @@
-//! Kinds of node: what makes nodes of URLs, of Redis and of one's own side by side.
+//! Kinds of node: Redis and custom nodes from URLs, in one deployment.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt;
@@ -15,7 +15,7 @@ use quorlock_testkit::{MemoryNode, TokioClock};
 /// `toy://a+b,c/name`: hosts with commas between them, and a name that ends them.
 #[derive(Clone, Debug, Default)]
 struct Toys {
-    /// What each node was made with.
+    /// The settings that each node was made with.
     made: Arc<Mutex<Vec<Seams>>>,
 }
 
@@ -229,10 +229,10 @@ async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
         assert!(shown.contains("anna") && !shown.contains("hunter2"), "{shown}");
     }
     assert_eq!(made.len(), 2);
-    // Each node tells for itself which `max_ttl` others have.
+    // Each node reports the `max_ttl` of other clients separately.
     assert!(coordinator.warnings().is_empty());
     let theirs = Duration::from_secs(60);
     let told: Vec<_> = made.iter().map(|seams| seams.max_ttls().unwrap().hear(theirs)).collect();
-    assert_eq!(told, [Some(theirs), None], "it is news once");
+    assert_eq!(told, [Some(theirs), None], "it is reported once");
     assert_eq!(coordinator.warnings().len(), 1);
 }

@@ -42,7 +42,7 @@ fn offers(bench: &Bench) -> usize {
     bench.nodes.iter().map(|node| node.requests().offer).sum()
 }
 
-/// One release of eight is open, and takes two trips.
+/// One release in eight is open, and takes two trips.
 #[tokio::test(start_paused = true)]
 async fn o1_the_next_waiter_has_the_lock_one_trip_after_its_release() {
     let bench = bench(5);
@@ -74,11 +74,12 @@ async fn o1_the_next_waiter_has_the_lock_one_trip_after_its_release() {
     assert!(offers(&bench) >= 28 * 5, "{} offers of {before} requests", offers(&bench));
 }
 
-/// What happens to the node with the queue.
+/// The fault of the node with the queue.
 type Fault = fn(&MemoryNode);
 
-/// Each asks again as soon as it has released the lock. After a third of the grants there is the `fault`. The times
-/// between a release and the next grant, in milliseconds, and how many requests there were for each grant.
+/// Runs clients that ask again immediately after a release. After a third of the grants the `fault`
+/// occurs. Returns the times between a release and the next grant, in milliseconds, and the number of
+/// requests per grant.
 async fn closed_loop(processes: u32, trip: Duration, fault: Fault) -> (Vec<u128>, usize) {
     let bench = bench(5);
     for node in &bench.nodes {
@@ -118,7 +119,8 @@ async fn processes_that_want_the_lock_again_and_again_have_it_one_trip_after_eac
         let (gaps, asked) = closed_loop(processes, 20 * MS, |_| {}).await;
         let single = gaps.iter().filter(|gap| **gap <= 22).count();
         let longest = gaps.iter().max().copied().unwrap_or_default();
-        // Of two, who has released asks again when the other has the lock: it is not known who is next.
+        // With two clients, the one that released asks again only once the other holds the lock: the
+        // next holder is not known.
         let is_good =
             if processes == 2 { longest <= 42 } else { single >= gaps.len() * 3 / 4 && longest <= 82 };
         assert!(is_good && asked <= 11, "{processes}: {asked} requests, {gaps:?}");
@@ -136,14 +138,15 @@ async fn processes_have_the_lock_one_trip_after_each_other_when_the_node_with_th
             let mut after = gaps[gaps.len() / 3..].to_vec();
             after.sort_unstable();
             let (median, worst) = (after[after.len() / 2], after[after.len() - 1]);
-            // Two processes take two trips, as with that node: they release before they know who is next.
+            // Two processes take two trips, as with that node: they release before the next holder is
+            // known.
             let most = if processes == 2 { 42 } else { 22 };
             assert!(median <= most && worst <= longest, "{what}, {processes}: {median}, {worst}: {gaps:?}");
         }
     }
 }
 
-/// At the first, the release finds its own token and offers it; at the others it has gone.
+/// On the first node, the release finds its own token and offers it; on the others it is gone.
 fn take_from(bench: &Bench, nodes: std::ops::Range<usize>) {
     for node in &bench.nodes[nodes] {
         node.remove("r");
@@ -151,12 +154,12 @@ fn take_from(bench: &Bench, nodes: std::ops::Range<usize>) {
     }
 }
 
-/// A waiter that has asked, and of which the holder has heard.
+/// A waiter that has enqueued, and that the holder knows of.
 async fn waiter(bench: &Bench) -> tokio::task::JoinHandle<Lease> {
     waiter_of(bench, &client(bench)).await
 }
 
-/// The same, of a process that goes on when it waits no longer.
+/// The same, for a process that stays alive when it stops waiting.
 async fn waiter_of(bench: &Bench, client: &Coordinator) -> tokio::task::JoinHandle<Lease> {
     let client = client.clone();
     let waiting = tokio::spawn(async move { lock(&client).acquire().await.unwrap() });
@@ -164,7 +167,7 @@ async fn waiter_of(bench: &Bench, client: &Coordinator) -> tokio::task::JoinHand
     waiting
 }
 
-/// Releases until there was an offer: one release of eight is open.
+/// Releases until there was an offer: one release in eight is open.
 async fn until_offered(bench: &Bench) -> Lease {
     let mut held = lock(&client(bench)).acquire().await.unwrap();
     loop {
@@ -184,7 +187,7 @@ async fn o3_o7_a_lease_that_was_offered_counts_from_the_request_and_is_renewed_t
         node.delay(10 * MS, 10 * MS);
     }
     let lease = until_offered(&bench).await;
-    // The request and the offer took a trip and a half, and the clocks may drift.
+    // The request and the offer took one and a half round trips, and the clocks may drift.
     let most = Duration::from_millis(1_200 - 12 - 30);
     assert!(lease.remaining() <= most, "{:?} are left, of {most:?}", lease.remaining());
     bench.pass(Duration::from_millis(500)).await;
@@ -202,7 +205,7 @@ async fn o1_o2_an_offer_by_a_minority_is_none_and_is_given_back() {
     let released = held.release().await;
     bench.pass(Duration::from_secs(1)).await;
     assert!(!waiting.is_finished(), "{released:?}");
-    assert!(bench.nodes[..2].iter().all(|node| node.holder("r").is_none()), "it was given back");
+    assert!(bench.nodes[..2].iter().all(|node| node.holder("r").is_none()), "it was released");
     for node in &bench.nodes {
         node.remove("r");
     }
@@ -217,7 +220,7 @@ async fn o2_a_process_at_two_addresses_has_one_vote() {
     let waiting = waiter(&bench).await;
     take_from(&bench, 3..5);
     for node in &bench.nodes[..2] {
-        node.call_itself("the same");
+        node.identify_as("the same");
     }
     drop(held.release().await);
     bench.pass(Duration::from_secs(1)).await;
@@ -236,7 +239,7 @@ async fn o5_an_offer_that_comes_too_late_is_not_taken_up() {
     assert!(!waiting.is_finished());
     bench.nodes.iter().for_each(MemoryNode::resume);
     drop(waiting.await.unwrap());
-    assert!(acquired() > before, "it has asked all nodes");
+    assert!(acquired() > before, "it must ask all nodes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,13 +250,13 @@ async fn o6_what_is_offered_to_a_waiter_that_has_gone_is_given_back() {
     }
     let mut held = until_offered(&bench).await;
     loop {
-        // Its process lives on.
+        // Its process stays alive.
         let client = client(&bench);
         let (waiting, before) = (waiter_of(&bench, &client).await, offers(&bench));
         let (_, ()) = tokio::join!(held.release(), async { waiting.abort() });
         bench.pass(200 * MS).await;
         let keys = bench.nodes.iter().filter(|node| node.holder("r").is_some()).count();
-        assert_eq!(keys, 0, "it would stand there for a second");
+        assert_eq!(keys, 0, "the offer would stay for a second");
         if offers(&bench) > before {
             return;
         }
@@ -261,7 +264,8 @@ async fn o6_what_is_offered_to_a_waiter_that_has_gone_is_given_back() {
     }
 }
 
-/// A waiter whose turn has come asks all nodes; the lock may have gone to another, which offers it meanwhile.
+/// A waiter whose turn has come asks all nodes; the lock may have gone to another, which offers it
+/// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes() {
     let bench = bench(5);
@@ -282,7 +286,7 @@ async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes
     let turn_key =
         home.keys().into_iter().find(|key| key.starts_with(&format!("{}:", want_mark("r")))).unwrap();
     let terms = OfferTerms::parse(home.holder(&turn_key).unwrap().as_bytes()).unwrap();
-    // It asks all nodes, which refuse, and rests until its turn is over: 85 ms in all.
+    // It asks all nodes, which refuse, and pauses until its turn is over: 85 ms in total.
     home.remove(&turn_key);
     bench.pass(45 * MS).await;
     let fence_hint = Some(FenceHint::at(bench.clock.wall(), None, TTL));
@@ -294,7 +298,7 @@ async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes
     assert!(took <= 25 * MS, "{took:?} for a trip of 20 ms");
 }
 
-/// What one of the waiters has seen the holders learn from the node with the queue.
+/// A waiter has seen another program's token, which the holders learn through the node with the queue.
 #[tokio::test(start_paused = true)]
 async fn o9_while_another_program_was_seen_each_release_is_open() {
     let bench = bench(5);
@@ -324,10 +328,10 @@ async fn o9_while_another_program_was_seen_each_release_is_open() {
     held = there;
     bench.pass(Duration::from_secs(4)).await;
     let (_, offers) = rounds(held).await;
-    assert!(offers > 6 * 5, "it has gone, and {offers} offers were made");
+    assert!(offers > 6 * 5, "after it left, only {offers} offers were made");
 }
 
-/// It would be taken for a dead one there, and passed over at each turn.
+/// The queue's node would take it for dead, and skip it at each turn.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_accepts_no_offer_from_a_queue_whose_node_cannot_reach_its_inbox() {
     let bench = bench(5);

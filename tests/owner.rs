@@ -17,9 +17,9 @@ async fn i19_an_owner_enters_again_without_asking_anybody() {
     bench.settle().await;
     let before: usize = bench.nodes.iter().map(|node| node.requests().total()).sum();
     let inner = lock.acquire().await.unwrap();
-    let again = lock.try_acquire().await.unwrap().expect("it is ours");
+    let again = lock.try_acquire().await.unwrap().expect("the owner reenters");
     assert_eq!(bench.nodes.iter().map(|node| node.requests().total()).sum::<usize>(), before);
-    assert_eq!(inner.token(), outer.token(), "the same hold");
+    assert_eq!(inner.token(), outer.token(), "reentry shares the hold");
     assert_eq!(inner.remaining(), outer.remaining(), "with the same end");
     drop((inner, again));
     bench.settle().await;
@@ -61,7 +61,7 @@ async fn a_re_entry_checks_that_the_outer_lease_still_holds() {
     let outer = lock.acquire().await.unwrap();
     bench.pass(VALIDITY).await;
     let inner = lock.clone().wait(Wait::UpTo(Duration::from_secs(2))).acquire().await.unwrap();
-    assert_ne!(inner.token(), outer.token(), "what is lost is not entered again: this is a new lease");
+    assert_ne!(inner.token(), outer.token(), "a lost lease is not reentered: this is a new one");
     assert_eq!(outer.check().unwrap_err().reason, LossReason::Expired);
     assert_eq!(inner.check(), Ok(()));
 }
@@ -74,7 +74,7 @@ async fn nested_functions_enter_again_without_passing_the_owner_along() {
     let bench = bench(5);
     let entered = Owner::scope(async {
         let _outer = bench.lock().reentrant().acquire().await.unwrap();
-        // A scope within the scope is the same owner.
+        // A nested scope has the same owner.
         inner(&bench).await && Owner::scope(inner(&bench)).await
     })
     .await;

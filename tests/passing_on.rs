@@ -1,4 +1,5 @@
-//! Passing a lock on within a process: bounded, without a moment in which it is free, and clean when it fails.
+//! Handoffs within a process: bounded, without a moment in which the lock is free, and clean when they
+//! fail.
 #![allow(clippy::unwrap_used, clippy::unchecked_time_subtraction, reason = "a test fails by panicking")]
 
 mod common;
@@ -12,7 +13,7 @@ use quorlock::{
     Coordinator, Handoff, Lock, LossReason, Wait,
     node::{Capabilities, HintListener, Node, Request, Responder, SharedRequest},
 };
-use quorlock_testkit::{InSocket, MemoryNode};
+use quorlock_testkit::{MemoryNode, UnreadRequests};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -28,7 +29,7 @@ async fn what_a_hand_over_did_not_replace_is_taken_back() {
     let next = tokio::spawn(async move { lock.acquire().await });
     bench.settle().await;
     // The request to replace the token is lost with its connection.
-    bench.nodes[0].in_socket(InSocket::Lost);
+    bench.nodes[0].unread_requests(UnreadRequests::Lost);
     bench.nodes[0].lose_requests(true);
     first.release().await.unwrap();
     let second = next.await.unwrap().unwrap();
@@ -36,7 +37,7 @@ async fn what_a_hand_over_did_not_replace_is_taken_back() {
     bench.nodes[0].lose_requests(false);
     bench.nodes[0].connect();
     bench.pass(Duration::from_secs(1)).await;
-    assert_eq!(bench.nodes[0].holder("r"), None, "the first one's key is gone");
+    assert_eq!(bench.nodes[0].holder("r"), None, "the first holder's key is deleted");
     second.release().await.unwrap();
 }
 
@@ -54,7 +55,11 @@ async fn a_hand_over_takes_nothing_back_where_nothing_stood() {
     let second = next.await.unwrap().unwrap();
     bench.pass(Duration::from_secs(1)).await;
     let asked = bench.nodes[0].requests();
-    assert_eq!((asked.transfer, asked.release + asked.cancel), (1, 0), "the first one never had that node");
+    assert_eq!(
+        (asked.transfer, asked.release + asked.cancel),
+        (1, 0),
+        "that node had no key of the first holder"
+    );
     second.release().await.unwrap();
 }
 
@@ -81,7 +86,7 @@ async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
     assert_eq!(passed_on(Handoff::times(0), 3, MS).await, 0);
     assert_eq!(passed_on(Handoff::times(2), 4, MS).await, 2, "the fourth asks anew");
     let within = Handoff::times(9).within(20 * MS);
-    assert_eq!(passed_on(within, 3, 10 * MS).await, 1, "the third would come when the time is over");
+    assert_eq!(passed_on(within, 3, 10 * MS).await, 1, "the third would exceed the time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +110,7 @@ async fn others_get_their_chance_after_a_bounded_number_of_handoffs() {
     let before = greedy.load(Ordering::SeqCst);
     let lease = forever(&other).acquire().await.unwrap();
     let overtaken = greedy.load(Ordering::SeqCst) - before;
-    assert!(overtaken <= 12, "{overtaken} of the others came first");
+    assert!(overtaken <= 12, "{overtaken} waiters of the process came first");
     lease.release().await.unwrap();
     for task in tasks {
         task.await.unwrap();
@@ -153,7 +158,7 @@ async fn a_lease_passes_on_without_a_moment_in_which_the_lock_is_free() {
     first.release().await.unwrap();
     assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease ends first");
     let second = next.await.unwrap().unwrap();
-    assert_ne!(*second.token(), token, "a token of its own");
+    assert_ne!(*second.token(), token, "its own token");
     assert!(second.remaining() > VALIDITY - 10 * MS, "and a full TTL");
     assert!(second.remaining() <= VALIDITY - 2 * MS, "from before it was sent");
     bench.settle().await;
@@ -175,17 +180,17 @@ async fn a_hand_over_that_fails_leaves_nothing_and_the_next_one_still_comes() {
     bench.nodes[..3].iter().for_each(MemoryNode::hang);
     first.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
-    assert!(!next.is_finished(), "three of five hang");
+    assert!(!next.is_finished(), "three of five nodes hang");
     bench.nodes[..3].iter().for_each(MemoryNode::resume);
     let before = bench.clock.now();
     let second = next.await.unwrap().unwrap();
-    assert!(bench.clock.now().since(before) <= Duration::from_secs(1), "and needs no TTL to pass");
+    assert!(bench.clock.now().since(before) <= Duration::from_secs(1), "and the TTL need not expire");
     second.release().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
     assert_eq!(bench.keys(), 0);
 }
 
-/// A node that panics at the next renewal, from a moment that the test chooses.
+/// A node that panics at the next renewal, once the test arms it.
 #[derive(Debug)]
 struct Panicking {
     node: MemoryNode,
@@ -203,10 +208,7 @@ impl Node for Panicking {
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
         let renews = matches!(*request, Request::Renew { .. });
-        assert!(
-            !(renews && self.armed.swap(false, Ordering::Relaxed)),
-            "this node panics, as it was told to"
-        );
+        assert!(!(renews && self.armed.swap(false, Ordering::Relaxed)), "this node panics on request");
         self.node.ask(request, reply);
     }
 
@@ -230,6 +232,6 @@ async fn a_line_whose_keeper_has_panicked_is_served_all_the_same() {
     assert!(!armed.load(Ordering::Relaxed), "a renewal was due");
     bench.pass(TTL).await;
     assert!(held.check().is_err(), "it is not renewed");
-    assert!(next.is_finished(), "who waits behind it is not forgotten");
+    assert!(next.is_finished(), "the waiter behind it is not forgotten");
     next.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! The queue between processes: in order, one woken for each release, and nobody held up by those who died.
+//! The queue between processes: in order, one waiter woken per release, and dead waiters delay no
+//! other.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,10 +22,10 @@ use quorlock::{
 use quorlock_testkit::MemoryNode;
 
 const MS: Duration = Duration::from_millis(1);
-/// Longer than anybody is waited for.
+/// Longer than any wait in these tests.
 const LATE: Duration = Duration::from_secs(10);
 
-/// A client's clock whose calendar goes with the paused time, so far ahead.
+/// A client's clock whose calendar follows the paused time, with an offset.
 #[derive(Debug)]
 struct Calendar(Arc<dyn Clock>, Duration);
 
@@ -50,12 +51,12 @@ fn client(bench: &Bench) -> Coordinator {
     another(&bench.clock, &bench.nodes, |builder| builder)
 }
 
-/// The node in whose queue all wait.
+/// The node with the queue.
 fn home(bench: &Bench) -> &MemoryNode {
     &bench.nodes[preferred_node("r", bench.nodes.len())]
 }
 
-/// A waiter that has died asks no more.
+/// A dead waiter sends no more requests.
 async fn dead(bench: &Bench, number: u64) {
     let (key, waiter) = ("r".into(), WaiterId::new(number));
     let [elapsed, patience, turn] = [3_600, 9, 1].map(Duration::from_secs);
@@ -94,7 +95,7 @@ async fn w2_processes_are_served_in_the_order_they_came_whatever_their_calendars
     assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
 }
 
-/// All who wait would hear of a release at once, and each would ask.
+/// Without a queue, all waiters would be notified of a release, and each would send requests.
 #[tokio::test(start_paused = true)]
 async fn w3_a_release_wakes_one_of_those_who_wait_who_has_the_lock_in_two_round_trips() {
     let bench = bench(5);
@@ -133,7 +134,7 @@ async fn a_waiter_that_gives_up_leaves_the_queue() {
     first.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
     let held_up = bench.clock.now().since(before);
-    assert!(held_up <= MS, "nobody waits for one who has left, and this took {held_up:?}");
+    assert!(held_up <= MS, "a waiter that left must delay no other: {held_up:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,7 +153,7 @@ async fn w5_a_waiter_that_died_costs_the_others_one_turn() {
         drop(next.await.unwrap().unwrap());
         let held_up = bench.clock.now().since(before).as_millis();
         let most = [1, 101, 201, 301][usize::try_from(dead).unwrap()];
-        assert!(held_up <= most, "{dead} of them held it up for {held_up} ms");
+        assert!(held_up <= most, "{dead} dead waiters cost {held_up} ms");
     }
 }
 
@@ -172,7 +173,7 @@ async fn w5_a_waiter_that_died_long_ago_costs_nothing() {
     assert!(bench.clock.now().since(before) <= MS);
 }
 
-/// It was told that it is its turn, and gives up instead of taking it.
+/// It was notified of its turn, and is dropped instead of acquiring.
 #[tokio::test(start_paused = true)]
 async fn w5_who_is_dropped_in_its_turn_leaves_it_to_the_next() {
     let bench = bench(5);
@@ -194,7 +195,7 @@ async fn w5_who_is_dropped_in_its_turn_leaves_it_to_the_next() {
     assert!(took <= 35 * MS, "{took:?} for three round trips of 10 ms");
 }
 
-/// A waiter whose place is forgotten, with its node, is back in it.
+/// A waiter whose place is lost with its node regains it.
 #[tokio::test(start_paused = true)]
 async fn w2_who_has_lost_its_place_gets_it_back() {
     let bench = bench(5);
@@ -210,7 +211,7 @@ async fn w2_who_has_lost_its_place_gets_it_back() {
         }));
         bench.pass(20 * MS).await;
         let (key, waiter) = ("r".into(), WaiterId::new(7));
-        // Their queue was lost, and whoever comes now is first in it.
+        // The queue was lost, and a new waiter would be first in it.
         home(&bench).remove("quorlock:want:{r}:mark:told");
         ask(home(&bench), Request::LeaveQueue { key, waiter }).await.unwrap();
     }
@@ -222,7 +223,7 @@ async fn w2_who_has_lost_its_place_gets_it_back() {
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
 }
 
-/// An attempt that was lost is taken back where it was granted; whoever made it may still have its turn.
+/// A lost attempt is undone where it was granted; its caller may still get its turn.
 #[tokio::test(start_paused = true)]
 async fn w8_what_takes_back_an_attempt_tells_nobody() {
     let bench = bench(5);
@@ -235,13 +236,13 @@ async fn w8_what_takes_back_an_attempt_tells_nobody() {
     bench.pass(5 * MS).await;
     assert!(lock(&client(&bench)).try_acquire().await.unwrap().is_none());
     bench.settle().await;
-    assert_eq!(home(&bench).holder("r"), None, "it was granted there, and taken back");
+    assert_eq!(home(&bench).holder("r"), None, "it was granted there, and undone");
     let vote = ask(home(&bench), Request::LeaveQueue { key, waiter }).await.unwrap().vote;
-    assert_eq!(vote, Vote::Granted, "it still stands in the queue");
+    assert_eq!(vote, Vote::Granted, "it is still in the queue");
 }
 
-/// It has forgotten the lock; whoever waits must not store a token of its own there, which would keep the holder
-/// from storing its one again.
+/// The node has lost the lock; waiters must not store their tokens there, which would keep the holder
+/// from restoring its own.
 #[tokio::test(start_paused = true)]
 async fn w4_waiters_take_no_vote_of_a_node_that_has_restarted_from_who_holds_the_lock() {
     let bench = bench(5);
@@ -258,13 +259,13 @@ async fn w4_waiters_take_no_vote_of_a_node_that_has_restarted_from_who_holds_the
     let asked = asked(&bench) - before;
     assert!(asked <= 8 * 6 * (seconds + 1), "{asked} requests of eight waiters in {seconds} s");
     let taken = home(&bench).holder("r").is_some_and(|token| token != *first.token());
-    assert!(!taken, "somebody has taken what the holder wants back");
+    assert!(!taken, "a waiter has taken the key that the holder must restore");
     bench.pass(TTL).await;
     assert_eq!(first.check(), Ok(()));
     assert_eq!(home(&bench).holder("r").as_ref(), Some(first.token()), "the holder has it again");
 }
 
-/// It holds what is left of somebody who died before it had a quorum: the others are free.
+/// It holds a leftover of a client that died before it had a quorum: the others are free.
 #[tokio::test(start_paused = true)]
 async fn w4_a_key_that_one_node_alone_holds_keeps_nobody_waiting() {
     let bench = bench(5);
@@ -306,8 +307,8 @@ async fn w6_where_the_preferred_node_is_away_they_queue_at_the_next() {
 async fn w6_where_no_node_has_a_queue_all_are_told_of_each_release() {
     let bench = bench(5);
     for node in &bench.nodes {
-        // Of the server: all who have it see that.
-        drop(node.clone().able_to(Capabilities::all().without(Capability::Queue)));
+        // Applies to all clients of the server.
+        drop(node.clone().with_capabilities(Capabilities::all().without(Capability::Queue)));
     }
     let held = lock(&client(&bench)).acquire().await.unwrap();
     let waiting: Vec<_> = (0..5)
@@ -361,7 +362,7 @@ async fn a_waiter_that_ends_with_an_error_leaves_the_queue() {
     bench.settle().await;
     let claim = Arc::new(Claim::new("r".into(), first.token().clone()));
     let released = ask(home(&bench), Request::Release { claim }).await.unwrap().vote;
-    assert_ne!(released, Vote::Notified, "nobody is in the queue");
+    assert_ne!(released, Vote::Notified, "the queue is empty");
 }
 
 #[tokio::test(start_paused = true)]
@@ -385,7 +386,8 @@ async fn a_waiter_learns_how_many_processes_wait_before_it() {
     assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8]);
 }
 
-/// Its node has heard of the release, and another one has not yet: it asks as soon as that one has.
+/// Its node has seen the release, and another one has not yet: the waiter asks again as soon as that
+/// one has.
 #[tokio::test(start_paused = true)]
 async fn w4_a_node_that_is_a_moment_behind_delays_nobody_for_longer() {
     let bench = bench(5);
@@ -397,7 +399,7 @@ async fn w4_a_node_that_is_a_moment_behind_delays_nobody_for_longer() {
     bench.pass(100 * MS).await;
     home(&bench).remove("r");
     bench.pass(20 * MS).await;
-    assert!(!next.is_finished(), "the others hold it");
+    assert!(!next.is_finished(), "the other nodes hold it");
     let before = bench.clock.now();
     for node in &bench.nodes {
         node.remove("r");
@@ -425,14 +427,14 @@ async fn waiters_are_listed_in_order_by_name_and_for_how_long() {
     let waited: Vec<_> = seen.waiters.iter().map(|waiter| waiter.waited.as_secs()).collect();
     assert_eq!(waited, [4, 2]);
 
-    // The node with the queue is away: they stand in that of the next.
+    // The node with the queue is down: waiters enqueue on the next.
     home(&bench).hang();
     bench.pass(LATE).await;
     let seen = lock(&bench.coordinator).waiters().await.unwrap();
     assert_eq!(seen.waiters.len(), 2, "{seen:?}");
     bench.nodes.iter().for_each(MemoryNode::hang);
     let seen = lock(&bench.coordinator).waiters().await.unwrap();
-    assert!(seen.waiters.is_empty() && seen.has_more, "it is not known: {seen:?}");
+    assert!(seen.waiters.is_empty() && seen.has_more, "the queue is unknown: {seen:?}");
     bench.nodes.iter().for_each(MemoryNode::resume);
     drop(held);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);

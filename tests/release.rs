@@ -1,4 +1,4 @@
-//! What somebody sees who comes by crates.io or docs.rs.
+//! What visitors of crates.io and docs.rs see.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use toml::{Table, Value};

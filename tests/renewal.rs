@@ -1,4 +1,4 @@
-//! Renewing: by a quorum, before the old deadline, from before the renewal was sent.
+//! Renewal: by a quorum, before the old deadline; validity counts from before the renewal was sent.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -54,7 +54,7 @@ async fn i8_i11_a_renewal_that_reaches_a_minority_keeps_the_old_deadline_and_the
     let error = lease.renew().await.unwrap_err();
     assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
     assert!(error.to_string().contains("2 of 5 granted"), "{error}");
-    assert_eq!(bench.clock.now() + lease.remaining(), before, "the old deadline stands");
+    assert_eq!(bench.clock.now() + lease.remaining(), before, "the old deadline is kept");
     assert_eq!(bench.keys(), 5, "a failed renewal releases nothing");
     for node in &bench.nodes[..3] {
         node.lose_requests(false);
@@ -102,7 +102,7 @@ async fn i9_i10_a_renewal_answered_after_the_old_deadline_does_not_revive_the_le
     }
     let watch = lease.watch();
     let (renewed, lost) = tokio::join!(lease.renew(), async {
-        // The renewal is carried out at every node, but its answers come back only afterwards.
+        // The renewal is carried out on every node, but the answers arrive later.
         bench.pass(VALIDITY).await;
         let lost = watch.check();
         for node in &bench.nodes {
@@ -113,7 +113,7 @@ async fn i9_i10_a_renewal_answered_after_the_old_deadline_does_not_revive_the_le
     assert!(matches!(renewed, Err(RenewError::Unconfirmed { .. } | RenewError::Lost(_))), "{renewed:?}");
     assert_eq!(lost.unwrap_err().reason, LossReason::Expired);
     bench.settle().await;
-    assert!(lease.check().is_err(), "lost is for ever");
+    assert!(lease.check().is_err(), "a lost lease stays lost");
     assert_eq!(lease.release().await.unwrap_err().reason, LossReason::Expired);
 }
 
@@ -127,7 +127,7 @@ async fn i6_a_renewal_never_shortens_a_key() {
     }
     lease.renew().await.unwrap();
     for node in &bench.nodes {
-        let Some(Expiry::In(left)) = node.expiry("r") else { panic!("the key is there") };
+        let Some(Expiry::In(left)) = node.expiry("r") else { panic!("the key exists") };
         assert!(left > Duration::from_secs(299), "{left:?}");
     }
 }
@@ -142,7 +142,7 @@ async fn i11_too_many_nodes_without_the_key_end_the_lease_before_its_validity() 
     let before = bench.clock.now();
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::QuorumLost);
-    assert!(bench.clock.now().since(before) <= THIRD, "told at the next renewal, not at the end");
+    assert!(bench.clock.now().since(before) <= THIRD, "reported at the next renewal, not at the end");
     bench.settle().await;
     assert!(bench.nodes[..3].iter().all(|node| node.holder("r").is_some()), "the others keep theirs");
     assert!(bench.nodes[3..].iter().all(|node| node.holder("r").is_none()), "and ours is cleaned up");
@@ -167,7 +167,7 @@ async fn a_long_lease_survives_a_rolling_restart_of_all_nodes() {
     let lease = bench.lock().acquire().await.unwrap();
     for node in &bench.nodes {
         node.restart_empty();
-        // Quarantine is 10 s and the allowance; then one more renewal.
+        // The quarantine of 10 s with drift, then one more renewal.
         bench.pass(Duration::from_secs(15)).await;
         assert_eq!(lease.check(), Ok(()));
     }
@@ -184,7 +184,7 @@ async fn max_hold_ends_a_lease_however_often_it_was_renewed() {
     let held = bench.clock.now().since(before);
     assert!(held <= Duration::from_millis(25_002) && held >= Duration::from_secs(24), "{held:?}");
     bench.pass(Duration::from_millis(5)).await;
-    assert_eq!(bench.keys(), 0, "and gives the lock back");
+    assert_eq!(bench.keys(), 0, "and the lock is released");
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,14 +204,14 @@ async fn i15_a_release_overtakes_no_renewal() {
         node.flush();
         node.delay(Duration::from_millis(20), Duration::from_millis(20));
     }
-    // The renewal is on its way, and would store the key anew.
+    // The renewal is in flight, and would store the key again.
     let (_, ()) = tokio::join!(lease.renew(), bench.settle());
     let watch = lease.watch();
     let (released, ()) = tokio::join!(lease.release(), bench.settle());
     drop(released);
     bench.pass(TTL / 2).await;
     assert!(watch.check().is_err());
-    assert_eq!(bench.keys(), 0, "the release came last at every node");
+    assert_eq!(bench.keys(), 0, "the release arrived last on every node");
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,22 +231,22 @@ async fn a_renewal_takes_the_place_of_a_vote_that_was_not_sent() {
     bench.nodes[4].connect();
     bench.settle().await;
     let asked = bench.nodes[4].requests();
-    assert_eq!((asked.acquire, asked.renew), (0, 1), "a vote that comes after its renewal is of no use");
+    assert_eq!((asked.acquire, asked.renew), (0, 1), "a vote after its renewal is useless");
     assert_eq!(bench.nodes[4].holder("r").as_ref(), Some(lease.token()));
 }
 
-/// So many leases, all of which are due at the same moment.
+/// Acquires `count` leases, all due at the same moment.
 async fn leases_due_together(bench: &Bench, count: usize) -> Vec<Lease> {
     let acquire = async |number| bench.coordinator.lock(format!("r{number}")).acquire().await.unwrap();
     join_all((0..count).map(acquire)).await
 }
 
-/// How many renewals each node was asked for.
+/// How many renewals each node has received.
 fn renewals(nodes: &[MemoryNode]) -> Vec<usize> {
     nodes.iter().map(|node| node.requests().renew).collect()
 }
 
-/// By when the last renewal is sent that was due after a third of the TTL.
+/// The latest time for a renewal that was due after a third of the TTL.
 const LATEST: Duration = Duration::from_millis(10_000 / 3 + 10_000 / 30 + 2);
 
 #[tokio::test(start_paused = true)]
@@ -257,7 +257,7 @@ async fn of_many_leases_that_are_due_at_once_a_part_is_renewed_at_a_time() {
         node.delay(Duration::from_millis(5), Duration::from_millis(5));
     }
     bench.pass(THIRD + Duration::from_millis(7)).await;
-    assert_eq!(renewals(&bench.nodes), [128; 5], "none of them has its verdict");
+    assert_eq!(renewals(&bench.nodes), [128; 5], "none of them has been decided");
     bench.pass(LATEST - THIRD).await;
     assert_eq!(renewals(&bench.nodes), [1000; 5]);
     let least = VALIDITY - (LATEST - THIRD) - Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! The restart guard: a node that may have forgotten a lock does not vote (rules I-12 to I-14).
+//! The restart guard: a node that may have lost a lock does not vote (rules I-12 to I-14).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,10 +14,10 @@ use std::time::Duration;
 use common::{TTL, another, bench, bench_with};
 use quorlock::{RestartGuard, Wait, votes::VoteOutcome};
 
-/// `max_ttl`, which is 30 s unless set, with the allowance for drift.
+/// `max_ttl`, 30 s by default, plus the drift allowance.
 const QUARANTINE: Duration = Duration::from_millis(30_302);
 
-/// Holds the lock at a bare majority: the other two were away.
+/// Holds the lock at a bare majority: the other two nodes were down.
 async fn hold_at_three(bench: &common::Bench) -> quorlock::Lease {
     for node in &bench.nodes[3..] {
         node.disconnect();
@@ -49,8 +49,8 @@ async fn with_the_guard_off_the_same_restart_makes_two_holders() {
     let held = hold_at_three(&bench).await;
     bench.nodes[0].restart_empty();
     let other = another(&bench.clock, &bench.nodes, |builder| builder.restart_guard(RestartGuard::Off));
-    let second = other.lock("r").ttl(TTL).try_acquire().await.unwrap().expect("the node has forgotten");
-    assert!(held.check().is_ok() && second.check().is_ok(), "two holders at once: the test above bites");
+    let second = other.lock("r").ttl(TTL).try_acquire().await.unwrap().expect("the node has lost the key");
+    assert!(held.check().is_ok() && second.check().is_ok(), "two holders: the test above proves something");
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +70,7 @@ async fn a_node_must_have_been_old_enough_when_it_was_asked_and_not_when_it_answ
         let bench = bench(nodes);
         bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::restart_empty);
         bench.pass(QUARANTINE - Duration::from_millis(20)).await;
-        // One after the other, so that the count changes with each.
+        // One after the other, so that the count changes each time.
         for (millis, node) in (15..).zip(&bench.nodes) {
             node.delay(Duration::from_millis(15), Duration::from_millis(millis));
         }
@@ -88,7 +88,7 @@ async fn who_would_wait_in_vain_for_quarantines_to_end_is_told_at_once() {
     let shorter = bench.lock().wait(Wait::UpTo(QUARANTINE - Duration::from_millis(10)));
     let error = shorter.acquire().await.expect_err("three of five must not vote for longer than that");
     assert!(error.to_string().contains("30.3s to go"), "{error}");
-    assert!(bench.clock.now().since(since) < Duration::from_secs(1), "nobody waited for that");
+    assert!(bench.clock.now().since(since) < Duration::from_secs(1), "the call did not wait for that");
 
     let longer = bench.lock().wait(Wait::UpTo(QUARANTINE + Duration::from_secs(1)));
     let waiting = tokio::spawn(async move { longer.acquire().await });

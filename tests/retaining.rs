@@ -1,4 +1,4 @@
-//! A lock that stays taken after its lease has ended, held by no process (rules R-10 and R-11).
+//! Retaining: a lock that stays held after its lease has ended, by no process (rules R-10 and R-11).
 #![allow(clippy::unwrap_used, clippy::unchecked_time_subtraction, reason = "a test fails by panicking")]
 
 mod common;
@@ -40,7 +40,7 @@ async fn r10_a_retained_lock_stays_taken_for_its_time_held_by_no_process() {
     assert_eq!(holder.nodes, 5);
     let text = holder.token.to_string();
     assert!(text.ends_with(" import ran at noon"), "{text}");
-    assert!(lock.try_acquire().await.unwrap().is_none(), "it is taken");
+    assert!(lock.try_acquire().await.unwrap().is_none(), "the lock is retained");
     let refused = lock.acquire().await.unwrap_err().to_string();
     assert!(refused.starts_with("`r` stays taken for up to "), "{refused}");
     assert!(refused.ends_with(" import ran at noon"), "{refused}");
@@ -56,7 +56,7 @@ async fn r10_the_lock_is_free_at_no_moment_in_between() {
     bench.nodes.iter().for_each(|node| node.delay(MS * 2, MS * 2));
     let retaining = tokio::spawn(lease.retain(HOUR, ""));
     while !retaining.is_finished() {
-        assert_eq!(bench.keys(), 5, "each node has one token or the other");
+        assert_eq!(bench.keys(), 5, "each node has one of the two tokens");
         bench.pass(MS / 2).await;
     }
     retaining.await.unwrap().unwrap();
@@ -93,9 +93,9 @@ async fn those_who_wait_get_the_lock_when_the_time_is_up_here_and_elsewhere() {
         bench.settle().await;
         lease.retain(HOUR, "").await.unwrap();
         bench.pass(HOUR - MS * 10).await;
-        assert!(!waiting.is_finished(), "it stays taken");
+        assert!(!waiting.is_finished(), "the lock is retained");
         bench.pass(Duration::from_secs(2)).await;
-        assert!(waiting.is_finished(), "who waits is served by this process, or by that");
+        assert!(waiting.is_finished(), "waiters of both processes must acquire");
         waiting.await.unwrap().release().await.unwrap();
     }
 }
@@ -109,7 +109,7 @@ async fn i15_a_renewal_on_its_way_does_not_come_after_it() {
     let renewing = async {
         let renewed = lease.renew();
         tokio::pin!(renewed);
-        // Sent, and not answered.
+        // Sent, but not answered.
         tokio::select! { _ = &mut renewed => {}, () = bench.pass(MS * 5) => {} }
     };
     renewing.await;
@@ -128,7 +128,7 @@ async fn r11_it_asks_again_until_a_quorum_confirms_while_the_lease_would_last() 
     let retaining = tokio::spawn(lease.retain(HOUR, ""));
     bench.pass(TTL / 2).await;
     assert!(!retaining.is_finished());
-    bench.nodes.iter().for_each(MemoryNode::mend);
+    bench.nodes.iter().for_each(MemoryNode::recover);
     bench.pass(TTL / 4).await;
     assert!(retaining.is_finished());
     retaining.await.unwrap().unwrap();
@@ -165,7 +165,7 @@ async fn r11_a_confirmation_after_the_end_of_the_lease_does_not_count() {
     let error = lease.retain(HOUR, "").await.unwrap_err();
     assert!(matches!(error, RetainError::Lost(_)), "{error}");
 
-    // Another one is held and released in between: what is granted then proves nothing.
+    // Another lock was held and released in between: a grant then proves nothing.
     bench.pass(TTL).await;
     let lease = lock.acquire().await.unwrap();
     bench.pass(VALIDITY - MS * 10).await;
@@ -189,7 +189,7 @@ async fn it_goes_on_when_the_future_is_dropped() {
         let retained =
             bench.nodes.iter().filter_map(|node| node.holder("r")).all(|token| token.is_retained());
         assert!(retained, "{polled}");
-        // Never polled, it has the lease and gives it back.
+        // Never polled, it owns the lease and releases it.
         assert_eq!(bench.keys(), if polled { 5 } else { 0 });
         bench.pass(Duration::from_secs(5)).await;
     }
@@ -211,10 +211,13 @@ async fn a_lease_of_which_others_depend_on_is_given_back_instead() {
     let outer = bench.lock().owner(&me).acquire().await.unwrap();
     let inner = bench.lock().owner(&me).acquire().await.unwrap();
     refused(inner.retain(HOUR, "").await);
-    assert!(outer.check().is_ok(), "the other one holds it still");
+    assert!(outer.check().is_ok(), "the outer lease still holds it");
     outer.retain(HOUR, "").await.unwrap();
     assert_eq!(bench.keys(), 5);
-    assert!(bench.lock().owner(&me).try_acquire().await.unwrap().is_none(), "its owner is like any other");
+    assert!(
+        bench.lock().owner(&me).try_acquire().await.unwrap().is_none(),
+        "its owner is refused like any other"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,10 +249,10 @@ async fn nodes_that_forget_it_free_the_lock_once_they_are_a_majority_and_may_vot
     let lock = elsewhere.lock("r").wait(Wait::Never);
     bench.nodes.iter().take(2).for_each(MemoryNode::restart_empty);
     bench.pass(TTL * 3).await;
-    assert!(lock.try_acquire().await.unwrap().is_none(), "three remember it");
+    assert!(lock.try_acquire().await.unwrap().is_none(), "three nodes have it");
     bench.nodes[2].restart_empty();
     bench.pass(TTL * 3).await;
-    assert!(lock.try_acquire().await.unwrap().is_some(), "what the documentation says of a restart");
+    assert!(lock.try_acquire().await.unwrap().is_some(), "as documented for restarts");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,6 +280,6 @@ async fn the_token_of_the_lease_is_worth_nothing_any_more() {
     let token = lease.token().clone();
     lease.retain(HOUR, "").await.unwrap();
     assert!(watch.check().is_err());
-    assert_eq!(bench.lock().revoke(&token).await.unwrap().granted(), 0, "the old token is worth nothing");
+    assert_eq!(bench.lock().revoke(&token).await.unwrap().granted(), 0, "the old token is invalid");
     assert_eq!(bench.keys(), 5);
 }

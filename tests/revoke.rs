@@ -1,4 +1,4 @@
-//! Taking a lock away from its holder.
+//! Revoking a lock from its holder.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod common;
@@ -12,7 +12,7 @@ use quorlock::{
     node::{Request, Vote, ask},
     votes::VoteOutcome,
 };
-use quorlock_testkit::InSocket;
+use quorlock_testkit::UnreadRequests;
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_number() {
@@ -22,7 +22,7 @@ async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_n
     let report = operator.lock("r").revoke(lease.token()).await.unwrap();
     assert!(report.votes().iter().all(|vote| vote.outcome == VoteOutcome::Granted), "{report}");
     let next = operator.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap();
-    assert!(next.fencing_token() > lease.fencing_token(), "the counters have stayed");
+    assert!(next.fencing_token() > lease.fencing_token(), "the counters were kept");
     next.release().await.unwrap();
 }
 
@@ -32,11 +32,11 @@ async fn its_holder_learns_of_it_at_the_next_renewal_and_gets_nothing_back() {
     let lease = bench.lock().acquire().await.unwrap();
     let operator = another(&bench.clock, &bench.nodes, |builder| builder);
     operator.lock("r").revoke(lease.token()).await.unwrap();
-    assert!(lease.check().is_ok(), "nobody has told the holder yet, as the documentation says");
+    assert!(lease.check().is_ok(), "the holder does not know yet, as documented");
     let revoked = bench.clock.now();
     assert_eq!(lease.lost().await.reason, LossReason::QuorumLost);
     let told = bench.clock.now().since(revoked);
-    assert!(told <= TTL / 2, "told by the first renewal, not by the end of validity: {told:?}");
+    assert!(told <= TTL / 2, "reported by the first renewal, not at the end of validity: {told:?}");
     assert_eq!(operator.lock("r").inspect().await.unwrap().holder(), None, "the renewal has stored it again");
 }
 
@@ -113,12 +113,12 @@ async fn a_lease_is_revoked_everywhere_though_a_node_has_not_heard_of_its_downgr
     let deaf = &bench.nodes[4];
     deaf.hang();
     let reader = writer.downgrade().await.unwrap();
-    deaf.in_socket(InSocket::Lost);
+    deaf.unread_requests(UnreadRequests::Lost);
     deaf.disconnect();
     deaf.resume();
     deaf.connect();
     bench.settle().await;
-    assert_eq!(deaf.holder("r").as_ref(), Some(reader.token()), "still held alone there");
+    assert_eq!(deaf.holder("r").as_ref(), Some(reader.token()), "still exclusive there");
     let operator = another(&bench.clock, &bench.nodes, |builder| builder);
     let report = operator.lock("r").revoke(reader.token()).await.unwrap();
     assert_eq!(report.granted(), 5, "{report}");

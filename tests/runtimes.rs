@@ -1,5 +1,5 @@
-//! Several runtimes with one coordinator, of which some stand still: nobody drives them any more, though
-//! they exist, as those do whose `block_on` has returned.
+//! Several runtimes with one coordinator, some of them stalled: they exist but are no longer driven,
+//! like those whose `block_on` has returned.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::pin::{Pin, pin};
@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// A clock that goes on when it is told to, and no other way.
+/// A clock that advances only on request.
 #[derive(Clone, Debug)]
 struct ByHand {
     inside: Arc<Mutex<(Moment, Vec<Waker>)>>,
@@ -31,7 +31,7 @@ impl ByHand {
         ByHand { inside: Arc::new(Mutex::new((hour, Vec::new()))) }
     }
 
-    /// So much time passes, and all happens here that is due then.
+    /// Advances the time by this much, and runs everything that is due here.
     async fn pass(&self, time: Duration) {
         let waiting = {
             let mut inside = self.inside.lock().unwrap();
@@ -43,7 +43,7 @@ impl ByHand {
     }
 }
 
-/// Nodes in memory answer at once, so it takes some steps and no time.
+/// Nodes in memory answer immediately, so this takes some polls and no time.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -108,7 +108,7 @@ fn leases_are_renewed_while_another_runtime_with_a_lease_stands_still() {
             assert_eq!(kept.check(), Ok(()), "after {tenth} tenths of the TTL");
         }
     });
-    assert_eq!(idle.check().unwrap_err().reason, LossReason::Expired, "nobody has renewed it");
+    assert_eq!(idle.check().unwrap_err().reason, LossReason::Expired, "it was not renewed");
 }
 
 #[test]
@@ -122,16 +122,16 @@ fn nodes_that_hang_are_given_up_while_another_runtime_with_a_lease_stands_still(
         let mut asked = pin!(lock.acquire());
         assert!(poll!(asked.as_mut()).is_pending());
         clock.pass(Duration::from_millis(1)).await;
-        assert!(poll!(asked.as_mut()).is_pending(), "they still may answer");
+        assert!(poll!(asked.as_mut()).is_pending(), "they may still answer");
         clock.pass(Duration::from_secs(1)).await;
-        // Whoever might bring their answers has a turn before.
+        // Other tasks that might deliver their answers are polled first.
         let turns = async {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
         };
         let Either::Left((outcome, _)) = select(asked, pin!(turns)).await else {
-            panic!("their time is over");
+            panic!("the timeout is over");
         };
         assert!(matches!(outcome, Err(AcquireError::Unavailable { .. })), "{outcome:?}");
     });
@@ -199,7 +199,7 @@ fn i20_an_acquire_that_is_dropped_outside_of_any_runtime_is_taken_back_where_it_
         assert!(poll!(asked.as_mut()).is_pending());
         settle().await;
     });
-    // It is to be told again when it is back.
+    // The release is to be sent again when the node is back.
     nodes[0].disconnect();
     drop(asked);
     assert!(nodes[0].holder("r").is_some());
@@ -211,12 +211,12 @@ fn i20_an_acquire_that_is_dropped_outside_of_any_runtime_is_taken_back_where_it_
     assert!(nodes.iter().all(|node| node.holder("r").is_none()), "long before its TTL");
 }
 
-/// No node has a key of that name.
+/// Asserts that no node has a key of that name.
 fn assert_free(nodes: &[MemoryNode]) {
     assert!(nodes.iter().all(|node| node.holder("r").is_none()), "a key is left");
 }
 
-/// A lease of `two` that came from one of `one`, which was released there.
+/// A lease in runtime `two` that was handed off from one in `one`, which was released there.
 fn passed(bench: &Bench, fencing: Fencing, one: &Runtime, two: &Runtime) -> Lease {
     let lock = bench.coordinator.lock("r").wait(Wait::Forever).fencing(fencing);
     let first = one.block_on(lock.acquire()).unwrap();
@@ -268,7 +268,7 @@ fn i33_a_lease_of_a_runtime_that_stands_still_or_has_ended_is_released_elsewhere
                     let mut release = Box::pin(lease.release());
                     settle_with(&mut release).await.expect("it does not hang").unwrap();
                 }
-                let next = settle_with(&mut waiting).await.expect("the next one has it").unwrap();
+                let next = settle_with(&mut waiting).await.expect("the next waiter acquires").unwrap();
                 for _ in 0..30 {
                     bench.clock.pass(TTL / 10).await;
                     assert_eq!(next.check(), Ok(()), "ends: {ends}, drops: {drops}");
@@ -281,7 +281,7 @@ fn i33_a_lease_of_a_runtime_that_stands_still_or_has_ended_is_released_elsewhere
     }
 }
 
-/// The output, if it is there after some steps and without time.
+/// Polls a few times, without advancing the time, and returns the output if it is ready.
 async fn settle_with<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     for _ in 0..100 {
         if let Poll::Ready(output) = poll!(&mut *future) {
@@ -301,7 +301,7 @@ fn i33_what_a_runtime_has_begun_and_does_not_drive_is_done_by_another_that_needs
         let lease = first.block_on(lock.acquire()).unwrap();
         let mut waiting = Box::pin(lock.acquire());
         assert!(driven.block_on(async { poll!(waiting.as_mut()) }).is_pending());
-        // The renewal is on its way when the runtime ends, or stands still.
+        // The renewal is in flight when the runtime ends, or stalls.
         bench.nodes.iter().for_each(MemoryNode::hang);
         first.block_on(bench.clock.pass(TTL / 2));
         bench.nodes.iter().for_each(MemoryNode::resume);
@@ -309,7 +309,7 @@ fn i33_what_a_runtime_has_begun_and_does_not_drive_is_done_by_another_that_needs
         driven.block_on(async {
             let mut release = Box::pin(lease.release());
             settle_with(&mut release).await.expect("it does not hang").unwrap();
-            let next = settle_with(&mut waiting).await.expect("the next one has it").unwrap();
+            let next = settle_with(&mut waiting).await.expect("the next waiter acquires").unwrap();
             next.release().await.unwrap();
         });
         assert_free(&bench.nodes);
@@ -334,7 +334,7 @@ fn i33_who_waits_behind_a_lease_that_nobody_renews_gets_the_lock_when_it_ends() 
                 return;
             }
         }
-        panic!("it waits for ever");
+        panic!("it waits forever");
     });
 }
 
@@ -369,7 +369,7 @@ fn who_waits_behind_a_lease_of_a_runtime_that_ends_gets_the_lock_after_it() {
         }
         for _ in 0..20 {
             clock.pass(TTL / 10).await;
-            assert_eq!(lease.check(), Ok(()), "renewed by whoever waits");
+            assert_eq!(lease.check(), Ok(()), "renewed by the waiter");
         }
         drop(lease);
         for waiting in &mut waiting {

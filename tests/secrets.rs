@@ -1,5 +1,4 @@
-//! Passwords and tokens appear nowhere: not in what is printed for debugging, in errors, logs or
-//! reports.
+//! Passwords and tokens never appear in debug output, errors, logs or reports.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fmt::{Debug, Write as _};
@@ -18,7 +17,7 @@ use tracing::{Event, Metadata, Subscriber};
 const PASSWORD: &str = "Qq7Zz9-open";
 const WRONG: &str = "Ww8Xx7-shut";
 
-/// Everything that is logged, at every level.
+/// Captures everything that is logged, at every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -83,7 +82,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
     let servers = Servers::setup().password(PASSWORD).start(3).await.unwrap();
     let bare: Vec<_> = servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
 
-    // All is well: what is held, watched, and seen of it.
+    // The healthy case: what is held, watched, and inspected.
     for coordinator in [coordinator(&bare, PASSWORD), coordinator(&servers.urls(), WRONG)] {
         let lock = coordinator.lock("orders/42");
         let lease = lock.acquire().await.unwrap();
@@ -95,7 +94,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
         });
         stored.await.unwrap();
         let secret = answer.split(' ').next().unwrap().to_owned();
-        assert!(secret.len() >= 16, "a token of 128 bits, in whatever form: {answer}");
+        assert!(secret.len() >= 16, "a token of 128 bits, in any form: {answer}");
         let report = lock.inspect().await.unwrap();
         let refused = coordinator.lock("orders/42").wait(Wait::Never).acquire().await.unwrap_err();
         let examination = coordinator.doctor().await;
@@ -106,7 +105,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
             ("a ballot", shown(&report) + &report.to_string()),
             ("a refusal", shown(&refused) + &refused.to_string()),
             ("a check-up", shown(&examination)),
-            ("what was noticed", shown(&coordinator.warnings())),
+            ("the warnings", shown(&coordinator.warnings())),
         ] {
             hidden(what, &text);
             assert!(!text.contains(&secret), "{what} shows a token: {text}");
@@ -115,7 +114,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
         assert!(!log.text().contains(&secret), "a token is logged");
     }
 
-    // Nothing is.
+    // The failing case.
     let closed = ["redis://127.0.0.1:1".to_owned()];
     for (urls, password) in [(&bare[..], WRONG), (&closed[..], PASSWORD)] {
         let coordinator = coordinator(urls, password);
@@ -127,7 +126,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
     {
         let error = Coordinator::builder().nodes([malformed.replace("{}", PASSWORD)]).build().unwrap_err();
         hidden("a refused address", &(shown(&error) + &error.to_string()));
-        // What a panic would say.
+        // The message of a panic.
         hidden("a panic", &format!("called `Result::unwrap()` on an `Err` value: {error:?}"));
     }
     let mut address = Address::parse(&format!("redis://anna:{PASSWORD}@a/3")).unwrap();

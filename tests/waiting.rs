@@ -1,4 +1,4 @@
-//! Waiting: woken and not polling, in order, at the cost of one, and never stranded.
+//! Waiting: notified instead of polling, in order, at constant cost, and never stranded.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,8 +35,8 @@ fn asked(nodes: &[MemoryNode]) -> usize {
     nodes.iter().map(|node| node.requests().total()).sum()
 }
 
-/// So many tasks take the lock once each, for a millisecond. Returns the order in which they had
-/// it, by the number of their arrival.
+/// Runs this many tasks, each of which holds the lock once for a millisecond. Returns the order in
+/// which they held it, by the number of their arrival.
 async fn queue_up(bench: &Bench, lock: &Lock, tasks: usize) -> Vec<usize> {
     let order = Arc::new(Mutex::new(Vec::new()));
     let running: Vec<_> = (0..tasks)
@@ -82,7 +82,7 @@ async fn requests_for_each_grant_do_not_grow_with_the_number_of_waiters() {
 async fn a_thousand_waiters_ask_as_seldom_as_one() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
-    // Renewed by hand, so that only the waiters ask.
+    // Renewed manually, so that only the waiters send requests.
     let held = holder.lock("r").ttl(TTL).renewal(Renewal::Manual).acquire().await.unwrap();
     let before = asked(&bench.nodes);
     let waiting: Vec<_> = (0..1_000)
@@ -93,7 +93,7 @@ async fn a_thousand_waiters_ask_as_seldom_as_one() {
         .collect();
     bench.pass(Duration::from_secs(8)).await;
     let rounds = asked(&bench.nodes) - before;
-    // Every other second another node is asked whether it says the same.
+    // Every other second another node is asked for the holder.
     let most = 5 + 1 + (8 * 2 + 8 / 2);
     assert!(rounds <= most, "one round, then two heartbeats a second at the most: {rounds} requests in 8 s");
     held.release().await.unwrap();
@@ -121,7 +121,7 @@ async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
     assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms");
 }
 
-/// A node that notes of each acquisition whether the asker knows that others want the lock.
+/// A node that records for each acquisition whether the client knows of contention.
 #[derive(Debug)]
 struct Noting(MemoryNode, Arc<Mutex<Vec<bool>>>);
 
@@ -146,8 +146,8 @@ impl Node for Noting {
     }
 }
 
-/// Who does not know it asks without a script, which raises the counters also where it is refused: then
-/// whoever gets the lock has to write its number back, in a second round.
+/// A client that does not know of contention acquires without a script, which raises the counters even
+/// if it is refused: the next holder then has to write its number back, in a second round.
 #[tokio::test(start_paused = true)]
 async fn that_others_want_a_lock_is_known_to_the_first_request_of_the_next_contest() {
     let bench = bench(5);
@@ -163,7 +163,7 @@ async fn that_others_want_a_lock_is_known_to_the_first_request_of_the_next_conte
     others.release().await.unwrap();
     let mut held = ask().await.unwrap();
     assert_eq!(noted(), [true; 5]);
-    // Others waited while it had the lock, a moment ago or longer.
+    // Others waited while it held the lock, a moment ago or longer.
     for (ago, knows) in [(Duration::from_secs(1), true), (Duration::from_secs(4), false)] {
         bench.pass(Duration::from_secs(4)).await;
         let other = another(&bench.clock, &bench.nodes, |builder| builder);
@@ -206,7 +206,7 @@ async fn a_plain_delete_and_an_expiry_wake_just_as_well() {
 async fn a_dead_holders_lock_is_taken_after_its_ttl_and_not_before_its_validity_ended() {
     let bench = bench(5);
     let start = bench.clock.now();
-    // Renewed by nobody and released by nobody, as after SIGKILL.
+    // Neither renewed nor released, as after SIGKILL.
     for node in &bench.nodes {
         node.set_data("r", "00000000000000000000000000000000 db-7:4121", Expiry::In(TTL));
     }
@@ -241,7 +241,7 @@ async fn a_hint_that_is_lost_costs_a_heartbeat() {
     let lock = forever(&bench.coordinator);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     bench.settle().await;
-    // The nodes say that they tell, and then do not.
+    // The nodes promise hints, and then send none.
     bench.nodes.iter().for_each(|node| node.lose_replies(true));
     let releasing = tokio::spawn(held.release());
     bench.pass(100 * MS).await;
@@ -274,7 +274,7 @@ async fn a_connection_that_ends_makes_a_waiter_ask_again_since_hints_may_be_lost
     waiting.abort();
 }
 
-/// A node that promises hints and gives none, as over a connection whose end nobody has noticed.
+/// A node that promises hints and sends none, as over a connection whose end is unnoticed.
 #[derive(Debug)]
 struct Mumbling(MemoryNode);
 
@@ -307,7 +307,7 @@ impl Node for Mumbling {
     }
 }
 
-/// A node that tells a process of what it has itself taken back, as Redis 6.0 does.
+/// A node that notifies a process of its own cleanups, like Redis 6.0.
 #[derive(Debug)]
 struct Echoing(MemoryNode, Mutex<Vec<Arc<dyn HintListener>>>);
 
@@ -352,7 +352,8 @@ async fn what_a_waiter_has_itself_taken_back_is_no_reason_to_ask_again() {
         let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
         bench.pass(Duration::from_secs(8)).await;
         let asked = asked(&bench.nodes);
-        // Each round asks five and takes back two; and before it a node is asked for a place, and another one.
+        // Each round asks five nodes and undoes two; before it, a node is asked for a place, and
+        // another for the holder.
         assert!(asked <= 9 * (1 + 8), "a heartbeat a second at the most: {asked} requests in 8 s");
         waiting.abort();
     }
@@ -371,7 +372,7 @@ async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
         let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
         bench.pass(Duration::from_secs(1)).await;
         for node in &bench.nodes {
-            // Gone by itself in the first case, and deleted in the second.
+            // Expired in the first case, and deleted in the second.
             node.remove("r");
         }
         if ttl == TTL {
@@ -410,7 +411,7 @@ async fn a_thousand_waiters_cancelled_at_random_leave_no_key_no_place_and_no_tas
         bench.pass(Duration::from_secs(1)).await;
         assert_eq!(bench.keys(), 0, "seed {seed}");
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-        // A memory node keeps one for its timers.
+        // A memory node has one task for its timers.
         assert!(tasks <= bench.nodes.len(), "{tasks} tasks are left, seed {seed}");
         assert!(format!("{:?}", bench.coordinator).contains("lines: 0"), "{:?}", bench.coordinator);
         assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and the lock is free");
@@ -426,7 +427,7 @@ async fn try_acquire_asks_nobody_when_this_process_has_the_lock() {
     assert!(bench.lock().try_acquire().await.unwrap().is_none());
     assert_eq!(asked(&bench.nodes), before);
     lease.release().await.unwrap();
-    assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and has it at once after a release");
+    assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and acquires immediately after a release");
 }
 
 #[tokio::test(start_paused = true)]
@@ -440,20 +441,20 @@ async fn try_acquire_does_not_queue_up_behind_somebody_who_waits_here() {
     let lock = bench.lock();
     tokio::select! {
         biased;
-        lease = lock.try_acquire() => assert!(lease.unwrap().is_none(), "somebody came first"),
+        lease = lock.try_acquire() => assert!(lease.unwrap().is_none(), "another client holds it"),
         () = bench.pass(TTL) => panic!("it waits"),
     }
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Who waits asks one node first, once others have wanted the lock. Who asks only once must not take
-/// one refusal for the verdict, whatever happened before.
+/// After contention, a waiter first asks a single node. A call that tries only once must not take one
+/// refusal for the verdict, whatever happened before.
 #[tokio::test(start_paused = true)]
 async fn try_acquire_hears_from_a_quorum_also_right_after_others_wanted_the_lock() {
     let bench = bench(5);
     let others = another(&bench.clock, &bench.nodes, |builder| builder);
-    // A node on which a crashed program has left its key; and one after the other, each is the preferred one.
+    // A node with a leftover key of a crashed program; each node in turn is the preferred one.
     for stray in 0..5 {
         let lease = forever(&bench.coordinator).acquire().await.unwrap();
         assert!(others.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none());
@@ -477,7 +478,7 @@ async fn try_acquire_does_not_take_an_outage_for_somebody_who_has_given_up() {
         lease = lock.acquire() => panic!("without a quorum: {lease:?}"),
         () = bench.pass(Duration::from_secs(1)) => {}
     }
-    let error = bench.lock().try_acquire().await.expect_err("nobody has it, and nobody wants it");
+    let error = bench.lock().try_acquire().await.expect_err("no client holds it or waits for it");
     assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
 }
 
@@ -494,11 +495,11 @@ async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
             heard.lock().unwrap().push((waiting.ahead, holder.unwrap_or_default()));
         }
     });
-    // The answers come when both wait.
+    // The answers arrive when both wait.
     bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
     let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
     assert!(matches!(first, Err(AcquireError::Contended { .. })), "{first:?}");
-    assert!(second.unwrap_err().to_string().contains("the import"), "the second never asked anybody itself");
+    assert!(second.unwrap_err().to_string().contains("the import"), "the second sent no request itself");
     let heard = heard.lock().unwrap();
     assert!(heard.iter().any(|(ahead, holder)| *ahead == 0 && holder.contains("the import")), "{heard:?}");
     assert!(heard.iter().any(|(ahead, holder)| *ahead == 1 && holder.contains("the import")), "{heard:?}");
@@ -556,7 +557,7 @@ fn a_lease_that_outlives_its_runtime_is_given_back_by_whoever_comes_next() {
     lease.check().unwrap();
     drop(lease);
     let next = runtime().block_on(lock.acquire());
-    assert!(next.is_ok(), "nobody is in the way any more: {next:?}");
+    assert!(next.is_ok(), "the lock is free: {next:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -594,7 +595,7 @@ async fn many_processes_that_come_at_once_all_get_the_lock_soon() {
     }
 }
 
-/// Each has to hear before either gives the lock back, so a caller that waits for the other is found out.
+/// Each must get its answer before either releases, so a caller that waits for the other would block.
 #[test]
 fn of_two_threads_that_try_at_the_same_moment_neither_waits_for_the_other() {
     const DEADLINE: Duration = Duration::from_secs(20);
@@ -607,7 +608,8 @@ fn of_two_threads_that_try_at_the_same_moment_neither_waits_for_the_other() {
             start.wait();
             let lease = runtime.block_on(lock.try_acquire()).unwrap();
             to_other.send(lease.is_some()).unwrap();
-            let theirs = from_other.recv_timeout(DEADLINE).expect("the other has to hear, held or not");
+            let theirs =
+                from_other.recv_timeout(DEADLINE).expect("the other must get an answer, held or not");
             assert!(!(theirs && lease.is_some()), "round {round}: both have it");
             if let Some(lease) = lease {
                 runtime.block_on(lease.release()).unwrap();
@@ -623,7 +625,7 @@ fn of_two_threads_that_try_at_the_same_moment_neither_waits_for_the_other() {
     });
 }
 
-/// What the error says of a wait of 1 ms, where a round trip takes 20.
+/// The error of a wait of 1 ms, with a round trip of 20 ms.
 async fn waited_for_a_millisecond(lock: &Lock) -> AcquireError {
     lock.clone().wait(Wait::UpTo(MS)).acquire().await.unwrap_err()
 }
@@ -658,7 +660,7 @@ async fn a_wait_shorter_than_a_round_says_who_holds_the_lock() {
     let elsewhere = waited_for_a_millisecond(&bench.coordinator.lock("r").ttl(TTL)).await;
     assert!(matches!(elsewhere, AcquireError::Contended { .. }), "another process holds it: {elsewhere}");
 
-    // Known without any node.
+    // Known without a request.
     for node in &bench.nodes {
         node.hang();
     }

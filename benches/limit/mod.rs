@@ -1,15 +1,15 @@
-//! What the same servers and the same network can do at best: the same two commands to five
-//! servers, the third answer decides, and nothing else. No quorum is counted for failures, nothing
-//! is renewed, nothing is cleaned up; so these are no locks, but what locks are measured by.
+//! The upper bound on the same servers and network: the same two commands to five servers, decided by
+//! the third answer, and nothing else. No failures are counted, nothing is renewed or cleaned up: these
+//! are not locks, but the baseline for them.
 
 mod multiplexed;
 mod raw;
 
 pub use multiplexed::Multiplexed;
-#[allow(unused_imports, reason = "only one bench compares with it")]
+#[allow(unused_imports, reason = "used by one bench only")]
 pub use raw::{Encoded, Raw};
 
-/// How many of five decide.
+/// The number of answers of five that decide.
 const NEEDED: usize = 3;
 
 /// Deletes the key if it holds the token.

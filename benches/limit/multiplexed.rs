@@ -1,4 +1,4 @@
-//! A round as one writes it by hand over the client crate: one future for each request.
+//! A hand-written round over the client crate: one future per request.
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -46,8 +46,8 @@ impl Multiplexed {
         let mut answers: FuturesUnordered<_> = self.connections.iter().map(request).collect();
         let mut granted = 0;
         while granted < NEEDED {
-            let answer = answers.next().await.expect("nobody else has the key").unwrap();
-            // Else the release of the cycle before was decided without this server.
+            let answer = answers.next().await.expect("the key is free").unwrap();
+            // Otherwise the release of the previous cycle was decided without this server.
             granted += usize::from(matches!(answer, Value::Okay | Value::Int(1)));
         }
     }

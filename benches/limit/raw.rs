@@ -1,5 +1,5 @@
-//! The same round without a client crate: commands encoded before the clock starts, written to
-//! plain sockets, those of many tasks in one write; replies are counted and not looked at further.
+//! The same round without a client crate: commands are encoded before the clock starts and written to
+//! plain sockets, those of many tasks in one write; replies are counted but not parsed further.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -54,7 +54,7 @@ impl Raw {
             tokio::spawn(serve(stream, node.clone()));
             nodes.push(node);
         }
-        // The multiplexed limit has loaded the script.
+        // The multiplexed baseline has loaded the script.
         Raw { nodes, hash: redis::Script::new(COMPARE_AND_DELETE).get_hash().to_owned() }
     }
 

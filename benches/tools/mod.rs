@@ -1,4 +1,4 @@
-//! What all of the benches measure with.
+//! Tools of all benches.
 #![allow(dead_code, reason = "no bench needs all of it")]
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use quorlock_testkit::Servers;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Five real servers: figures of anything else would be about something else.
+/// Five real servers: figures of simulated ones would not be meaningful.
 pub async fn five_servers() -> Servers {
     let servers = Servers::start(5).await.unwrap();
     println!("five servers: {}", servers.kind());
@@ -15,20 +15,20 @@ pub async fn five_servers() -> Servers {
     servers
 }
 
-/// The processor time that this process has used, without the servers'.
+/// The processor time of this process, without the servers.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
 }
 
-/// The memory of this process that is in use, in bytes.
+/// The resident memory of this process, in bytes.
 pub fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// How many requests the servers were sent: scripts, transactions, and plain `SET`s unless those do.
+/// How many requests the servers received: scripts, transactions, and plain `SET`s outside of these.
 pub async fn commands(servers: &Servers, plain: bool) -> u64 {
     let mut all = 0;
     for server in servers.iter() {
@@ -56,7 +56,7 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A number from the environment, for whoever has more or less time.
+/// A number from the environment, to shorten or lengthen a run.
 pub fn setting(name: &str, usual: usize) -> usize {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
 }

@@ -1,4 +1,4 @@
-//! The story that the examples tell: Anna holds a lock, is stopped for longer than her lease lasts,
+//! The scenario of the fencing examples: Anna holds a lock, is paused for longer than her lease lasts,
 //! and then writes.
 
 mod process;
@@ -15,34 +15,34 @@ use process::{Part, Paused};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What the lock protects.
+/// The guarded resource.
 pub(crate) trait Account: Sized {
     /// Connects to the database at `place`.
     async fn open(place: &str) -> Outcome<Self>;
-    /// Makes the account anew, with this balance.
+    /// Creates the account again, with this balance.
     async fn create(&mut self, balance: i64) -> Outcome<()>;
-    /// The balance. With the check, shows the token, so that nobody with an earlier one writes
-    /// between reading and writing.
+    /// Returns the balance. With the check, presents the token, so that no write with a smaller token
+    /// can come between reading and writing.
     async fn read(&mut self, check: Check, token: FencingToken) -> Outcome<i64>;
-    /// Stores a new balance. With the check, fails with [`Stale`] if a later token was here.
+    /// Stores a new balance. With the check, fails with [`Stale`] if a larger token was used before.
     async fn write(&mut self, check: Check, token: FencingToken, balance: i64) -> Outcome<()>;
 }
 
-/// Whether the database looks at fencing tokens.
+/// Whether the database checks fencing tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Check {
     On,
     Off,
 }
 
-/// What Anna takes out and what Ben pays in.
+/// The amounts that Anna withdraws and Ben deposits.
 const START: i64 = 100;
 const OUT: i64 = 30;
 const IN: i64 = 50;
-/// Short, so that the story is.
+/// Short, to keep the example short.
 const TTL: Duration = Duration::from_secs(2);
 
-/// Plays Anna if the environment asks for it, else tells the story.
+/// Plays Anna if the environment asks for it, otherwise runs the scenario.
 pub(crate) fn run<A: Account>(story: impl AsyncFnOnce() -> Outcome<()>) -> Outcome<()> {
     let play = async {
         match Part::from_env() {
@@ -51,7 +51,7 @@ pub(crate) fn run<A: Account>(story: impl AsyncFnOnce() -> Outcome<()>) -> Outco
         }
     };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        // However it ends, the servers and Anna end with it.
+        // However the scenario ends, the servers and Anna's process end with it.
         tokio::select! {
             told = play => told,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
@@ -59,22 +59,22 @@ pub(crate) fn run<A: Account>(story: impl AsyncFnOnce() -> Outcome<()>) -> Outco
     })
 }
 
-/// Tells the story, of an account in the database at `place`.
+/// Runs the scenario, for an account in the database at `place`.
 pub(crate) async fn tell<A: Account>(place: &str) -> Outcome<()> {
     let servers = Servers::start(5).await?;
     println!("Lock servers: {servers}");
     for (check, title, right) in [
-        (Check::On, "With the check of fencing tokens", START + IN - OUT),
+        (Check::On, "With the fencing check", START + IN - OUT),
         (Check::Off, "Without the check", START - OUT),
     ] {
         println!("\n{title}");
         let found = act::<A>(place, &servers, check).await?;
-        println!("  The account has {found}; it should have {}.", START + IN - OUT);
+        println!("  The balance is {found}; it should be {}.", START + IN - OUT);
         if found != right {
-            return Err(format!("the story has another end than expected, which is {right}").into());
+            return Err(format!("unexpected balance: it should be {right}").into());
         }
     }
-    println!("\nWithout the check Ben's {IN} are gone, and nobody was told.");
+    println!("\nWithout the check Ben's {IN} are lost, without an error.");
     Ok(())
 }
 
@@ -86,17 +86,17 @@ async fn act<A: Account>(place: &str, servers: &Servers, check: Check) -> Outcom
     let mut anna = Paused::start(&part)?;
     println!("  {}", anna.next_line()?);
     anna.stop()?;
-    println!("  Anna's process is stopped (SIGSTOP) before she does.");
+    println!("  Anna's process is paused (SIGSTOP) before she writes.");
 
     let lease = lock(&part.servers, "ben")?.acquire().await?;
     let token = lease.fencing_token().expect("fencing is on");
-    println!("  Ben waits until her lease has ended. He has the lock, fencing token {token}.");
+    println!("  Ben waits until her lease has ended. He holds the lock, fencing token {token}.");
     let balance = account.read(check, token).await?;
     account.write(check, token, balance + IN).await?;
     lease.release().await?;
-    println!("  Ben reads {balance}, writes {}, and gives the lock back.", balance + IN);
+    println!("  Ben reads {balance}, writes {}, and releases the lock.", balance + IN);
 
-    println!("  Anna's process goes on (SIGCONT), and she writes.");
+    println!("  Anna's process continues (SIGCONT), and she writes.");
     anna.go_on()?;
     for line in anna.rest()? {
         println!("  {line}");
@@ -111,12 +111,12 @@ async fn be_anna<A: Account>(part: &Part) -> Outcome<()> {
     let lease = lock.acquire().await?;
     let token = lease.fencing_token().expect("fencing is on");
     let balance = account.read(check, token).await?;
-    lease.check()?; // right before the side effect, and yet not right enough
+    lease.check()?; // right before the side effect, and still too early
     say(&format!(
-        "Anna has the lock, fencing token {token}. She reads {balance}, and is about to write {}.",
+        "Anna holds the lock, fencing token {token}. She reads {balance}, and is about to write {}.",
         balance - OUT
     ))?;
-    // Blocks the whole process, as any long pause does: nothing renews the lease.
+    // Blocks the whole process, like any long pause: nothing renews the lease.
     io::stdin().lock().read_line(&mut String::new())?;
     match account.write(check, token, balance - OUT).await {
         Ok(()) => return say(&format!("She has written {}.", balance - OUT)),
@@ -134,7 +134,7 @@ async fn be_anna<A: Account>(part: &Part) -> Outcome<()> {
 
 fn lock(servers: &[String], name: &str) -> Outcome<Lock> {
     let coordinator = Coordinator::builder().nodes(servers).ttl(TTL).max_ttl(TTL);
-    // These servers were started just now, and for the first time: they have forgotten nothing.
+    // Safe only for servers that have just started for the first time.
     Ok(coordinator.restart_guard(RestartGuard::Off).build()?.lock("account/7").label(name))
 }
 

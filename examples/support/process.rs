@@ -1,4 +1,4 @@
-//! The process that is stopped in the middle of its work.
+//! The process that is paused in the middle of its work.
 
 use std::env;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Check, Outcome};
 
-/// Where the child finds what it works on.
+/// Tells the child where its database is.
 const PART: [&str; 3] = ["FENCED_SERVERS", "FENCED_PLACE", "FENCED_CHECK"];
 
-/// What the child works on.
+/// The child's settings.
 pub(crate) struct Part {
     pub(crate) servers: Vec<String>,
     pub(crate) place: String,
@@ -17,7 +17,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// `None` in the process that tells the story.
+    /// `None` in the parent process.
     pub(crate) fn from_env() -> Option<Part> {
         let [servers, place, check] = PART.map(|name| env::var(name).ok());
         let servers = servers?.split(',').map(str::to_owned).collect();
@@ -25,14 +25,14 @@ impl Part {
     }
 }
 
-/// A child of ours that can be stopped. Killed when dropped.
+/// A child process that can be paused. Killed when dropped.
 pub(crate) struct Paused {
     child: Child,
     says: BufReader<ChildStdout>,
 }
 
 impl Paused {
-    /// Starts this program once more, in the other role.
+    /// Starts this program again, as the child.
     pub(crate) fn start(part: &Part) -> Outcome<Paused> {
         let values = [part.servers.join(","), part.place.clone(), format!("{:?}", part.check)];
         let mut child = Command::new(env::current_exe()?)
@@ -47,12 +47,12 @@ impl Paused {
     pub(crate) fn next_line(&mut self) -> Outcome<String> {
         let mut line = String::new();
         match self.says.read_line(&mut line)? {
-            0 => Err("Anna's process has ended too early".into()),
+            0 => Err("Anna's process ended too early".into()),
             _ => Ok(line.trim_end().to_owned()),
         }
     }
 
-    /// Returns when it has stopped.
+    /// Pauses the child, and returns when it is stopped.
     #[cfg(unix)]
     pub(crate) fn stop(&self) -> io::Result<()> {
         use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -63,7 +63,7 @@ impl Paused {
         Ok(())
     }
 
-    /// Lets it run, and do the next thing.
+    /// Resumes the child.
     #[cfg(unix)]
     pub(crate) fn go_on(&mut self) -> io::Result<()> {
         use rustix::process::{Pid, Signal, kill_process};
@@ -75,7 +75,7 @@ impl Paused {
 
     #[cfg(not(unix))]
     pub(crate) fn stop(&self) -> io::Result<()> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "this example stops a process, which needs Unix"))
+        Err(io::Error::new(io::ErrorKind::Unsupported, "this example pauses a process, which needs Unix"))
     }
 
     #[cfg(not(unix))]
@@ -83,17 +83,17 @@ impl Paused {
         self.stop()
     }
 
-    /// Everything that it still says, until its end.
+    /// Returns everything that the child still prints until it exits.
     pub(crate) fn rest(mut self) -> Outcome<Vec<String>> {
         let lines = self.says.by_ref().lines().collect::<io::Result<_>>()?;
         let status = self.child.wait()?;
-        if status.success() { Ok(lines) } else { Err(format!("Anna's process has failed: {status}").into()) }
+        if status.success() { Ok(lines) } else { Err(format!("Anna's process failed: {status}").into()) }
     }
 }
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        // SIGKILL also ends a stopped process. Errors mean that it has ended already.
+        // SIGKILL also ends a stopped process. An error means that it has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,5 +1,5 @@
-//! What a server says, through a whole node: the first byte tells when it begins to misbehave, the
-//! rest is what it says then.
+//! Replies of a server, through a whole node: the first byte selects when it begins to misbehave, the
+//! rest is what it then sends.
 #![no_main]
 
 use std::io;
@@ -38,9 +38,9 @@ fuzz_target!(|input: &[u8]| {
 
 #[derive(Clone, Debug)]
 struct Server {
-    /// How many requests it answers as it should.
+    /// How many requests it answers correctly first.
     honest: usize,
-    /// Whether it falls silent afterwards, or leaves.
+    /// Whether it then falls silent, or disconnects.
     hangs: bool,
     words: Vec<u8>,
 }
@@ -55,7 +55,8 @@ impl Dial for Server {
 
 impl Server {
     async fn serve(self, mut stream: DuplexStream) -> io::Result<()> {
-        // What is asked first and last counts, and the rest may be refused: how much that is may change.
+        // The first and the last request count; those in between may be refused, in a number that may
+        // change.
         const FIRST: &str = "%0\r\n";
         const LAST: &str = "$49\r\nrun_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n\r\n";
         let mut heard = [0; 4096];

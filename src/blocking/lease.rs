@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::background::Background;
 use crate::error::{Lost, RenewError, RetainError};
-use crate::lock::{Multi, Single};
+use crate::lease::{Multi, Single};
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{FencingToken, Mode, Resource, Token};
 

@@ -8,7 +8,7 @@ use crate::engine::options::{Fencing, Renewal};
 use crate::engine::owner::Owner;
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{AcquireError, ConfigError, Lost};
-use crate::lock::{Multi, Single};
+use crate::lease::{Multi, Single};
 use crate::node::QueueListing;
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::Token;

@@ -30,16 +30,16 @@ use quorlock_protocol::{Drift, InboxId, Quarantine, Quorum};
 ///
 /// A node that restarted without its data would grant locks that are still held, and so would a
 /// replica that was promoted before all of them had reached it: a promotion counts as a restart. Every
-/// client of a deployment must use the guard, or it protects nobody.
+/// client of a deployment must use the guard, or it protects none of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RestartGuard {
-    /// They count once the node has been up, and a master, for longer than any lock can live:
-    /// `max_ttl` and the allowance for drift. When a server was promoted, it does not say; so the first
-    /// client that meets it notes the time there, under `quorlock:gate:{PREFIX}:reign`.
+    /// They count once the node has been up, and a master, for longer than any lock can live: `max_ttl` and the drift
+    /// allowance. A server does not report when it was promoted, so the first client that connects to it stores the
+    /// time there, under `quorlock:gate:{PREFIX}:reign`.
     On,
-    /// They count at once. Right for servers that were started just now for the first time, such
-    /// as in tests, and for nodes that cannot forget: with `appendfsync always`.
+    /// They count immediately. For servers that were started for the first time just now, as in tests, and for nodes
+    /// that cannot forget: with `appendfsync always`.
     Off,
 }
 
@@ -50,7 +50,7 @@ pub struct Builder {
     kinds: Kinds,
     urls: Vec<HiddenUrl>,
     custom: Vec<Arc<dyn Node>>,
-    /// What the nodes work with, but for what [`build`](Builder::build) adds.
+    /// What the nodes are made with, but for what [`build`](Builder::build) adds.
     seams: Seams,
     quorum: Option<usize>,
     drift: f64,
@@ -92,15 +92,15 @@ impl Default for Builder {
 }
 
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// How long the first use waits for a quorum of nodes to be contacted, unless a connect limit is set. Those
-/// that are servers say sooner that they cannot be.
+/// How long the first use waits for a quorum of nodes to connect, unless a connect timeout is set. Servers that cannot
+/// be reached usually fail sooner.
 const LONGEST_INTRODUCTION: Duration = Duration::from_secs(10);
 /// No deployment needs more, and every round asks all of them.
 const MAX_NODES: usize = 31;
 /// Below this the milliseconds that Redis rounds to are too large a share of a TTL.
 const LEAST_TTL: Duration = Duration::from_millis(20);
-/// The TTL must be so many times the node limit, so that a hung node costs a small share of it.
-const LIMITS_IN_A_TTL: u32 = 10;
+/// The TTL must be this many times the node timeout, so that a hung node costs a small share of it.
+const TIMEOUTS_IN_A_TTL: u32 = 10;
 
 impl Builder {
     /// Adds Redis or Valkey servers: `redis://[user[:password]@]host[:port][/db]`, `rediss://` with
@@ -115,13 +115,13 @@ impl Builder {
     /// all its Sentinels, and the name that they have for it. That is one node, also where it has
     /// replicas. They copy what was granted a moment later, so a failover may forget a lock; the
     /// [restart guard](Builder::restart_guard) waits until all that may have been forgotten has run out.
-    /// `?wait=1` behind an address has a vote count only when a replica has confirmed it:
+    /// `?wait=1` behind an address counts a vote only once a replica has confirmed it:
     /// [`Address::wait`](crate::redis::Address::wait). A whole Redis Cluster is one node as well,
     /// `redis+cluster://host:port,host:port`: see
     /// [`ClusterAddress`](crate::redis::ClusterAddress). `docs/topologies.md` has what happens to a lock in each
     /// case.
     ///
-    /// Nodes of other [kinds](Builder::kind) stand among them.
+    /// Nodes of other [kinds](Builder::kind) can be among them.
     pub fn nodes<Url: AsRef<str>>(mut self, urls: impl IntoIterator<Item = Url>) -> Builder {
         self.urls.extend(urls.into_iter().map(|url| HiddenUrl(url.as_ref().to_owned())));
         self
@@ -196,48 +196,46 @@ impl Builder {
     /// A lock that a quorum grants does not wait for it, nor does one that others hold. It says how soon a
     /// lock is given up that too few nodes answer for: so there is little to gain by a smaller number.
     /// The TTL must be ten times as long.
-    pub fn node_timeout(mut self, limit: Duration) -> Builder {
-        self.seams.node_timeout = Some(limit);
+    pub fn node_timeout(mut self, timeout: Duration) -> Builder {
+        self.seams.node_timeout = Some(timeout);
         self
     }
 
-    /// How long making a connection may take in all, handshake included. Unless set, each step of it has
-    /// two seconds, and its time in all is not bounded: to dial is one of them, or two with TLS, and each
-    /// of the one or two exchanges that follow is one. It delays no round, but the first use of a
-    /// coordinator waits that long where a quorum of nodes does not answer.
-    pub fn connect_timeout(mut self, limit: Duration) -> Builder {
-        self.seams.connect_timeout = Some(limit);
+    /// Sets how long opening a connection may take in total, handshake included. Default: two seconds for each step,
+    /// without a limit on the total; the steps are dialling, TLS, and each of the one or two exchanges that follow. It
+    /// delays no round, but the first use of a coordinator waits this long where a quorum of nodes does not answer.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Builder {
+        self.seams.connect_timeout = Some(timeout);
         self
     }
 
-    /// Whether nodes that restarted recently are kept from voting. On unless set, because off is
-    /// safe only for nodes that never forget.
+    /// Sets whether nodes that restarted recently are kept from voting. Default: on; off is safe only for nodes that
+    /// never forget.
     pub fn restart_guard(mut self, guard: RestartGuard) -> Builder {
         self.guard = guard;
         self
     }
 
-    /// Whether a lock that this process holds is kept, when it crashes, by the processes that it has started.
-    /// `false` unless set: then a lock is kept until its TTL ends.
+    /// Sets whether, when this process crashes, its child processes keep the lock. Default: `false`, where the lock is
+    /// kept until its TTL ends.
     ///
-    /// With `true` a node may notice that the holder has crashed and free the lock before that: when this process
-    /// and all that have inherited its open files have ended. Only nodes on this host can, by a lock on a file,
-    /// whose descriptor is then inherited by *every* process that this one starts. So set it where all of them
-    /// belong to the work under the lock, as under `quorlock run`, and where none of them closes the files that it
-    /// inherits and works on alone.
+    /// With `true`, a node on this host may free the lock earlier: when this process and all processes that inherited
+    /// its open files have exited. It detects that by a lock on a file, whose descriptor *every* child process then
+    /// inherits. Set it where all children belong to the work under the lock, as under `quorlock run`, and none of them
+    /// closes inherited files and continues.
     pub fn kept_by_children(mut self, kept: bool) -> Builder {
         self.seams.kept_by_children = kept;
         self
     }
 
-    /// Stands before every resource name in its key. Empty unless set, so that Redlock clients of
-    /// other languages that use the bare name are excluded; some use `redlock:`.
+    /// Sets the prefix of every key, before the resource name. Default: empty, so that Redlock clients in other languages
+    /// that use the bare name are excluded; some use `redlock:`.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Builder {
         self.seams.key_prefix = Into::<String>::into(prefix).into();
         self
     }
 
-    /// What others read of this program while it holds a lock, after `host:pid`. Empty unless set.
+    /// Sets the label that others see of this program while it holds a lock, after `host:pid`. Default: empty.
     pub fn label(mut self, label: impl Into<String>) -> Builder {
         self.seams.label = Into::<String>::into(label).into();
         self
@@ -255,9 +253,8 @@ impl Builder {
         self
     }
 
-    /// Peer to trust, and which certificate to show, at `rediss://` addresses. Replaces what
-    /// [`dial`](Builder::dial) has set: a dialler of your own may take it by
-    /// [`SystemDial::with_tls`].
+    /// Sets the certificates to trust and to present at `rediss://` addresses. Replaces the setting of
+    /// [`dial`](Builder::dial); a dialler of your own can use [`SystemDial::with_tls`].
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Builder {
         self.seams.dial = Arc::new(SystemDial::with_tls(tls.clone()));
@@ -265,26 +262,26 @@ impl Builder {
         self
     }
 
-    /// Replaces how connections are made, in simulations.
+    /// Replaces how connections are opened, in simulations.
     pub fn dial(mut self, dial: impl Dial) -> Builder {
         self.seams.dial = Arc::new(dial);
         self
     }
 
-    /// Checks all settings, and reads the files that they name. Contacts no one.
+    /// Checks all settings, and reads the files that they name. Connects to no node.
     ///
     /// # Errors
     ///
-    /// Says which setting cannot work, and what would.
+    /// Names the setting that cannot work, and one that would.
     pub fn build(self) -> Result<Coordinator, ConfigError> {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
         let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
         if self.seams.connect_timeout.is_some_and(|limit| limit.is_zero()) {
-            return Err(ConfigError::Zero { setting: "the connect limit" });
+            return Err(ConfigError::Zero { setting: "the connect timeout" });
         }
         if self.seams.node_timeout.is_some_and(|limit| limit.is_zero()) {
-            return Err(ConfigError::Zero { setting: "the node limit" });
+            return Err(ConfigError::Zero { setting: "the node timeout" });
         }
         #[cfg(feature = "tls")]
         self.seams.tls.check().map_err(|problem| ConfigError::Tls { problem })?;
@@ -320,7 +317,7 @@ impl Builder {
         let least_ttl = self
             .seams
             .node_timeout
-            .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(LIMITS_IN_A_TTL)));
+            .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(TIMEOUTS_IN_A_TTL)));
         let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
         let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.next_u64())));
         for (node, listened) in nodes.iter().enumerate() {

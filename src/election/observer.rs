@@ -1,4 +1,4 @@
-//! Follows who leads, without campaigning.
+//! Follows the leader of an election, without campaigning.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,52 +13,52 @@ use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{VoteOutcome, VoteReport};
 use quorlock_protocol::{Backoff, EXPIRY_JITTER, FencingToken, HEARTBEAT, Moment, Token, fraction};
 
-/// Is told who leads an [election](crate::Election), as the nodes have it.
+/// Follows the leader of an [election](crate::Election), as stored on the nodes.
 ///
-/// It does not poll: the nodes tell of changes, and it asks them who leads now. Where they do not
-/// tell, it asks when the leader's keys run out, and every second or two: hints may get lost. However
-/// often leaders change, it asks at most a hundred times a second.
+/// It does not poll: the nodes notify it of changes, and it asks them for the leader. Where they do not notify, it
+/// asks when the leader's keys expire, and every second or two, because hints may get lost. It asks at most a
+/// hundred times a second.
 #[derive(Debug)]
 pub struct Observer {
     shared: Arc<EngineContext>,
     key: Arc<str>,
     ttl: Duration,
-    /// Its own, since others may stand in line for the key.
+    /// Its own queues, since other tasks may wait for the key.
     lines: Arc<Lines>,
-    /// The round that is under way, kept when its caller gives up.
+    /// The round in flight, kept when its caller gives up.
     asking: Option<Arc<Round>>,
     pause: Pause,
-    /// What was told last.
-    told: Option<Known>,
-    /// Pauses while too few nodes answer: nobody tells when they do again.
+    /// What was returned last.
+    last: Option<Known>,
+    /// Pauses while too few nodes answer: nothing notifies of their return.
     outage: Backoff,
 }
 
-/// Who leads, as far as the nodes agree.
+/// The leader, as far as the nodes agree.
 #[derive(Clone, PartialEq, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "complete: somebody leads, nobody does, or it is unknown")]
+#[expect(clippy::exhaustive_enums, reason = "complete: there is a leader, there is none, or it is unknown")]
 pub enum Observed {
-    /// A quorum of nodes has this leader.
+    /// A quorum of nodes stores this leader.
     Leader(Leader),
-    /// So many nodes have no leader, or different ones, that nobody has a quorum. Somebody whose keys
-    /// got lost may still lead until its validity ends.
+    /// Too many nodes store no leader, or different ones, for anyone to have a quorum. A leader whose keys were lost
+    /// may still lead until its validity ends.
     NoLeader,
-    /// Too few nodes answer to tell. The ballot says why.
+    /// Too few nodes answer. The report says why.
     Unknown(Box<VoteReport>),
 }
 
-/// Whoever leads.
+/// The leader of an election.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Leader {
-    /// What it announced; empty where another program holds the lock.
+    /// The value that it announced; empty where another program holds the lock.
     pub value: String,
     /// Its token, which is shown as host, process and value.
     pub token: Token,
-    /// Its fencing token, once a quorum of nodes tells of one. A leader that is just being elected may
-    /// still get a larger one, and is then told of again.
+    /// Its fencing token, once a quorum of nodes reports one. A leader that is just being elected may still get a
+    /// larger one, and is then returned again.
     pub fencing_token: Option<FencingToken>,
-    /// For how much longer its keys stand if they are not renewed.
+    /// For how much longer its keys are stored if they are not renewed.
     pub remaining: Duration,
 }
 
@@ -66,23 +66,23 @@ pub struct Leader {
 #[derive(Clone, PartialEq, Debug)]
 enum Known {
     Leader(Token, Option<FencingToken>),
-    Nobody,
+    NoLeader,
     Unknown,
 }
 
-/// Until when not to ask.
+/// When to ask next.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     /// Never before that.
     least: Moment,
-    /// And no longer than that, unless so many nodes have hinted at a change…
+    /// At this time, or as soon as this many nodes have hinted at a change…
     until: Moment,
     wanted: usize,
     /// …among these.
     among: NodeSet,
 }
 
-/// The shortest time between two rounds: changes that come faster are told as one.
+/// The shortest time between two rounds: faster changes are returned as one.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 /// The first pause after too few nodes have answered.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
@@ -99,21 +99,21 @@ impl Observer {
             lines,
             asking: None,
             pause: Pause { least: now, until: now, wanted: 0, among: NodeSet::default() },
-            told: None,
+            last: None,
             outage: Backoff::new(OUTAGE_PAUSE, HEARTBEAT),
             shared: shared.clone(),
         }
     }
 
-    /// Waits until something else is known than was told last, and tells it: another leader, nobody,
-    /// or that it is unknown. The first time it tells what is known at once.
+    /// Waits until the leader is another than last time, none, or unknown, and returns it. The first call returns the
+    /// current leader immediately.
     ///
-    /// It tells the latest and not each: a leader that comes and goes between two rounds is not seen,
-    /// and one that is followed by another may or may not be seen to go.
+    /// It returns the latest, not each: a leader that comes and goes between two rounds is not seen, and the gap
+    /// between two leaders may not be.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost by dropping the future; call again.
+    /// Dropping the future has no effect; call again.
     ///
     /// # Panics
     ///
@@ -123,8 +123,8 @@ impl Observer {
             self.rest().await;
             let observed = self.ask().await;
             let known = observed.known();
-            if self.told.as_ref() != Some(&known) {
-                self.told = Some(known);
+            if self.last.as_ref() != Some(&known) {
+                self.last = Some(known);
                 return observed;
             }
         }
@@ -136,7 +136,7 @@ impl Observer {
             return;
         }
         let Pause { least, until, wanted, among } = self.pause;
-        // Asked for before the first look, so that no hint comes between.
+        // Before the first look, so that no hint is missed in between.
         let bell = self.lines.bell(&self.key).unwrap_or_default();
         let enough = async {
             while self.lines.hints(&self.key).changed(among) < wanted {
@@ -167,10 +167,10 @@ impl Observer {
         Observed::of(report)
     }
 
-    /// Until when to wait, and for whom.
+    /// When to ask next, and after hints of which nodes.
     ///
-    /// A leader is one no longer when so many nodes have changed that it has no quorum; nobody becomes
-    /// one before as many as it takes for a quorum have.
+    /// A leader is lost once enough nodes have changed to break its quorum; a new one cannot have a quorum before as
+    /// many nodes as that takes have changed.
     fn pause(&mut self, report: &VoteReport) -> Pause {
         let (now, entropy) = (self.shared.now(), &self.shared.entropy);
         let count = Count::of(report);
@@ -199,7 +199,7 @@ impl Observed {
     pub(crate) fn of(report: VoteReport) -> Observed {
         let count = Count::of(&report);
         match report.holder() {
-            // Readers who share a lock of that name do not lead.
+            // Readers of a shared lock of that name do not lead.
             Some(holder) if count.leads() && !holder.token.is_marker() => Observed::Leader(Leader {
                 value: value_of(&holder.token),
                 token: holder.token,
@@ -214,7 +214,7 @@ impl Observed {
     fn known(&self) -> Known {
         match self {
             Observed::Leader(leader) => Known::Leader(leader.token.clone(), leader.fencing_token),
-            Observed::NoLeader => Known::Nobody,
+            Observed::NoLeader => Known::NoLeader,
             Observed::Unknown(_) => Known::Unknown,
         }
     }
@@ -224,8 +224,8 @@ impl fmt::Display for Observed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Observed::Leader(leader) => write!(f, "led by {}", leader.token),
-            Observed::NoLeader => f.write_str("nobody leads"),
-            Observed::Unknown(report) => write!(f, "nobody knows who leads: {report}"),
+            Observed::NoLeader => f.write_str("no leader"),
+            Observed::Unknown(report) => write!(f, "the leader is unknown: {report}"),
         }
     }
 }
@@ -236,16 +236,16 @@ fn value_of(token: &Token) -> String {
     context.split_once(' ').map(|(_, value)| value.to_owned()).unwrap_or_default()
 }
 
-/// How the nodes stand to whoever has the most of them.
+/// The nodes' votes for the candidate that has the most of them.
 struct Count {
     needed: usize,
-    /// Nodes that have it.
+    /// Nodes that store it.
     held: usize,
-    /// Nodes that may have it: they have not said.
+    /// Nodes that may store it: they have not answered.
     silent: usize,
-    /// Nodes that have said something.
+    /// Nodes that have answered.
     answered: NodeSet,
-    /// When its keys end, soonest first.
+    /// When its keys expire, soonest first.
     ends: Vec<Duration>,
 }
 
@@ -275,7 +275,7 @@ impl Count {
                 | VoteOutcome::Restored => {
                     count.answered.insert(index);
                 }
-                // Data under the name of the election says nothing about who leads.
+                // Data under the name of the election says nothing about the leader.
                 VoteOutcome::Held(_)
                 | VoteOutcome::Quarantined { .. }
                 | VoteOutcome::Duplicate { .. }
@@ -292,7 +292,7 @@ impl Count {
         self.held >= self.needed
     }
 
-    /// Whether those who have not said anything could make a leader.
+    /// Whether the nodes that have not answered could make a leader.
     fn is_unknown(&self) -> bool {
         !self.leads() && self.held + self.silent >= self.needed
     }

@@ -1,16 +1,15 @@
-//! The mark alone.
+//! The largest token, without the data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Stale, check};
 use quorlock_protocol::FencingToken;
 
-/// Remembers the largest fencing token that came by, and turns smaller ones away.
+/// Remembers the largest fencing token that was admitted, and refuses smaller ones.
 ///
-/// It orders who is let in, not what they do afterwards: of two that were admitted, the earlier
-/// one may still finish last. So it is right where whatever follows is done in the order of
-/// admission, as in a task that owns the data and takes one message after the other; and as a
-/// cheap early *no* in front of a store that checks for itself. For data that several threads
+/// It orders admissions, not the work after them: of two admitted callers, the earlier may still finish last. Use it
+/// where the work is done in the order of admission, as in a task that owns the data and handles one message after
+/// the other, and as a cheap early check in front of a store that checks for itself. For data that several threads
 /// write, use [`Guarded`](super::Guarded).
 ///
 /// It forgets when the process ends. Start it [from](Gate::starting_from) what is stored.
@@ -26,13 +25,14 @@ use quorlock_protocol::FencingToken;
 /// let lock = coordinator.lock("printer");
 ///
 /// let first = lock.acquire().await?;
-/// let late = first.fencing_token(); // in a job that got stuck somewhere
+/// let late = first.fencing_token().expect("fencing is on"); // in a job that is stuck somewhere
 /// first.release().await?;
 ///
 /// let second = lock.acquire().await?;
-/// printer.admit(second.fencing_token())?;
-/// printer.admit(second.fencing_token())?; // the same holder, again
-/// assert!(printer.admit(late).is_err(), "it comes after its time");
+/// let token = second.fencing_token().expect("fencing is on");
+/// printer.admit(token)?;
+/// printer.admit(token)?; // the same holder, again
+/// assert!(printer.admit(late).is_err(), "it comes too late");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -42,7 +42,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Has seen none.
+    /// Returns a gate that has admitted no token.
     ///
     /// # Examples
     ///
@@ -58,7 +58,7 @@ impl Gate {
         Gate { newest: AtomicU64::new(0) }
     }
 
-    /// Has seen `newest`, in an earlier life.
+    /// Returns a gate that has admitted `newest`, before a restart.
     ///
     /// # Examples
     ///
@@ -74,11 +74,11 @@ impl Gate {
         Gate { newest: AtomicU64::new(newest.get()) }
     }
 
-    /// Lets `token` in, unless a larger one has been here.
+    /// Admits `token`, unless a larger one was admitted before.
     ///
     /// # Errors
     ///
-    /// [`Stale`] if one has. Nothing changes then.
+    /// [`Stale`] if one was. Nothing changes then.
     ///
     /// # Examples
     ///
@@ -91,12 +91,12 @@ impl Gate {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn admit(&self, token: FencingToken) -> Result<(), Stale> {
-        // Also orders what the one admitted does next after what those before it had done.
+        // Also orders the work of this caller after that of the callers admitted before.
         let newest = self.newest.fetch_max(token.get(), Ordering::AcqRel);
         check(FencingToken::new(newest), token)
     }
 
-    /// The largest that was admitted, to be stored; [`FencingToken::ZERO`] if there was none.
+    /// Returns the largest token that was admitted, to be stored; [`FencingToken::ZERO`] if there was none.
     ///
     /// # Examples
     ///

@@ -1,15 +1,14 @@
-//! The mark and the data, behind one mutex.
+//! The largest token and the data, behind one mutex.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::{Stale, check};
 use quorlock_protocol::FencingToken;
 
-/// Data in memory that is reached only with a fencing token, and not with one that is too old.
+/// Data in memory that is accessed only with a fencing token, and not with one that is too old.
 ///
-/// Check and access are one step: whoever is inside is the newest holder that has come so far, and
-/// nobody earlier gets in afterwards. Reading counts too, so that what was read stays true until a
-/// later holder comes.
+/// Check and access are one step: after an access, no earlier holder is admitted. Reads count too, so what was read
+/// stays true until a later holder comes.
 ///
 /// # Examples
 ///
@@ -37,7 +36,7 @@ struct Inner<T> {
 }
 
 impl<T> Guarded<T> {
-    /// Guards `data`, for which no token was seen.
+    /// Guards `data`, for which no token was seen yet.
     ///
     /// # Examples
     ///
@@ -53,14 +52,13 @@ impl<T> Guarded<T> {
         Guarded { inside: Mutex::new(Inner { newest: None, data }) }
     }
 
-    /// Runs `work` on the data, unless a larger token has been here. It blocks others meanwhile, so
-    /// it should be short.
+    /// Runs `work` on the data, unless a larger token was seen. It blocks other callers meanwhile, so keep it short.
     ///
     /// If `work` panics, the data stays as it left it and the token counts as seen.
     ///
     /// # Errors
     ///
-    /// [`Stale`] if a larger one has been here. `work` is not run then.
+    /// [`Stale`] if a larger token was seen. `work` is not run then.
     ///
     /// # Examples
     ///
@@ -69,7 +67,7 @@ impl<T> Guarded<T> {
     ///
     /// let balance = Guarded::new(100);
     /// balance.with("34".parse()?, |balance| *balance += 50)?;
-    /// assert!(balance.with("33".parse()?, |_| unreachable!("34 was here")).is_err());
+    /// assert!(balance.with("33".parse()?, |_| unreachable!("34 was seen")).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with<R>(&self, token: FencingToken, work: impl FnOnce(&mut T) -> R) -> Result<R, Stale> {

@@ -3,21 +3,21 @@
 //! Readers that [share](crate::Lock::shared) a lock at the same time may have different fencing tokens.
 //! With one mark that reads raise, the reader with the smaller of two valid tokens would be refused; with
 //! one that they do not raise, a late write would change what was just read. So the resource keeps the
-//! largest token that was *shown*, by anybody, and the largest that has *written*:
+//! largest token that was *shown*, by a reader or a writer, and the largest that has *written*:
 //!
 //! | | accepted if | then |
 //! |---|---|---|
-//! | a write with token *t* | *t* is as large as the largest shown, or larger | both marks rise to *t* |
-//! | a read with token *t* | *t* is as large as the largest written, or larger | the mark of those shown rises to *t* |
+//! | a write with token *t* | *t* is not smaller than the largest shown | both marks rise to *t* |
+//! | a read with token *t* | *t* is not smaller than the largest written | the mark of tokens shown rises to *t* |
 //!
 //! A reader's token is above those of all writers before it and below those of all after it (rule S-7 in
 //! `docs/rules.md`). So a late write is refused once a later reader has read, a reader that slept through
 //! its lease is refused once a later writer has written, and readers never refuse each other. A writer
 //! that [downgrades](crate::Lease::downgrade) keeps its token, and may go on reading with it.
 //!
-//! All who touch the data take these, writers too: a write by one of the checks for one mark is not seen
-//! here. In SQL and Redis a read raises a mark, and so is a write for the database: guard what is read
-//! once for a lease, and not each row.
+//! All access to the data uses these checks, writers too: a write by one of the checks with one mark is not seen
+//! here. In SQL and Redis a read raises a mark, which is a write for the database: show the token once for a lease,
+//! not for each row.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -25,7 +25,7 @@ use std::sync::{PoisonError, RwLock};
 use super::{Stale, check};
 use quorlock_protocol::FencingToken;
 
-/// Data in memory that several may read at once and one may write, each with its fencing token.
+/// Data in memory for many readers or one writer at a time, each with its fencing token.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ use quorlock_protocol::FencingToken;
 /// ```
 #[derive(Debug, Default)]
 pub struct Guarded<T> {
-    /// The largest that was shown. Raised by readers, who are there together.
+    /// The largest that was shown. Readers raise it concurrently.
     shown: AtomicU64,
     inside: RwLock<Inner<T>>,
 }
@@ -70,12 +70,12 @@ impl<T> Guarded<T> {
     pub fn read<R>(&self, token: FencingToken, work: impl FnOnce(&T) -> R) -> Result<R, Stale> {
         let inside = self.inside.read().unwrap_or_else(PoisonError::into_inner);
         check(inside.written, token)?;
-        // Before the data is looked at; writers wait until all readers are out.
+        // Before the data is read; a writer waits until all readers are done.
         self.shown.fetch_max(token.get(), Ordering::Relaxed);
         Ok(work(&inside.data))
     }
 
-    /// Runs `work` on the data, alone, unless a larger token was shown. If `work` panics, the data stays
+    /// Runs `work` on the data, exclusively, unless a larger token was shown. If `work` panics, the data stays
     /// as it left it and the token counts as seen.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ CREATE TABLE IF NOT EXISTS quorlock_fence_shared (
 /// };
 /// show(shared::WRITE_GUARD, "33".parse()?)?;
 /// show(shared::READ_GUARD, "35".parse()?)?;
-/// show(shared::READ_GUARD, "34".parse()?)?; // a reader beside the other
+/// show(shared::READ_GUARD, "34".parse()?)?; // another reader at the same time
 /// assert!(show(shared::WRITE_GUARD, "34".parse()?).is_err(), "35 has read");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -127,9 +127,9 @@ INSERT INTO quorlock_fence_shared (resource, shown, written) VALUES ($1, $2, $2)
 /// Shows a reader's token before it reads, as [`WRITE_GUARD`] does a writer's. Writes one row, or none if
 /// a larger token has written.
 ///
-/// It locks the resource's row until the end of the transaction. Where readers should not wait for each
-/// other, let it be a transaction of its own, before the one that reads: a later writer may then write in
-/// between, which the reader sees, and a late one no more.
+/// It locks the resource's row until the end of the transaction. Where readers should not wait for each other, run it
+/// in a transaction of its own before the one that reads: a later writer may then write in between, which the reader
+/// sees, and a late writer cannot.
 pub const READ_GUARD: &str = "\
 INSERT INTO quorlock_fence_shared (resource, shown, written) VALUES ($1, $2, 0)
     ON CONFLICT (resource) DO UPDATE SET shown =

@@ -5,18 +5,13 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use super::Lock;
+use super::{Lock, Multi};
 use crate::engine::context::EngineContext;
 use crate::error::ConfigError;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{Keys, MOST_RESOURCES, Resource};
-
-/// Marks a lock of several resources: a [`MultiLock`], and its [`MultiLease`](crate::MultiLease).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Multi {}
 
 /// A lock of several resources, acquired as one: see
 /// [`Coordinator::lock_all`](crate::Coordinator::lock_all).

@@ -1,4 +1,4 @@
-//! The number of permits, which all who use a semaphore must agree on.
+//! The number of permits, which all clients of a semaphore must agree on.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use crate::node::{
 use crate::reason::Reason;
 use quorlock_protocol::{Claim, Token, semaphore_limit};
 
-/// How many permits a semaphore has, as it stands at the nodes: a key beside those of the slots. Who
-/// asks for the same number asks for the same claim, so any number of them can hold it at once.
+/// The number of permits as it is stored on the nodes, under a key next to those of the slots. Clients that ask for the
+/// same number make the same claim, so any number of them can hold it at the same time.
 pub(super) fn claim(key: &str, permits: usize) -> Arc<Claim> {
     Arc::new(Claim::new(semaphore_limit(key).into(), Token::found(permits.to_string().as_bytes())))
 }
@@ -22,10 +22,9 @@ pub(super) fn claim(key: &str, permits: usize) -> Arc<Claim> {
 /// A node whose votes for a slot count only where the semaphore has the right number of permits
 /// (rule P-1).
 ///
-/// Before each request that makes or keeps a slot's key, it asks the node to keep the limit for as
-/// long: both are carried out in that order, and travel together. So wherever a vote counts, the
-/// limit stands for as long as the permit is valid. Two who ask for different numbers would both need
-/// a quorum of limits, and so a node with two of them.
+/// Before each request that creates or renews a slot's key, it asks the node to keep the limit for as long: both are
+/// sent together and carried out in that order. So wherever a vote counts, the limit is stored for as long as the permit
+/// is valid. Two clients with different numbers would both need a quorum of limits, and so a node with two of them.
 pub(super) struct Limited {
     pub(super) node: Arc<dyn Node>,
     pub(super) limit: Arc<Claim>,
@@ -42,7 +41,7 @@ impl Node for Limited {
         else {
             return self.node.ask(request, reply);
         };
-        // As for a lock: who finds the limit gone at a renewal cannot know what was there meanwhile.
+        // As for a lock: if the limit is gone at a renewal, what was stored meanwhile is unknown.
         let keeps = matches!(*request, Request::Renew { .. });
         let pair =
             Arc::new(Pair { asked: self.limit.token().clone(), keeps, state: Mutex::new(State::new(reply)) });

@@ -1,13 +1,13 @@
-//! The blocking API lacks nothing that a thread can have.
+//! Each blocking type has the methods of its async type, except those that make no sense in a thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::listing::Listing;
 
-/// What only async programs have, and why.
+/// Methods that only async programs have, and why.
 const ASYNC_ONLY: &[(&str, &str, &str)] = &[
     ("Coordinator", "builder", "the builder is the same, and has `build_blocking`"),
-    ("Lease", "run_until_lost", "nothing stops a thread from outside"),
+    ("Lease", "run_until_lost", "a thread cannot be cancelled from outside"),
     ("LeaseWatch", "run_until_lost", "the same"),
 ];
 
@@ -22,7 +22,7 @@ fn each_type_without_async_can_do_what_its_async_one_can_unless_it_says_why_not(
         compared += 1;
     }
     assert_eq!(lacking, ASYNC_ONLY.iter().map(|(name, verb, _)| (*name, *verb)).collect());
-    assert_eq!(compared, 10, "each type that waits, and none but those: {:?}", verbs.keys());
+    assert_eq!(compared, 10, "exactly the types that wait: {:?}", verbs.keys());
 }
 
 /// The public functions of each type in a listing.

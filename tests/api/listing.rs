@@ -1,4 +1,4 @@
-//! The public interface of a library as text: what a program that uses it can see.
+//! Lists the public interface of a library as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use crate::names::{Target, Thing, item_name};
 use crate::shorten::{inner_name, is_kept, is_shown, rename, shorten, shorten_method};
 use crate::source::Library;
 
-/// Stands in for fields that are not public, until it is printed.
+/// Placeholder for private fields, until printed.
 const PRIVATE: &str = "_private: (),";
-/// What a method does that a trait brings along.
+/// Method names that come from a trait.
 const PROVIDED: &str = " {\n        provided\n    }";
 
 pub(crate) struct Listing {
     pub(crate) text: String,
-    /// Whatever is of another library than the standard one, by its whole path.
+    /// Items of other libraries than std, by their full path.
     pub(crate) foreign: BTreeSet<String>,
 }
 
@@ -46,15 +46,15 @@ impl Listing {
 struct Writer<'a> {
     library: &'a Library,
     exports: BTreeMap<Target, Vec<Vec<String>>>,
-    /// By what they are of.
+    /// The items, grouped by owner.
     impls: BTreeMap<Thing, BTreeMap<String, ItemImpl>>,
     foreign: BTreeSet<String>,
-    /// The one that is being read: names are those of its scope.
+    /// The module being read, which is the scope of names.
     module: usize,
 }
 
 impl Writer<'_> {
-    /// One public module: what it defines, and what it shows of others.
+    /// Lists one public module: its own items, and its re-exports.
     fn module(&mut self, name: &str, index: usize) -> String {
         let path = if name.is_empty() {
             self.library.name.to_owned()
@@ -121,7 +121,7 @@ impl Writer<'_> {
         text
     }
 
-    /// What is handed to macros in a module, without the sentences.
+    /// The macro input of a module, without doc comments.
     fn macro_calls(&self, module: usize) -> Vec<String> {
         let items = self.library.modules[module].items.iter();
         let calls = items.filter_map(|item| {
@@ -132,7 +132,7 @@ impl Writer<'_> {
             let words: Vec<String> =
                 words.filter(|word| !(word.starts_with('"') && word.contains(' '))).collect();
             let text = words.join(" ");
-            // One line for each thing that is declared.
+            // One line per declared item.
             let lines =
                 if text.contains(" ; ") { text.replace(" ; ", "\n") } else { text.replace("\" ", "\"\n") };
             let lines = lines.trim_end_matches([' ', ';']).replace('\n', "\n    ");
@@ -167,7 +167,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Of which public item an `impl` tells: of its type, else of its trait.
+    /// The public item that an `impl` belongs to: its type, otherwise its trait.
     fn owner(&self, item: &ItemImpl) -> Option<Thing> {
         let of_type = match &*item.self_ty {
             Type::Path(path) => match self.library.resolve(self.module, &parts(&path.path)) {
@@ -178,7 +178,7 @@ impl Writer<'_> {
             _ => None,
         };
         let Some((of_trait, _)) = &item.trait_ else { return of_type };
-        // A trait that the world cannot name is none of its business.
+        // A trait that cannot be named from outside is not listed.
         if let Some((Target::Item(thing), _)) = self.library.resolve(self.module, &parts(of_trait)) {
             return self.is_public(&thing).then(|| of_type.unwrap_or(thing));
         }
@@ -208,7 +208,7 @@ impl Writer<'_> {
 }
 
 impl VisitMut for Writer<'_> {
-    /// Names of ours become those by which the world knows them, foreign ones say where they are from.
+    /// Replaces our names with their public paths, and foreign names with their full paths.
     fn visit_path_mut(&mut self, path: &mut Path) {
         visit_mut::visit_path_mut(self, path);
         let Some((target, taken)) = self.library.resolve(self.module, &parts(path)) else { return };
@@ -233,7 +233,7 @@ impl VisitMut for Writer<'_> {
         path.segments = segments.into_iter().collect();
     }
 
-    /// Whether an argument may be changed is the function's own business.
+    /// Whether an argument is `mut` is not part of the signature.
     fn visit_receiver_mut(&mut self, receiver: &mut Receiver) {
         receiver.mutability = None;
         visit_mut::visit_receiver_mut(self, receiver);

@@ -1,5 +1,5 @@
-//! The public interface of each library that is published stands in `api/`, so that a change to it
-//! is seen, and no type of another library is part of it unless that is said here.
+//! The public interface of each published library is stored in `api/`, so that changes to it are
+//! visible in review, and types of other libraries are part of it only if listed here with a reason.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -48,7 +48,7 @@ fn kinds() -> [Library; 3] {
     ["quorlock_postgres", "quorlock_sqlite", "quorlock_mysql"].map(read)
 }
 
-/// How the text differs from the one in the tree, as lines that went and lines that came.
+/// The difference from the stored text, as removed and added lines.
 fn difference(known: &str, text: &str) -> String {
     let (before, after): (Vec<&str>, Vec<&str>) = (known.lines().collect(), text.lines().collect());
     let same = before.iter().zip(&after).take_while(|(one, other)| one == other).count();
@@ -74,23 +74,23 @@ fn the_interface_is_the_one_that_is_listed() {
         let known = fs::read_to_string(&file).unwrap_or_default();
         assert!(
             known == text,
-            "the public interface changed. If that is meant, write it anew and say so in CHANGELOG.md:\n    {WRITE}\n{}:\n{}",
+            "the public interface changed. If this is intended, regenerate the listing and note it in CHANGELOG.md:\n    {WRITE}\n{}:\n{}",
             file.display(),
             difference(&known, &text),
         );
     }
 }
 
-/// What of other libraries is part of the interface all the same, and why.
+/// Items of other libraries that are part of the interface, and why.
 const FOREIGN: &[(&str, &str)] = &[
-    ("futures::future::BoxFuture", "another name for a type of the standard library"),
-    ("tokio::io::AsyncRead", "connections are opened and read within tokio, and only there"),
+    ("futures::future::BoxFuture", "an alias of a standard library type"),
+    ("tokio::io::AsyncRead", "connections are opened and read within tokio only"),
     ("tokio::io::AsyncWrite", "the same"),
 ];
 
-/// The test kit has these as well.
+/// Additional ones of the test kit.
 const FOREIGN_IN_TESTS: &[(&str, &str)] =
-    &[("tokio::net::TcpListener", "the built-in server listens within tokio, and only there")];
+    &[("tokio::net::TcpListener", "the built-in server listens within tokio only")];
 
 #[test]
 fn no_type_of_another_library_is_part_of_the_interface_unless_it_says_why() {

@@ -1,4 +1,4 @@
-//! What a name stands for in a module, and by which names the world reaches it.
+//! Resolves names in a module, and finds their public paths.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use syn::{Item, UseTree, Visibility};
 
 use crate::source::{Library, attributes};
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Target {
     Module(usize),
     Item(Thing),
-    /// Something of another library, by its whole path.
+    /// An item of another library, by its full path.
     Foreign(Vec<String>),
 }
 
 /// An item of this library: the module that defines it, and its name there.
 pub(crate) type Thing = (usize, String);
 
-/// How long a chain of `use` may be; more is a circle.
+/// The longest chain of `use`; a longer one is a cycle.
 const DEPTH: usize = 16;
 
 impl Library {
-    /// What `path` stands for in a module, and how many of its parts that takes. None for what is
-    /// no name of a module: generic parameters, `Self`, the prelude.
+    /// Resolves `path` in a module, and returns how many of its segments that takes. None for names
+    /// that are not items of a module: generic parameters, `Self`, the prelude.
     pub(crate) fn resolve(&self, module: usize, path: &[String]) -> Option<(Target, usize)> {
         self.follow(module, path, 0)
     }
 
     fn follow(&self, module: usize, path: &[String], depth: usize) -> Option<(Target, usize)> {
-        assert!(depth < DEPTH, "{path:?} goes round in circles");
+        assert!(depth < DEPTH, "{path:?} is a cycle");
         let first = path.first()?;
         let mut target = match first.as_str() {
             "crate" => Target::Module(0),
@@ -67,7 +67,7 @@ impl Library {
             let Item::Use(item) = item else { continue };
             for (alias, path) in flat(&item.tree) {
                 if alias == name && !(path.len() == 1 && path[0] == name) {
-                    // What is not found within this library is of another one.
+                    // A name not found in this library belongs to another one.
                     let found = self.follow(module, &path, depth + 1).map(|(target, _)| target);
                     return Some(found.unwrap_or(Target::Foreign(path)));
                 }
@@ -76,7 +76,7 @@ impl Library {
         items.iter().any(|item| makes(item, name)).then(|| Target::Item((module, name.to_owned())))
     }
 
-    /// All that the world can name, each with its names, the shortest first.
+    /// All publicly nameable items, each with its paths, the shortest first.
     pub(crate) fn exports(&self) -> BTreeMap<Target, Vec<Vec<String>>> {
         let mut found = BTreeMap::new();
         self.export(0, &[], &mut found);
@@ -101,7 +101,7 @@ impl Library {
             }
             if let Item::Use(item) = item {
                 let tree = quote::ToTokens::to_token_stream(&item.tree).to_string();
-                assert!(!tree.contains('*'), "`pub use {tree}` shows names that nobody has written down");
+                assert!(!tree.contains('*'), "`pub use {tree}` exports names that are not written out");
                 for (alias, path) in flat(&item.tree) {
                     let target = self.resolve(module, &path).map(|(target, _)| target);
                     add(target.unwrap_or(Target::Foreign(path)), alias);
@@ -115,19 +115,19 @@ impl Library {
     }
 }
 
-/// Whether an item of this name is what a macro makes.
+/// Whether a macro generates an item of this name.
 fn makes(item: &Item, name: &str) -> bool {
     let Item::Macro(rules) = item else { return false };
     let tokens = rules.mac.tokens.to_string();
     ["enum", "struct", "const"].iter().any(|kind| tokens.contains(&format!("pub {kind} {name} ")))
 }
 
-/// Whether it is one, as far as a path can begin with it: modules of ours are found before.
+/// Whether `name` can be an extern crate at the beginning of a path: our modules are looked up first.
 fn is_a_library(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_lowercase())
 }
 
-/// Each name that a `use` brings in, with the path that it stands for.
+/// Each name that a `use` imports, with its path.
 fn flat(tree: &UseTree) -> Vec<(String, Vec<String>)> {
     match tree {
         UseTree::Name(name) => {
@@ -138,7 +138,7 @@ fn flat(tree: &UseTree) -> Vec<(String, Vec<String>)> {
         UseTree::Path(path) => {
             let first = path.ident.to_string();
             let inner = flat(&path.tree).into_iter().map(|(alias, rest)| {
-                // `use a::{self}` brings in `a`.
+                // `use a::{self}` imports `a`.
                 if rest == ["self"] {
                     return (if alias == "self" { first.clone() } else { alias }, vec![first.clone()]);
                 }
@@ -182,7 +182,7 @@ fn is_public(item: &Item) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// What is not documented is nothing to build on.
+/// Items hidden from the documentation are not public interface.
 fn is_hidden(item: &Item) -> bool {
     attributes(item).iter().any(|attribute| {
         attribute.path().is_ident("doc")

@@ -1,11 +1,11 @@
-//! What of an item concerns those who use it.
+//! Reduces an item to the parts that matter to users.
 
 use quote::{ToTokens, format_ident};
 use syn::{Attribute, Block, Field, Fields, ImplItem, Item, TraitItem, Visibility, parse_quote};
 
 use crate::source::is_there;
 
-/// Gives an item the name by which the world knows it.
+/// Gives an item its public name.
 pub(crate) fn rename(item: &mut Item, name: &str) {
     let name = format_ident!("{name}");
     match item {
@@ -20,7 +20,7 @@ pub(crate) fn rename(item: &mut Item, name: &str) {
     }
 }
 
-/// Leaves out what does not concern a user: bodies, documentation, private fields.
+/// Removes what users do not see: bodies, documentation, private fields.
 pub(crate) fn shorten(item: &mut Item) {
     match item {
         Item::Const(item) => item.attrs.retain(is_kept),
@@ -116,7 +116,7 @@ fn empty() -> Block {
     parse_quote!({})
 }
 
-/// Attributes that a user has to do with. `from` makes a conversion.
+/// Whether an attribute matters to users. `from` generates a conversion.
 pub(crate) fn is_kept(attribute: &Attribute) -> bool {
     const KEPT: &[&str] = &["must_use", "non_exhaustive", "derive", "deprecated", "repr", "from", "default"];
     let path = attribute.path();

@@ -1,4 +1,4 @@
-//! The modules of a library, as they stand in its files.
+//! Reads the modules of a library from its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use syn::{Attribute, Item, Meta, Token, punctuated::Punctuated};
 
 /// A library's modules; the first is its root.
 pub(crate) struct Library {
-    /// As it is written in `use`.
+    /// The crate's name in `use`.
     pub(crate) name: &'static str,
     pub(crate) modules: Vec<Module>,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Module {
 }
 
 impl Library {
-    /// What stands in `src/` of `folder`, but for tests and for what other systems than Linux get.
+    /// Reads `src/` of `folder`, without tests and code for systems other than Linux.
     pub(crate) fn read(name: &'static str, folder: &Path) -> Library {
         let mut library = Library { name, modules: Vec::new() };
         let source = folder.join("src");
@@ -27,12 +27,12 @@ impl Library {
         library
     }
 
-    /// The module within `parent`.
+    /// The submodule `name` of `parent`.
     pub(crate) fn child(&self, parent: usize, name: &str) -> Option<usize> {
         self.modules.iter().position(|module| module.parent == Some(parent) && module.name == name)
     }
 
-    /// `folder` is where the files of modules within this one are.
+    /// `folder` contains the files of the submodules.
     fn add(&mut self, name: String, parent: Option<usize>, items: Vec<Item>, folder: &Path) {
         let index = self.modules.len();
         let items: Vec<Item> = items.into_iter().filter(|item| is_there(attributes(item))).collect();
@@ -80,7 +80,7 @@ pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether what has these attributes is compiled on Linux, with all features and without tests.
+/// Whether an item with these attributes is compiled on Linux, with all features and without tests.
 pub(crate) fn is_there(attributes: &[Attribute]) -> bool {
     let conditions = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     conditions.into_iter().all(|condition| holds(&condition.parse_args().unwrap()))

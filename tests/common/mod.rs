@@ -10,9 +10,9 @@ use quorlock::{Builder, Coordinator, Lock, Wait, runtime::Clock};
 use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
 
 pub const TTL: Duration = Duration::from_secs(10);
-/// TTL less 1 % and 2 ms.
+/// The TTL minus 1 % and 2 ms.
 pub const VALIDITY: Duration = Duration::from_millis(9_898);
-/// How long a round waits for a node here.
+/// How long a round waits for a node in these tests.
 pub const LIMIT: Duration = Duration::from_millis(50);
 /// Longer than that.
 pub const LATE: Duration = Duration::from_millis(80);
@@ -36,7 +36,7 @@ pub fn bench_with(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
     bench_by_default(nodes, |builder| set(builder.node_timeout(LIMIT)))
 }
 
-/// With the limits of nodes as they are where nothing is set.
+/// With the default node timeouts.
 pub fn bench_by_default(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let nodes = memory_nodes_on(&clock, nodes);
@@ -44,7 +44,7 @@ pub fn bench_by_default(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> B
     Bench { clock, nodes, coordinator }
 }
 
-/// One more client of the same nodes.
+/// Another client of the same nodes.
 pub fn another(
     clock: &Arc<dyn Clock>,
     nodes: &[MemoryNode],
@@ -53,13 +53,13 @@ pub fn another(
     another_by_default(clock, nodes, |builder| set(builder.node_timeout(LIMIT)))
 }
 
-/// The same, with the limits of nodes as they are where nothing is set.
+/// The same, with the default node timeouts.
 pub fn another_by_default(
     clock: &Arc<dyn Clock>,
     nodes: &[MemoryNode],
     set: impl FnOnce(Builder) -> Builder,
 ) -> Coordinator {
-    // Two clients of one seed would draw the same tokens.
+    // Two clients with one seed would draw the same tokens.
     let seed = SEED.with(|seed| seed.replace(seed.get() + 1));
     let builder = Coordinator::builder()
         .custom_nodes(nodes.to_vec())
@@ -74,7 +74,7 @@ impl Bench {
         self.coordinator.lock("r").ttl(TTL).wait(Wait::Never)
     }
 
-    /// At how many nodes the resource is locked.
+    /// Counts the nodes on which the resource is locked.
     pub fn keys(&self) -> usize {
         self.nodes.iter().filter(|node| node.holder("r").is_some()).count()
     }
@@ -83,7 +83,7 @@ impl Bench {
         self.clock.sleep_until(self.clock.now() + time).await;
     }
 
-    /// Lets everything happen that needs no time.
+    /// Runs everything that needs no time to pass.
     pub async fn settle(&self) {
         self.pass(Duration::from_millis(1)).await;
     }

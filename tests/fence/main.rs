@@ -1,5 +1,5 @@
-//! The checks on the guarded side: in any interleaving the tokens that a store accepts never go
-//! down. Beside each stands what happens without it.
+//! The checks on the guarded side: in any interleaving, the tokens that a store accepts never decrease.
+//! Next to each check is a test of what happens without it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

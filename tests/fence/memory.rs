@@ -1,4 +1,4 @@
-//! The rule itself, and the checks in memory.
+//! The rule, and the checks in memory.
 
 use std::thread;
 
@@ -69,15 +69,15 @@ fn a_gate_orders_who_is_let_in_and_not_what_they_do_then() {
     gate.admit(token(33)).unwrap();
     gate.admit(token(34)).unwrap();
     written.push(34);
-    written.push(33); // let in before, and slower
-    assert!(goes_down(&written), "which is why there is `Guarded`");
+    written.push(33); // admitted earlier, and slower
+    assert!(goes_down(&written), "this is why `Guarded` exists");
 }
 
 #[test]
 fn data_whose_writer_panics_is_still_guarded() {
     let guarded = Guarded::new(100);
     let panics = thread::scope(|scope| {
-        scope.spawn(|| guarded.with(token(34), |_| panic!("as the test wants"))).join().is_err()
+        scope.spawn(|| guarded.with(token(34), |_| panic!("intended"))).join().is_err()
     });
     assert!(panics);
     guarded.with(token(33), |_| ()).expect_err("34 was here");

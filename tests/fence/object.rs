@@ -1,4 +1,4 @@
-//! The check in an object store, by conditional puts.
+//! The check in an object store, with conditional puts.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ fn place() -> Path {
     Path::from("account/7")
 }
 
-/// Looks at the object, and says on what condition `token` may replace it.
+/// Reads the object, and returns the condition under which `token` may replace it.
 async fn look(store: &dyn ObjectStore, token: FencingToken) -> Result<PutMode, Stale> {
     let object = match store.get(&place()).await {
         Ok(found) => {
@@ -36,7 +36,7 @@ async fn look(store: &dyn ObjectStore, token: FencingToken) -> Result<PutMode, S
     })
 }
 
-/// Whether the object was replaced; else its condition did not hold.
+/// Returns whether the object was replaced; otherwise its condition did not hold.
 async fn put(store: &dyn ObjectStore, token: FencingToken, mode: PutMode) -> bool {
     let attributes = Attributes::from_iter([(FENCE, token.to_string())]);
     let options = PutOptions { mode, attributes, ..PutOptions::default() };
@@ -54,7 +54,7 @@ async fn replace(store: &dyn ObjectStore, token: FencingToken) -> Result<(), Sta
             return Ok(());
         }
     }
-    panic!("somebody else was faster a hundred times")
+    panic!("lost a hundred races")
 }
 
 #[tokio::test]
@@ -72,11 +72,11 @@ async fn a_write_between_look_and_put_is_noticed() {
     let store = InMemory::new();
     let absent = look(&store, token(33)).await.unwrap();
     replace(&store, token(34)).await.unwrap();
-    assert!(!put(&store, token(33), absent).await, "there is an object now");
+    assert!(!put(&store, token(33), absent).await, "the object exists now");
 
     let unchanged = look(&store, token(34)).await.unwrap();
     replace(&store, token(35)).await.unwrap();
-    assert!(!put(&store, token(34), unchanged).await, "it is another one now");
+    assert!(!put(&store, token(34), unchanged).await, "the object has changed");
 }
 
 #[tokio::test]
@@ -84,11 +84,11 @@ async fn an_object_that_is_deleted_takes_its_mark_along() {
     let store = InMemory::new();
     replace(&store, token(34)).await.unwrap();
     store.delete(&place()).await.unwrap();
-    replace(&store, token(33)).await.expect("nothing is left to compare with: put an empty object instead");
+    replace(&store, token(33)).await.expect("no token is left to compare with: put an empty object instead");
 }
 
-/// Writers look and put in the order of `schedule`. Tells the tokens in the order of the puts that
-/// succeeded.
+/// Runs writers that get and put in the order of `schedule`. Returns the tokens in the order of the
+/// successful puts.
 async fn run(conditional: bool, tokens: &[u64], schedule: &[usize]) -> Vec<u64> {
     let store = InMemory::new();
     let mut conditions = vec![None; tokens.len()];

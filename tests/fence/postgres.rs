@@ -1,4 +1,4 @@
-//! The checks in SQL, in PostgreSQL: who waits for whom, and what it then finds.
+//! The checks in SQL, in PostgreSQL: which transaction waits for which, and what it then reads.
 //!
 //! `examples/fenced_postgres.sh` starts the database; the tests below run inside it.
 
@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Error, NoTls};
 use crate::shared::STORY;
 use crate::token;
 
-/// The script's way to say that no database can be had here.
+/// The script's exit code when no database can be started.
 const SKIPPED: i32 = 77;
 const PLACE: &str = "FENCED_POSTGRES";
 const SOON: Duration = Duration::from_secs(30);
@@ -31,14 +31,14 @@ fn the_checks_hold_in_postgresql() {
         .unwrap();
     let told = String::from_utf8_lossy(&ended.stderr);
     if ended.status.code() == Some(SKIPPED) {
-        // Not by `eprintln`, which the harness keeps to itself while a test passes.
+        // Not with `eprintln`, which the harness captures while a test passes.
         drop(writeln!(std::io::stderr(), "skipped: {}", told.lines().last().unwrap_or_default()));
         return;
     }
     assert!(ended.status.success(), "{}\n{told}", String::from_utf8_lossy(&ended.stdout));
 }
 
-/// All of them in turn, on one database.
+/// Runs all of them in turn, on one database.
 #[tokio::test]
 async fn inside() {
     let Ok(place) = std::env::var(PLACE) else { return };
@@ -70,7 +70,7 @@ impl Database {
         client
     }
 
-    /// Empty tables, and two who use them.
+    /// Empty tables, and two clients.
     async fn anna_and_ben(&self, isolation: &str) -> (Client, Client) {
         let tables = "\
             DROP TABLE IF EXISTS account, quorlock_fence;
@@ -88,7 +88,7 @@ impl Database {
         (anna, ben)
     }
 
-    /// Sends a statement that has to wait for a lock, and returns once it does.
+    /// Sends a statement that has to wait for a lock, and returns once it waits.
     async fn send(&self, client: Client, statement: &'static str, number: u64, what: i64) -> Sent {
         let task = tokio::spawn(async move {
             let rows = match statement {
@@ -142,13 +142,13 @@ impl Database {
         if isolation == "READ COMMITTED" {
             sql::written(rows.unwrap(), token(34)).unwrap();
         } else {
-            // It is to run the transaction again.
+            // The client must run the transaction again.
             assert_eq!(rows.unwrap_err().code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE));
             ben.batch_execute("ROLLBACK; BEGIN").await.unwrap();
             sql::written(guard(&ben, 34).await.unwrap(), token(34)).unwrap();
         }
         let read: i64 = ben.query_one("SELECT balance FROM account", &[]).await.unwrap().get(0);
-        assert_eq!(read, 70, "what it reads after the guard is what the one before has left");
+        assert_eq!(read, 70, "a read after the guard sees the previous transaction");
     }
 
     async fn a_late_guard_waits_and_is_then_refused(&self, isolation: &str) {
@@ -180,7 +180,7 @@ impl Database {
         let late = self.send(anna, sql::GUARD, 33, 0).await;
         ben.batch_execute("ROLLBACK").await.unwrap();
         let (_anna, rows) = late.task.await.unwrap();
-        sql::written(rows.unwrap(), token(33)).expect("34 has written nothing, so nothing is lost");
+        sql::written(rows.unwrap(), token(33)).expect("34 has written nothing yet");
     }
 
     async fn a_guard_that_refuses_locks_its_row_all_the_same(&self) {
@@ -198,21 +198,21 @@ impl Database {
         begin(&anna).await;
         let fencing_token: i64 =
             anna.query_one("SELECT fencing_token FROM account", &[]).await.unwrap().get(0);
-        assert!(fencing_token <= 33, "Anna looks, and finds that she may write");
+        assert!(fencing_token <= 33, "Anna's check passes");
         ben.execute(UPDATE, &[&34_i64, &150_i64]).await.unwrap();
         anna.batch_execute("UPDATE account SET balance = 70, fencing_token = 33; COMMIT").await.unwrap();
-        assert_eq!(self.balance().await, 70, "Ben's money is gone");
+        assert_eq!(self.balance().await, 70, "Ben's money is lost");
     }
 }
 
-/// A statement that waits.
+/// A statement that is waiting.
 struct Sent {
     task: JoinHandle<(Client, Result<u64, Error>)>,
     number: u64,
 }
 
 impl Sent {
-    /// It writes nothing: it finds the later token, or that its view of the data is too old.
+    /// It writes nothing: it finds the newer token, or a serialization failure.
     async fn refused(self, isolation: &str) {
         let (_client, rows) = self.task.await.unwrap();
         if isolation == "READ COMMITTED" {

@@ -1,5 +1,5 @@
-//! The check with two marks, for data that is read under shared leases: in memory and in SQLite the same
-//! story, told by one table.
+//! The check with two marks, for data that is read under shared leases: the same table of cases, in
+//! memory and in SQLite.
 
 use std::sync::Barrier;
 use std::thread;
@@ -11,18 +11,18 @@ use rusqlite::{Connection, params};
 
 use crate::token;
 
-/// Who comes, with which token, and whether it is let in.
+/// Reads or writes, the token, and whether it is accepted.
 pub(crate) const STORY: [(bool, u64, bool); 12] = [
     (READ, 30, true),
     (WRITE, 33, true),
     (WRITE, 33, true),
-    // A reader of before, who slept.
+    // An earlier reader that was paused.
     (READ, 30, false),
     // The writer reads on; two readers join, in either order.
     (READ, 33, true),
     (READ, 36, true),
     (READ, 35, true),
-    // What the writer sent too late, and what lies between the readers' tokens.
+    // A late write of the writer, and tokens between those of the readers.
     (WRITE, 33, false),
     (WRITE, 35, false),
     (WRITE, 40, true),
@@ -45,7 +45,7 @@ fn in_memory_readers_and_writers_are_let_in_as_they_held_the_lock() {
     tell("in memory", |writes, token| {
         if writes { guarded.write(token, |data| *data += 1) } else { guarded.read(token, |_| ()) }
     });
-    assert_eq!(guarded.read(token(40), |data| *data).unwrap(), 3, "one write for each that was let in");
+    assert_eq!(guarded.read(token(40), |data| *data).unwrap(), 3, "one write per accepted token");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn in_sqlite_readers_and_writers_are_let_in_as_they_held_the_lock() {
         sql::written(database.execute(guard, params!["account/7", i64::from(token)]).unwrap(), token)
     });
     let other = database.execute(shared::WRITE_GUARD, params!["account/8", 1]).unwrap();
-    assert_eq!(other, 1, "tokens of another lock are others");
+    assert_eq!(other, 1, "tokens of another lock are independent");
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn readers_in_memory_are_inside_together() {
     thread::scope(|scope| {
         for number in [33, 34] {
             let (guarded, meeting) = (&guarded, &meeting);
-            // Each waits for the other within: one at a time would wait for ever.
+            // Each waits for the other inside: one at a time would wait forever.
             scope.spawn(move || guarded.read(token(number), |_| meeting.wait()).unwrap());
         }
     });
 }
 
-/// The tokens of real leases: late writes and late reads are refused, readers are not.
+/// The tokens of real leases: late writes and late reads are refused, current readers are not.
 #[tokio::test]
 async fn tokens_of_real_leases_are_let_in_while_they_hold_and_not_after() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(5)).build().unwrap();
@@ -88,12 +88,12 @@ async fn tokens_of_real_leases_are_let_in_while_they_hold_and_not_after() {
     let beside = together.acquire().await.unwrap();
     assert_eq!(store.read(of(&beside), |data| *data).unwrap(), 1);
     assert_eq!(store.read(of(&reader), |data| *data).unwrap(), 1, "it reads on");
-    assert!(store.write(first, |data| *data = 2).is_err(), "sent when it wrote, and too late");
+    assert!(store.write(first, |data| *data = 2).is_err(), "a late write must be refused");
     let late = of(&beside);
     reader.release().await.unwrap();
     beside.release().await.unwrap();
     let next = alone.acquire().await.unwrap();
     store.write(of(&next), |data| *data = 3).unwrap();
-    assert!(store.read(late, |data| *data).is_err(), "it slept while somebody wrote");
+    assert!(store.read(late, |data| *data).is_err(), "a read after a newer write must be refused");
     next.release().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The checks in SQL, in SQLite: two connections, and every way in which their steps can mix.
+//! The checks in SQL, in SQLite: two connections, with every interleaving of their steps.
 
 use proptest::prelude::*;
 use quorlock::fence::sql;
@@ -25,7 +25,7 @@ impl Database {
 
     fn connect(&self) -> Connection {
         let connection = Connection::open(self.folder.path().join("data")).unwrap();
-        // Nothing here survives the test, and whoever is blocked is to say so at once.
+        // Nothing must survive the test, and a blocked statement must fail immediately.
         connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA busy_timeout = 0").unwrap();
         connection
     }
@@ -71,7 +71,7 @@ fn without_the_condition_the_late_write_stays() {
     let (anna, ben) = (database.connect(), database.connect());
     let plain = "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7";
     assert!(write(&ben, plain, 34, 150) && write(&anna, plain, 33, 70));
-    assert_eq!(database.balance(), 70, "Ben's money is gone");
+    assert_eq!(database.balance(), 70, "Ben's money is lost");
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn a_check_in_a_statement_of_its_own_is_no_check() {
     let (anna, ben) = (database.connect(), database.connect());
     let fencing_token: i64 =
         anna.query_row("SELECT fencing_token FROM account WHERE id = 7", [], |row| row.get(0)).unwrap();
-    assert!(fencing_token <= 33, "Anna looks, and finds that she may write");
+    assert!(fencing_token <= 33, "Anna's check passes");
     assert!(write(&ben, UPDATE, 34, 150));
     assert!(write(&anna, "UPDATE account SET balance = ?2, fencing_token = ?1 WHERE id = 7", 33, 70));
-    assert_eq!(database.balance(), 70, "Ben's money is gone");
+    assert_eq!(database.balance(), 70, "Ben's money is lost");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_row_that_is_deleted_takes_its_mark_along_and_the_guard_table_does_not() {
     let connection = database.connect();
     assert!(write(&connection, UPSERT, 34, 150));
     connection.execute("DELETE FROM account WHERE id = 8", []).unwrap();
-    assert!(write(&connection, UPSERT, 33, 70), "nothing is left to compare with");
+    assert!(write(&connection, UPSERT, 33, 70), "no token is left to compare with");
 
     let guard = |number| {
         let rows = connection.execute(sql::GUARD, params!["account/8", i64::from(token(number))]);
@@ -144,7 +144,7 @@ fn rows_that_the_client_cannot_count_are_no_success() {
     sql::written(1_usize, token(33)).unwrap();
 }
 
-/// One holder that writes a transaction, step by step.
+/// A holder that runs a transaction, step by step.
 struct Holder {
     connection: Connection,
     token: i64,
@@ -166,7 +166,7 @@ impl Holder {
                 self.step = steps.len();
             }
             Ok(_) => self.step += 1,
-            // Another one is inside; this step is still to be done.
+            // Another transaction is open; this step is repeated.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
             Err(error) => panic!("{statement}: {error}"),
         }
@@ -177,8 +177,8 @@ const ENTRY: &str = "INSERT INTO journal (token) SELECT ?2 WHERE ?1 = 'r'";
 const GUARDED: &[&str] = &["BEGIN", sql::GUARD, ENTRY, ENTRY, "COMMIT"];
 const UNGUARDED: &[&str] = &["BEGIN", ENTRY, ENTRY, "COMMIT"];
 
-/// Lets the holders of these tokens take their steps in the order of `schedule`, and then to their
-/// end. Tells what they have left.
+/// Runs the steps of the holders of these tokens in the order of `schedule`, and then to the end.
+/// Returns the stored data.
 fn run(steps: &[&str], tokens: &[i64], schedule: &[usize]) -> Vec<u64> {
     let database = Database::new();
     let holder = |token: &i64| Holder { connection: database.connect(), token: *token, step: 0 };
@@ -205,7 +205,7 @@ proptest! {
         let journal = run(GUARDED, &tokens, &schedule);
         prop_assert!(!goes_down(&journal), "{:?}", journal);
         let largest = tokens.iter().max().copied().unwrap();
-        prop_assert_eq!(journal.last().copied(), u64::try_from(largest).ok(), "the newest holder always gets in");
+        prop_assert_eq!(journal.last().copied(), u64::try_from(largest).ok(), "the newest holder must be accepted");
     }
 }
 
@@ -214,7 +214,7 @@ fn without_the_guard_table_transactions_end_in_any_order() {
     assert_eq!(run(UNGUARDED, &[34, 33], &[0, 0, 0, 0]), [34, 34, 33, 33]);
 }
 
-/// One holder that pays in 1, by reading and then writing.
+/// A holder that pays in 1, by reading and then writing.
 struct Payer {
     number: u64,
     read: Option<i64>,
@@ -222,7 +222,7 @@ struct Payer {
 }
 
 impl Payer {
-    /// Reads, or writes what follows from that.
+    /// Reads, or writes the balance computed from what was read.
     fn step(&mut self, connection: &Connection, reading: &str) {
         let token = i64::from(token(self.number));
         match self.read.take() {
@@ -236,7 +236,7 @@ const SHOW_AND_READ: &str =
     "UPDATE account SET fencing_token = ?1 WHERE id = 7 AND fencing_token <= ?1 RETURNING balance";
 const ONLY_READ: &str = "SELECT balance FROM account WHERE id = 7 AND ?1 > 0";
 
-/// Tells how much was paid in, by the answers that the payers got and by the account.
+/// Returns the total paid in, according to the payers and according to the account.
 fn pay(reading: &str, tokens: &[u64], schedule: &[usize]) -> (i64, i64) {
     let database = Database::new();
     let connection = database.connect();
@@ -262,7 +262,7 @@ proptest! {
 
 #[test]
 fn who_shows_its_token_only_when_it_writes_overwrites_what_it_has_not_read() {
-    // 34 reads; the late write of 33 arrives, and nobody has told the store of 34; 34 writes.
+    // 34 reads; the late write of 33 arrives, and the store does not know of 34 yet; 34 writes.
     let (told, stored) = pay(ONLY_READ, &[33, 34], &[0, 1, 0, 1]);
-    assert_eq!((told, stored), (102, 101), "33 was told that it has paid");
+    assert_eq!((told, stored), (102, 101), "33 believes that it has paid");
 }

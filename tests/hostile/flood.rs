@@ -1,4 +1,5 @@
-//! Servers that push without end, or leave again and again: they are put out, and the others do not notice.
+//! Servers that push without end, or close each connection: they are disconnected, and the other nodes
+//! are unaffected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +21,9 @@ on_both_runtimes! {
     a_server_that_floods_is_put_out_and_said_to_be
 }
 
-/// What a flooding server may push over one connection: 64 KiB unasked, eight times the bytes that were sent to it
-/// (which it does not read, so no more than the handshake and what the pipe holds), and what is read ahead or still
-/// lies in the pipe.
+/// How many bytes a flooding server may push over one connection: 64 KiB unasked, eight times the bytes
+/// sent to it (which it does not read, so at most the handshake and the pipe's capacity), and what is
+/// read ahead or still in the pipe.
 const BOUND: usize = (64 + 8 * (64 + 8) + 16 + 64) * 1024;
 
 async fn a_server_that_floods_is_put_out_and_said_to_be() {
@@ -53,7 +54,7 @@ async fn a_server_that_floods_is_put_out_and_said_to_be() {
     }
 }
 
-/// Says what it should, and leaves after a tenth of a second.
+/// Answers correctly, and disconnects after a tenth of a second.
 #[derive(Clone, Debug)]
 struct Leaving(Hostile);
 
@@ -90,6 +91,6 @@ async fn a_server_that_closes_each_connection_is_dialled_less_and_less_often() {
     coordinator.lock("orders/42").acquire().await.unwrap().release().await.unwrap();
     clock.sleep_until(clock.now() + Duration::from_secs(60)).await;
     let dials = Hostile::count(&server.dials);
-    // A tenth of a second each, and between them any time up to a second: 0.6 s in the mean.
+    // A tenth of a second each, and up to a second between them: 0.6 s on average.
     assert!((60..160).contains(&dials), "{dials} connections in a minute");
 }

@@ -1,5 +1,5 @@
-//! Servers that are broken or hostile: whatever they send, a node answers each request in time, its
-//! memory stays bounded, and the other nodes are not affected.
+//! Broken and hostile servers: whatever they send, a node answers each request in time, its memory
+//! stays bounded, and the other nodes are unaffected.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod flood;
@@ -20,7 +20,7 @@ use quorlock::{
 use quorlock_testkit::memory_nodes;
 use server::{Attack, Hostile, Phase};
 
-/// Runs a test on a runtime with one thread, which a task that hogs it takes away from all others, and on one
+/// Runs a test on a runtime with one thread, which a busy task would block for all others, and on one
 /// with two.
 macro_rules! on_both_runtimes {
     ($($name:ident)*) => {
@@ -47,8 +47,8 @@ on_both_runtimes! {
     a_server_that_babbles_makes_nobody_panic_and_spoils_nothing
 }
 
-/// As much as a server may make its client take in with one answer, with room for what the client
-/// reads ahead and for the pipe between them.
+/// The most that a server may make its client take in with one answer, including the read-ahead and the
+/// pipe.
 const MEMORY: usize = 1 << 20;
 pub(crate) fn attack(name: &'static str, first: impl Into<Vec<u8>>, then: impl Into<Vec<u8>>) -> Attack {
     Attack { name, first: first.into(), then: then.into() }
@@ -75,7 +75,7 @@ fn attacks() -> Vec<Attack> {
         attack("silence", "", ""),
         attack("nothing but line ends", "", "\r\n".repeat(100)),
         attack("zeros", "", vec![0; 1000]),
-        attack("pushes without end", "", push.repeat(20)),
+        attack("endless pushes", "", push.repeat(20)),
         attack("empty pushes without end", "", ">0\r\n".repeat(100)),
         attack("subscriptions", "", ">3\r\n+subscribe\r\n+a\r\n:1\r\n".repeat(20)),
         attack("answers without requests", "", "+OK\r\n".repeat(100)),
@@ -108,7 +108,7 @@ pub(crate) async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Asks servers that attack, twice: with two honest nodes beside one of them, and all alone.
+/// Sends requests to hostile servers, twice: one next to two honest nodes, and only hostile ones.
 async fn survive(phase: Phase, attack: Attack) {
     let what = format!("{} at {phase:?}", attack.name);
     let server = Hostile::new(phase, attack.clone());
@@ -122,7 +122,7 @@ async fn survive(phase: Phase, attack: Attack) {
 
     let coordinator = deployment(&server, 3);
     let error = in_time(&what, coordinator.lock("orders/42").wait(Wait::Never).acquire()).await.unwrap_err();
-    // A vote that cannot be understood is none: no server here has ever granted anything.
+    // A malformed vote counts as none: no server here has ever granted anything.
     assert!(matches!(error, AcquireError::Unavailable { .. }), "{what}: {error}");
     let said = error.to_string();
     assert!(said.len() < 4096 && !said.chars().any(char::is_control), "{what}: {said}");
@@ -130,7 +130,7 @@ async fn survive(phase: Phase, attack: Attack) {
 
     let taken = Hostile::count(&server.taken);
     assert!(taken <= MEMORY, "{what}: {taken} bytes were taken in");
-    assert!(Hostile::count(&server.attacks) > 0, "{what}: it has never misbehaved");
+    assert!(Hostile::count(&server.attacks) > 0, "{what}: it never misbehaved");
 }
 
 async fn a_hostile_server_gets_no_vote_no_memory_and_no_time() {
@@ -142,11 +142,11 @@ async fn a_hostile_server_gets_no_vote_no_memory_and_no_time() {
     }
 }
 
-/// What a check-up asks, in its order: a word of each request.
+/// The requests of the doctor, in order: a word of each.
 const QUESTIONS: [&str; 7] = ["HELLO", "INFO", "TIME", "CONFIG", "TRACKING", "ZADD", "tonumber"];
 
-/// Examines servers that attack at this request, and says whether they came to it: on a busy machine the
-/// check-up may have ended before.
+/// Examines servers that attack at this request. Returns whether the doctor got that far: on a busy
+/// machine it may end before.
 async fn examined(request: &'static str, attack: Attack) -> bool {
     let what = format!("{} at {request}", attack.name);
     let server = Hostile::new(Phase::Asked(request), attack.clone());
@@ -173,7 +173,7 @@ async fn a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time()
     }
 }
 
-/// Values as a broken server may send them: of every kind, nested, with lengths that are wrong.
+/// Random values of a broken server: of every kind, nested, with wrong lengths.
 pub(crate) fn babble() -> impl Strategy<Value = Vec<u8>> {
     let length = || prop_oneof![4 => 0..4_i64, 1 => Just(-1), 1 => any::<i64>()];
     let line = ("[+:_,#(-]", "\\PC{0,8}").prop_map(|(kind, text)| format!("{kind}{text}\r\n").into_bytes());

@@ -1,7 +1,7 @@
-//! Servers whose numbers make no sense: those of INFO, TIME and HELLO, of notes and of votes. Nothing panics,
-//! and the other nodes do not notice.
+//! Servers with nonsensical numbers in INFO, TIME, HELLO, notes and votes. Nothing panics, and the
+//! other nodes are unaffected.
 //!
-//! `QUORLOCK_HOSTILE` says how many servers are tried on each runtime, `QUORLOCK_SEED` which.
+//! `QUORLOCK_HOSTILE` sets how many servers are tried on each runtime, `QUORLOCK_SEED` selects them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,10 +24,10 @@ on_both_runtimes! {
     no_number_makes_anything_panic_or_touches_the_other_nodes
 }
 
-/// So many servers at a time.
+/// How many servers run concurrently.
 const TOGETHER: usize = 100;
 
-/// The system's, and a step ahead whenever a test wants it: what overflows only later overflows then.
+/// The system clock, which jumps ahead when a test wants it, to provoke overflows that need time.
 #[derive(Clone, Debug, Default)]
 struct Ahead {
     seconds: Arc<AtomicU64>,
@@ -49,7 +49,7 @@ impl Clock for Ahead {
     }
 }
 
-/// Numbers, and what is none, as no server should send them.
+/// Numbers that no server should send, and some that are not numbers.
 fn number(entropy: &SeededEntropy) -> String {
     const ODD: [&str; 24] = [
         "0",
@@ -89,13 +89,13 @@ fn pick<'a, T: ?Sized>(entropy: &SeededEntropy, all: &[&'a T]) -> &'a T {
     all[usize::try_from(entropy.next_u64() % all.len() as u64).unwrap()]
 }
 
-/// A number as the protocol has it. Most are numbers at least.
+/// A number in protocol encoding. Most of them are valid numbers.
 fn integer(entropy: &SeededEntropy) -> String {
     let number = number(entropy);
     format!(":{}\r\n", if number.parse::<i128>().is_ok() { number } else { "7".into() })
 }
 
-/// A server of which each number is one of those, and now and then a whole answer is babble.
+/// A server whose numbers are all from that list, and which sometimes answers with random bytes.
 fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
     let mut words = Words::sound();
     let number = || number(entropy);
@@ -129,7 +129,7 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
         1 => integer(entropy),
         _ => granted,
     };
-    // Most find the token stored and the counter raised, and so count.
+    // Most report the token as stored and the counter as raised, and so are votes.
     let exec = if entropy.next_u64().is_multiple_of(4) {
         format!("*4\r\n+OK\r\n{}{}{}", integer(entropy), integer(entropy), integer(entropy))
     } else {
@@ -154,8 +154,8 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
     words
 }
 
-/// Asks a deployment of which one node is such a server, now and a while later. Returns how many requests it
-/// has answered, and how many of them with a vote.
+/// Sends requests to a deployment with one such node, now and later. Returns how many requests that
+/// node answered, and how many of them with a vote.
 async fn ask(words: Words, what: &str) -> (usize, usize) {
     let (server, clock) = (Hostile::saying(words), Ahead::default());
     let guard = if what.len().is_multiple_of(2) { RestartGuard::On } else { RestartGuard::Off };
@@ -170,8 +170,10 @@ async fn ask(words: Words, what: &str) -> (usize, usize) {
         .unwrap();
     let lock = || coordinator.lock("orders/42").wait(Wait::Never);
     for step in [1, 1, 3_600] {
-        let lease =
-            lock().acquire().await.unwrap_or_else(|error| panic!("two of three are sound: {error}; {what}"));
+        let lease = lock()
+            .acquire()
+            .await
+            .unwrap_or_else(|error| panic!("two of three are correct: {error}; {what}"));
         assert!(lease.renew().await.is_ok(), "{what}");
         drop(lock().inspect().await);
         drop(coordinator.health());
@@ -187,7 +189,7 @@ async fn ask(words: Words, what: &str) -> (usize, usize) {
     (Hostile::count(&server.replies), Hostile::count(&server.votes))
 }
 
-/// How many panics there were, also those that a runtime has caught.
+/// The number of panics, including those caught by a runtime.
 fn panics() -> &'static AtomicUsize {
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     static WATCHED: std::sync::Once = std::sync::Once::new();
@@ -227,8 +229,8 @@ async fn no_number_makes_anything_panic_or_touches_the_other_nodes() {
             let (answers, votes) = outcome.unwrap();
             (replies, voting) = (replies + answers, voting + usize::from(votes > 0));
         }
-        assert_eq!(panics().load(Ordering::Relaxed), before, "something has panicked");
+        assert_eq!(panics().load(Ordering::Relaxed), before, "a panic");
     }
     println!("{tried} servers gave {replies} replies, and {voting} of them votes");
-    assert!(voting > tried / 4, "hardly any was asked for votes: {voting} of {tried}");
+    assert!(voting > tried / 4, "too few votes: {voting} of {tried}");
 }

@@ -1,4 +1,4 @@
-//! A server that speaks as it should, until it does not.
+//! A server that answers correctly until it misbehaves.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use quorlock::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// As much as an endless server sends before it is called unbounded.
+/// After this many bytes an endless server counts as unbounded.
 pub(crate) const ENDLESS: usize = 16 << 20;
 
 /// What a server sends instead of an answer.
@@ -20,14 +20,14 @@ pub(crate) const ENDLESS: usize = 16 << 20;
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) first: Vec<u8>,
-    /// What follows again and again.
+    /// Repeated after the beginning.
     pub(crate) then: Vec<u8>,
 }
 
 /// When a server begins to misbehave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// As soon as it is connected.
+    /// Immediately after the connection is opened.
     Connected,
     /// Instead of its answer to HELLO.
     Login,
@@ -35,18 +35,18 @@ pub(crate) enum Phase {
     Introduction,
     /// Instead of its first vote.
     Vote,
-    /// As soon as it hears this word, in a check-up.
+    /// On the first request with this word, while the doctor runs.
     Asked(&'static str),
-    /// Not at all: only what it says of itself may be odd.
+    /// Never: only its own answers may be odd.
     Never,
 }
 
-/// What a server says of itself, and answers to votes.
+/// A server's answers about itself, and to votes.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
     pub(crate) info: String,
-    /// Its answers to TIME, CLIENT ID and the rest, by the first words of a command. An empty one is
-    /// looked up under `*`.
+    /// Its answers to TIME, CLIENT ID and the rest, by the first words of a command. The default is
+    /// stored under `*`.
     pub(crate) answers: BTreeMap<&'static str, String>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn bulk(text: &str) -> String {
 }
 
 impl Words {
-    /// Those of a sound server that has been up for days and grants whatever it is asked.
+    /// The answers of a correct server that has been up for days and grants every request.
     pub(crate) fn sound() -> Words {
         let answers = [
             ("HELLO", "%1\r\n$2\r\nid\r\n:7\r\n"),
@@ -87,19 +87,19 @@ impl Words {
         if in_transaction && !command.starts_with("EXEC") {
             return self.answers["QUEUED"].clone();
         }
-        // The longest that fits goes first.
+        // The longest matching prefix wins.
         let fitting = self.answers.iter().rev().find(|(words, _)| command.starts_with(**words));
         fitting.map_or_else(|| self.answers["*"].clone(), |(_, answer)| answer.clone())
     }
 }
 
-/// A server, or as many as are dialled, of which all do the same.
+/// A server, or several identical ones, one per connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Hostile {
     pub(crate) words: Words,
     pub(crate) phase: Phase,
     pub(crate) attack: Attack,
-    /// How often it was connected to.
+    /// The number of connections.
     pub(crate) dials: Arc<AtomicUsize>,
     /// How often it has begun to misbehave.
     pub(crate) attacks: Arc<AtomicUsize>,
@@ -107,7 +107,7 @@ pub(crate) struct Hostile {
     pub(crate) replies: Arc<AtomicUsize>,
     /// How many votes it has given.
     pub(crate) votes: Arc<AtomicUsize>,
-    /// The most that was taken in over one connection.
+    /// The most bytes that the client read over one connection.
     pub(crate) taken: Arc<AtomicUsize>,
 }
 
@@ -125,7 +125,7 @@ impl Hostile {
         }
     }
 
-    /// One that answers, and only says odd things.
+    /// One that answers, but with odd values.
     pub(crate) fn saying(words: Words) -> Hostile {
         let nothing = Attack { name: "nothing", first: Vec::new(), then: Vec::new() };
         Hostile { words, ..Hostile::new(Phase::Never, nothing) }
@@ -186,7 +186,7 @@ impl Hostile {
         self.attacks.fetch_add(1, Ordering::Relaxed);
         stream.write_all(&self.attack.first).await?;
         let mut sent = self.attack.first.len();
-        // Whoever stands here for long is not read from, and that is fine.
+        // Blocks here if the client does not read, which is fine.
         while !self.attack.then.is_empty() && sent < ENDLESS {
             self.taken.fetch_max(sent, Ordering::Relaxed);
             stream.write_all(&self.attack.then).await?;
@@ -199,7 +199,7 @@ impl Hostile {
     }
 }
 
-/// Takes the first command, with spaces between its words, if it has come to its end.
+/// Returns the first command, with spaces between its words, if it is complete.
 fn next_command(heard: &mut Vec<u8>) -> Option<String> {
     let text = String::from_utf8_lossy(heard).into_owned();
     let (count, mut rest) = text.strip_prefix('*')?.split_once("\r\n")?;

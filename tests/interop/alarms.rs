@@ -1,12 +1,12 @@
-//! A clock by which nobody wakes up in time.
+//! A clock without long timers.
 
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Sleep, SystemClock};
 
-/// Tells the time, and rings no alarm that is more than half a second off: whoever waits for a lock
-/// with it hears from the nodes, or never.
+/// Returns the correct time, but no sleep longer than half a second ever ends: a client that waits for
+/// a lock with it is woken by the nodes, or never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NoAlarms(SystemClock);
 

@@ -1,4 +1,4 @@
-//! What must hold beside every library.
+//! The cases that must hold for every library.
 
 use std::str;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::library::Quirk;
 use crate::meeting::{DEADLINE, Meeting, NAME, NODES, QUORUM, SHORT, TTL, client, now, pass};
 use crate::ours::Holder;
 
-/// The counter that fencing keeps beside the lock is in nobody's way.
+/// The fencing counter, stored next to the lock, does not affect other libraries.
 pub(crate) async fn our_lock_keeps_theirs_out(mut meeting: Meeting) {
     for fencing in [Fencing::On, Fencing::Off, Fencing::On] {
         let lease = meeting.lock().fencing(fencing).acquire().await.unwrap();
@@ -37,26 +37,26 @@ pub(crate) async fn their_lock_keeps_ours_out_which_tells_who_holds_it(mut meeti
         let token = meeting.theirs.acquire(NAME, TTL).await.token();
         let (holder, told) = meeting.refusal().await;
         println!("{fencing:?}: {told}");
-        assert_eq!(holder.token.as_bytes(), token, "the bytes that they have stored");
+        assert_eq!(holder.token.as_bytes(), token, "the bytes that they stored");
         assert!(holder.nodes >= QUORUM, "at {} nodes", holder.nodes);
         assert!(holder.remaining > TTL / 2 && holder.remaining <= TTL, "for {:?} more", holder.remaining);
-        // All of the token would release their lock.
+        // The full token would release their lock.
         let shown = Token::found(&token).to_string();
         assert!(told.contains(&shown), "{told} names {shown}");
         assert!(!str::from_utf8(&token).is_ok_and(|token| told.contains(token)), "{told} keeps a secret");
         assert_eq!(meeting.theirs.release(NAME).await, Answer::Released);
         let lease = meeting.lock().fencing(fencing).try_acquire().await.unwrap();
-        lease.expect("it is free at once").release().await.unwrap();
+        lease.expect("the lock is free immediately").release().await.unwrap();
     }
 }
 
-/// Each side tries again and again, and looks whether the other is inside when it is.
+/// Each side tries repeatedly, and checks that the other is outside when it enters.
 pub(crate) async fn holders_take_turns_and_never_meet(mut meeting: Meeting) {
     const TURNS: u32 = 25;
     const WORK: Duration = Duration::from_millis(2);
     let inside = Arc::new(AtomicBool::new(false));
     let our_turns = Arc::new(AtomicU32::new(0));
-    // The lease must go back to the nodes each time, and others must get a chance.
+    // Each release must reach the nodes, so that the other side gets a turn.
     let lock = meeting.lock().handoff(Handoff::times(0));
     let ours = tokio::spawn({
         let (inside, our_turns) = (inside.clone(), our_turns.clone());
@@ -92,7 +92,7 @@ pub(crate) async fn holders_take_turns_and_never_meet(mut meeting: Meeting) {
     ours.abort();
 }
 
-/// Our waiter hears no alarm, so nothing but a message can wake it; and it does not ask meanwhile.
+/// Our waiter has no timers, so only a push can wake it; and it sends no requests in between.
 pub(crate) async fn their_release_wakes_our_waiter_by_the_message_of_the_nodes(mut meeting: Meeting) {
     let ours = client(&meeting.servers.urls(), |builder| {
         builder.key_prefix(meeting.library.prefix).clock(NoAlarms::default())
@@ -122,7 +122,7 @@ pub(crate) async fn their_release_wakes_our_waiter_by_the_message_of_the_nodes(m
     let clock = quorlock::runtime::SystemClock::default();
     let lease = tokio::select! {
         lease = &mut waiting => lease.unwrap(),
-        () = quorlock::runtime::Clock::sleep_until(&clock, now() + DEADLINE) => panic!("nobody woke our waiter"),
+        () = quorlock::runtime::Clock::sleep_until(&clock, now() + DEADLINE) => panic!("our waiter was not woken"),
     };
     lease.release().await.unwrap();
 }
@@ -142,11 +142,11 @@ pub(crate) async fn a_lock_of_ours_ends_with_its_ttl_when_its_process_is_killed(
     let held = async || meeting.lock().inspect().await.unwrap().holder().is_some_and(|h| h.nodes == NODES);
     eventually("a holder in another process", DEADLINE, held).await.unwrap();
     holder.kill();
-    // Of three, the second to forget makes room.
+    // Of three, the second node to lose the key frees the lock.
     let (since, mut left) = (now(), Vec::new());
     for server in meeting.servers.iter() {
         let millis = server.command(&["PTTL", &meeting.key()]).await.unwrap().to_string();
-        left.push(Duration::from_millis(millis.parse().expect("the process ended, and its lock did not")));
+        left.push(Duration::from_millis(millis.parse().expect("the lock has a TTL")));
     }
     left.sort();
     find_eventually("theirs gets it", DEADLINE, async || {
@@ -155,7 +155,7 @@ pub(crate) async fn a_lock_of_ours_ends_with_its_ttl_when_its_process_is_killed(
     .await
     .unwrap();
     let waited = now().since(since);
-    assert!(waited + Duration::from_millis(1) >= left[1], "theirs came in after {waited:?}, of {left:?}");
+    assert!(waited + Duration::from_millis(1) >= left[1], "they acquired it after {waited:?}, of {left:?}");
 }
 
 pub(crate) async fn their_extension_is_seen_by_ours(mut meeting: Meeting) {
@@ -187,7 +187,7 @@ pub(crate) async fn our_renewal_is_seen_by_theirs(mut meeting: Meeting) {
     meeting.theirs.acquire(NAME, TTL).await.token();
 }
 
-/// Theirs has ended, and what it guards may have changed since.
+/// Their hold has ended, and the guarded data may have changed since.
 pub(crate) async fn their_extension_comes_after_ours_had_the_lock(mut meeting: Meeting) {
     meeting.theirs.acquire(NAME, TTL).await.token();
     meeting.forget().await;
@@ -197,7 +197,7 @@ pub(crate) async fn their_extension_comes_after_ours_had_the_lock(mut meeting: M
     assert_eq!(extended == Answer::Extended, meeting.library.has(Quirk::Revives));
 }
 
-/// Their key has ended while they were away, and ours stands in its place.
+/// Their key expired while they were paused, and ours has replaced it.
 pub(crate) async fn their_late_release_and_extension_leave_our_lock_alone(mut meeting: Meeting) {
     meeting.theirs.acquire(NAME, TTL).await.token();
     meeting.forget().await;
@@ -210,7 +210,7 @@ pub(crate) async fn their_late_release_and_extension_leave_our_lock_alone(mut me
     lease.release().await.unwrap();
 }
 
-/// The other way round.
+/// The reverse case.
 pub(crate) async fn our_late_release_and_renewal_leave_their_lock_alone(mut meeting: Meeting) {
     for renew in [true, false] {
         let lease = meeting.lock().renewal(Renewal::Manual).acquire().await.unwrap();
@@ -231,9 +231,9 @@ pub(crate) async fn a_minority_of_nodes_is_down(mut meeting: Meeting) {
     meeting.servers[1].kill();
     let lease = meeting.lock().acquire().await.unwrap();
     meeting.theirs.acquire(NAME, TTL).await.refused();
-    assert_eq!(meeting.holding(lease.token().as_bytes()).await, QUORUM, "all that are left");
+    assert_eq!(meeting.holding(lease.token().as_bytes()).await, QUORUM, "all that remain");
     lease.release().await.unwrap();
-    // It has ended when most nodes have let go, and with one down that may be one of those that are left.
+    // The lock is free when most nodes have deleted the key; with one down, that needs all that remain.
     eventually("no key left", DEADLINE, async || meeting.remaining().await.is_zero()).await.unwrap();
     let theirs = meeting.theirs.acquire(NAME, TTL).await;
     if meeting.library.has(Quirk::NeedsAllNodes) {

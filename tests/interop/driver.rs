@@ -1,4 +1,4 @@
-//! A program that does what it is told with somebody else's library: see `drivers/README.md`.
+//! A program that runs another lock library on request: see `drivers/README.md`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use crate::library::{Language, Library, Quirk};
 use crate::meeting::DEADLINE;
 
-/// Ends with its handle, and by itself when this program does: it reads stdin to the end.
+/// Killed with its handle, and exits when this program does: it reads stdin to the end.
 pub(crate) struct Driver {
     process: Child,
     stdin: ChildStdin,
     answers: mpsc::UnboundedReceiver<String>,
 }
 
-/// What a driver says to an order.
+/// The answer of a driver to an order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     Acquired { token: Vec<u8> },
@@ -28,7 +28,7 @@ pub(crate) enum Answer {
 }
 
 impl Driver {
-    /// `Err` says why there is none.
+    /// `Err` contains the reason.
     pub(crate) async fn start(library: &Library, urls: &[String]) -> Result<Driver, String> {
         let mut process = command(library)?
             .args(urls)
@@ -50,7 +50,7 @@ impl Driver {
                 let why = last_of(words).await;
                 assert!(
                     library.has(Quirk::Abandoned),
-                    "{} said {said:?} and not that it is ready: {why}",
+                    "{} answered {said:?} instead of `ready`: {why}",
                     library.name
                 );
                 Err(format!("it does not run here: {why}"))
@@ -89,7 +89,7 @@ impl Driver {
         }
     }
 
-    /// `None` when it ended, or took too long.
+    /// `None` when it ended, or timed out.
     async fn answer(&mut self) -> Option<String> {
         let clock = SystemClock::default();
         tokio::select! {
@@ -102,7 +102,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // An error means that it has ended already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -118,7 +118,7 @@ impl Answer {
     }
 }
 
-/// How the driver of this library is started.
+/// The command that starts the driver of this library.
 fn command(library: &Library) -> Result<Command, String> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop").join(folder(library.language));
     if let Ok(reason) = std::fs::read_to_string(built.join("skipped")) {
@@ -145,7 +145,7 @@ fn command(library: &Library) -> Result<Command, String> {
         Language::Python => {
             let packages = there(built.join("packages").join(name), "pip cannot install it here")?;
             let drivers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/drivers/python");
-            // -B: nothing compiled is to be left beside the sources.
+            // -B: write no bytecode next to the sources.
             command.env("PYTHONPATH", packages).arg("-B").arg(drivers.join(format!("{name}.py")));
         }
     }
@@ -162,12 +162,12 @@ fn folder(language: Language) -> &'static str {
     }
 }
 
-/// Reads on a thread of its own, so that a driver never waits for a reader.
+/// Reads on a separate thread, so that a driver never blocks on its output.
 fn lines(from: impl std::io::Read + Send + 'static) -> mpsc::UnboundedReceiver<String> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            // Nobody listens any more to a driver that is going.
+            // The receiver is gone when a driver is being stopped.
             drop(sender.send(line));
         }
     });

@@ -1,30 +1,30 @@
-//! Which libraries there are, and how they differ.
+//! The tested libraries and their differences.
 
-/// A lock library of somebody else.
+/// Another lock library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library {
-    /// What its registry calls it.
+    /// Its name in its registry.
     pub(crate) name: &'static str,
-    /// Which is pinned beside its driver.
+    /// The version pinned for its driver.
     pub(crate) version: &'static str,
     pub(crate) language: Language,
-    /// Its driver's file, without the ending.
+    /// The file of its driver, without the extension.
     pub(crate) driver: &'static str,
-    /// What it puts before the name of a resource to make a key.
+    /// The prefix before the resource name in its keys.
     pub(crate) prefix: &'static str,
     pub(crate) quirks: &'static [Quirk],
 }
 
-/// What not every library has in common.
+/// Properties that not every library has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Quirk {
-    /// It cannot extend a lock that it holds.
+    /// Cannot extend a lock that it holds.
     CannotExtend,
-    /// It extends a lock that has ended, by taking it anew, whoever had it in between.
+    /// Extends an expired lock by acquiring it again, even if another client held it in between.
     Revives,
-    /// It does not lock while any node refuses connections.
+    /// Does not lock while any node refuses connections.
     NeedsAllNodes,
-    /// It is kept up no more, so that a language may have outgrown it.
+    /// No longer maintained, so it may not run on current versions of its language.
     Abandoned,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn libraries() -> [Library; 9] {
     ]
 }
 
-/// It raises what the dead node raised although a quorum has granted.
+/// Raises the dead node's error although a quorum has granted.
 pub(crate) const fn redlock_py() -> Library {
     const QUIRKS: &[Quirk] = &[Quirk::CannotExtend, Quirk::NeedsAllNodes];
     Library { quirks: QUIRKS, ..library("redlock-py", "1.0.8", Language::Python, "redlock_py") }
@@ -96,7 +96,7 @@ pub(crate) const fn redsync() -> Library {
     library("redsync", "4.18.1", Language::Go, "redsync")
 }
 
-/// It keeps a lock as a hash, which excludes nobody but itself.
+/// Stores a lock as a hash, which only its own clients respect.
 pub(crate) const fn redisson() -> Library {
     library("Redisson", "4.7.0", Language::Java, "Driver")
 }
@@ -105,7 +105,7 @@ pub(crate) const fn rslock() -> Library {
     library("rslock", "0.10.0", Language::Rust, "rslock")
 }
 
-/// It gives up at the first node that cannot be reached.
+/// Gives up at the first unreachable node.
 pub(crate) const fn redlock_rs() -> Library {
     const QUIRKS: &[Quirk] = &[Quirk::CannotExtend, Quirk::NeedsAllNodes];
     Library { quirks: QUIRKS, ..library("redlock (crates.io)", "2.0.0", Language::Rust, "redlock") }

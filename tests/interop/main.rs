@@ -1,8 +1,8 @@
-//! Lock libraries of other people and languages, and ours, on the same real servers.
+//! Other lock libraries, in several languages, and ours on the same real servers.
 //!
-//! A driver for each of them in `drivers/` does what a test tells it. `scripts/interop --build` makes
-//! them; a library whose driver is not there is skipped, and the test says so. What comes of it stands
-//! in `docs/interoperability.md`.
+//! A driver for each library in `drivers/` runs the orders of a test. `scripts/interop --build` builds
+//! them; a library without a driver is skipped with a message. The results are in
+//! `docs/interoperability.md`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,7 @@ mod oddities;
 mod ours;
 mod page;
 
-/// A module for each library, with a test for each case.
+/// One module per library, with one test per case.
 macro_rules! beside {
     ($($library:ident)*) => { $(
         mod $library {

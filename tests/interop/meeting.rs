@@ -14,13 +14,13 @@ use quorlock_testkit::{Resp, Servers, eventually};
 use crate::driver::Driver;
 use crate::library::Library;
 
-/// The resource. With the library's prefix before it, it is the key.
+/// The resource. Their key is the library's prefix followed by it.
 pub(crate) const NAME: &str = "orders/42";
-/// Longer than any test takes, so that no key ends by itself while a test looks for it.
+/// Longer than any test takes, so that no key expires while a test looks for it.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
 /// Short enough to wait for its end, and long enough to be renewed on a loaded machine.
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
-/// How long a condition may take to come true on a loaded machine.
+/// How long a condition may take to become true on a loaded machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const NODES: usize = 3;
 pub(crate) const QUORUM: usize = 2;
@@ -33,7 +33,7 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    /// `None`, and a line that says why, where the library is not there.
+    /// `None`, with a message, if the library is not installed.
     pub(crate) async fn with(library: Library) -> Option<Meeting> {
         let servers = Servers::start(NODES).await.unwrap();
         match Driver::start(&library, &servers.urls()).await {
@@ -42,7 +42,7 @@ impl Meeting {
                 Some(Meeting { library, servers, ours, theirs })
             }
             Err(reason) => {
-                // Not by `eprintln`, which the harness keeps to itself while a test passes.
+                // Not with `eprintln`, which the harness captures while a test passes.
                 let skipped = format!("skipped: interoperability with {}: {reason}\n", library.name);
                 drop(std::io::stderr().write_all(skipped.as_bytes()));
                 None
@@ -50,7 +50,7 @@ impl Meeting {
         }
     }
 
-    /// Ours, which waits.
+    /// Our lock, which waits.
     pub(crate) fn lock(&self) -> Lock {
         self.ours.lock(NAME).wait(Wait::UpTo(DEADLINE))
     }
@@ -59,26 +59,26 @@ impl Meeting {
         format!("{}{NAME}", self.library.prefix)
     }
 
-    /// Who keeps ours out, by the error of ours, and what that error says.
+    /// The holder that keeps ours out, according to our error, and the error's text.
     pub(crate) async fn refusal(&self) -> (Holder, String) {
         let error = self.lock().wait(Wait::Never).acquire().await.unwrap_err();
         assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
-        (error.report().unwrap().holder().expect("somebody holds it"), error.to_string())
+        (error.report().unwrap().holder().expect("the error names the holder"), error.to_string())
     }
 
-    /// At how many of the servers that run the key holds `token`.
+    /// Counts the running servers on which the key holds `token`.
     pub(crate) async fn holding(&self, token: &[u8]) -> usize {
         let report = self.lock().inspect().await.unwrap();
         report.holder().filter(|holder| holder.token.as_bytes() == token).map_or(0, |holder| holder.nodes)
     }
 
-    /// The longest that the key lives at any server that runs; nothing where there is none.
+    /// The longest remaining TTL of the key on any running server; zero if there is none.
     pub(crate) async fn remaining(&self) -> Duration {
         self.lock().inspect().await.unwrap().holder().map(|holder| holder.remaining).unwrap_or_default()
     }
 
-    /// As if the TTL had ended while nobody looked. Some libraries go on while a last request of
-    /// theirs is under way, and that sets the key again.
+    /// Deletes the keys, as if the TTL had ended. Repeated, because a last request in flight of some
+    /// libraries may set the key again.
     pub(crate) async fn forget(&self) {
         let gone = async || {
             for server in self.servers.iter() {
@@ -89,14 +89,14 @@ impl Meeting {
         eventually("no key left", DEADLINE, gone).await.unwrap();
     }
 
-    /// By the clock of a server.
+    /// The clock of a server.
     pub(crate) async fn server_time(&self) -> Duration {
         let Resp::List(parts) = self.servers[0].command(&["TIME"]).await.unwrap() else { panic!("a time") };
         let number = |part: &Resp| part.to_string().parse::<u64>().unwrap();
         Duration::from_secs(number(&parts[0])) + Duration::from_micros(number(&parts[1]))
     }
 
-    /// How often anybody has asked the servers to set or to change something.
+    /// The number of write commands that the servers have received.
     pub(crate) async fn requests(&self) -> u64 {
         let mut requests = 0;
         for server in self.servers.iter() {
@@ -111,7 +111,7 @@ impl Meeting {
     }
 }
 
-/// A client. The servers were started just now by this program, so they can have forgotten nothing.
+/// A client. This program has just started the servers, so they cannot have lost any data.
 pub(crate) fn client(urls: &[String], set: impl FnOnce(Builder) -> Builder) -> Coordinator {
     let builder = Coordinator::builder().nodes(urls).restart_guard(RestartGuard::Off).ttl(TTL).max_ttl(TTL);
     set(builder).build().unwrap()
@@ -121,7 +121,7 @@ pub(crate) fn now() -> Moment {
     SystemClock::default().now()
 }
 
-/// For the work of a holder, which takes its time.
+/// The critical section of a holder, which takes some time.
 pub(crate) async fn pass(time: Duration) {
     SystemClock::default().sleep_until(now() + time).await;
 }

@@ -1,11 +1,11 @@
-//! Where a library and ours do not exclude each other.
+//! Cases in which a library and ours do not exclude each other.
 
 use quorlock::AcquireError;
 
 use crate::library::{pottery, redisson, rslock};
 use crate::meeting::{Meeting, NAME, QUORUM, TTL, client};
 
-/// A warning to users, not a wish: it holds because pottery's key is another one.
+/// A warning to users: it holds because pottery's key is a different one.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_prefix_pottery_and_ours_hold_the_same_resource_at_once() {
     let Some(mut meeting) = Meeting::with(pottery()).await else { return };
@@ -19,7 +19,7 @@ async fn without_its_prefix_pottery_and_ours_hold_the_same_resource_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_are_no_text_are_compared_as_bytes() {
     let Some(mut meeting) = Meeting::with(rslock()).await else { return };
-    // One in millions is text by chance.
+    // One in millions is valid UTF-8 by chance.
     let mut token = meeting.theirs.acquire(NAME, TTL).await.token();
     while std::str::from_utf8(&token).is_ok() {
         meeting.theirs.release(NAME).await;
@@ -31,8 +31,8 @@ async fn tokens_that_are_no_text_are_compared_as_bytes() {
     assert!(told.contains(&format!("another program ({first:#010x}…)")), "{told:?}");
 }
 
-/// Its lock is a hash under the same key, so each finds what it cannot read: neither gets it, neither
-/// changes it, and ours says what to do.
+/// Its lock is a hash under the same key, so each finds a value that it cannot read: neither gets the
+/// lock, neither changes the key, and our error names the fix.
 #[tokio::test(flavor = "multi_thread")]
 async fn redisson_and_ours_refuse_to_touch_what_the_other_has_stored() {
     let Some(mut meeting) = Meeting::with(redisson()).await else { return };
@@ -43,13 +43,13 @@ async fn redisson_and_ours_refuse_to_touch_what_the_other_has_stored() {
     assert!(error.to_string().contains("is not a lock"), "{error}");
     for server in meeting.servers.iter() {
         let kind = server.command(&["TYPE", NAME]).await.unwrap().to_string();
-        assert_eq!(kind, "hash", "as it was");
+        assert_eq!(kind, "hash", "the key is unchanged");
     }
     meeting.theirs.release(NAME).await;
 
     let lease = meeting.lock().acquire().await.unwrap();
     let refused = meeting.theirs.acquire(NAME, TTL).await.refused();
     println!("{refused}");
-    assert!(meeting.holding(lease.token().as_bytes()).await >= QUORUM, "as it was");
+    assert!(meeting.holding(lease.token().as_bytes()).await >= QUORUM, "the key is unchanged");
     lease.release().await.unwrap();
 }

@@ -6,12 +6,12 @@ use quorlock::Wait;
 
 use crate::meeting::{DEADLINE, NAME, SHORT, client};
 
-/// The addresses of the nodes. The same program is started again as a holder; without this variable
-/// the holder's test does nothing.
+/// The addresses of the nodes. The same program is started again as a holder; without this variable the
+/// holder's test does nothing.
 const NODES: &str = "QUORLOCK_TEST_HOLDER_NODES";
 const PREFIX: &str = "QUORLOCK_TEST_HOLDER_PREFIX";
 
-/// Ends with its handle.
+/// Killed with its handle.
 pub(crate) struct Holder(Child);
 
 impl Holder {
@@ -35,13 +35,13 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // An error means that it has ended already.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// What the process does: it holds the lock and renews it, until it is killed or stdin ends.
+/// The role of the process: it holds the lock and renews it, until it is killed or stdin ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn holder() {
     let (Ok(nodes), Ok(prefix)) = (std::env::var(NODES), std::env::var(PREFIX)) else { return };

@@ -1,4 +1,4 @@
-//! What `docs/interoperability.md` says was tested, and what is.
+//! `docs/interoperability.md` lists the versions that are tested.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! A client of `ShedLock` and clients of ours on one table: both increment the number in a file, not atomically.
-//! `quorlock-postgres` and `quorlock-mysql` include this file in their tests, where their servers are.
+//! A client of `ShedLock` and clients of ours on one table: both increment the number in a file, not
+//! atomically. The tests of `quorlock-postgres` and `quorlock-mysql` include this file and provide the
+//! servers.
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -21,14 +22,14 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
 };
 
-/// How many critical sections there are in all.
+/// The total number of critical sections.
 pub const TOTAL: usize = 2000;
-/// Threads of theirs, and clients of ours with as many tasks each.
+/// Their threads, and our clients with as many tasks each.
 const THREADS: usize = 2;
-/// Between a release and the next attempt of the same thread or task.
+/// The pause between a release and the next attempt of the same thread or task.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How often each side was inside, and the number in the file.
+/// How often each side entered, and the number in the file.
 #[derive(Debug)]
 pub struct Outcome {
     pub ours: usize,
@@ -36,7 +37,7 @@ pub struct Outcome {
     pub number: usize,
 }
 
-/// The libraries of their client; `None` where they are not there, which is said.
+/// The class path of their client; `None`, with a message, if it is not installed.
 pub fn jars() -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop/java");
     let why = match fs::read_to_string(built.join("skipped")) {
@@ -44,12 +45,12 @@ pub fn jars() -> Option<PathBuf> {
         Err(_) if built.join("built").exists() => return Some(built.join("jars/*")),
         Err(_) => "its driver was not built; run scripts/interop --build".to_owned(),
     };
-    // Not by `eprintln`, which the harness keeps to itself while a test passes.
+    // Not with `eprintln`, which the harness captures while a test passes.
     drop(writeln!(io::stderr(), "skipped: interoperability with ShedLock: {why}"));
     None
 }
 
-/// Lets both run, theirs `locked` or `unlocked`, until the number is the total.
+/// Runs both, theirs `locked` or `unlocked`, until the number is the total.
 pub async fn run<K: NodeKind + Copy>(
     jars: PathBuf,
     kind: K,
@@ -86,7 +87,7 @@ pub async fn run<K: NodeKind + Copy>(
                     let lease = lock.acquire().await.unwrap();
                     more = section(&file, &sections);
                     lease.release().await.unwrap();
-                    // As theirs: one that asks again without a pause would leave it little.
+                    // Like theirs: retrying without a pause would starve it.
                     clock.sleep_until(clock.now() + PAUSE).await;
                 }
             }));
@@ -109,10 +110,10 @@ pub async fn run<K: NodeKind + Copy>(
     outcome
 }
 
-/// Reads and writes the number, not atomically. Says whether there is more to do.
+/// Reads and writes the number, not atomically. Returns whether there is more to do.
 fn section(file: &Path, sections: &AtomicUsize) -> bool {
     let number: usize = fs::read_to_string(file).unwrap().parse().unwrap_or_default();
-    // Where increments are lost, the number may never get there.
+    // If increments are lost, the number may never reach the total.
     if number >= TOTAL || sections.load(Ordering::Relaxed) >= TOTAL {
         return false;
     }
@@ -122,12 +123,12 @@ fn section(file: &Path, sections: &AtomicUsize) -> bool {
     true
 }
 
-/// The number is not that of the increments: some were lost, or two were written over each other.
+/// Whether the number differs from the count of increments: some were lost or overwritten.
 pub fn is_wrong(outcome: &Outcome) {
     assert_ne!(outcome.number, outcome.ours + outcome.theirs, "{outcome:?}");
 }
 
-/// Both were inside, and no increment was lost.
+/// Both sides entered, and no increment was lost.
 pub fn none_lost(outcome: &Outcome) {
     assert!(outcome.ours > 0 && outcome.theirs > 0, "{outcome:?}");
     assert_eq!((outcome.number, outcome.ours + outcome.theirs), (TOTAL, TOTAL), "{outcome:?}");

@@ -1,5 +1,5 @@
-//! Servers that cannot be nodes, keys that are no locks, and rights that are missing: a sentence
-//! that names it, and how to mend it.
+//! Servers that cannot be nodes, keys that are not locks, and missing rights: each error names the
+//! problem and the fix.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ async fn a_wrong_password_is_named_and_never_shown() {
     drop(right.lock("r").acquire().await.unwrap());
 }
 
-/// Lets a user in with the password `pw` and these rights.
+/// Creates a user with the password `pw` and these rights.
 async fn set_user(server: &Server, name: &str, rights: &[&str]) {
     let words = [&["ACL", "SETUSER", name, "on", ">pw"], rights].concat();
     assert_eq!(server.command(&words).await.unwrap().to_string(), "OK");
@@ -134,7 +134,7 @@ async fn a_user_who_may_not_see_who_wants_a_lock_gives_it_back_all_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
     let servers = Servers::start(1).await.unwrap();
-    // Before Redis 7 a part of a command can be granted, and not taken away.
+    // Before Redis 7 a subcommand can be granted, but not revoked.
     set_user(&servers[0], "no_tracking", &["~*", "+@all", "-client", "+client|setname"]).await;
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_tracking")).unwrap());
     let ear = Arc::new(Ear::default());
@@ -146,7 +146,11 @@ async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
     assert!(matches!(ask(&node, acquire(2)).await.unwrap().vote, Vote::Held(_)));
     servers[0].command(&["DEL", "r"]).await.unwrap();
     assert_eq!(ask(&node, acquire(2)).await.unwrap().vote, Vote::Granted);
-    assert_eq!(ear.hints.load(Ordering::Relaxed), 0, "it cannot hear, and must not say that it does");
+    assert_eq!(
+        ear.hints.load(Ordering::Relaxed),
+        0,
+        "without tracking it must not report that it is subscribed"
+    );
 }
 
 /// Counts hints.
@@ -179,7 +183,7 @@ async fn a_key_that_holds_something_else_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_port_and_something_that_is_no_redis_are_told_apart() {
-    // Accepts connections and says nothing that a client understands.
+    // Accepts connections, and does not speak Redis' protocol.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = stranger.local_addr().unwrap().port();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! A whole Redis Cluster as one node, on real clusters.
+//! A Redis Cluster as a single node, on real clusters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::world::{DEADLINE, client, knows};
 
 mod load;
 
-/// Short, so that the quarantine is; long against a loaded machine.
+/// Short, to keep the quarantine short; long enough for a loaded machine.
 const MAX_TTL: Duration = Duration::from_secs(4);
 
 async fn cluster(masters: usize, replicas_each: usize) -> Cluster {
@@ -30,7 +30,7 @@ async fn cluster(masters: usize, replicas_each: usize) -> Cluster {
     cluster
 }
 
-/// A client for which the cluster is the only node.
+/// A client whose only node is the cluster.
 fn alone(cluster: &Cluster) -> Coordinator {
     client(&[cluster.url()], |builder| builder)
 }
@@ -43,7 +43,7 @@ fn guarded(urls: &[String]) -> Coordinator {
 async fn votes(client: &Coordinator, resource: &str) {
     let mut last = String::new();
     let granted = async || match client.lock(resource).try_acquire().await {
-        // Dropped, it would still stand there for a moment.
+        // If dropped, it would be held for a moment longer.
         Ok(Some(lease)) => lease.release().await.is_ok(),
         Ok(None) => false,
         Err(error) => {
@@ -55,7 +55,7 @@ async fn votes(client: &Coordinator, resource: &str) {
     voted.unwrap_or_else(|error| panic!("{error}; the last answer: {last}"));
 }
 
-/// Waits until the only node is quarantined.
+/// Waits until the only node is in quarantine.
 async fn stands_aside(client: &Coordinator) {
     let quarantined = async || {
         let answer = client.lock("r").try_acquire().await;
@@ -64,7 +64,7 @@ async fn stands_aside(client: &Coordinator) {
     eventually("its quarantine", DEADLINE, quarantined).await.unwrap();
 }
 
-/// How many of the servers that run have a key of this name.
+/// How many running servers have a key of this name.
 async fn keys(cluster: &Cluster, key: &str) -> usize {
     let mut keys = 0;
     for server in cluster.iter().filter(|server| server.pid().is_some()) {
@@ -74,7 +74,7 @@ async fn keys(cluster: &Cluster, key: &str) -> usize {
     keys
 }
 
-/// Another master than that of `key`.
+/// A master other than that of `key`.
 async fn another<'a>(cluster: &'a Cluster, masters: usize, key: &str) -> &'a Server {
     let owner = cluster.master_of(key).await.unwrap().port();
     cluster[..masters].iter().find(|master| master.port() != owner).unwrap()
@@ -118,7 +118,7 @@ async fn one_member_that_answers_is_enough_to_find_the_others() {
 async fn several_locks_at_once_need_one_hash_tag_in_a_cluster() {
     let cluster = cluster(3, 0).await;
     let coordinator = alone(&cluster);
-    // In slots of two masters.
+    // In slots of two different masters.
     let refused = coordinator.lock_all(["a", "b"]).try_acquire().await.unwrap_err();
     assert!(refused.to_string().contains("one hash tag, such as `{accounts}/1`"), "{refused}");
     assert_eq!(keys(&cluster, "a").await + keys(&cluster, "b").await, 0);
@@ -139,7 +139,8 @@ async fn a_lease_survives_the_move_of_its_slot() {
     votes(&other, "{r}/other").await;
     cluster.move_slot("r", another(&cluster, 3, "r").await).await.unwrap();
 
-    // Whoever asks the master that has the slot no more is sent away once, and then knows.
+    // A client that asks the previous master of the slot is redirected once, and then knows the new
+    // one.
     eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
     let held = async || matches!(other.lock("r").try_acquire().await, Ok(None));
     eventually("a refusal by the new master", DEADLINE, held).await.unwrap();
@@ -177,7 +178,7 @@ async fn nothing_is_granted_while_a_slot_is_on_its_way_and_nothing_stays_behind(
     told(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await;
     told(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
 
-    // What is held is renewed; what is free may be free or may have moved.
+    // A held lock is renewed; a free key may be free or may have moved.
     lease.renew().await.expect("the key has not moved yet");
     let error = coordinator.lock("{r}/free").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("being migrated"), "{error}");
@@ -219,11 +220,11 @@ async fn a_failover_ends_what_a_cluster_alone_has_granted_and_never_in_silence()
     let next = tokio::spawn(async move { other.lock("r").wait(Wait::UpTo(2 * DEADLINE)).acquire().await });
     assert_eq!(lease.lost().await.reason, LossReason::Expired);
     let next = next.await.unwrap().unwrap();
-    assert!(lease.check().is_err(), "two holders at once");
+    assert!(lease.check().is_err(), "two holders");
     next.release().await.unwrap();
 }
 
-/// A cluster whose replica has not heard of the lock that `holder` holds, and takes over.
+/// A cluster whose replica has not received the lock that `holder` holds, and is promoted.
 async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, quorlock::Lease) {
     let cluster = cluster(3, 1).await;
     let holder = holder(&cluster);
@@ -231,7 +232,7 @@ async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, q
     for replica in &cluster[3..] {
         replica.freeze().unwrap();
     }
-    // What a master sends over a connection that is there would wait in the replica's socket.
+    // Writes over an existing replication connection would wait in the replica's socket.
     for master in &cluster[..3] {
         master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
     }
@@ -241,7 +242,7 @@ async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, q
         replica.thaw().unwrap();
     }
     cluster.settled().await.unwrap();
-    assert_eq!(keys(&cluster, "r").await, 0, "it has heard of the lock");
+    assert_eq!(keys(&cluster, "r").await, 0, "the replica has received the lock");
     (cluster, lease)
 }
 
@@ -249,13 +250,13 @@ async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, q
 async fn i17_a_replica_that_takes_over_grants_nothing_that_it_may_have_missed() {
     let (cluster, lease) = lossy_failover(|cluster| guarded(&[cluster.url()])).await;
     let other = guarded(&[cluster.url()]);
-    // On a busy machine its time may be over by now, and then so is that of the lease.
+    // On a busy machine the quarantine may be over by now, and then so is the lease.
     if let Err(error) = other.lock("r").try_acquire().await {
         let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
         assert!(matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }), "{error}");
     }
     let next = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
-    assert!(lease.check().is_err(), "two holders at once");
+    assert!(lease.check().is_err(), "two holders");
     drop(next);
 }
 
@@ -263,7 +264,7 @@ async fn i17_a_replica_that_takes_over_grants_nothing_that_it_may_have_missed() 
 async fn with_the_guard_off_a_failover_makes_two_holders() {
     let (cluster, lease) = lossy_failover(alone).await;
     let next = alone(&cluster).lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
-    assert!(lease.check().is_ok() && next.check().is_ok(), "the test above bites");
+    assert!(lease.check().is_ok() && next.check().is_ok(), "the test above proves something");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -302,14 +303,14 @@ async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vot
         }
     }
     let replica = replica.unwrap();
-    // Nobody asks anything meanwhile, and no connection ends.
+    // No request is sent meanwhile, and no connection ends.
     for (promoted, demoted) in [(replica, master), (master, replica)] {
         told(promoted, &["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
         says(promoted, "role:master").await;
         says(demoted, "master_link_status:up").await;
     }
     let error = coordinator.lock("r").try_acquire().await.unwrap_err().to_string();
-    // The map is looked at every second: where this takes longer, that may have told before.
+    // The slot map is refreshed every second: on a slow machine the refresh may have noticed first.
     let noticed =
         ["was one since the handshake", "restarted too recently"].iter().any(|said| error.contains(said));
     assert!(noticed, "{error}");
@@ -339,10 +340,10 @@ async fn a_cluster_without_replicas_loses_the_keys_of_the_master_that_dies() {
         reason.to_string().contains(&lost.address().to_string())
     };
 
-    eventually("health names the master that is away", DEADLINE, partial).await.unwrap();
+    eventually("health names the master that is down", DEADLINE, partial).await.unwrap();
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains(&format!("its master redis://{}", lost.address())), "{error}");
-    drop(kept.try_acquire().await.unwrap().expect("another master has it"));
+    drop(kept.try_acquire().await.unwrap().expect("the key is on another master"));
     lost.restart_empty().await.unwrap();
     votes(&coordinator, "r").await;
 }
@@ -354,7 +355,7 @@ async fn a_cluster_that_has_lost_slots_says_so() {
     votes(&coordinator, "r").await;
     let lost = another(&cluster, 3, "r").await;
     lost.kill();
-    // It wants all slots to be served, or serves none.
+    // By default a cluster serves all slots or none.
     let unserved = async || {
         let answer = coordinator.lock("r").try_acquire().await;
         answer.is_err_and(|error| error.to_string().contains("the cluster does not serve its slot"))
@@ -397,7 +398,7 @@ async fn every_kind_of_lock_works_on_a_cluster() {
     let coordinator = alone(&cluster);
     let semaphore = coordinator.semaphore("exports", 2);
     let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
-    assert!(semaphore.try_acquire().await.unwrap().is_none(), "a third of two");
+    assert!(semaphore.try_acquire().await.unwrap().is_none(), "a third permit of two");
     for permit in [one, two] {
         permit.renew().await.unwrap();
         permit.release().await.unwrap();
@@ -431,7 +432,7 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
         }
     }
     for server in cluster.iter() {
-        assert_eq!(server.command(&["DBSIZE"]).await.unwrap().to_string(), "0", "something was left behind");
+        assert_eq!(server.command(&["DBSIZE"]).await.unwrap().to_string(), "0", "a key is left");
     }
     let lost = &cluster[1];
     lost.kill();
@@ -450,7 +451,7 @@ async fn a_user_needs_the_right_to_ask_for_the_map_and_no_other_than_at_a_server
             told(server, &[&["ACL", "SETUSER", "anna"], rights].concat()).await;
         }
     };
-    // As SECURITY.md has it.
+    // As documented in SECURITY.md.
     let security = include_str!("../../SECURITY.md");
     let line = security.lines().find(|line| line.starts_with("ACL SETUSER quorlock ")).unwrap();
     let known = |word: &&str| !word.starts_with('>') && knows(cluster.kind(), word);

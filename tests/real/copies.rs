@@ -1,4 +1,4 @@
-//! Votes that count only when replicas have them: `?wait=1`.
+//! Votes that count only when replicas have acknowledged them: `?wait=1`.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use quorlock_testkit::{Proxy, Server, Servers, Way, eventually};
 
 use crate::world::{DEADLINE, TTL, client};
 
-/// A replica that is alive has so long: half of it.
+/// A replica must acknowledge within half of this.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A master and a replica that is in touch with it.
+/// A master and a replica with a live connection.
 async fn replicated() -> Servers {
     let servers = Servers::start(2).await.unwrap();
     follow(&servers[1], servers[0].port()).await;
@@ -41,7 +41,7 @@ async fn keys(server: &Server) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_granted_stands_at_the_replica() {
     let servers = Servers::start(2).await.unwrap();
-    // What a master tells its replica comes late: an answer would be here before.
+    // Replication is delayed: without WAIT, the reply would arrive before the key is replicated.
     let way = Proxy::start(servers[0].address()).await.unwrap();
     way.delay(Way::ToClient, Duration::from_millis(20));
     follow(&servers[1], way.address().port()).await;
@@ -57,7 +57,7 @@ async fn a_lock_that_is_granted_stands_at_the_replica() {
 async fn without_a_replica_that_answers_nothing_is_granted_and_nothing_stays() {
     let servers = replicated().await;
     let coordinator = waiting(&servers[0]);
-    // Until it is given back, this process itself has it, and no node is asked.
+    // Until it is released, this process itself holds it, and sends no request.
     lock(&coordinator).acquire().await.unwrap().release().await.unwrap();
     servers[1].freeze().unwrap();
     let error = lock(&coordinator).try_acquire().await.unwrap_err();
@@ -67,7 +67,7 @@ async fn without_a_replica_that_answers_nothing_is_granted_and_nothing_stays() {
     };
     assert!(report.votes().iter().all(|vote| unconfirmed(&vote.outcome)), "{error}");
     let gone = async || keys(&servers[0]).await == "0";
-    eventually("the vote is taken back", DEADLINE, gone).await.unwrap();
+    eventually("the vote is undone", DEADLINE, gone).await.unwrap();
     servers[1].thaw().unwrap();
     drop(lock(&coordinator).acquire().await.unwrap());
 }

@@ -1,4 +1,4 @@
-//! Dropping a future at any point leaves no key on real servers, once those that hung go on.
+//! Dropping a future at any point leaves no key on real servers, once hung servers have resumed.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use quorlock::runtime::{Clock, SystemClock};
 
 use crate::world::World;
 
-/// Each at another point in time, from the first write to long after the answers.
+/// Each cut at another time, from the first write to long after the answers.
 const CUTS: u32 = 250;
 const STEP: Duration = Duration::from_micros(20);
 
@@ -35,7 +35,7 @@ async fn a_release_cut_at_any_point_leaves_no_key() {
     let world = World::start(5).await;
     let clock = SystemClock::default();
     for cut in 0..CUTS {
-        // A server that dies and one that hangs, at other points each time.
+        // One server dies and one hangs, at different points each time.
         if cut == 50 {
             world.servers[2].freeze().unwrap();
         }

@@ -1,5 +1,5 @@
-//! Clients of before the queue (ADR 25) beside those of today in one deployment, as while one process after the other
-//! is upgraded: none is stranded, and no two hold a lock.
+//! Clients from before the queue (ADR 25) and current ones in one deployment, as during a rolling
+//! upgrade: no client is stranded, and no two hold a lock.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,10 +22,10 @@ use crate::world::DEADLINE;
 
 const TTL_MILLIS: u64 = 2_000;
 const KEY: &str = "locks:r";
-/// How many times each client has the lock.
+/// How many times each client acquires the lock.
 const GRANTS: usize = 15;
 
-/// The scripts as they were.
+/// The scripts of that version.
 struct Scripts {
     acquire: Script,
     write_back: Script,
@@ -45,19 +45,19 @@ impl Scripts {
     }
 }
 
-/// A client of before the queue: it asks the preferred node first, waits until that tells of a change, and asks again
-/// once a second. It knows no queue and no inbox. Of those that the node tells, the one that it refused first asks all
-/// nodes, and the others stay out of its way.
+/// A client from before the queue: it asks the preferred node first, waits until that reports a change,
+/// and asks again once a second. It uses no queue and no inbox. Of the notified clients, the one that
+/// the node refused first asks all nodes, and the others hold back.
 struct Earlier {
     nodes: Vec<MultiplexedConnection>,
-    /// Which node has told of a change.
+    /// The nodes that have reported a change.
     changes: UnboundedReceiver<usize>,
     scripts: Scripts,
     entropy: SeededEntropy,
     clock: SystemClock,
 }
 
-/// What a node has said.
+/// The answer of a node.
 enum Said {
     Granted(u64),
     Refused { first: Vec<u8> },
@@ -81,7 +81,7 @@ impl Earlier {
         Earlier { nodes, changes, scripts: Scripts::new(), entropy, clock }
     }
 
-    /// Waits for the lock. Its token, and its number.
+    /// Waits for the lock. Returns its token and number.
     async fn acquire(&mut self) -> (Claim, u64) {
         let preferred = preferred_node(KEY, self.nodes.len());
         let needed = self.nodes.len() / 2 + 1;
@@ -128,7 +128,8 @@ impl Earlier {
         }
     }
 
-    /// Waits until `wanted` nodes have told of a change, or for a heartbeat. Returns whether they have.
+    /// Waits until `wanted` nodes have reported a change, or for a heartbeat. Returns whether they
+    /// have.
     async fn rest(&mut self, was_split: bool, wanted: usize) -> bool {
         let pause =
             if was_split { self.entropy.next_u64() % 100 } else { 500 + self.entropy.next_u64() % 1_000 };
@@ -190,12 +191,12 @@ impl Earlier {
     }
 }
 
-/// Where those meet who have the lock.
+/// The critical section.
 #[derive(Default)]
 struct Room {
     taken: AtomicBool,
     numbers: Mutex<Vec<u64>>,
-    /// Until all have been served: those who are served often do not leave the others alone.
+    /// Runs until every client is done; clients that are done early leave more turns to the others.
     over: AtomicBool,
 }
 
@@ -213,7 +214,7 @@ impl Room {
 async fn clients_of_before_the_queue_and_of_today_are_all_served_and_exclude_each_other() {
     let servers = Servers::start(5).await.unwrap();
     if !servers.kind().is_real() {
-        return println!("skipped: {} knows no scripts of before", servers.kind());
+        return println!("skipped: {} cannot run the earlier scripts", servers.kind());
     }
     let first = client(&servers, None);
     let votes = async || {
@@ -254,9 +255,9 @@ async fn clients_of_before_the_queue_and_of_today_are_all_served_and_exclude_eac
     for task in tasks {
         task.await.unwrap();
     }
-    assert!(published(&servers[0]).await > 0, "those of today offer it to each other meanwhile");
+    assert!(published(&servers[0]).await > 0, "current clients offer it to each other meanwhile");
     let numbers = room.numbers.lock().unwrap();
-    assert!(numbers.is_sorted_by(|one, next| one < next), "fencing tokens go up");
+    assert!(numbers.is_sorted_by(|one, next| one < next), "fencing tokens increase");
 }
 
 async fn work_today(client: &Coordinator, room: &Room, count: &AtomicUsize) {

@@ -1,4 +1,4 @@
-//! Leader election on real servers: a leader that is killed, one that resigns, one that is cut off.
+//! Leader election on real servers: a leader that is killed, one that resigns, one that is partitioned.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
 
 use crate::world::{DEADLINE, TTL, World, client, count};
 
-/// Short, so that a test that waits for it does not take long.
+/// Short, so that tests that wait for it are fast.
 const SHORT: Duration = Duration::from_secs(3);
 
 /// As in `waiting.rs`: the same program is started again as a candidate.
@@ -29,7 +29,7 @@ fn now() -> Moment {
     SystemClock::default().now()
 }
 
-/// What comes of waiting, unless it takes too long.
+/// The result of a future, with a deadline.
 async fn in_time<T>(what: &str, waiting: impl Future<Output = T>) -> T {
     let clock = SystemClock::default();
     tokio::select! {
@@ -46,7 +46,7 @@ async fn next_leader(observer: &mut Observer) -> String {
     }
 }
 
-/// What a process does that is killed while it leads: it writes down until when it may rely on it.
+/// The process that is killed while it leads: it writes down until when it may rely on its leadership.
 #[tokio::test(flavor = "multi_thread")]
 async fn doomed_leader() {
     let (Some(place), Ok(nodes)) = (std::env::var_os(CANDIDATE), std::env::var(NODES)) else { return };
@@ -95,7 +95,7 @@ async fn a_killed_leader_is_followed_when_its_leadership_has_run_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_resigns_is_followed_and_every_observer_is_told() {
-    // So long that nobody would be followed in time because keys run out.
+    // So long that no candidate would win in time through expiry.
     let servers = Servers::start(5).await.unwrap();
     let elections: [Election; 3] =
         std::array::from_fn(|_| client(&servers.urls(), |builder| builder).election("r").ttl(TTL));
@@ -109,9 +109,9 @@ async fn who_resigns_is_followed_and_every_observer_is_told() {
         });
         leadership.check().unwrap();
         leadership.resign().await.unwrap();
-        leadership = in_time("nobody told the next", next).await.unwrap();
+        leadership = in_time("the next candidate was not notified", next).await.unwrap();
         for observer in &mut observers {
-            in_time("an observer was not told", async { while next_leader(observer).await != value {} })
+            in_time("an observer was not notified", async { while next_leader(observer).await != value {} })
                 .await;
         }
     }
@@ -159,7 +159,7 @@ async fn a_leader_that_is_cut_off_is_told_before_another_begins() {
     next.check().unwrap();
 }
 
-/// Hears of one key.
+/// Subscribes to one key.
 #[derive(Debug, Default)]
 struct Told(AtomicBool);
 

@@ -1,4 +1,4 @@
-//! Failovers under load: what happened is recorded, and judged.
+//! Failovers under load: the history is recorded, and checked.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::world::{DEADLINE, client};
 
 const TTL: Duration = Duration::from_secs(2);
 const PROCESSES: usize = 4;
-/// A service stands aside for ten seconds after its failover.
+/// A service does not vote for ten seconds after its failover.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn nodes_that_are_all_services_hold_nothing_twice_when_most_of_them_fail_o
     let urls: Vec<_> = services.iter().map(Service::url).collect();
     let load = Load::start(&urls);
     load.long_hold().await;
-    // Both at once: what is held is lost, and nothing is granted until they are trusted.
+    // Both fail over together: the lock is lost, and nothing is granted until they vote again.
     tokio::join!(fail_over(&services[0], Blow::Kill), fail_over(&services[1], Blow::Freeze));
     load.grants(10).await;
     fail_over(&services[2], Blow::Freeze).await;
@@ -64,7 +64,7 @@ async fn service(name: &str) -> Service {
 #[derive(Clone, Copy)]
 enum Blow {
     Kill,
-    /// And thaw, when another one has taken its place: it does not know that yet.
+    /// And resume it, after another one was promoted, which it does not know yet.
     Freeze,
 }
 
@@ -80,7 +80,7 @@ async fn fail_over(service: &Service, blow: Blow) {
     }
 }
 
-/// Clients that contend for one lock and record what comes of it.
+/// Clients that contend for one lock and record the history.
 struct Load {
     history: Arc<Mutex<History>>,
     grants: Arc<AtomicUsize>,
@@ -113,27 +113,27 @@ impl Load {
         load
     }
 
-    /// Waits until the next one begins that is held across renewals.
+    /// Waits until the next hold begins that lasts across renewals.
     async fn long_hold(&self) {
         let before = self.long.load(Ordering::Relaxed);
         let begun = async || self.long.load(Ordering::Relaxed) > before;
         eventually("a long hold", PATIENCE, begun).await.unwrap();
     }
 
-    /// Waits for so many more.
+    /// Waits for this many more grants.
     async fn grants(&self, more: usize) {
         let before = self.grants.load(Ordering::Relaxed);
         let enough = async || self.grants.load(Ordering::Relaxed) >= before + more;
         eventually("more grants", PATIENCE, enough).await.unwrap();
     }
 
-    /// How many holds were lost, once it is certain that no promise was broken.
+    /// Checks the history, and returns how many holds were lost.
     async fn judge(self) -> usize {
         self.over.store(true, Ordering::Relaxed);
         for client in self.clients {
             client.await.unwrap();
         }
-        // A busy machine may wake up late whoever is told: that is not what is judged here.
+        // A busy machine may notify a holder late: that is not checked here.
         let expected = Expectations::new().max_ttl(TTL).signal_slack(DEADLINE);
         let report = check(&self.history.lock().unwrap(), &expected);
         for promise in [Check::Exclusion, Check::Mutex, Check::Loss, Check::Register, Check::Record] {
@@ -196,7 +196,7 @@ impl Worker {
             let asked = stamp();
             if lease.check().is_ok() {
                 let renewed = deadline(&lease);
-                // The time is read twice: by less it has not moved.
+                // The clock is read twice: a smaller change is no move.
                 if renewed > known + Duration::from_millis(100) {
                     known = renewed;
                     self.record(of(looked), What::Renewed { attempt: attempt(), deadline: of(renewed) });

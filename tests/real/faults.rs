@@ -1,4 +1,4 @@
-//! A minority that is dead or hangs is not noticed; a majority is, and said so.
+//! A dead or hung minority has no effect; a majority is reported as an outage.
 
 use quorlock::{AcquireError, LossReason, node::NodeError, votes::VoteOutcome};
 
@@ -12,7 +12,7 @@ async fn one_hung_server_and_then_two_change_nothing_for_the_caller() {
             world.servers[hung].freeze().unwrap();
         }
         for _ in 0..20 {
-            let lease = world.lock().try_acquire().await.unwrap().expect("nobody else wants it");
+            let lease = world.lock().try_acquire().await.unwrap().expect("the lock is uncontended");
             lease.check().unwrap();
             lease.release().await.unwrap();
         }
@@ -50,7 +50,7 @@ async fn a_lease_outlives_two_of_five_servers_and_tells_when_a_third_dies() {
     let world = World::start(5).await;
     let lock = world.lock().ttl(std::time::Duration::from_millis(1_500));
     let lease = lock.acquire().await.unwrap();
-    // A lease has a quorum of keys at first, and it is to have all five.
+    // A lease has a quorum of keys at first, and is to have all five.
     world.wait_for_keys(5).await;
     world.servers[0].kill();
     world.servers[1].kill();
@@ -68,7 +68,7 @@ async fn a_server_that_hung_during_a_release_gives_its_key_up_when_it_goes_on() 
     world.servers[4].freeze().unwrap();
     let lease = world.lock().acquire().await.unwrap();
     lease.release().await.unwrap();
-    // Its SET and the release behind it are in its socket.
+    // Its SET and the later release are in its socket.
     world.servers[4].thaw().unwrap();
     world.wait_for_keys(0).await;
 }

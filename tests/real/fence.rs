@@ -1,4 +1,4 @@
-//! The check of fencing tokens for data in Redis, on every real server found.
+//! The fencing check for data in Redis, on every real server found.
 
 use std::io::Write as _;
 
@@ -12,7 +12,7 @@ async fn every_server() -> Vec<Servers> {
         all.push(Servers::setup().kind(kind).start(1).await.unwrap());
     }
     if all.is_empty() {
-        // Not by `eprintln`, which the harness keeps to itself while a test passes.
+        // Not with `eprintln`, which the harness captures while a test passes.
         let why =
             "skipped: the script for fenced data needs a real server; install redis-server or valkey-server";
         drop(writeln!(std::io::stderr(), "{why}"));
@@ -42,7 +42,7 @@ async fn a_late_write_is_refused_and_changes_nothing() {
         let server = &servers[0];
         write(server, 33, &["balance", "100", "owner", "Anna"]).await.unwrap();
         write(server, 33, &["balance", "90"]).await.expect("the same holder again");
-        write(server, 34, &[]).await.expect("who is about to read shows its token");
+        write(server, 34, &[]).await.expect("a reader shows its token");
         let stale = write(server, 33, &["balance", "70"]).await.unwrap_err();
         assert_eq!(stale.newest, FencingToken::new(34));
         assert_eq!(
@@ -51,7 +51,7 @@ async fn a_late_write_is_refused_and_changes_nothing() {
         );
 
         server.command(&["HSET", "account/7", "balance", "70"]).await.unwrap();
-        assert_eq!(field(server, "balance").await, "70", "without the script nothing stops it");
+        assert_eq!(field(server, "balance").await, "70", "without the script it is not refused");
     }
 }
 
@@ -79,7 +79,7 @@ async fn what_makes_no_sense_writes_nothing() {
             );
         }
         write(server, 35, &["fencing_token", "0"]).await.unwrap();
-        assert_eq!(field(server, "fencing_token").await, "35", "a field of that name is the script's own");
+        assert_eq!(field(server, "fencing_token").await, "35", "the script reserves a field of that name");
     }
 }
 
@@ -92,7 +92,7 @@ async fn whatever_arrives_in_whatever_order_the_accepted_tokens_never_go_down() 
         // They grow slowly, so that early and late ones meet.
         let arrivals: Vec<u64> = (0..200).map(|place| place / 10 + entropy.next_u64() % 10).collect();
         let mut accepted = Vec::new();
-        // Two at a time: the server decides which of them comes first.
+        // Two concurrently: the server decides which of them is first.
         for pair in arrivals.chunks(2) {
             let outcomes = futures::future::join_all(pair.iter().map(|&number| {
                 let server = &servers[0];
@@ -112,7 +112,7 @@ async fn whatever_arrives_in_whatever_order_the_accepted_tokens_never_go_down() 
     }
 }
 
-/// Who comes, with which token, and whether it is let in.
+/// Reads or writes, the token, and whether it is accepted.
 const READERS_AND_WRITERS: [(&str, u64, bool); 9] = [
     ("read", 30, true),
     ("write", 33, true),
@@ -143,7 +143,7 @@ async fn with_two_marks_readers_do_not_refuse_each_other_and_what_is_late_is_ref
             let shown = fence::check(mark, FencingToken::new(number).unwrap());
             assert_eq!(shown.is_ok(), is_let_in, "{what} {number}: {shown:?}");
         }
-        assert_eq!(field(server, "balance").await, "40", "the last write that was let in");
+        assert_eq!(field(server, "balance").await, "40", "the last accepted write");
         for words in
             [&["read", "41", "balance"][..], &["look", "41"], &["read", "nan"], &["write", "41", "balance"]]
         {

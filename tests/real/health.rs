@@ -1,4 +1,4 @@
-//! How real servers stand, when they are killed, started again and stopped.
+//! The health of real servers that are killed, restarted and stopped.
 
 use quorlock::{
     health::{Health, NodeHealth, NodeStatus},
@@ -7,7 +7,7 @@ use quorlock::{
 
 use crate::world::{DEADLINE, World};
 
-/// Waits until the first node stands as `wanted`, and not for ever.
+/// Waits until the first node has the status `wanted`, with a deadline.
 async fn until(health: &mut Health, wanted: impl Fn(&NodeHealth) -> bool) -> NodeHealth {
     let found = async {
         while !wanted(&health.now()[0]) {
@@ -18,7 +18,7 @@ async fn until(health: &mut Health, wanted: impl Fn(&NodeHealth) -> bool) -> Nod
     let clock = SystemClock::default();
     tokio::select! {
         found = found => found,
-        () = clock.sleep_until(clock.now() + DEADLINE) => panic!("a change that is not told"),
+        () = clock.sleep_until(clock.now() + DEADLINE) => panic!("the change is not reported"),
     }
 }
 
@@ -33,7 +33,7 @@ async fn a_server_that_is_killed_started_again_and_stopped_is_seen_at_each_step(
 
     world.servers[0].kill();
     let killed = until(&mut health, |node| matches!(node.status, NodeStatus::Unreachable { .. })).await;
-    assert_eq!(killed.identity, first.identity, "who it was");
+    assert_eq!(killed.identity, first.identity, "the last identity is kept");
 
     world.servers[0].restart_empty().await.unwrap();
     let back = until(&mut health, |node| node.status == NodeStatus::Connected).await;
@@ -44,7 +44,7 @@ async fn a_server_that_is_killed_started_again_and_stopped_is_seen_at_each_step(
         return;
     }
     world.servers[0].freeze().unwrap();
-    // Nobody notices a server that stands still and is asked nothing.
+    // A stopped server is noticed only when it is asked.
     drop(world.lock().acquire().await.unwrap());
     until(&mut health, |node| matches!(node.status, NodeStatus::Stalled { .. })).await;
     world.servers[0].thaw().unwrap();

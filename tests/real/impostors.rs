@@ -1,5 +1,5 @@
-//! Addresses that are no node: what answers there is no master alone, or several servers by turns, or looks
-//! older than it is; and servers without what they should have.
+//! Addresses that are not valid nodes: not a master, several servers in rotation, or a server that
+//! looks older than it is; and servers without a feature that they should have.
 
 use std::io;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use tokio::net::TcpStream;
 
 use crate::world::{DEADLINE, TTL, client};
 
-/// Passes on what clients and servers say, and what a server says of itself with other words.
+/// A proxy that rewrites what a server reports about itself.
 #[derive(Clone, Debug)]
 struct Between {
-    /// The servers, of which each connection has the next one.
+    /// The servers, used in rotation by new connections.
     ports: Vec<u16>,
     dialled: Arc<AtomicUsize>,
-    /// A field of INFO, and what stands there instead.
+    /// A field of INFO, and the value that replaces it.
     instead: Option<(&'static str, Arc<str>)>,
 }
 
@@ -68,13 +68,13 @@ impl Dial for Between {
     }
 }
 
-/// The same with another value in that field of the text with `run_id` in it, if it came in one piece.
+/// Replaces the value of that field in the text that contains `run_id`, if it arrived in one piece.
 fn with(said: &[u8], field: &str, value: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(said).into_owned();
     let Some(at) = text.find(&format!("\r\n{field}:")) else { return said.to_vec() };
     let begin = at + 2 + field.len() + 1;
     let end = begin + text[begin..].find("\r\n").unwrap();
-    // Its length is in front of it: INFO is the only text here that begins with `# Server`.
+    // Its length precedes it: INFO is the only text here that begins with `# Server`.
     let info = text.find("# Server").unwrap();
     let head = text[..info].rfind(['$', '=']).unwrap();
     let length: usize = text[head + 1..].split("\r\n").next().unwrap().parse().unwrap();
@@ -125,7 +125,7 @@ async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same
     }
     let between = Between::of(&servers, Some(("second_repl_offset", "N/A")));
     let garnet = through(&between, RestartGuard::Off).lock("r").acquire().await;
-    assert!(garnet.is_ok(), "Garnet says so of a master: {garnet:?}");
+    assert!(garnet.is_ok(), "Garnet reports this for a master: {garnet:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +134,8 @@ async fn i23_several_servers_behind_one_address_are_found_out() {
     let between = Between::of(&servers, None);
     let coordinator = through(&between, RestartGuard::Off);
     drop(coordinator.lock("r").acquire().await.unwrap());
-    // The second connection leads to the other one, which might be a restart; the third shows that it is none.
+    // The second connection leads to the other server, which might be a restart; the third proves that
+    // it is not.
     let refused = eventually("the third connection is refused", DEADLINE, async || {
         for server in servers.iter() {
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
@@ -150,7 +151,7 @@ async fn i23_several_servers_behind_one_address_are_found_out() {
     let (severity, sentence) = finding(&examination, Check::SeveralServers).unwrap();
     assert!(severity == Severity::Unsafe && sentence.contains("is several servers"), "{sentence}");
     assert!(matches!(examination.nodes[0].standing, Standing::Excluded { .. }), "{examination:#?}");
-    assert_eq!(finding(&examination, Check::Proxy), None, "it is told once");
+    assert_eq!(finding(&examination, Check::Proxy), None, "it is reported once");
 
     let alone = client(&servers.urls()[..1], |builder| builder).doctor().await;
     for matter in [Check::SeveralServers, Check::Proxy, Check::Unfit, Check::ClockStepped] {
@@ -172,12 +173,12 @@ async fn a_tcp_proxy_before_one_server_is_fine() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_old() {
     let servers = Servers::start(1).await.unwrap();
-    // A client that comes before its clock is put right.
+    // A client that connects before the clock is corrected.
     let young = Between::of(&servers, None);
     let error = through(&young, RestartGuard::On).lock("r").wait(Wait::Never).acquire().await.unwrap_err();
     assert!(error.to_string().contains("restarted too recently"), "{error}");
 
-    // Another one, that comes afterwards.
+    // Another one, which connects afterwards.
     let old = Between::of(&servers, Some(("uptime_in_seconds", "86400")));
     let coordinator = through(&old, RestartGuard::On);
     let error = coordinator.lock("r").wait(Wait::Never).acquire().await.unwrap_err();
@@ -188,17 +189,17 @@ async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_
     assert!(sentence.contains("reports that it started 1day ago"), "{sentence}");
     assert!(matches!(examination.nodes[0].standing, Standing::Quarantined { .. }), "{examination:#?}");
 
-    // With the guard off nothing is noted, nor asked.
+    // Without the guard no note is written, nor read.
     let unguarded = through(&old, RestartGuard::Off).lock("r").acquire().await;
     assert!(unguarded.is_ok(), "{unguarded:?}");
 
-    // A note says nothing of another process.
+    // A note is valid for one process only.
     servers[0].restart_empty().await.unwrap();
     let elsewhere = format!("{} {}", "f".repeat(40), 1);
     servers[0].command(&["SET", "quorlock:gate:{}:start", &elsewhere]).await.unwrap();
     let day = Between::of(&servers, Some(("uptime_in_seconds", "86400")));
     let unmet = through(&day, RestartGuard::On).lock("r").acquire().await;
-    assert!(unmet.is_ok(), "nobody has met it when it was young: {unmet:?}");
+    assert!(unmet.is_ok(), "no client noted it while it was young: {unmet:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

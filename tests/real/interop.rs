@@ -1,5 +1,5 @@
-//! Redlock clients in other languages set a plain string with SET NX PX at the bare name, and
-//! delete it if it is theirs. They and we exclude each other.
+//! Redlock clients in other languages set a plain string with SET NX PX at the bare name, and delete it
+//! if the value is theirs. They and our client exclude each other.
 
 use quorlock::{AcquireError, Wait};
 use quorlock_testkit::Servers;
@@ -22,7 +22,7 @@ async fn a_plain_redlock_client_and_ours_exclude_each_other() {
     let mut ours = 0;
     for server in world.servers.iter() {
         let theirs = server.command(&["SET", "r", "qzT5hRU0GcFb", "NX", "PX", "60000"]).await.unwrap();
-        // The lease did not wait for the last of three, where they may be first.
+        // The lease did not wait for the last of three nodes, where they may be first.
         if theirs.to_string() != "OK" {
             let value = server.command(&["GET", "r"]).await.unwrap().to_string();
             assert!(value.contains(&std::process::id().to_string()), "a plain string: {value}");

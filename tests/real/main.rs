@@ -1,6 +1,6 @@
-//! The whole thing, on real servers.
+//! Everything, on real servers.
 //!
-//! Each test starts servers of its own on loopback. No test asserts a time: `benches/` prints
+//! Each test starts its own servers on loopback. No test asserts on durations: `benches/` prints
 //! figures.
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What stands out at a connection, told without being asked.
+//! Warnings about a server, given when it connects.
 
 use quorlock::doctor::{Check, Severity};
 use quorlock_testkit::{Servers, eventually};
@@ -12,7 +12,7 @@ async fn eviction_and_replicas_are_noticed_at_the_connection_and_votes_count_all
         .start(1)
         .await
     else {
-        println!("skipped: no real server is here");
+        println!("skipped: no real server is installed");
         return;
     };
     let others = Servers::start(3).await.unwrap();
@@ -26,7 +26,7 @@ async fn eviction_and_replicas_are_noticed_at_the_connection_and_votes_count_all
 
     let urls = [evicting[0].url(), master.url(), others[2].url()];
     let coordinator = client(&urls, |builder| builder);
-    assert!(coordinator.warnings().is_empty(), "nobody has introduced itself yet");
+    assert!(coordinator.warnings().is_empty(), "no server has connected yet");
     let lease = coordinator.lock("r").acquire().await.unwrap();
     eventually("three connections", DEADLINE, async || coordinator.warnings().len() == 2).await.unwrap();
     let mut noticed: Vec<_> =

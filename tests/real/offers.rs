@@ -1,4 +1,4 @@
-//! Offers on real servers: between clients with connections of their own, with and without rights for channels.
+//! Offers on real servers: between clients with separate connections, with and without channel rights.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 
 use crate::world::{DEADLINE, knows};
 
-/// Servers that have just been started vote after so long.
+/// Servers that have just been started vote after this time.
 const TTL: Duration = Duration::from_secs(2);
-/// One of eight is open.
+/// One release in eight is open.
 const RELEASES: usize = 40;
 
 pub(crate) fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
@@ -32,7 +32,7 @@ fn lock(client: &Coordinator) -> Lock {
     client.lock("r").wait(Wait::UpTo(DEADLINE))
 }
 
-/// How many messages each server was asked to send.
+/// How many messages each server was asked to publish.
 pub(crate) async fn published(server: &Server) -> u64 {
     let said = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
     let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
@@ -44,9 +44,9 @@ async fn pause(time: Duration) {
     clock.sleep_until(clock.now() + time).await;
 }
 
-/// The lock goes round among these clients, each of which waits while the one before has it.
+/// Passes the lock around among these clients, each of which waits while the previous one holds it.
 async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
-    // The servers have to be old enough.
+    // The servers have to be old enough to vote.
     let first = eventually("a vote", DEADLINE, async || {
         lock(clients[0]).try_acquire().await.is_ok_and(|it| it.is_some())
     });
@@ -55,7 +55,7 @@ async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
     for number in 1..=RELEASES {
         let (holder, next) = (clients[(number - 1) % N], lock(clients[number % N]));
         let next = tokio::spawn(async move { next.acquire().await.unwrap() });
-        // What the node with the queue has sent to the holder of the waiter comes before its answer to this.
+        // The queue's node notifies the holder of the waiter before it answers this request.
         let waits = async || lock(holder).waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
         eventually("a waiter", DEADLINE, waits).await.unwrap();
         let before = held.fencing_token().unwrap();
@@ -63,7 +63,7 @@ async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
         held = next.await.unwrap();
         assert!(held.fencing_token() > Some(before), "{} after {before}", held.fencing_token().unwrap());
     }
-    // It was renewed: what is offered lives for a second.
+    // It was renewed: an offered key lives for a second.
     pause(TTL).await;
     assert_eq!(held.check(), Ok(()));
     held.release().await.unwrap();
@@ -82,12 +82,12 @@ async fn a_lock_is_offered_from_client_to_client() {
     }
 }
 
-/// A user without rights for channels, and one that has them, have the same lock in turn.
+/// A user without channel rights, and one with them, hold the same lock in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_same() {
     let servers = Servers::start(3).await.unwrap();
     if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
-        return println!("skipped: {} has no rights for channels", servers.kind());
+        return println!("skipped: {} has no channel rights", servers.kind());
     }
     let text = include_str!("../../SECURITY.md");
     let rights = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quorlock ")).unwrap();
@@ -102,13 +102,14 @@ async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_s
     }
     let sent = async || published(&servers[0]).await;
     go_round([&client(&servers, Some("plain")), &client(&servers, Some("plain"))]).await;
-    assert_eq!(sent().await, 0, "no client subscribes, and so no lock is offered");
+    assert_eq!(sent().await, 0, "without subscribers no lock is offered");
     go_round([&client(&servers, Some("plain")), &client(&servers, Some("full"))]).await;
     let before = sent().await;
     go_round([&client(&servers, Some("full")), &client(&servers, Some("full"))]).await;
     let offered = sent().await - before;
     assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
-    // One of three has no rights: it is served in its turn, and the others go on to offer it to each other.
+    // One of three has no rights: it is served in its turn, and the others still offer the lock to each
+    // other.
     let before = sent().await;
     let [one, two, three] = ["full", "plain", "full"].map(|user| client(&servers, Some(user)));
     go_round([&one, &two, &three]).await;
@@ -116,12 +117,13 @@ async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_s
     assert!(offered > RELEASES as u64 / 6, "{offered} offers of {} releases", RELEASES / 3);
 }
 
-/// Users may have other rights at one of the nodes. That node sends nothing, and the others are a quorum.
+/// Users may have different rights on one of the nodes. That node publishes nothing, and the others are
+/// a quorum.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_rights_for_channels_at_one_node_a_lock_is_offered_by_the_others() {
     let servers = Servers::start(5).await.unwrap();
     if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
-        return println!("skipped: {} has no rights for channels", servers.kind());
+        return println!("skipped: {} has no channel rights", servers.kind());
     }
     let home = preferred_node("locks:r", 5);
     for without in [home, (home + 1) % 5] {
@@ -134,16 +136,17 @@ async fn without_rights_for_channels_at_one_node_a_lock_is_offered_by_the_others
         go_round([&client(&servers, Some("user")), &client(&servers, Some("user"))]).await;
         let after = [published(&servers[without]).await, published(&servers[(home + 2) % 5]).await];
         let offered = after[1] - before[1];
-        // A holder learns from the node with the queue who waits. Where that may send nothing, the lock is released as before.
+        // The queue's node notifies the holder of waiters. If it may not publish, the lock is released
+        // instead.
         if without == home {
-            assert_eq!(offered, 0, "the node with the queue sends nothing");
+            assert_eq!(offered, 0, "the node with the queue may not publish");
         } else {
             assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
         }
     }
 }
 
-/// As a program for monitoring does. What is sent to inboxes reaches those all the same, and costs no vote.
+/// As a monitoring program does. Messages still reach the inboxes, and no vote is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_offered_from_client_to_client_where_another_program_subscribes_to_all_channels() {
     let servers = Servers::start(5).await.unwrap();
@@ -165,7 +168,8 @@ async fn a_lock_is_offered_from_client_to_client_where_another_program_subscribe
     drop(monitors);
 }
 
-/// A monitor that subscribes to all channels receives what is sent to a waiter that has died. It is no waiter.
+/// A monitor that subscribes to all channels receives the messages to a dead waiter. It must not count
+/// as a waiter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_not_offered_to_a_dead_waiter_where_another_program_subscribes_to_all_channels() {
     let servers = Servers::start(1).await.unwrap();
@@ -187,8 +191,8 @@ async fn a_lock_is_not_offered_to_a_dead_waiter_where_another_program_subscribes
     assert_eq!(servers[0].command(&["EXISTS", "r"]).await.unwrap().to_string(), "0");
 }
 
-/// Each server is restarted empty as soon as the one before votes again. Those who wait take no vote of one that has
-/// forgotten who holds the lock, and are back in the queue.
+/// Each server is restarted empty as soon as the previous one votes again. Waiters take no vote of a
+/// node that has lost the lock, and regain their places in the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_with_32_waiters_survives_the_restart_of_one_server_after_the_other() {
     let servers = Servers::start(5).await.unwrap();
@@ -214,7 +218,7 @@ async fn a_lease_with_32_waiters_survives_the_restart_of_one_server_after_the_ot
     eventually("32 waiters", DEADLINE, all_wait).await.unwrap();
     for server in servers.iter() {
         server.restart_empty().await.unwrap();
-        // It tells its age in whole seconds.
+        // The server reports its age in whole seconds.
         pause(TTL + Duration::from_secs(2)).await;
         assert_eq!(held.check(), Ok(()));
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "there were two holders");
@@ -227,5 +231,5 @@ async fn a_lease_with_32_waiters_survives_the_restart_of_one_server_after_the_ot
     }
     numbers.sort_unstable();
     numbers.dedup();
-    assert_eq!((numbers.len(), numbers[0]), (33, number), "each has a number of its own, above the holder's");
+    assert_eq!((numbers.len(), numbers[0]), (33, number), "each has its own number, above the holder's");
 }

@@ -1,4 +1,4 @@
-//! One node: what it gives, and what it does not.
+//! A single node: what it guarantees, and what it does not.
 
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ async fn one_node_that_restarted_does_not_vote_until_what_it_forgot_has_run_out(
         Err(AcquireError::Unavailable { report, .. }) => {
             report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }))
         }
-        Ok(Some(_)) => panic!("two holders at once: {:?}", lease.check()),
+        Ok(Some(_)) => panic!("two holders: {:?}", lease.check()),
         Ok(None) | Err(_) => false,
     };
-    eventually("it stands aside", DEADLINE, aside).await.unwrap();
+    eventually("it does not vote", DEADLINE, aside).await.unwrap();
     let second = two.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     assert!(lease.check().is_err() && second.check().is_ok());
 }

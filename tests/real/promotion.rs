@@ -9,10 +9,10 @@ use quorlock_testkit::{Server, Servers, eventually};
 
 use crate::world::{DEADLINE, client};
 
-/// Short, so that the quarantine is.
+/// Short, to keep the quarantine short.
 const MAX_TTL: Duration = Duration::from_secs(2);
 
-/// A client that knows one server only.
+/// A client with a single node.
 fn of(server: &Server, guard: RestartGuard) -> Coordinator {
     client(&[server.url()], |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(guard))
 }
@@ -36,7 +36,7 @@ async fn promote(server: &Server) {
     says(server, "role:master").await;
 }
 
-/// Waits until the uptime of a server tells nothing: it is longer than the quarantine.
+/// Waits until the uptime of a server proves nothing: it is longer than the quarantine.
 async fn grown_up(server: &Server) {
     let old = async || {
         let info = server.command(&["INFO", "server"]).await.unwrap().to_string();
@@ -46,13 +46,13 @@ async fn grown_up(server: &Server) {
     eventually("a long uptime", DEADLINE, old).await.unwrap();
 }
 
-/// A replica that was in touch with its master and is cut off from it.
+/// A replica that was connected to its master and is then disconnected.
 async fn cut_off() -> Servers {
     let servers = Servers::start(2).await.unwrap();
     println!("on {}", servers.kind());
     follow(&servers[1], &servers[0]).await;
     grown_up(&servers[1]).await;
-    // The port of nobody: it keeps what it has, and hears of nothing more.
+    // An unused port: it keeps its data, and receives nothing more.
     told(&servers[1], &["REPLICAOF", "127.0.0.1", "1"]).await;
     servers
 }
@@ -61,7 +61,7 @@ async fn hold(server: &Server) -> Lease {
     of(server, RestartGuard::Off).lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap()
 }
 
-/// Whether the server counts as one that was restarted.
+/// Whether the server is treated as restarted.
 async fn stands_aside(client: &Coordinator) -> bool {
     match client.lock("r").try_acquire().await {
         Err(AcquireError::Unavailable { report, .. }) => {
@@ -85,9 +85,9 @@ async fn i17_a_promoted_replica_does_not_vote_until_what_it_lacks_has_run_out() 
     let other = of(&servers[1], RestartGuard::On);
     assert!(stands_aside(&other).await);
     let second = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
-    assert!(held.check().is_err(), "two holders at once");
+    assert!(held.check().is_err(), "two holders");
     assert!(second.check().is_ok());
-    // Whoever comes later reads what the first one has noted.
+    // A client that connects later reads the note of the first one.
     drop(second.release().await);
     let third = of(&servers[1], RestartGuard::On);
     assert!(third.lock("r").try_acquire().await.unwrap().is_some());
@@ -100,7 +100,7 @@ async fn with_the_guard_off_a_promotion_makes_two_holders() {
     servers[0].kill();
     promote(&servers[1]).await;
     let second = of(&servers[1], RestartGuard::Off).lock("r").try_acquire().await.unwrap().unwrap();
-    assert!(held.check().is_ok() && second.check().is_ok(), "the test above bites");
+    assert!(held.check().is_ok() && second.check().is_ok(), "the test above proves something");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,12 +110,12 @@ async fn i17_what_was_noted_at_one_master_says_nothing_of_the_next() {
     promote(&servers[1]).await;
     grown_up(&servers[1]).await;
     votes(&of(&servers[1], RestartGuard::On)).await;
-    // It has a copy of the note, which is long enough ago.
+    // It has a copy of the note, which is old enough.
     follow(&servers[2], &servers[1]).await;
     grown_up(&servers[2]).await;
     promote(&servers[2]).await;
     assert!(stands_aside(&of(&servers[2], RestartGuard::On)).await);
-    assert!(!stands_aside(&of(&servers[1], RestartGuard::On)).await, "it reigns for long enough");
+    assert!(!stands_aside(&of(&servers[1], RestartGuard::On)).await, "it has been master for long enough");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,8 +126,8 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
     grown_up(&servers[1]).await;
     let known = of(&servers[1], RestartGuard::On);
     votes(&known).await;
-    // Its own note comes back to it with the data of the one that took its place for a while: nobody
-    // met that one as a master.
+    // It gets its own note back with the data of the server that replaced it for a while: no client
+    // connected to that one as a master.
     follow(&servers[0], &servers[1]).await;
     promote(&servers[0]).await;
     follow(&servers[1], &servers[0]).await;
@@ -136,9 +136,9 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
     };
     eventually("it is seen to be a replica", DEADLINE, refused).await.unwrap();
     let ended = async || !matches!(known.health().now()[0].status, NodeStatus::Connected);
-    eventually("its connection ends with it", DEADLINE, ended).await.unwrap();
+    eventually("its connection ends", DEADLINE, ended).await.unwrap();
     let kept = servers[1].command(&["EXISTS", "quorlock:gate:{}:reign"]).await.unwrap();
-    assert_eq!(kept.to_string(), "1", "the note is there");
+    assert_eq!(kept.to_string(), "1", "the note exists");
     promote(&servers[1]).await;
     assert!(stands_aside(&of(&servers[1], RestartGuard::On)).await);
     votes(&known).await;

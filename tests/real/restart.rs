@@ -7,14 +7,14 @@ use quorlock_testkit::{Servers, eventually};
 
 use crate::world::{DEADLINE, World, client};
 
-/// Short, so that the quarantine is.
+/// Short, to keep the quarantine short.
 const MAX_TTL: Duration = Duration::from_secs(2);
 
 fn guarded(servers: &Servers, guard: RestartGuard) -> Coordinator {
     client(&servers.urls(), |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(guard))
 }
 
-/// Holds the lock, and lets all servers but two forget it. Renewals would store it anew.
+/// Holds the lock, and deletes it on all servers but two. Renewals would store it again.
 async fn forget(world: &World, holder: &Coordinator) -> quorlock::Lease {
     let lock = holder.lock("r").ttl(MAX_TTL).renewal(Renewal::Manual).wait(Wait::UpTo(DEADLINE));
     let lease = lock.acquire().await.unwrap();
@@ -60,7 +60,7 @@ async fn with_the_guard_off_a_restart_makes_two_holders() {
     let other = guarded(&world.servers, RestartGuard::Off);
     let second = other.lock("r").ttl(MAX_TTL).wait(Wait::Never).acquire().await.unwrap();
     assert!(second.check().is_ok());
-    // The first one would learn at its next renewal. Until then both believe they hold.
+    // The first one would notice at its next renewal. Until then both believe they hold it.
     held.lost().await;
 }
 
@@ -69,7 +69,7 @@ async fn a_restarted_server_is_another_instance_and_nothing_is_sent_twice() {
     let world = World::start(1).await;
     let lease = world.lock().acquire().await.unwrap();
     world.servers[0].restart_empty().await.unwrap();
-    // The renewal finds the key gone and stores it anew, which does not confirm it.
+    // The renewal finds the key missing and stores it again, which does not confirm it.
     eventually("a renewal that reaches the new process", DEADLINE, async || {
         let Err(error) = lease.renew().await else { return true };
         error.to_string().contains("had lost the key")
@@ -79,7 +79,7 @@ async fn a_restarted_server_is_another_instance_and_nothing_is_sent_twice() {
     .unwrap();
 }
 
-/// What each client sees of another one that says another `max_ttl`.
+/// The findings of a client about other clients with a different `max_ttl`.
 #[tokio::test(flavor = "multi_thread")]
 async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the_larger() {
     let world = World::start(3).await;
@@ -112,7 +112,7 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
     let examined = shorter.doctor().await;
     assert_eq!(examined.findings.iter().filter(|finding| finding.check == Check::MaxTtl).count(), 1);
 
-    // The servers have forgotten what was noted there, and the client has not.
+    // The servers have lost their notes, and the client remembers.
     for server in &world.servers[..2] {
         server.restart_empty().await.unwrap();
     }
@@ -123,5 +123,5 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
         let long = |said: &VoteOutcome| matches!(said, VoteOutcome::Quarantined { left } if *left > hour / 2);
         report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
     };
-    eventually("two nodes that are silent for an hour", DEADLINE, waits_an_hour).await.unwrap();
+    eventually("two nodes that do not vote for an hour", DEADLINE, waits_an_hour).await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! The rights that SECURITY.md says a node's user needs: they suffice for everything, and each that
-//! is taken away is missed.
+//! The rights that SECURITY.md documents for a node's user: they suffice for everything, and each one
+//! is needed.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use quorlock_testkit::{Server, Servers};
 
 use crate::world::{DEADLINE, TTL, knows};
 
-/// Waits for the lock in whatever line there is, while its holder gives it back.
+/// Waits for the lock, whatever the queue, while its holder releases it.
 async fn next(lock: Lock, held: Lease) -> Lease {
     let (next, released) = tokio::join!(lock.acquire(), held.release());
     released.unwrap();
     next.unwrap()
 }
 
-/// The words of the documented line, from the name of the user on.
+/// The words of the documented line, after the user name.
 fn documented(servers: &Servers) -> Vec<String> {
     let text = include_str!("../../SECURITY.md");
     let line = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quorlock ")).unwrap();
@@ -28,7 +28,7 @@ fn documented(servers: &Servers) -> Vec<String> {
     words.map(|word| word.replace("PASSWORD", "pw")).collect()
 }
 
-/// The same, with what semaphores, shared locks and offers need as well.
+/// The same, plus the rights for semaphores, shared locks and offers.
 fn documented_for_all(servers: &Servers) -> Vec<String> {
     let text = include_str!("../../SECURITY.md");
     let channels = knows(servers.kind(), "resetchannels");
@@ -37,7 +37,7 @@ fn documented_for_all(servers: &Servers) -> Vec<String> {
         let at = text.find(before).unwrap() + before.find('`').unwrap() + 1;
         text[at..].split_once('`').unwrap().0
     });
-    // Redis 6.0 has the commands, and no rights for channels.
+    // Redis 6.0 has the commands, but no channel rights.
     let without = (!channels).then_some("+subscribe +publish");
     let more = more.chain(without).flat_map(|words| words.split(' ')).map(str::to_owned);
     documented(servers).into_iter().chain(more).collect()
@@ -69,20 +69,20 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     let (one, two) = (client(&servers[0]), client(&servers[0]));
     let lock = |of: &Coordinator| of.lock("r").wait(Wait::UpTo(DEADLINE));
 
-    // Acquired, renewed, refused to others, seen, and waited for by another process.
+    // Acquired, renewed, refused to others, inspected, and waited for by another process.
     let lease = lock(&one).acquire().await.unwrap();
     lease.renew().await.unwrap();
     assert!(lock(&two).try_acquire().await.unwrap().is_none());
     assert!(lock(&one).inspect().await.unwrap().holder().is_some());
     let lease = next(lock(&two), lease).await;
-    // Passed on within a process, by one round; to another one; and had again.
+    // Handed off within a process, in one round; to another process; and acquired again.
     let lease = next(lock(&two), lease).await;
     let lease = next(lock(&one), lease).await;
     let given_up = lock(&two).wait(Wait::UpTo(Duration::from_millis(1))).acquire().await;
     assert!(given_up.is_err(), "it is held");
     lease.release().await.unwrap();
 
-    // Without fencing; and an attempt that is dropped on its way.
+    // Without fencing; and an attempt that is dropped in flight.
     lock(&one).fencing(Fencing::Off).acquire().await.unwrap().release().await.unwrap();
     drop(pin!(lock(&one).acquire()).now_or_never());
     one.close(DEADLINE).await;
@@ -90,7 +90,7 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     assert_eq!(keys.to_string(), "0", "a cancelled attempt left its key");
 
     let examination = one.doctor().await;
-    // Other kinds of lock need more, which is no more than noted.
+    // The rights for other kinds of lock are only noted as missing.
     let worse = examination.findings.iter().filter(|finding| finding.severity > Severity::Note);
     assert_eq!(worse.filter(|finding| finding.check == Check::MissingRight).count(), 0, "{examination:#?}");
     set_user(&servers[0], &documented_for_all(&servers)).await;
@@ -135,11 +135,11 @@ async fn readers_and_writers_that_meet_them_need_some_rights_more() {
         assert_eq!(servers[0].command(&["EXISTS", "locks:r"]).await.unwrap().to_string(), "0");
         true
     };
-    assert!(!suffices(&documented).await, "they need nothing more");
+    assert!(!suffices(&documented).await, "the additional rights are not needed");
     assert!(suffices(&[&documented[..], &more].concat()).await, "{more:?} are too few");
 }
 
-/// What the check-up says of rights.
+/// The doctor's findings about rights.
 fn missed(examination: &Report) -> Vec<&str> {
     let findings = examination.findings.iter();
     let matters = [Check::MissingRight, Check::LockFails, Check::Failed, Check::Login, Check::NoHints];
@@ -151,7 +151,7 @@ fn missed(examination: &Report) -> Vec<&str> {
 async fn each_right_that_is_taken_away_is_missed_by_the_check_up() {
     let servers = Servers::start(1).await.unwrap();
     let documented = documented_for_all(&servers);
-    // The check-up does not subscribe.
+    // The doctor does not subscribe.
     let rights = documented.iter().filter(|word| word.starts_with(['+', '~', '&']) && *word != "+subscribe");
     for taken in rights {
         let left: Vec<_> = documented.iter().filter(|word| *word != taken).cloned().collect();
@@ -189,14 +189,14 @@ async fn locks_that_need_less_are_held_with_less() {
     assert!(lock.try_acquire().await.unwrap().is_none());
     lease.release().await.unwrap();
     let fenced = coordinator.lock("r").wait(Wait::Never).acquire().await;
-    assert!(fenced.is_err(), "fencing needs the rights that were taken away");
+    assert!(fenced.is_err(), "fencing needs the revoked rights");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_documented_rights_a_free_lock_is_acquired_without_a_script() {
     let servers = Servers::start(1).await.unwrap();
     if servers.kind().to_string().contains("redis-server 6.") {
-        return println!("skipped: before Redis 7.0 the end of a key cannot be moved to later times only");
+        return println!("skipped: before Redis 7.0 an expiry cannot be conditional (PEXPIRE GT)");
     }
     let documented = documented(&servers);
     let acquired = async |words: &[String]| {
@@ -206,16 +206,16 @@ async fn with_the_documented_rights_a_free_lock_is_acquired_without_a_script() {
         servers[0].command(&["INFO", "commandstats"]).await.unwrap().to_string()
     };
     let said = acquired(&documented).await;
-    assert!(said.contains("cmdstat_exec:calls=2,"), "tried when it connects, and to acquire: {said}");
+    assert!(said.contains("cmdstat_exec:calls=2,"), "used on connecting and to acquire: {said}");
 
-    // A release without a script is another right, if the server knows it.
+    // A release without a script needs another right, if the server has the command.
     for right in ["delifeq", "delex"] {
         let granted = format!("+{right}");
         let known = servers[0].command(&["ACL", "SETUSER", "another", &granted]).await;
         if known.is_ok_and(|answer| answer.to_string() == "OK") {
             let said = acquired(&[&documented[..], &[granted]].concat()).await;
             let twice = format!("cmdstat_{right}:calls=2,");
-            assert!(said.contains(&twice), "asked for it when it connects, and to release: {said}");
+            assert!(said.contains(&twice), "used on connecting and to release: {said}");
         }
     }
 }

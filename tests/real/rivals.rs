@@ -1,5 +1,5 @@
-//! What other lock libraries were seen to get wrong on real servers, as promises of ours:
-//! `docs/defects.md` says which.
+//! Defects of other lock libraries on real servers, as guarantees of ours: `docs/defects.md` lists
+//! them.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn a_server_that_was_never_there_fails_nothing() {
     eventually("no key left", DEADLINE, async || count(&servers, "r").await == 0).await.unwrap();
 }
 
-/// For how long `key` will live there.
+/// The remaining lifetime of `key`.
 async fn time_to_live(server: &Server, key: &str) -> Option<Duration> {
     let Resp::Number(millis) = server.command(&["PTTL", key]).await.unwrap() else { panic!("a number") };
     u64::try_from(millis).ok().map(Duration::from_millis)
@@ -52,8 +52,8 @@ async fn a_key_lives_for_the_ttl_that_was_asked_for_however_it_was_stored() {
     let server = &world.servers[0];
     let lives = async |what: &str| {
         let left = time_to_live(server, "r").await;
-        let left = left.unwrap_or_else(|| panic!("{what}: the key has no end, or is not there"));
-        // A busy machine may take its time to look.
+        let left = left.unwrap_or_else(|| panic!("{what}: the key has no expiry, or is missing"));
+        // A busy machine may read it late.
         assert!(left <= TTL && left + DEADLINE > TTL, "{what}: the key lives for {left:?}");
     };
     for lock in [world.lock(), world.lock().fencing(Fencing::Off)] {
@@ -69,20 +69,20 @@ async fn a_key_lives_for_the_ttl_that_was_asked_for_however_it_was_stored() {
         let lease = next.await.unwrap().unwrap();
         lives("passed on").await;
         server.command(&["DEL", "r"]).await.unwrap();
-        // It does not confirm what it had to store anew.
+        // A key that was stored again does not confirm the renewal.
         lease.renew().await.unwrap_err();
         drop(lease);
         world.wait_for_keys(0).await;
     }
 }
 
-/// The keys at `server`, each of which must have an end.
+/// The keys on `server`, each of which must have an expiry.
 async fn keys_that_end(server: &Server) -> String {
     let Resp::List(keys) = server.command(&["KEYS", "*"]).await.unwrap() else { panic!("a list") };
     let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
     for key in &keys {
         let Resp::Number(left) = server.command(&["PTTL", key]).await.unwrap() else { panic!("{key}") };
-        assert_ne!(left, -1, "`{key}` is kept for ever");
+        assert_ne!(left, -1, "`{key}` has no expiry");
     }
     keys.join(" ")
 }
@@ -92,21 +92,21 @@ async fn nothing_is_ever_stored_without_an_end() {
     let world = World::start(1).await;
     let server = &world.servers[0];
     let proxy = Proxy::start(server.address()).await.unwrap();
-    // Long enough for a request to be on its way when its time is over, however busy the machine:
-    // what was not sent leaves nothing to take back.
+    // Long enough for a request to be in flight when its time is over, however busy the machine: a
+    // request that was never sent leaves nothing to clean up.
     let other = client(&[proxy.url()], |builder| builder.node_timeout(Duration::from_millis(500)));
     let held = world.lock().acquire().await.unwrap();
     assert!(other.lock("r").try_acquire().await.unwrap().is_none());
     let lock = other.lock("r").wait(Wait::Forever);
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    // The lock, its counter, the mark that somebody waits, the queue, and a key for each in it.
+    // The lock, its counter, the mark of a waiter, the queue, and a key for each place in it.
     for kind in ["r", "fence", "mark", "mark:order"] {
         eventually(kind, DEADLINE, async || keys_that_end(server).await.contains(kind)).await.unwrap();
     }
     waiting.abort();
     held.release().await.unwrap();
     world.wait_for_keys(0).await;
-    // Those who share it, and a writer that waits for them.
+    // The readers that share it, and a writer that waits for them.
     let shared = world.lock().shared().acquire().await.unwrap();
     let lock = other.lock("r").wait(Wait::Forever);
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
@@ -114,11 +114,11 @@ async fn nothing_is_ever_stored_without_an_end() {
     waiting.abort();
     shared.release().await.unwrap();
     world.wait_for_keys(0).await;
-    // An attempt whose answer is lost with its connection, so that nobody knows what it did.
+    // An attempt whose answer is lost with its connection, so that its result is unknown.
     proxy.hold(Way::ToClient);
     other.lock("r").try_acquire().await.unwrap_err();
     proxy.cut();
-    proxy.let_go(Way::ToClient);
+    proxy.release(Way::ToClient);
     eventually("a tombstone", DEADLINE, async || keys_that_end(server).await.contains("tomb")).await.unwrap();
     world.wait_for_keys(0).await;
 }
@@ -151,7 +151,7 @@ async fn a_calendar_that_is_years_wrong_shortens_no_lock() {
                     .unwrap();
                 assert!(time_to_live(server, "r").await.unwrap() + DEADLINE > TTL);
             }
-            assert!(right.lock("r").try_acquire().await.unwrap().is_none(), "others are kept out");
+            assert!(right.lock("r").try_acquire().await.unwrap().is_none(), "others must be excluded");
             lease.release().await.unwrap();
         }
     }
@@ -173,7 +173,7 @@ async fn a_value_that_begins_like_a_token_or_goes_on_after_it_is_somebody_elses(
             drop(lease);
             assert!(world.lock().fencing(fencing).wait(Wait::Never).try_acquire().await.unwrap().is_none());
             let left = server.command(&["GET", "r"]).await.unwrap();
-            assert_eq!(left.to_string(), other, "it was neither prolonged, nor taken over, nor deleted");
+            assert_eq!(left.to_string(), other, "the foreign key was changed");
             assert!(time_to_live(server, "r").await.unwrap() <= Duration::from_secs(50));
             server.command(&["DEL", "r"]).await.unwrap();
         }
@@ -213,6 +213,6 @@ async fn a_holder_behind_a_dead_network_is_over_before_anybody_else_gets_the_loc
         proxy.hold(Way::Both);
     }
     let _next = world.lock().acquire().await.unwrap();
-    assert!(lease.check().is_err(), "two hold the lock");
+    assert!(lease.check().is_err(), "two holders");
     assert_eq!(told.await.unwrap().reason, LossReason::Expired);
 }

@@ -1,5 +1,5 @@
-//! One coordinator, and runtimes that come and go, or are not driven: a coordinator in a `static` and many
-//! `#[tokio::test]` functions, workers with a runtime each, one `block_on` after the other.
+//! One coordinator, with runtimes that come and go, or are not driven: a coordinator in a `static` with
+//! many `#[tokio::test]` functions, workers with one runtime each, several `block_on` in sequence.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::world::{DEADLINE, client, count};
 
-/// Servers that live in a runtime of their own.
+/// Servers in a separate runtime.
 struct Bench {
     servers: Servers,
     driven: Runtime,
@@ -26,7 +26,7 @@ struct Bench {
 fn bench() -> Bench {
     let driven = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let servers = driven.block_on(Servers::start(3)).unwrap();
-    // A node has more time than usual: what is tested is not how fast this machine is.
+    // A longer node timeout than usual: the speed of the machine is not tested here.
     let coordinator = client(&servers.urls(), |builder| builder.node_timeout(Duration::from_secs(2)));
     Bench { servers, driven, coordinator }
 }
@@ -47,7 +47,7 @@ fn many() -> Runtime {
 }
 
 async fn once(coordinator: &Coordinator) {
-    let lease = coordinator.lock("r").try_acquire().await.unwrap().expect("nobody has it");
+    let lease = coordinator.lock("r").try_acquire().await.unwrap().expect("the lock is free");
     lease.check().unwrap();
     lease.release().await.unwrap();
 }
@@ -71,7 +71,7 @@ fn runtimes_that_nobody_drives_hold_up_no_other() {
         runtime.block_on(once(&bench.coordinator));
         still.push(runtime);
     }
-    // Each is driven again, and finds that its tasks are over.
+    // Each is driven again, and finds that its tasks have ended.
     for runtime in &still {
         runtime.block_on(once(&bench.coordinator));
     }
@@ -108,7 +108,7 @@ fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random(
     for thread in threads {
         thread.join().unwrap();
     }
-    // What the last runtime has left undone is kept for the next call.
+    // Unfinished work of the last runtime is left to the next call.
     bench.driven.block_on(async {
         let lock = bench.coordinator.lock("r").wait(Wait::UpTo(DEADLINE));
         lock.acquire().await.unwrap().release().await.unwrap();

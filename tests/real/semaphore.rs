@@ -1,4 +1,5 @@
-//! Semaphores on real servers: full, and never fuller, while servers are stopped and killed.
+//! Semaphores on real servers: all permits are used, and never more, while servers are stopped and
+//! killed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,7 +33,7 @@ async fn ten_permits_are_all_taken_and_never_an_eleventh() {
     contend(10).await;
 }
 
-/// Who holds which permit, counted in two ways: by a number, and by a history of each permit.
+/// The permits and their holders, checked in two ways: by a counter, and by a history of each permit.
 #[derive(Clone, Default)]
 struct Ledger {
     inside: Arc<AtomicUsize>,
@@ -54,7 +55,7 @@ impl Ledger {
         history.record(stamp(now), What::Acquired { attempt: attempt(), deadline, fencing_token });
     }
 
-    /// To be called before the permit is given back.
+    /// Must be called before the permit is released.
     fn leave(&self, client: usize, permit: &Permit) {
         permit.check().expect("no fault of this test is long enough to lose a lease");
         let attempt = format!("{client}-{}", permit.token().short()).into();
@@ -83,7 +84,7 @@ async fn contend(permits: usize) {
         .collect();
     let ledger = Ledger::default();
 
-    // It fills up, and is full, also when two servers have gone.
+    // All permits are taken, and no more, also when two servers are down.
     let mut held = Vec::new();
     for number in 0..permits {
         let permit = semaphores[number % PROCESSES].acquire().await.unwrap();
@@ -94,12 +95,12 @@ async fn contend(permits: usize) {
         if gone > 0 {
             servers[gone].freeze().unwrap();
         }
-        // A machine may be too busy for an answer in time.
+        // The machine may be too busy for an answer in time.
         let one_more = semaphores[gone].clone().wait(Wait::Never);
         let refusal = async || match one_more.acquire().await {
             Err(PermitError::Full { holders, .. }) => Some(holders),
             Err(_) => None,
-            Ok(_) => panic!("one more than there are"),
+            Ok(_) => panic!("more permits than the semaphore has"),
         };
         let holders = find_eventually("an answer", DEADLINE, refusal).await.unwrap();
         assert_eq!(holders.iter().flatten().count(), permits, "{holders:?}");
@@ -108,7 +109,7 @@ async fn contend(permits: usize) {
         servers[gone].thaw().unwrap();
     }
 
-    // Then everybody wants one.
+    // Then all tasks contend for one.
     let tasks: Vec<_> = (0..PROCESSES * (permits + 2))
         .map(|number| {
             let (semaphore, ledger) = (semaphores[number % PROCESSES].clone(), ledger.clone());

@@ -1,4 +1,4 @@
-//! Nodes that are services: a master, its replicas and the Sentinels that replace it.
+//! Services as nodes: a master, its replicas and the Sentinels that fail over.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use quorlock_testkit::{Server, Servers, Service, eventually};
 
 use crate::world::{DEADLINE, client};
 
-/// A failover takes two seconds or three, and a renewal comes every third of this.
+/// A failover takes two or three seconds; renewals are sent after a third of this.
 const TTL: Duration = Duration::from_secs(6);
-/// A failover, and the time for which its master stands aside.
+/// A failover, plus the time in which its master does not vote.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 async fn service(name: &str) -> Service {
@@ -72,7 +72,7 @@ async fn without_the_word_of_most_sentinels_a_master_is_not_asked_for_votes() {
     for sentinel in &service.sentinels()[1..] {
         sentinel.freeze().unwrap();
     }
-    // Whether it was replaced, nobody can tell: not at a new connection, nor soon at an old one.
+    // Whether it was replaced is unknown: on a new connection, and soon on an old one.
     let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
     assert!(error.contains("1 of its Sentinels report the master, and 2 are needed"), "{error}");
     let refused = async || match known.lock("r").try_acquire().await {
@@ -118,7 +118,7 @@ async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be
     let error = only(&service, RestartGuard::On).lock("r").try_acquire().await.unwrap_err();
     let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
     let VoteOutcome::Quarantined { left } = report.votes()[0].outcome else { panic!("{error}") };
-    // It was just met for the first time.
+    // It was just connected to for the first time.
     assert!(left > TTL + SUCCESSION, "{left:?}");
     let examination = only(&service, RestartGuard::On).doctor().await;
     let Standing::Quarantined { left: told } = examination.nodes[0].standing else {
@@ -127,7 +127,7 @@ async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be
     assert!(told <= left && told > TTL, "{told:?} of {left:?}");
 }
 
-/// What happens to a lock of one service alone when its master goes: lost, told, and free only then.
+/// The lock of a single service whose master fails: lost, reported, and only then free.
 async fn lost_and_told(hurt: impl FnOnce(&Server)) {
     let service = service("orders").await;
     let [one, two] = [(); 2].map(|()| only(&service, RestartGuard::On));
@@ -136,7 +136,7 @@ async fn lost_and_told(hurt: impl FnOnce(&Server)) {
     hurt(master);
     service.failed_over(master).await.unwrap();
     let second = lock(&two).acquire().await.unwrap();
-    assert!(held.check().is_err(), "two holders at once");
+    assert!(held.check().is_err(), "two holders");
     held.lost().await;
     assert!(second.check().is_ok());
 }
@@ -162,7 +162,7 @@ async fn a_hold_outlasts_the_failover_of_a_minority() {
     service.failed_over(&service.servers()[0]).await.unwrap();
     held.check().unwrap();
     assert!(two.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_none()), "it is held");
-    // When it votes again, the others need not be there any more.
+    // When it votes again, the other nodes are no longer needed.
     let votes = async || one.health().now().iter().all(|node| matches!(node.status, NodeStatus::Connected));
     eventually("the service votes again", PATIENCE, votes).await.unwrap();
     plain[0].kill();
@@ -176,7 +176,7 @@ async fn a_master_that_is_demoted_while_it_is_connected_is_left() {
     let coordinator = only(&service, RestartGuard::Off);
     drop(lock(&coordinator).acquire().await.unwrap());
     let old = &service.servers()[0];
-    // Refused for as long as the Sentinel has not heard of the replica lately.
+    // Refused until the Sentinel has heard from the replica recently.
     let asked = async || {
         let answer = service.sentinels()[0].command(&["SENTINEL", "FAILOVER", "orders"]).await;
         answer.is_ok_and(|answer| answer.to_string() == "OK")
@@ -189,7 +189,7 @@ async fn a_master_that_is_demoted_while_it_is_connected_is_left() {
         drop(lease);
         keys == "1"
     };
-    eventually("a vote of the new master", DEADLINE, there).await.unwrap();
+    eventually("the new master votes", DEADLINE, there).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,7 +197,7 @@ async fn a_master_that_was_replaced_and_does_not_know_it_is_left_within_seconds(
     let service = service("orders").await;
     let coordinator = only(&service, RestartGuard::Off);
     drop(lock(&coordinator).acquire().await.unwrap());
-    // The Sentinels take another server for the master, while the old one goes on as before.
+    // The Sentinels name another server as the master, while the old one continues as before.
     let other = Servers::start(1).await.unwrap();
     let port = other[0].port().to_string();
     for sentinel in service.sentinels().iter() {
@@ -211,12 +211,11 @@ async fn a_master_that_was_replaced_and_does_not_know_it_is_left_within_seconds(
         drop(lease);
         keys == "1"
     };
-    eventually("a vote of the one that they name", DEADLINE, there).await.unwrap();
+    eventually("the named master votes", DEADLINE, there).await.unwrap();
     says(&service.servers()[0], "role:master").await;
 }
 
-/// The window that asynchronous replication leaves, and that the restart guard closes: see the tests
-/// of promotions.
+/// The window of asynchronous replication, which the restart guard closes: see the tests of promotions.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_guard_a_failover_makes_two_holders() {
     let service = service("orders").await;
@@ -224,12 +223,12 @@ async fn without_the_guard_a_failover_makes_two_holders() {
     let set = |builder: quorlock::Builder| builder.ttl(PATIENCE * 4).max_ttl(PATIENCE * 4);
     let [one, two] = [(); 2].map(|()| client(&[service.url()], set));
     let [master, replica] = &service.servers()[..] else { panic!("two servers") };
-    // The port of nobody: what is granted from now on does not reach it.
+    // An unused port: later grants do not reach the replica.
     replica.command(&["REPLICAOF", "127.0.0.1", "1"]).await.unwrap();
     let held = lock(&one).acquire().await.unwrap();
     assert_eq!(replica.command(&["EXISTS", "r"]).await.unwrap().to_string(), "0");
     master.kill();
     service.failed_over(master).await.unwrap();
     let second = lock(&two).acquire().await.unwrap();
-    assert!(held.check().is_ok() && second.check().is_ok(), "the guard is for nothing");
+    assert!(held.check().is_ok() && second.check().is_ok(), "without the guard there must be two holders");
 }

@@ -1,4 +1,4 @@
-//! Several locks at once, on real servers.
+//! Locks of several resources, on real servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ async fn processes_whose_sets_overlap_in_any_order_all_get_their_turn() {
                 let lease = lock.acquire().await.unwrap();
                 let met =
                     numbers.iter().filter(|number| inside[**number].swap(true, Ordering::SeqCst)).count();
-                assert_eq!(met, 0, "two hold one of {names:?}");
+                assert_eq!(met, 0, "two holders of one of {names:?}");
                 tokio::task::yield_now().await;
                 lease.check().unwrap();
                 for number in numbers {
@@ -45,7 +45,7 @@ async fn processes_whose_sets_overlap_in_any_order_all_get_their_turn() {
         ended.unwrap();
     }
     for name in ["a", "b", "c"] {
-        eventually("everything is given back", DEADLINE, async || count(&world.servers, name).await == 0)
+        eventually("everything is released", DEADLINE, async || count(&world.servers, name).await == 0)
             .await
             .unwrap();
     }
@@ -56,7 +56,7 @@ async fn a_server_without_memory_stores_none_of_several() {
     let world = World::start(3).await;
     world.warm_up().await;
     if !is_real(&world) {
-        return println!("skipped: the built-in server has no limit of memory");
+        return println!("skipped: the built-in server has no memory limit");
     }
     for server in world.servers.iter() {
         server.command(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
@@ -82,7 +82,8 @@ async fn a_user_without_the_right_to_one_of_them_is_told_and_nothing_is_stored()
     drop(all(&anna, &["a"]).acquire().await.unwrap());
 }
 
-/// Servers may tell of every key that a script names, which is not what the waiter waits for.
+/// Some servers notify of every key that a script names, including keys that the waiter does not wait
+/// for.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_and_goes_at_another_of_them_is_no_reason_to_ask_again() {
     let world = World::start(3).await;
@@ -102,7 +103,7 @@ async fn what_comes_and_goes_at_another_of_them_is_no_reason_to_ask_again() {
             server.command(&["DEL", "a"]).await.unwrap();
         }
     }
-    // Heartbeats come, one a second at the most, and each may ask all nodes and take back.
+    // At most one heartbeat per second, each of which may ask all nodes and undo the attempt.
     let heartbeats = usize::try_from(clock.now().since(began).as_secs()).unwrap() + 2;
     let more = asked(&world.servers).await - before;
     assert!(more <= heartbeats * 7, "{more} scripts for {heartbeats} heartbeats at the most");

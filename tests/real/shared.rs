@@ -1,5 +1,5 @@
-//! What the scripts do to those who share a lock, against a model of a few lines, on a node in memory
-//! and on a real server: any requests in any order.
+//! The scripts for shared locks, compared with a small model, on a node in memory and on a real server:
+//! any requests in any order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ enum Act {
     Desist,
 }
 
-/// Who does it: as a writer, or as a reader.
+/// The caller, as a writer or as a reader.
 type Done = (Act, u128, bool);
 
 fn acts() -> impl Strategy<Value = Vec<Done>> {
@@ -43,7 +43,7 @@ fn acts() -> impl Strategy<Value = Vec<Done>> {
     prop::collection::vec((act, 0..5_u128, prop::bool::weighted(0.7)), 1..40)
 }
 
-/// What a node should keep. Nothing ends by itself here.
+/// The expected state of a node. Nothing expires here.
 #[derive(Default)]
 struct Model {
     writer: Option<u128>,
@@ -142,7 +142,7 @@ fn request(key: &str, (act, who, shares): Done) -> Request {
 
 fn word(vote: &Vote) -> &'static str {
     match vote {
-        // Of whoever is refused, a release speaks to the next holder.
+        // The vote also tells a refused caller whether the next holder is notified of a release.
         Vote::Granted | Vote::ReleasedContended => "granted",
         Vote::Restored => "restored",
         Vote::Held(_) => "held",

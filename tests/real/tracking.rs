@@ -1,7 +1,7 @@
-//! What servers remember for a client, to tell it of changes: nothing of what was given back.
+//! What servers track for a client (CLIENT TRACKING): nothing of released locks.
 //!
-//! A lock that an inspection finds free they remember on purpose, until it is taken: observers wait for that, and
-//! those who look for a free permit.
+//! A lock that an inspection finds free is tracked on purpose, until it is acquired: observers and
+//! clients that look for a free permit wait for that.
 
 use futures::future::BoxFuture;
 use quorlock::{Coordinator, Fencing, Lock, MultiLock, Wait};
@@ -11,7 +11,7 @@ use crate::world::{DEADLINE, World, client};
 
 const NAMES: usize = 12;
 
-/// How many keys all servers remember together.
+/// The number of keys tracked by all servers together.
 async fn remembered(world: &World) -> u64 {
     let mut keys = 0;
     for server in world.servers.iter() {
@@ -22,7 +22,7 @@ async fn remembered(world: &World) -> u64 {
     keys
 }
 
-/// Waits for each, and gives it back.
+/// Waits for each, and releases it.
 async fn held_and_given_back<K>(lock: Lock<K>) {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
@@ -37,7 +37,7 @@ async fn contended<K>(holder: Lock<K>, other: Lock<K>) {
     next.unwrap().release().await.unwrap();
 }
 
-/// Uses one or more locks of a name that nobody uses again, with two processes.
+/// Uses one or more locks of a name that is not used again, from two processes.
 type Use = for<'a> fn(&'a Coordinator, &'a Coordinator, String) -> BoxFuture<'a, ()>;
 
 fn patient<K>(lock: Lock<K>) -> Lock<K> {
@@ -61,7 +61,7 @@ const USES: &[(&str, Use)] = &[
         let (one, two) = (lock(one), lock(two));
         Box::pin(async move { contended(one, two).await })
     }),
-    ("a lock that is renewed, seen, and passed on within its process", |one, _, name| {
+    ("a lock that is renewed, inspected, and handed off within its process", |one, _, name| {
         Box::pin(async move {
             let lock = patient(one.lock(name));
             let lease = lock.acquire().await.unwrap();
@@ -83,23 +83,23 @@ const USES: &[(&str, Use)] = &[
             next.unwrap().release().await.unwrap();
         })
     }),
-    ("a writer that becomes a reader", |one, _, name| {
+    ("a writer that downgrades", |one, _, name| {
         Box::pin(async move {
             let writer = patient(one.lock(&name)).acquire().await.unwrap();
             writer.downgrade().await.unwrap().release().await.unwrap();
         })
     }),
-    ("several locks at once", |one, _, name| {
+    ("a lock of several resources", |one, _, name| {
         Box::pin(async move {
             let lease = all(one, &name).acquire().await.unwrap();
             lease.renew().await.unwrap();
             lease.release().await.unwrap();
         })
     }),
-    ("several locks at once, contended", |one, two, name| {
+    ("a lock of several resources, contended", |one, two, name| {
         Box::pin(async move { contended(all(one, &name), all(two, &name)).await })
     }),
-    ("a lock that is taken away", |one, two, name| {
+    ("a revoked lock", |one, two, name| {
         Box::pin(async move {
             let lease = patient(one.lock(&name)).acquire().await.unwrap();
             let report = two.lock(&name).revoke(lease.token()).await.unwrap();
@@ -107,7 +107,7 @@ const USES: &[(&str, Use)] = &[
             assert!(lease.renew().await.is_err());
         })
     }),
-    ("several locks that are taken away", |one, two, name| {
+    ("a revoked lock of several resources", |one, two, name| {
         Box::pin(async move {
             let lease = all(one, &name).acquire().await.unwrap();
             let report = all(two, &name).revoke(lease.token()).await.unwrap();
@@ -129,7 +129,7 @@ const USES: &[(&str, Use)] = &[
 async fn a_server_remembers_no_lock_that_was_given_back() {
     let world = World::start(3).await;
     if matches!(world.servers.kind(), Kind::BuiltinTask | Kind::BuiltinProcess) {
-        return println!("skipped: the built-in server does not tell what it remembers");
+        return println!("skipped: the built-in server does not report what it tracks");
     }
     let (one, two) = (&world.coordinator, &client(&world.servers.urls(), |builder| builder));
     held_and_given_back(patient(one.lock("warm"))).await;
@@ -139,7 +139,7 @@ async fn a_server_remembers_no_lock_that_was_given_back() {
         for number in 0..NAMES {
             uses(one, two, format!("{what}/{number}")).await;
         }
-        // Clean-ups outlive whoever asked for them.
+        // Cleanups may outlive the call that started them.
         let most = format!("{what}: {before} keys, as before");
         let forgotten = eventually(&most, DEADLINE, async || remembered(&world).await <= before).await;
         assert!(forgotten.is_ok(), "{what}: {} keys for {before} before", remembered(&world).await);

@@ -1,4 +1,4 @@
-//! Nodes at Unix sockets.
+//! Nodes on Unix sockets.
 
 use quorlock::{
     RestartGuard, Wait,
@@ -8,7 +8,7 @@ use quorlock_testkit::Servers;
 
 use crate::world::client;
 
-/// A server that listens at a socket, too, with its folder; `None` where there is no real one.
+/// A server that also listens on a socket, with its folder; `None` without a real server.
 async fn at_socket() -> Option<(Servers, tempfile::TempDir)> {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("redis.sock").display().to_string();
@@ -44,7 +44,7 @@ async fn a_lock_is_held_and_a_deployment_examined_at_sockets() {
     assert!(!examination.has(Severity::Unknown), "{examination:#?}");
     assert!(!format!("{examination:?} {coordinator:?}").contains("50%"), "the password is shown");
 
-    // The same server by its socket and by its port is one node.
+    // The same server on its socket and on its port is one node.
     let twice = [urls[0].clone(), servers[0][0].url(), urls[1].clone()];
     let examination = client(&twice, |builder| builder).doctor().await;
     assert_eq!(examination.summary(), Summary::Unsafe, "{examination:#?}");

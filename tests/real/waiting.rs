@@ -21,20 +21,20 @@ const PROCESSES: usize = 8;
 const TASKS: usize = 16;
 const GRANTS: usize = 4;
 
-/// Names the directory in which the workers of a test meet. The same program is started again as
-/// a worker; without this variable the worker's test does nothing.
+/// Names the directory in which the workers of a test meet. The same program is started again as a
+/// worker; without this variable the worker's test does nothing.
 const WORKER: &str = "QUORLOCK_TEST_WORKER";
 const NODES: &str = "QUORLOCK_TEST_NODES";
 
-/// What a worker process does: its tasks take the lock in turn, and write into the log while they
-/// have it.
+/// The role of a worker process: its tasks acquire the lock in turn, and write to the log while they
+/// hold it.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker() {
     let (Some(place), Ok(nodes)) = (std::env::var_os(WORKER), std::env::var(NODES)) else { return };
     let place = PathBuf::from(place);
     let urls: Vec<String> = nodes.split(',').map(str::to_owned).collect();
     let coordinator = client(&urls, |builder| builder);
-    // So that the processes take turns: with the default one would do all its work in one series.
+    // So that the processes take turns: by default one process would serve all its tasks in one series.
     let lock = coordinator.lock("contended").wait(Wait::Forever).handoff(Handoff::times(8));
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
@@ -45,7 +45,7 @@ async fn worker() {
                     enter(&place);
                     let clock = SystemClock::default();
                     clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
-                    // If the lease was lost meanwhile, somebody else may be inside by right.
+                    // If the lease was lost meanwhile, another process may be inside legitimately.
                     leave(&place, lease.check().is_ok());
                     drop(lease.release().await);
                 }
@@ -58,9 +58,9 @@ async fn worker() {
     coordinator.close(DEADLINE).await;
 }
 
-/// Two that are inside at once find the same file.
+/// Two processes inside would find the same file.
 fn enter(place: &Path) {
-    std::fs::File::create_new(place.join("inside")).expect("somebody else is inside: two holders");
+    std::fs::File::create_new(place.join("inside")).expect("two holders");
     let mut log = std::fs::File::options().append(true).create(true).open(place.join("log")).unwrap();
     writeln!(log, "{}", std::process::id()).unwrap();
 }
@@ -109,8 +109,8 @@ async fn nobody_is_stranded_while_servers_stall_and_connections_break() {
     let log = std::fs::read_to_string(place.path().join("log")).unwrap();
     let holders: Vec<&str> = log.lines().collect();
     assert_eq!(holders.len(), PROCESSES * TASKS * GRANTS);
-    // Who comes when is chance, on a loaded machine too much so to ask for a share of each. If they did
-    // all their work in one series, there would be as many turns as processes.
+    // The order is random, too much so on a loaded machine to expect a share of each. If each process
+    // did all its work in one series, there would be as many turns as processes.
     let turns = 1 + holders.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(turns >= 3 * PROCESSES, "the processes take turns: {turns} turns of {PROCESSES} processes");
     eventually("no key left", DEADLINE, async || crate::world::count(&world.servers, "contended").await == 0)
@@ -165,7 +165,7 @@ async fn a_server_remembers_no_counter_for_who_listens() {
                 Request::Acquire { claim: holder.clone(), ttl, fence_hint },
                 Request::Transfer { from: holder.clone(), to: next.clone(), ttl, fence_hint },
                 Request::WriteBack { claim: next.clone(), fencing_token: large },
-                // From here on the counter stays as it is, and nothing makes the server forget it.
+                // From here on the counter does not change, so the server keeps tracking it.
                 Request::WriteBack { claim: next.clone(), fencing_token: FencingToken::ZERO },
                 Request::Acquire { claim: refused.clone(), ttl, fence_hint },
                 Request::enqueue(fenced.clone(), waiter, ttl, ttl, ttl),
@@ -196,7 +196,7 @@ async fn a_server_remembers_no_counter_for_who_listens() {
         }
         assert_eq!(remembered(&servers[0]).await, before);
         ask(&node, Request::Inspect { key: "fenced/0".into() }).await.unwrap();
-        assert_ne!(remembered(&servers[0]).await, before, "the server counts what it remembers");
+        assert_ne!(remembered(&servers[0]).await, before, "the server reports what it tracks");
     }
 }
 
@@ -204,13 +204,13 @@ fn claims(key: &str) -> [Arc<Claim>; 3] {
     [1, 2, 3].map(|random| Arc::new(Claim::new(key.into(), Token::new(random, "waiting"))))
 }
 
-/// By the server's own count.
+/// As reported by the server.
 async fn remembered(server: &Server) -> String {
     let stats = server.command(&["INFO", "stats"]).await.unwrap().to_string();
     stats.lines().find(|line| line.starts_with("tracking_total_keys")).unwrap().to_owned()
 }
 
-/// Wants to hear hints, and makes nothing of them.
+/// Subscribes, and ignores the hints.
 #[derive(Debug)]
 struct Silent;
 
@@ -218,7 +218,7 @@ impl HintListener for Silent {
     fn on_hint(&self, _hint: Hint<'_>) {}
 }
 
-/// Redis 6.0 tells a waiter of the changes that its own requests make, and that is not its turn.
+/// Redis 6.0 notifies a waiter of changes made by its own requests; such a change is not its turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_asks_no_node_for_its_vote_until_it_is_its_turn() {
     let world = World::start(3).await;
@@ -241,7 +241,8 @@ async fn a_waiter_asks_no_node_for_its_vote_until_it_is_its_turn() {
     };
     let others = async || scripts((home + 1) % 3).await + scripts((home + 2) % 3).await;
     let (at_home, elsewhere) = (scripts(home).await, others().await);
-    // It asks for its place again and again, at one node. Every other second another node is asked who holds the lock.
+    // It asks for its place repeatedly, on one node. Every other second another node is asked for the
+    // holder.
     let asked = async || scripts(home).await >= at_home + 8;
     eventually("heartbeats of the waiter", DEADLINE, asked).await.unwrap();
     let asked = others().await - elsewhere;
@@ -250,7 +251,7 @@ async fn a_waiter_asks_no_node_for_its_vote_until_it_is_its_turn() {
     waiting.await.unwrap().release().await.unwrap();
 }
 
-/// What a process does that is killed while it holds the lock: it writes down until when it may
+/// The role of the process that is killed while it holds the lock: it writes down until when it may
 /// rely on it.
 #[tokio::test(flavor = "multi_thread")]
 async fn doomed_holder() {
@@ -289,15 +290,15 @@ async fn the_place_of_a_killed_holder_is_taken_when_its_lock_has_run_out() {
     let entered = SystemClock::default().now();
     assert!(
         entered >= Moment::since_origin(Duration::from_nanos(end)),
-        "it entered while the dead one's lease held"
+        "it entered during the lease of the dead holder"
     );
     world.wait_for_keys(5).await;
     let asked = commands(&world).await - before;
-    // A round to all, then a heartbeat a second at the most, and a few as the keys run out.
+    // A round to all, then at most one heartbeat per second, and a few as the keys expire.
     assert!(asked <= 40, "it does not poll: {asked} requests");
 }
 
-/// How many requests the servers have carried out.
+/// How many requests the servers have processed.
 async fn commands(world: &World) -> i64 {
     let mut all = 0;
     for server in world.servers.iter() {

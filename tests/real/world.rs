@@ -1,13 +1,13 @@
-//! Servers, and clients of them.
+//! Servers and their clients.
 
 use std::time::Duration;
 
 use quorlock::{Builder, Coordinator, Lock, RestartGuard, Wait};
 use quorlock_testkit::{Servers, eventually};
 
-/// Longer than any test takes, so that no key ends by itself while a test looks for it.
+/// Longer than any test takes, so that no key expires while a test looks for it.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
-/// How long a condition may take to come true on a loaded machine.
+/// How long a condition may take to become true on a loaded machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) struct World {
@@ -27,13 +27,13 @@ impl World {
         self.coordinator.lock("r").wait(Wait::UpTo(DEADLINE))
     }
 
-    /// Connects to all servers, and leaves nothing there.
+    /// Connects to all servers, and leaves no key there.
     pub(crate) async fn warm_up(&self) {
         drop(self.lock().acquire().await.unwrap());
         self.wait_for_keys(0).await;
     }
 
-    /// At how many of the servers that run a key of this name stands.
+    /// How many running servers have a key of this name.
     pub(crate) async fn keys(&self) -> usize {
         count(&self.servers, "r").await
     }
@@ -44,14 +44,13 @@ impl World {
     }
 }
 
-/// A client. The servers were started just now by this program, so they can have forgotten
-/// nothing.
+/// A client. This program has just started the servers, so they cannot have lost any data.
 pub(crate) fn client(urls: &[String], set: impl FnOnce(Builder) -> Builder) -> Coordinator {
     let builder = Coordinator::builder().nodes(urls).restart_guard(RestartGuard::Off).ttl(TTL).max_ttl(TTL);
     set(builder).build().unwrap()
 }
 
-/// At how many of the servers that run `key` stands.
+/// How many running servers have `key`.
 pub(crate) async fn count(servers: &Servers, key: &str) -> usize {
     let mut keys = 0;
     for server in servers.iter().filter(|server| server.pid().is_some()) {
@@ -61,7 +60,7 @@ pub(crate) async fn count(servers: &Servers, key: &str) -> usize {
     keys
 }
 
-/// Whether the server can be told that a user has no right to any channel: Redis 6.0 has no such word.
+/// Whether the server has channel rights: Redis 6.0 does not.
 pub(crate) fn knows(kind: &impl ToString, right: &str) -> bool {
     right != "resetchannels" || !kind.to_string().contains("redis-server 6.0")
 }

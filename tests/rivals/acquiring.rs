@@ -1,4 +1,4 @@
-//! Acquiring: what is handed out is held, and what is not handed out leaves nothing behind.
+//! Acquiring: a returned lease is held, and a failed attempt leaves no key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn every_split_of_free_held_and_dead_nodes_settles_at_once() {
                 let (free, quorum) = (count - held - dead, count / 2 + 1);
                 let before = bench.clock.now();
                 let outcome = bench.lock().try_acquire().await;
-                // Where nobody can have the lock, it is worth asking again.
+                // If no client can have the lock, a retry is useful.
                 let split = held > 0 && free < quorum && held + dead < quorum;
                 let patience = if split { 200 * MS } else { Duration::ZERO };
                 let took = bench.clock.now().since(before);
@@ -59,13 +59,13 @@ async fn a_grant_that_took_longer_than_its_ttl_is_no_lease_and_leaves_no_key() {
         let took = slow.now().since(started);
         match outcome {
             Ok(lease) => {
-                assert_eq!(lease.check(), Ok(()), "handed out after {took:?}");
+                assert_eq!(lease.check(), Ok(()), "granted after {took:?}");
                 assert!(lease.remaining() + took <= VALIDITY, "{:?} left of it", lease.remaining());
             }
             Err(error) => {
                 assert!(took >= VALIDITY, "refused after {took:?}: {error}");
                 bench.pass(LATE).await;
-                assert_eq!(bench.keys(), 0, "a failed attempt is taken back");
+                assert_eq!(bench.keys(), 0, "a failed attempt is undone");
             }
         }
     }
@@ -77,7 +77,7 @@ async fn refused_attempts_leave_no_key_of_their_own() {
     for node in &bench.nodes[..3] {
         node.set_data("r", FOREIGN, Expiry::In(TTL));
     }
-    // Their grants come when the attempt is long decided.
+    // Their grants arrive long after the attempt was decided.
     for node in &bench.nodes[3..] {
         node.delay(10 * MS, 10 * MS);
     }
@@ -86,7 +86,7 @@ async fn refused_attempts_leave_no_key_of_their_own() {
     }
     bench.pass(LATE).await;
     assert!(bench.nodes[3].requests().acquire >= 300, "they were asked");
-    assert!(bench.nodes[3..].iter().all(|node| node.holder("r").is_none()), "and hold nothing");
+    assert!(bench.nodes[3..].iter().all(|node| node.holder("r").is_none()), "and have no key");
     assert!(bench.nodes[..3].iter().all(|node| node.holder("r").is_some()), "the holder keeps its keys");
 }
 
@@ -148,7 +148,7 @@ async fn own_keys_of_an_earlier_attempt_are_in_nobodys_way() {
         bench.nodes[held].set_data("r", FOREIGN, Expiry::In(60 * TTL));
         let soon_free = &bench.nodes[(held + 1) % 3];
         soon_free.set_data("r", FOREIGN, Expiry::In(60 * TTL));
-        // The third is free, and grants the attempts that fail.
+        // The third node is free, and grants the failing attempts.
         let lock = bench.lock().wait(Wait::UpTo(TTL));
         let waiting = tokio::spawn(async move { lock.acquire().await });
         bench.pass(300 * MS).await;

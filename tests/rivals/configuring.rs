@@ -1,4 +1,4 @@
-//! Configuring: any setting works or is refused with a sentence, before anything is sent.
+//! Configuring: any setting works or is refused with a clear error, before any request.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn extreme_options_of_a_lock_work_or_are_refused_and_never_panic() {
             let lease = lock.acquire().await;
             assert_eq!(lease.is_ok(), tried.is_ok(), "{lease:?}");
             if let Ok(lease) = lease {
-                // The next one waits behind it, for as long as it says.
+                // The next waiter queues behind it, for as long as its wait allows.
                 let next = tokio::spawn(async move { lock.acquire().await.map(drop) });
                 bench.settle().await;
                 drop(lease.release().await);
@@ -62,7 +62,7 @@ async fn extreme_settings_of_a_coordinator_work_or_are_refused_and_never_panic()
                     Coordinator::builder().custom_nodes(bench.nodes).clock(bench.clock).drift(drift);
                 if let Ok(client) = set(builder, time).restart_guard(guard).build() {
                     let acquired = client.lock("r").wait(Wait::Never).acquire().await;
-                    // Nodes a day old do not vote where the longest TTL is a year.
+                    // Nodes that are a day old do not vote if the longest TTL is a year.
                     let may_refuse = guard == RestartGuard::On && time > Duration::from_secs(86_000);
                     let held = acquired.map(|lease| lease.check());
                     assert!(held == Ok(Ok(())) || may_refuse, "setting {number}, {time:?}: {held:?}");

@@ -1,4 +1,4 @@
-//! Fencing: what no lock can promise by itself, the guarded resource can.
+//! Fencing: the guarded resource can guarantee what no lock can.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::common::{TTL, another, bench};
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_slept_past_its_end_cannot_write_after_its_successor() {
     let bench = bench(5);
-    // A paused process: its clock goes on, and nothing in it runs.
+    // A paused process: its clock keeps running, and nothing in it runs.
     let asleep = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let sleeper = another(&bench.clock, &bench.nodes, |builder| builder.clock(asleep.clone()));
     let old = sleeper.lock("r").ttl(TTL).acquire().await.unwrap();
-    // What the sleeper has checked before it fell asleep is no longer true when it wakes up.
+    // A check made before the pause is no longer valid after it.
     assert_eq!(old.check(), Ok(()));
     bench.nodes.iter().for_each(|node| node.remove("r"));
     let new = bench.lock().acquire().await.unwrap();
@@ -25,8 +25,8 @@ async fn a_holder_that_slept_past_its_end_cannot_write_after_its_successor() {
         accepted
     };
     assert!(write(new.fencing_token().unwrap()), "the successor writes");
-    assert!(write(new.fencing_token().unwrap()), "as often as it likes");
-    assert!(!write(old.fencing_token().unwrap()), "and whoever came before it is refused");
+    assert!(write(new.fencing_token().unwrap()), "repeatedly");
+    assert!(!write(old.fencing_token().unwrap()), "and its predecessor is refused");
     asleep.jump_forward(TTL);
     assert_eq!(old.check().unwrap_err().reason, LossReason::Expired);
 }

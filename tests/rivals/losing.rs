@@ -1,4 +1,4 @@
-//! Losing: told in time, whatever has failed.
+//! Losing: the holder is notified in time, whatever has failed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::way::Way;
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_is_cut_off_is_told_before_anybody_else_gets_the_lock() {
-    // Right away, in the middle, and while a renewal is under way or due.
+    // Immediately, in the middle, and while a renewal is in flight or due.
     for cut_after in [1, 1_000, 3_332, 3_333, 3_334, 5_000, 6_700, 20_000] {
         let bench = bench(5);
         let way = Way::default();
@@ -31,7 +31,7 @@ async fn a_holder_that_is_cut_off_is_told_before_anybody_else_gets_the_lock() {
         assert!(lease.check().is_err(), "cut after {cut_after} ms: two holders");
         let (reason, told) = told.await.unwrap();
         assert_eq!(reason, LossReason::Expired);
-        assert!(told < entered, "cut after {cut_after} ms: told {:?} late", told.since(entered));
+        assert!(told < entered, "cut after {cut_after} ms: notified {:?} late", told.since(entered));
     }
 }
 
@@ -47,7 +47,7 @@ async fn an_unanswered_renewal_does_not_move_the_end() {
     assert_eq!(bench.clock.now() + lease.remaining(), end);
 }
 
-/// The runtime that would renew it is gone, and with it every task and every timer.
+/// The runtime that would renew it has ended, with all its tasks and timers.
 #[test]
 fn a_lease_whose_keeper_has_died_ends_all_the_same() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -60,7 +60,7 @@ fn a_lease_whose_keeper_has_died_ends_all_the_same() {
     clock.jump_forward(VALIDITY - Duration::from_secs(8));
     assert_eq!(lease.check(), Ok(()), "it was acquired, and has not ended yet");
     clock.jump_forward(Duration::from_secs(8));
-    assert!(lease.check().is_err(), "nobody renews it, and nobody has to say so");
+    assert!(lease.check().is_err(), "it must expire without a renewal or a notification");
     let lost = runtime().block_on(lease.lost());
     assert_eq!(lost.reason, LossReason::Expired);
 }

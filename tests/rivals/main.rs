@@ -1,8 +1,8 @@
-//! What other lock libraries and tools were seen to get wrong, as promises of ours.
+//! Defects of other lock libraries and tools, as guarantees of ours.
 //!
-//! `docs/defects.md` says which defect each test stands for. On nodes in memory with paused time;
-//! what needs a real server is in `tests/real/rivals.rs`, what needs the program in the command
-//! line's tests.
+//! `docs/defects.md` lists the defect for each test. These tests use nodes in memory with paused time;
+//! those with real servers are in `tests/real/rivals.rs`, those of the command line in the tests of
+//! quorlock-cli.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

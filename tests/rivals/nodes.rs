@@ -1,4 +1,4 @@
-//! Nodes: a sick minority is not noticed, by nobody and at no time.
+//! Nodes: a sick minority never delays a call.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn calls_while_a_node_hangs_leave_no_task_behind() {
     for _ in 0..60 {
         bench.lock().acquire().await.unwrap().release().await.unwrap();
     }
-    // What the node has not confirmed has ended by itself.
+    // The keys that the node did not confirm have expired.
     bench.pass(TTL + TTL / 50).await;
     assert!(alive() <= before, "{} tasks, and {before} before", alive());
 }

@@ -1,4 +1,4 @@
-//! Releasing: quick, complete, and no error where there is nothing to give back.
+//! Releasing: quick, complete, and without an error if there is nothing to release.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn a_release_ends_within_the_time_limit_of_a_node_whoever_hangs() {
         assert!(took <= most, "{took:?} with {hung} of 5 hung");
         bench.nodes.iter().for_each(MemoryNode::resume);
         bench.settle().await;
-        assert_eq!(bench.keys(), 0, "the nodes that hung let go when they go on");
+        assert_eq!(bench.keys(), 0, "the hung nodes must delete their keys when they resume");
     }
 }
 
@@ -34,7 +34,7 @@ async fn a_release_does_not_wait_for_a_node_that_could_not_hold_it_up() {
     bench.nodes[1].hang();
     let before = bench.clock.now();
     lease.release().await.unwrap();
-    assert_eq!(bench.clock.now(), before, "one has let go, and one never held it");
+    assert_eq!(bench.clock.now(), before, "one has released, and one never had the key");
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn releasing_an_expired_lease_takes_no_time_and_asks_for_nothing() {
     bench.pass(TTL + LATE).await;
     let before = bench.clock.now();
     let lost = lease.release().await.unwrap_err();
-    assert_eq!(lost.reason, LossReason::Expired, "an answer, and not a failure");
+    assert_eq!(lost.reason, LossReason::Expired, "an expired lease is no failure");
     assert_eq!(bench.clock.now(), before);
 }
 
@@ -71,5 +71,5 @@ async fn a_release_that_finds_keys_gone_frees_the_rest() {
     bench.nodes[3].set_data("r", "somebody else", Expiry::In(TTL));
     lease.release().await.unwrap();
     bench.settle().await;
-    assert_eq!(bench.keys(), 1, "all but somebody else's");
+    assert_eq!(bench.keys(), 1, "only the other client's key is left");
 }

@@ -1,4 +1,4 @@
-//! Renewing: what was lost stays lost, what was not lost stays held.
+//! Renewing: a lost lease stays lost, a valid lease stays held.
 
 use std::time::Duration;
 
@@ -26,14 +26,17 @@ async fn a_failed_renewal_never_releases_a_valid_lease() {
         let error = lease.renew().await.unwrap_err();
         assert!(matches!(error, RenewError::Unconfirmed { .. }), "{error}");
         for node in &bench.nodes {
-            node.mend();
+            node.recover();
             node.connect();
             node.resume();
         }
         bench.pass(100 * MS).await;
-        assert_eq!(bench.keys(), 3, "the lock stands at every node");
-        assert!(other.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none(), "nobody else gets it");
-        assert!(bench.clock.now() + lease.remaining() >= end, "and its end has not come nearer");
+        assert_eq!(bench.keys(), 3, "every node has the key");
+        assert!(
+            other.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none(),
+            "no other client can acquire it"
+        );
+        assert!(bench.clock.now() + lease.remaining() >= end, "and its end has not moved closer");
         assert_eq!(lease.check(), Ok(()));
     }
     lease.renew().await.expect("it can be renewed once the nodes answer again");
@@ -49,7 +52,7 @@ async fn a_lease_that_ended_is_not_renewed_although_the_lock_is_free_again() {
     let error = lease.renew().await.unwrap_err();
     assert!(matches!(&error, RenewError::Lost(lost) if lost.reason == LossReason::Expired), "{error}");
     bench.settle().await;
-    assert_eq!(bench.keys(), 0, "and nothing was stored anew");
+    assert_eq!(bench.keys(), 0, "and no key was stored again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +66,7 @@ async fn a_lease_that_somebody_else_held_in_between_is_lost_however_much_of_it_i
     let error = lease.renew().await.unwrap_err();
     assert!(matches!(&error, RenewError::Lost(lost) if lost.reason == LossReason::QuorumLost), "{error}");
     bench.settle().await;
-    assert_eq!(bench.keys(), 0, "what the renewal stored is taken back");
+    assert_eq!(bench.keys(), 0, "the keys stored by the renewal are deleted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +76,7 @@ async fn a_majority_of_the_nodes_that_granted_is_no_quorum() {
     bench.nodes[3..].iter().for_each(MemoryNode::disconnect);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.nodes[3..].iter().for_each(MemoryNode::connect);
-    // One of the three that granted forgets, which nothing can see but a renewal.
+    // One of the three that granted loses the key, which only a renewal can notice.
     bench.nodes[2].remove("r");
     let second = other.lock("r").ttl(TTL).try_acquire().await.unwrap().expect("three of five are free");
     let error = lease.renew().await.unwrap_err();
@@ -94,14 +97,14 @@ async fn a_renewal_takes_nothing_from_somebody_else() {
     bench.settle().await;
     for node in &bench.nodes[..2] {
         assert_eq!(node.holder("r").unwrap().as_bytes(), b"somebody else");
-        assert_eq!(node.expiry("r"), Some(Expiry::In(2 * TTL - MS)), "with the end that it had");
+        assert_eq!(node.expiry("r"), Some(Expiry::In(2 * TTL - MS)), "with the expiry that it had");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn work_goes_on_while_a_renewal_is_under_way() {
     let bench = bench_by_default(5, |builder| builder);
-    // A renewal takes most of a second.
+    // A renewal takes almost a second.
     bench.nodes.iter().for_each(|node| node.delay(400 * MS, 400 * MS));
     let lock = bench.lock().wait(Wait::UpTo(TTL));
     let clock = bench.clock.clone();
@@ -119,7 +122,7 @@ async fn work_goes_on_while_a_renewal_is_under_way() {
         .await
         .unwrap();
     assert!(bench.nodes[0].requests().renew >= 8, "it was renewed meanwhile");
-    assert!(longest <= 11 * MS, "the work stood still for {longest:?}");
+    assert!(longest <= 11 * MS, "the work was blocked for {longest:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +156,7 @@ async fn a_hiccup_at_the_time_of_a_renewal_does_not_end_renewing() {
             bench.nodes.iter().for_each(trouble);
             bench.pass(Duration::from_millis(1_200)).await;
             for node in &bench.nodes {
-                node.mend();
+                node.recover();
                 node.connect();
                 node.resume();
             }

@@ -1,4 +1,4 @@
-//! The tests that `docs/defects.md` and `docs/rules.md` name exist, so that the tables cannot rot.
+//! The tests named in `docs/defects.md` and `docs/rules.md` exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The cells of every row of the tables in a document, but for their heads.
+/// The cells of all table rows in a document, without the headers.
 pub(crate) fn rows(document: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
@@ -24,13 +24,13 @@ pub(crate) fn rows(document: &str) -> Vec<Vec<String>> {
     body.map(|(_, line)| cells(line)).collect()
 }
 
-/// What stands between backticks and has a path.
+/// The names in backticks that have a path.
 pub(crate) fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect()
 }
 
-/// The file that holds the test `name`, and what is left of the name within it: the test
-/// `rivals::table::f` is in `tests/rivals/table.rs`, and `fencing::m::f` in `tests/fencing.rs`.
+/// The file of the test `name`, and the rest of the name within it: the test `rivals::table::f` is in
+/// `tests/rivals/table.rs`, and `fencing::m::f` in `tests/fencing.rs`.
 fn files(name: &str) -> Vec<(PathBuf, String)> {
     let (target, rest) = name.split_once("::").unwrap();
     let mut folders = vec![root().join("tests")];
@@ -54,7 +54,7 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
         let member = root().join(format!("crates/quorlock-{target}/tests"));
         candidates.push((member.join(format!("{module}.rs")), rest.to_owned()));
     }
-    // A test within the library or its protocol crate, by the path of its module.
+    // A unit test of the library or its protocol crate, by its module path.
     if let Some((modules, test)) = name.rsplit_once("::") {
         for folder in [root().join("src"), root().join("crates/quorlock-protocol/src")] {
             let file = folder.join(modules.replace("::", "/")).with_extension("rs");
@@ -84,7 +84,7 @@ fn tests(source: &str) -> Vec<String> {
     found
 }
 
-/// Whether there is a test of this name, in which `…` stands for anything.
+/// Whether there is a test of this name, in which `…` matches anything.
 pub(crate) fn exists(name: &str) -> bool {
     files(name).into_iter().any(|(file, rest)| {
         let source = fs::read_to_string(&file).unwrap();
@@ -108,7 +108,7 @@ fn every_test_that_the_tables_name_exists() {
     assert!(missing.is_empty(), "no such tests:\n{}", missing.join("\n"));
 }
 
-/// What stands between backticks after *model*: tests without a path.
+/// The names in backticks after *model*: tests without a path.
 fn names_in_the_model(cell: &str) -> Vec<&str> {
     let after = cell.split_once("model: ").map_or("", |(_, after)| after);
     after.split('`').skip(1).step_by(2).filter(|name| !name.contains("::")).collect()

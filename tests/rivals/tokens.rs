@@ -8,7 +8,7 @@ use crate::common::{LATE, TTL, another, bench};
 #[tokio::test(start_paused = true)]
 async fn a_loser_that_cleans_up_leaves_the_winners_keys_alone() {
     let bench = bench(5);
-    // All that a program can choose is the same for both.
+    // All settings of the program are the same for both.
     let twin = || another(&bench.clock, &bench.nodes, |builder| builder.label("job-1"));
     let winner = twin().lock("r").ttl(TTL).acquire().await.unwrap();
     let loser = twin();
@@ -29,7 +29,7 @@ async fn a_failed_attempt_is_not_repeated_with_the_same_token() {
     for node in &bench.nodes[..2] {
         node.set_data("r", "somebody else", quorlock::node::Expiry::In(TTL));
     }
-    // The third grants each attempt, for as long as the answers take.
+    // The third node grants each attempt until the answers arrive.
     bench.nodes.iter().for_each(|node| node.delay(std::time::Duration::ZERO, LATE / 4));
     let (third, lock) = (&bench.nodes[2], client.lock("r").ttl(TTL).wait(Wait::Never));
     let mut attempts = 0;

@@ -1,4 +1,4 @@
-//! Waiting: it ends, with the lock or with a reason, and everybody gets a turn.
+//! Waiting: it ends with the lock or with an error, and every waiter gets a turn.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn a_free_lock_is_had_although_the_nodes_stalled_when_they_were_asked() {
     let before = bench.clock.now();
     drop(waiting.await.unwrap().unwrap());
     let took = bench.clock.now().since(before);
-    assert!(took <= 110 * MS, "no node has anything to tell, so it must ask again by itself: {took:?}");
+    assert!(took <= 110 * MS, "no node sends a hint, so it must retry on its own: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,8 @@ async fn nobody_is_stranded_on_a_free_lock_however_many_tasks_want_it() {
         for task in running {
             task.await.unwrap();
         }
-        // A hand-over takes a few milliseconds. Whoever is woken by a timer only waits for a second.
+        // A handoff takes a few milliseconds. A waiter that is woken only by its timer waits for a
+        // second.
         let each = bench.clock.now().since(before) / (u32::try_from(tasks).unwrap() * 10);
         assert!(each <= 30 * MS, "{each:?} for each of the grants to {tasks} tasks");
     }
@@ -83,7 +84,7 @@ async fn nobody_starves_among_greedy_tasks() {
     assert!(*fewest >= 100 && most - fewest <= 2, "{turns:?} turns each");
 }
 
-/// How long it waits, in vain.
+/// The duration of a wait that fails.
 async fn patience(bench: &Bench, lock: &Lock) -> Duration {
     let before = bench.clock.now();
     lock.acquire().await.unwrap_err();
@@ -113,7 +114,7 @@ async fn an_outage_ends_the_wait_with_a_reason() {
     assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
     assert!(error.to_string().contains("node-1, node-2, node-3: unreachable"), "{error}");
     let waited = bench.clock.now().since(before);
-    assert!(waited <= Duration::from_millis(35_060), "nothing was said about waiting: {waited:?}");
+    assert!(waited <= Duration::from_millis(35_060), "waited longer than the default: {waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +148,7 @@ async fn to_wait_no_time_at_all_is_to_ask_once() {
     let bench = bench(3);
     bench.nodes.iter().for_each(|node| node.delay(MS, MS));
     let lock = bench.lock().wait(Wait::UpTo(Duration::ZERO));
-    let lease = lock.acquire().await.expect("a free lock is had without waiting for anybody");
+    let lease = lock.acquire().await.expect("a free lock is acquired without waiting");
     let error = lock.acquire().await.unwrap_err();
     assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
     lease.release().await.unwrap();

@@ -11,12 +11,12 @@ use quorlock_testkit::MemoryNode;
 
 use crate::common::{Bench, another};
 
-/// One client's way to its nodes. The faults of the kit are those of a node, and so of all its
+/// One client's network path to its nodes. The faults of the test kit affect a node, and so all of its
 /// clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Way {
     cut: Arc<AtomicBool>,
-    /// What was asked since: nobody is told that it is not answered.
+    /// The requests since the cut: their callers get no answer.
     lost: Arc<Mutex<Vec<Responder>>>,
 }
 
@@ -27,13 +27,13 @@ struct Far {
 }
 
 impl Way {
-    /// One more client of the bench's nodes, over this way.
+    /// Another client of the bench's nodes, over this path.
     pub(crate) fn client(&self, bench: &Bench, set: impl FnOnce(Builder) -> Builder) -> Coordinator {
         let far = bench.nodes.iter().map(|node| Far { node: node.clone(), way: self.clone() });
         another(&bench.clock, &[], |builder| set(builder.custom_nodes(far.collect::<Vec<_>>())))
     }
 
-    /// From now on nothing arrives, and nothing says so.
+    /// From now on no request arrives, without an error.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }

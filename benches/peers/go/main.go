@@ -1,4 +1,4 @@
-// Drives redsync, rueidislock and etcd. See src/order.rs for what it is told and what it answers.
+// Drives redsync, rueidislock and etcd. The protocol is described in src/order.rs.
 package main
 
 import (
@@ -35,7 +35,7 @@ type findings struct {
 	Shares   []int64 `json:"shares"`
 }
 
-// peer waits until the task holds the lock, and returns what gives it back.
+// peer waits until the task holds the lock, and returns the function that releases it.
 type peer interface {
 	acquire(ctx context.Context, task int, name string, ttl time.Duration) (release func() error, err error)
 }
@@ -76,7 +76,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// versions names the modules that a subject consists of, as they were built.
+// versions names the modules that a subject was built from.
 func versions(subject string) string {
 	redsync := []string{"github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9"}
 	parts := map[string][]string{

@@ -16,10 +16,10 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// As many as ever run at once.
+// The highest number of concurrent tasks.
 const mostTasks = 64
 
-// With failFast it goes on when a quorum has answered alike, and does not wait for the other servers.
+// With failFast it returns when a quorum has answered alike, without waiting for the other servers.
 type redsyncPeer struct {
 	*redsync.Redsync
 	failFast bool
@@ -37,7 +37,7 @@ func newRedsync(nodes []string, failFast bool) (peer, error) {
 	return redsyncPeer{redsync.New(pools...), failFast}, nil
 }
 
-// Its own delays between attempts (50 to 250 ms), and as many attempts as it takes.
+// Its own delays between attempts (50 to 250 ms), without a limit on the number of attempts.
 func (p redsyncPeer) acquire(ctx context.Context, _ int, name string, ttl time.Duration) (func() error, error) {
 	mutex := p.NewMutex(name,
 		redsync.WithExpiry(ttl), redsync.WithTries(1_000_000), redsync.WithFailFast(p.failFast))
@@ -55,7 +55,7 @@ func (p redsyncPeer) acquire(ctx context.Context, _ int, name string, ttl time.D
 
 type rueidislockPeer struct{ rueidislock.Locker }
 
-// It locks on one server or cluster, by two of three keys there.
+// It locks on one server or cluster, using a majority of three keys there.
 func newRueidislock(nodes []string) (peer, error) {
 	node, err := url.Parse(nodes[0])
 	if err != nil {
@@ -64,7 +64,7 @@ func newRueidislock(nodes []string) (peer, error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{node.Host}},
 		KeyValidity:  10 * time.Second,
-		// What its documentation advises for servers of 7.0.5 or later.
+		// As its documentation recommends for servers from 7.0.5 on.
 		NoLoopTracking: true,
 	})
 	return rueidislockPeer{locker}, err
@@ -75,7 +75,7 @@ func (p rueidislockPeer) acquire(ctx context.Context, _ int, name string, _ time
 	return func() error { cancel(); return nil }, err
 }
 
-// A mutex of etcd belongs to a session, so each task has one.
+// A mutex of etcd belongs to a session, so each task has its own.
 type etcdPeer struct{ sessions []*concurrency.Session }
 
 func newEtcd(endpoints []string) (peer, error) {

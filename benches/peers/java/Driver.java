@@ -24,7 +24,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Drives Redisson. See src/order.rs for what it is told and what it answers. */
+/** Drives Redisson. The protocol is described in src/order.rs. */
 public final class Driver {
     private static final List<RedissonClient> clients = new ArrayList<>();
     private static Function<String, RLock> locks;
@@ -52,14 +52,14 @@ public final class Driver {
         System.exit(0);
     }
 
-    /** All clients on the same threads: of Netty as many as it takes by itself, of Redisson as many as one client has. */
+    /** All clients share the same threads: Netty's default number, and Redisson's for one client. */
     private static Supplier<Config> sharing() {
         EventLoopGroup loops = new MultiThreadIoEventLoopGroup(NioIoHandler.newFactory());
         ExecutorService executor = Executors.newFixedThreadPool(new Config().getThreads());
         return () -> new Config().setEventLoopGroup(loops).setExecutor(executor);
     }
 
-    /** The lock of whichever thread calls: one on each server, held with more than half of them. */
+    /** The lock of the calling thread: one per server, held with a majority of them. */
     private static RLock ofQuorum(String name) {
         return new RedissonRedLock(clients.stream().map(client -> client.getLock(name)).toArray(RLock[]::new));
     }
@@ -160,7 +160,7 @@ public final class Driver {
                     field(line, "name"));
         }
 
-        /** Orders are flat and their texts plain, so this needs no library. */
+        /** Parses an order without a library: orders are flat and contain plain text only. */
         private static String field(String line, String name) {
             var found = Pattern.compile("\"" + name + "\":\"?([^\",}]*)").matcher(line);
             if (!found.find()) throw new IllegalArgumentException(name + " is missing in " + line);

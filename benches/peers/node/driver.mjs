@@ -1,4 +1,4 @@
-// Drives node-redlock. See src/order.rs for what it is told and what it answers.
+// Drives node-redlock. The protocol is described in src/order.rs.
 import { createInterface } from "node:readline";
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -6,12 +6,12 @@ import Redis from "ioredis";
 import Redlock from "redlock";
 
 const [, , subject, ...nodes] = process.argv;
-// With auto-pipelining, what is asked in one turn of the event loop goes to a server in one write.
+// With auto-pipelining, the requests of one turn of the event loop go to a server in one write.
 const options = { redlock: {}, "redlock-pipelined": { enableAutoPipelining: true } }[subject];
 if (!options) throw new Error(`there is no subject ${subject}`);
 const clients = nodes.map((node) => new Redis(node, options));
 await Promise.all(clients.map((client) => client.ping()));
-// The delays that its README shows; and it asks until it has the lock, as all subjects do.
+// The delays from its README; it retries until it has the lock, like all subjects.
 const redlock = new Redlock(clients, { retryCount: -1, retryDelay: 200, retryJitter: 200 });
 
 const now = () => Number(process.hrtime.bigint() / 1000n);

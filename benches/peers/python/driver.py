@@ -1,5 +1,5 @@
-"""Drives pottery and redlock-py in threads, and those with asyncio by the file beside this one.
-See src/order.rs for what it is told and what it answers."""
+"""Drives pottery and redlock-py in threads, and the asyncio libraries through with_asyncio.py.
+The protocol is described in src/order.rs."""
 
 import json
 import platform
@@ -15,7 +15,7 @@ from findings import findings, now
 
 
 class Pottery:
-    """A lock object for each acquisition: one holds the state of one holder."""
+    """One lock object per acquisition, because an object stores the state of its holder."""
 
     packages = ("pottery", "redis", "hiredis")
 
@@ -36,7 +36,7 @@ class Pottery:
 
 
 class RedlockPy:
-    """Three attempts, 200 ms apart, unless said otherwise; then again, as all subjects do."""
+    """Three attempts, 200 ms apart by default; then retries, like all subjects."""
 
     packages = ("redlock-py", "redis", "hiredis")
 
@@ -86,7 +86,7 @@ def contend(peer, order):
     start = now()
     timed = order["work"] == "contend"
     end = start + order["millis"] * 1000 if timed else start
-    # What several threads write is only appended to, or touched by the holder alone.
+    # Data shared by threads is either append-only or touched by the holder alone.
     handoffs, failures, overlaps, late, field = [], [], [], [], {"held": False, "ended": 0}
     shares = [0] * order["tasks"]
 

@@ -1,4 +1,4 @@
-"""What the two kinds of drivers share: the clock, and what is said about the times."""
+"""Shared by both kinds of drivers: the clock and the latency report."""
 
 import time
 

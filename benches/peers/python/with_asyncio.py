@@ -1,4 +1,4 @@
-"""Drives aioredlock, pottery's AIORedlock and the lock of redis-py: tasks of one event loop, which is uvloop's."""
+"""Drives aioredlock, pottery's AIORedlock and the lock of redis-py: tasks on one uvloop event loop."""
 
 import asyncio
 import json
@@ -8,8 +8,8 @@ from findings import findings, now
 
 
 class Aioredlock:
-    """Three attempts, 100 to 300 ms apart, unless said otherwise; then again, as all subjects do. With more of them
-    it would not end: it keeps what it has got at a minority until the last one, and so do the others."""
+    """Three attempts, 100 to 300 ms apart by default; then retries, like all subjects. With more attempts
+    it would not end: each client keeps the keys it got on a minority until its last attempt."""
 
     packages = ("aioredlock", "aioredis", "hiredis", "uvloop")
 
@@ -31,7 +31,7 @@ class Aioredlock:
 
 
 class Pottery:
-    """A lock object for each acquisition: one holds the state of one holder."""
+    """One lock object per acquisition, because an object stores the state of its holder."""
 
     packages = ("pottery", "redis", "hiredis", "uvloop")
 
@@ -53,7 +53,7 @@ class Pottery:
 
 
 class RedisPy:
-    """On one server, since it knows no quorum; 100 ms between attempts unless said otherwise."""
+    """On one server, since it has no quorum; 100 ms between attempts by default."""
 
     packages = ("redis", "hiredis", "uvloop")
 
@@ -138,7 +138,7 @@ async def obey(subject, nodes, versions):
     peer = SUBJECTS[subject](nodes)
     print(json.dumps({"version": versions}), flush=True)
     loop = asyncio.get_running_loop()
-    # Read in a thread of its own: the tasks that a library leaves behind go on between orders.
+    # Read in a separate thread: tasks that a library leaves behind keep running between orders.
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         order = json.loads(line)
         work = cycles if order["work"] == "cycles" else contend

@@ -14,10 +14,10 @@ use crate::lineup::Start;
 use crate::order::{Findings, Order, Ready};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// For one order, beyond the time that it asks for: those who wait when it is over are still served.
+/// Time for one order beyond what it asks for: waiters are still served when the time is over.
 const LIMIT: Duration = Duration::from_secs(45);
 
-/// Ends with SIGKILL when it is dropped.
+/// Killed with SIGKILL when dropped.
 pub(crate) struct Driver {
     child: Child,
     orders: ChildStdin,
@@ -50,7 +50,7 @@ impl Driver {
         timeout(limit, answer(&mut self.answers)).await.context("it does not end")?
     }
 
-    /// What it has used so far of the processors.
+    /// The processor time that it has used so far.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.child.id().map_or(0.0, cpu_seconds)
     }
@@ -58,12 +58,12 @@ impl Driver {
 
 async fn answer<T: DeserializeOwned>(answers: &mut Lines<BufReader<ChildStdout>>) -> Result<T> {
     let Some(line) = answers.next_line().await? else { bail!("it has ended") };
-    serde_json::from_str(&line).with_context(|| format!("it says {line:?}"))
+    serde_json::from_str(&line).with_context(|| format!("unexpected line {line:?}"))
 }
 
-/// User and system time of a process and its threads, in steps of 10 ms; zero where there is no `/proc`.
+/// User and system time of a process and its threads, in steps of 10 ms; zero without `/proc`.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
-    // The name of the program may contain anything, and ends with the last parenthesis.
+    // The program name may contain any characters; it ends at the last parenthesis.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
     let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();

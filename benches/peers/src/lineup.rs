@@ -1,4 +1,4 @@
-//! Who takes part, and how each is started.
+//! The subjects, and how each is started.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 /// One lock service, by one client.
 #[derive(Debug)]
 pub(crate) struct Subject {
-    /// In tables and on the command line.
+    /// The name in tables and on the command line.
     pub(crate) name: &'static str,
     driver: Driver,
     pub(crate) on: On,
 }
 
-/// Which program holds the client, and what that program calls the subject.
+/// The program that runs the client, and its name for the subject.
 #[derive(Clone, Copy, Debug)]
 enum Driver {
-    /// This one, started again.
+    /// This program, started again.
     Rust(&'static str),
     Go(&'static str),
     Node(&'static str),
@@ -28,9 +28,9 @@ enum Driver {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum On {
     FiveServers,
-    /// The first of those five.
+    /// The first of the five servers.
     OneServer,
-    /// Five that write each change to disk before they answer.
+    /// Five that write each change to disk before they reply.
     FiveDurable,
     Postgres,
     ZooKeeper,
@@ -43,7 +43,7 @@ impl Subject {
     }
 }
 
-/// The first one is what the others are compared to.
+/// The first one is the reference for the others.
 pub(crate) const LOCKS: [Subject; 18] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
@@ -65,7 +65,7 @@ pub(crate) const LOCKS: [Subject; 18] = [
     Subject::new("redis-py asyncio, one server", Driver::Python("redis-py-asyncio"), On::OneServer),
 ];
 
-/// With processes of one task each, and a name that says what is meant.
+/// With processes of one task each, and a more specific name.
 pub(crate) const BETWEEN_PROCESSES: [Subject; 14] = [
     Subject::new("quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("quorlock, no fencing", Driver::Rust("quorlock-unfenced"), On::FiveServers),
@@ -83,7 +83,7 @@ pub(crate) const BETWEEN_PROCESSES: [Subject; 14] = [
     Subject::new("redis-py asyncio, one server", Driver::Python("redis-py-asyncio"), On::OneServer),
 ];
 
-/// Other systems, beside what they are compared to.
+/// Other systems, and the subjects they are compared to.
 pub(crate) const SYSTEMS: [Subject; 7] = [
     Subject::new("five Redis, in memory, quorlock", Driver::Rust("quorlock"), On::FiveServers),
     Subject::new("five Redis, fsync always, quorlock", Driver::Rust("quorlock"), On::FiveDurable),
@@ -94,7 +94,8 @@ pub(crate) const SYSTEMS: [Subject; 7] = [
     Subject::new("three etcd, on disk", Driver::Go("etcd"), On::Etcd),
 ];
 
-/// What each promise costs. All lock under a new name each time but the second; the last three on one server.
+/// The cost of each guarantee. All but the second lock a new name each time; the last three use one
+/// server.
 pub(crate) const PROMISES: [Subject; 10] = [
     Subject::new("quorlock", Driver::Rust("quorlock-fresh"), On::FiveServers),
     Subject::new("quorlock, one name for each task", Driver::Rust("quorlock"), On::FiveServers),
@@ -112,14 +113,14 @@ pub(crate) const PROMISES: [Subject; 10] = [
     ),
 ];
 
-/// How to start a driver, before the addresses.
+/// The command line that starts a driver, before the addresses.
 pub(crate) struct Start {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
 }
 
 impl Subject {
-    /// How many processes are started of it: as many virtual machines would measure these.
+    /// How many processes of it are started: that many virtual machines would distort the result.
     pub(crate) fn most_processes(&self) -> usize {
         match self.driver {
             Driver::Rust(_) | Driver::Go(_) => 100,
@@ -128,17 +129,18 @@ impl Subject {
         }
     }
 
-    /// How long it works before the first window: connections are made, scripts loaded, and what compiles while it
-    /// runs has done so.
+    /// How long it runs before the first window, to make connections, load scripts and let JIT
+    /// compilers finish.
     pub(crate) fn warm_millis(&self) -> u64 {
         match self.driver {
             Driver::Rust(_) | Driver::Go(_) | Driver::Node(_) | Driver::Python(_) => 1000,
-            // After one second a cycle still takes two to four times the processor time that it does after these.
+            // After one second, a cycle still takes two to four times the processor time that it takes
+            // later.
             Driver::Java(_) => 20_000,
         }
     }
 
-    /// Where the drivers have been built, or why this one has not been.
+    /// The path of the built driver, or why it has not been built.
     pub(crate) fn start(&self, built: &Path) -> Result<Start, String> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let (language, program, subject, arguments) = match self.driver {

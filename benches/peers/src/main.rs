@@ -1,9 +1,9 @@
-//! Measures quorlock beside other locks on the same servers. `scripts/peers` runs it.
+//! Compares quorlock with other locks on the same servers. `scripts/peers` runs it.
 //!
-//! `measure PART` starts servers and drivers and writes what it has found to a file, `report` makes
-//! `docs/benchmarks.md` and its plots of these files, and `drive SUBJECT` is what `measure` starts for
-//! each subject with a Rust client: all subjects run as a process of their own, in every language, so
-//! that their processor time can be told apart.
+//! `measure PART` starts servers and drivers and writes the results to a file, `report` generates
+//! `docs/benchmarks.md` and its plots from these files, and `measure` starts `drive SUBJECT` for each
+//! subject with a Rust client: in every language, each subject runs in its own process, so that its
+//! processor time can be measured.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark fails by panicking")]
 
 use std::path::Path;

@@ -16,35 +16,35 @@ use crate::record::{Record, Row, Window};
 use crate::subjects::{MOST_TASKS, TTL};
 use crate::systems::{self, System};
 
-/// Parts take two to five minutes each, that of the processes nearly half an hour, so that others who share the machine
-/// can be asked to wait.
+/// Parts take two to five minutes each, except for the processes (nearly half an hour), so that other
+/// users of the machine can plan for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// Locks that nobody else wants.
+    /// Uncontended locks.
     Cycles,
-    /// One lock that all want.
+    /// One lock that all tasks contend for.
     Contention,
-    /// One lock that many processes want.
+    /// One lock that many processes contend for.
     Processes,
     /// Other lock systems.
     Systems,
-    /// What each promise of quorlock costs, with a new name for each lock.
+    /// The cost of each guarantee of quorlock, with a new name for each lock.
     Promises,
 }
 
 pub(crate) struct Plan {
     pub(crate) part: Part,
-    /// Where the drivers have been built.
+    /// The folder of the built drivers.
     pub(crate) built: PathBuf,
-    /// Of one window.
+    /// The duration of one window.
     pub(crate) millis: u64,
-    /// How many windows.
+    /// The number of windows.
     pub(crate) repeat: usize,
-    /// Only subjects whose name contains one of these; all if it is empty.
+    /// Only subjects whose name contains one of these; all if empty.
     pub(crate) only: Vec<String>,
 }
 
-/// Of the holder of a lock that others want.
+/// How long a contended lock is held.
 pub(crate) const HOLD_MILLIS: u64 = 1;
 pub(crate) const CONTENDERS: usize = 32;
 pub(crate) const TASKS: [usize; 3] = [1, 16, MOST_TASKS];
@@ -78,7 +78,7 @@ impl Part {
         }
     }
 
-    /// Long enough for those who wait to show how evenly they are served.
+    /// Long enough to show how evenly waiters are served.
     pub(crate) fn usual_millis(self) -> u64 {
         match self {
             Part::Cycles | Part::Systems | Part::Promises => 800,
@@ -97,7 +97,7 @@ impl Part {
     }
 }
 
-/// What the subjects lock on, started when the first of them asks.
+/// The servers of the subjects, started when the first subject needs them.
 #[derive(Default)]
 pub(crate) struct Stage {
     redis: BTreeMap<On, Servers>,
@@ -128,7 +128,7 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
             Err(why) => skip(&mut record, subject, &format!("{why:#}")),
         }
     }
-    ensure!(!troupe.is_empty(), "there is nobody to measure");
+    ensure!(!troupe.is_empty(), "no subject matches");
     for (work, tasks) in plan.part.works() {
         record.rows.extend(troupe.iter().map(|(subject, _)| Row {
             subject: subject.name.to_owned(),
@@ -137,11 +137,12 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
             distance: 0,
             windows: Vec::new(),
         }));
-        // In turns, so that a machine whose speed drifts favours nobody.
+        // In turns, so that a machine whose speed drifts favours no subject.
         for turn in 0..plan.repeat {
             for (place, (subject, driver)) in troupe.iter_mut().enumerate() {
                 let Some(runs) = driver else { continue };
-                // What one of them leaves behind must not be in the way of the next. All names are of one length.
+                // The leftovers of one subject must not affect the next. All names have the same
+                // length.
                 let name = format!("{}-{place:02}-{tasks}-{turn}", work_name(work));
                 let order = Order {
                     work,
@@ -186,7 +187,7 @@ fn work_name(work: Work) -> &'static str {
     }
 }
 
-/// Its servers and its driver, started and warm.
+/// The servers and driver of a subject, started and warm.
 async fn ready(plan: &Plan, stage: &mut Stage, subject: &Subject) -> Result<Driver> {
     let start = subject.start(&plan.built).map_err(anyhow::Error::msg)?;
     let addresses = stage.addresses(subject.on).await?;
@@ -202,7 +203,7 @@ async fn ready(plan: &Plan, stage: &mut Stage, subject: &Subject) -> Result<Driv
     let findings = driver.obey(&warm).await?;
     ensure!(
         findings.count > 0,
-        "it has acquired nothing in {} ms, {} failures",
+        "no lock acquired in {} ms, {} failures",
         warm.millis,
         findings.failures
     );
@@ -214,7 +215,7 @@ async fn window(stage: &Stage, on: On, driver: &mut Driver, order: &Order) -> Re
     let (servers, client) = (stage.cpu_seconds(on), driver.cpu_seconds());
     let findings = driver.obey(order).await?;
     if findings.all == 0 {
-        bail!("it has acquired nothing, {} failures", findings.failures);
+        bail!("no lock acquired, {} failures", findings.failures);
     }
     Ok(Window {
         client_cpu: driver.cpu_seconds() - client,
@@ -226,13 +227,13 @@ async fn window(stage: &Stage, on: On, driver: &mut Driver, order: &Order) -> Re
 }
 
 impl Stage {
-    /// The record, with what it was measured on and when.
+    /// The record, with the machine and time of the measurement.
     fn describes(&self, record: Record) -> Record {
         let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         Record { servers: self.describe(), date, ..record }
     }
 
-    /// The Redis servers; none of any other system.
+    /// The Redis servers; empty for other systems.
     pub(crate) fn servers(&self, on: On) -> impl Iterator<Item = &Server> {
         self.redis.get(&Stage::key(on)).into_iter().flat_map(|servers| servers.iter())
     }
@@ -266,7 +267,7 @@ impl Stage {
         Ok(servers.urls().into_iter().take(if on == On::OneServer { 1 } else { 5 }).collect())
     }
 
-    /// The one server is one of the five.
+    /// The single server is one of the five.
     fn key(on: On) -> On {
         if on == On::OneServer { On::FiveServers } else { on }
     }
@@ -274,14 +275,14 @@ impl Stage {
     fn describe(&self) -> Vec<String> {
         let redis = self.redis.iter().map(|(on, servers)| {
             let how = if *on == On::FiveDurable { "appendfsync always" } else { "nothing on disk" };
-            // Where the program lies says nothing to others.
+            // The path of the program is of no interest to readers.
             let kind = servers.kind().to_string();
             format!("{} × {}, {how}", servers.len(), kind.split(" (").next().unwrap_or(&kind))
         });
         redis.chain(self.systems.values().map(|system| system.version.clone())).collect()
     }
 
-    /// How many commands the servers have carried out, those that scripts call included.
+    /// How many commands the servers have run, including those called by scripts.
     pub(crate) async fn commands(&self, on: On) -> Result<u64> {
         let mut all = 0;
         for server in self.servers(on) {
@@ -294,7 +295,7 @@ impl Stage {
         Ok(all)
     }
 
-    /// How many bytes the servers have received and sent, those of asking for it included.
+    /// How many bytes the servers have received and sent, including those of this query.
     pub(crate) async fn bytes(&self, on: On) -> Result<u64> {
         let mut all = 0;
         for server in self.servers(on) {

@@ -1,22 +1,22 @@
-//! Bars, as SVG that can be read on light and on dark ground.
+//! Bar charts, as SVG that is readable on light and dark backgrounds.
 
 use std::fmt::Write;
 
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) figure: f64,
-    /// Drawn in the colour of what the others are compared to.
+    /// The reference, drawn in its own colour.
     pub(crate) ours: bool,
 }
 
 const ROW: usize = 26;
 const LABELS: f64 = 250.0;
 const WIDTH: f64 = 760.0;
-/// For the figure behind the longest bar.
+/// Room for the figure after the longest bar.
 const MARGIN: f64 = 90.0;
 
-/// Horizontal bars, longest where the figure is largest. On a logarithmic scale each decade has the same
-/// length, which is said below the title: figures here differ by a factor of a thousand.
+/// Horizontal bars, longest where the figure is largest. On a logarithmic scale each decade has the
+/// same length, which the subtitle says: the figures differ by a factor of a thousand.
 pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     let largest = bars.iter().map(|bar| bar.figure).fold(1.0, f64::max).log10();
     let smallest = bars.iter().map(|bar| bar.figure).filter(|figure| *figure > 0.0);
@@ -39,7 +39,7 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
         let class = if *ours { "ours" } else { "other" };
         let (text, behind) = (top + 14, LABELS + length + 6.0);
         let shown = super::report::number(*figure);
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
             "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{label}</text>\

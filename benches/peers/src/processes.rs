@@ -1,4 +1,4 @@
-//! One lock that many processes want, at several distances from the servers.
+//! One lock that many processes contend for, at several distances from the servers.
 
 use anyhow::{Result, ensure};
 use futures::future::{join_all, try_join_all};
@@ -12,13 +12,13 @@ use crate::order::{Findings, Order, Work};
 use crate::record::{Record, Row, Window};
 use crate::subjects::TTL;
 
-/// What is measured: how many processes, and how many milliseconds a round trip takes more than on loopback.
+/// The number of processes, and the milliseconds that a round trip takes more than on loopback.
 pub(crate) const FIELDS: [(usize, u64); 7] = [(2, 0), (8, 0), (32, 0), (100, 0), (8, 20), (32, 20), (8, 100)];
-/// A window far away is as much longer, or it would have a handful of grants.
+/// A window with distant servers is longer, or it would have few grants.
 const FAR: u64 = 4;
 
-/// Measures all subjects in turns. A process is started for each window, so that no other subject's
-/// connections are open meanwhile.
+/// Measures all subjects in turns. Starts a process for each window, so that no connections of other
+/// subjects are open.
 pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record) -> Result<()> {
     let mut troupe: Vec<&Subject> =
         BETWEEN_PROCESSES.iter().filter(|subject| plan.wants(subject.name)).collect();
@@ -52,14 +52,14 @@ pub(crate) async fn measure(plan: &Plan, stage: &mut Stage, record: &mut Record)
                     }
                 }
             }
-            // What does not run at all is not tried again.
+            // A subject that does not run at all is not tried again.
             troupe.retain(|subject| {
                 !failed.contains(&subject.name)
                     || record.versions.iter().any(|(known, _)| known == subject.name)
             });
         }
     }
-    ensure!(!record.versions.is_empty(), "there is nobody to measure");
+    ensure!(!record.versions.is_empty(), "no subject matches");
     Ok(())
 }
 
@@ -102,7 +102,7 @@ async fn window(
         millis: plan.millis * if distance > 0 { FAR } else { 1 },
         hold_millis: HOLD_MILLIS,
         ttl_millis,
-        // Fresh in each window.
+        // A new name in each window.
         name: format!("{}-{processes}-{distance}-{turn}", subject.name.replace(' ', "-")),
     };
     let spent = |drivers: &[Driver]| drivers.iter().map(Driver::cpu_seconds).sum::<f64>();
@@ -116,7 +116,7 @@ async fn window(
         bytes: stage.bytes(subject.on).await? - bytes,
         findings: together(&findings),
     };
-    ensure!(window.findings.all > 0, "they have acquired nothing");
+    ensure!(window.findings.all > 0, "no lock acquired");
     Ok((drivers.swap_remove(0).version, window))
 }
 
@@ -125,7 +125,8 @@ async fn obey(drivers: &mut [Driver], orders: &[Order]) -> Result<Vec<Findings>>
     join_all(all).await.into_iter().collect()
 }
 
-/// What all of them have found. Each knows the hand-overs within itself only, which says nothing here.
+/// The findings of all processes together. Each knows only the handoffs within itself, which are left
+/// out.
 fn together(all: &[Findings]) -> Findings {
     Findings {
         count: all.iter().map(|its| its.count).sum(),

@@ -1,4 +1,4 @@
-//! What a run has found, between measuring and writing about it.
+//! The results of a run, as stored between measuring and reporting.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) struct Record {
     /// When it ended.
     pub(crate) date: String,
     pub(crate) servers: Vec<String>,
-    /// Subject and version, of those that took part.
+    /// Subject and version of those that took part.
     pub(crate) versions: Vec<(String, String)>,
     /// Subject and reason.
     pub(crate) skipped: Vec<(String, String)>,
@@ -22,12 +22,12 @@ pub(crate) struct Record {
     pub(crate) millis: u64,
 }
 
-/// One subject at one work, several times.
+/// One subject under one workload, several windows.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) subject: String,
     pub(crate) work: Work,
-    /// Of one process; or how many processes with one each.
+    /// Tasks of one process, or the number of processes with one task each.
     pub(crate) tasks: usize,
     /// How many milliseconds a round trip to the servers takes more than on loopback.
     #[serde(default)]
@@ -39,7 +39,7 @@ pub(crate) struct Row {
 pub(crate) struct Window {
     pub(crate) findings: Findings,
     pub(crate) client_cpu: f64,
-    /// Of the Redis servers, all together; nothing is known of the others.
+    /// Of all Redis servers together; not available for other systems.
     pub(crate) server_cpu: f64,
     pub(crate) commands: u64,
     #[serde(default)]
@@ -49,7 +49,7 @@ pub(crate) struct Window {
 impl Record {
     pub(crate) fn read(path: &Path) -> Result<Record> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no record", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("{} is not a record", path.display()))
     }
 
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
@@ -111,7 +111,7 @@ impl Window {
         self.bytes as f64 / self.findings.all as f64
     }
 
-    /// Jain's index: 1 where all had the same, 1/n where one had all.
+    /// Jain's fairness index: 1 if all had the same share, 1/n if one had everything.
     pub(crate) fn fairness(&self) -> f64 {
         let shares = || self.findings.shares.iter().map(|share| *share as f64);
         shares().sum::<f64>().powi(2)

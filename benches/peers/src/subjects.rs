@@ -1,4 +1,4 @@
-//! Those of the lock services that have a Rust client: each in a file of its own.
+//! The lock services with a Rust client, one file each.
 
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ mod zookeeper;
 
 use by_hand::Counting;
 
-/// For all subjects that have one.
+/// The TTL of all subjects that have one.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
-/// As many as ever run at once.
+/// The highest number of concurrent tasks.
 pub(crate) const MOST_TASKS: usize = 64;
 
-/// Turns this process into the driver of one subject. What ends with `-fresh` has a new name for each lock.
+/// Turns this process into the driver of one subject. A subject that ends with `-fresh` uses a new name
+/// for each lock.
 pub(crate) async fn run(subject: &str, addresses: &[String]) -> Result<()> {
     let [first, ..] = addresses else { bail!("{subject} needs an address") };
     let (subject, fresh) = subject.strip_suffix("-fresh").map_or((subject, false), |subject| (subject, true));
@@ -47,7 +48,7 @@ pub(crate) async fn run(subject: &str, addresses: &[String]) -> Result<()> {
         }
         "postgres-table" => drive(of_crate("tokio-postgres"), postgres::Table::connect(first).await?).await,
         "zookeeper" => drive(of_crate("zookeeper-client"), zookeeper::ZooKeeper::connect(first).await?).await,
-        other => bail!("there is no subject {other} in Rust"),
+        other => bail!("no Rust subject is called {other}"),
     }
 }
 

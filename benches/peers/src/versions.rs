@@ -1,11 +1,11 @@
-//! Which version of what was measured.
+//! Versions of the measured software.
 
 /// `rslock 0.10.0`, as this program was built.
 pub(crate) fn of_crate(name: &str) -> String {
     format!("{name} {}", version(include_str!("../Cargo.lock"), name).unwrap_or("of unknown version"))
 }
 
-/// The newest, where the lock file has several: the older ones are what some other crate needs.
+/// The newest, if the lock file has several: the older ones are dependencies of other crates.
 fn version<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
     lock.split("[[package]]")
         .filter(|package| field(package, "name") == Some(name))

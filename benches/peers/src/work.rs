@@ -1,4 +1,4 @@
-//! The three works, for locks that have a Rust client.
+//! The three workloads, for locks with a Rust client.
 
 use std::future::Future;
 use std::io::Write;
@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use crate::order::{Findings, Order, Ready, Work};
 
-/// A lock service as one program sees it. It lives as long as the program, so that what it hands out
-/// may borrow from it.
+/// A lock service as one program sees it. It lives as long as the program, so that its guards may
+/// borrow from it.
 pub(crate) trait Peer: Send + Sync + 'static {
     type Held: Send;
 
@@ -24,7 +24,7 @@ pub(crate) trait Peer: Send + Sync + 'static {
     fn release(&'static self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Locks of which each is acquired once, and released.
+/// Locks that are acquired once each, and released.
 pub(crate) struct FreshNames<P> {
     peer: P,
     used: AtomicU64,
@@ -107,7 +107,7 @@ async fn cycle<P: Peer>(peer: &'static P, task: usize, name: &str) -> Result<()>
     peer.release(held).await
 }
 
-/// What all who want the one lock share.
+/// State shared by all contenders for the one lock.
 #[derive(Default)]
 struct Field {
     /// When the last hold ended.
@@ -121,7 +121,7 @@ struct Field {
 async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
     let field = Arc::new(Field::default());
     let start = Instant::now();
-    // The one that wants the lock once is the one for which time is up after the first hold.
+    // For a contender that wants the lock once, time is up after the first hold.
     let end = (order.work == Work::Contend).then(|| start + Duration::from_millis(order.millis));
     let mut tasks = JoinSet::new();
     for task in 0..order.tasks {
@@ -141,7 +141,7 @@ async fn contend<P: Peer>(peer: &'static P, order: Order) -> Findings {
                 }
                 within += 1;
                 field.enter();
-                // The runtime's timer would make up to two of one millisecond.
+                // The runtime's timer would make up to 2 ms of 1 ms.
                 let _ = tokio::task::spawn_blocking(move || std::thread::sleep(stay)).await;
                 field.leave();
                 if peer.release(held).await.is_err() {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use quorlock::runtime::{Entropy as _, SystemEntropy};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, CheckArgs, RunArgs, Verb};
@@ -20,7 +21,6 @@ use crate::scenario::Scenario;
 
 mod args;
 mod crew;
-mod dice;
 mod director;
 mod dossier;
 mod error;
@@ -131,7 +131,8 @@ fn run(args: &RunArgs) -> Result<u8, Failure> {
 }
 
 async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Result<(), Failure> {
-    let seed = args.seed.unwrap_or_else(dice::fresh_seed);
+    // Six digits, short enough to type.
+    let seed = args.seed.unwrap_or_else(|| SystemEntropy::default().next_u64() % 1_000_000);
     let duration = args.duration.unwrap_or(scenario.duration);
     let layout = scenario.layout.as_deref().map(Layout::find).transpose()?;
     let named = args.scenario.iter().find(|name| name.ends_with(&format!("{}.toml", scenario.name)));

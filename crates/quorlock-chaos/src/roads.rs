@@ -116,7 +116,7 @@ impl Road {
         for (way, held) in [(Way::ToServer, state.held[0]), (Way::ToClient, state.held[1])] {
             self.proxy.delay(way, state.distance + state.delay);
             self.proxy.jitter(way, state.jitter);
-            if held > 0 { self.proxy.hold(way) } else { self.proxy.let_go(way) }
+            if held > 0 { self.proxy.hold(way) } else { self.proxy.release(way) }
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::dice::Dice;
+use quorlock_testkit::SeededRng;
+
 use crate::fault::{Aftermath, Aim, Hit, Target};
 use crate::scenario::Scenario;
 
@@ -26,12 +27,12 @@ const RETURN: Duration = Duration::from_millis(300);
 /// allows, and nothing is hit by two faults at once: what comes too early for that comes as soon as
 /// it may, and before anything that comes after it.
 pub(crate) fn schedule(scenario: &Scenario, seed: u64, duration: Duration) -> Vec<Event> {
-    let mut plagues: Vec<(Duration, Dice)> = scenario
+    let mut plagues: Vec<(Duration, SeededRng)> = scenario
         .faults
         .iter()
         .enumerate()
         .map(|(index, plague)| {
-            let dice = Dice::new(seed, &format!("{} {index}", plague.kind));
+            let dice = SeededRng::new(seed, &format!("{} {index}", plague.kind));
             (dice.between(Duration::ZERO, plague.every.most), dice)
         })
         .collect();
@@ -58,7 +59,7 @@ fn outbreak(
     scenario: &Scenario,
     events: &[Event],
     index: usize,
-    dice: &Dice,
+    dice: &SeededRng,
     earliest: Duration,
 ) -> Vec<Event> {
     let Some(plague) = scenario.faults.get(index) else { return Vec::new() };
@@ -72,7 +73,7 @@ fn outbreak(
         event.settled > earliest && other == Some(target)
     };
     let others: Vec<&Event> = events.iter().filter(of_same).collect();
-    let (lasts, luck) = (plague.lasts.throw(dice), dice.luck());
+    let (lasts, luck) = (plague.lasts.throw(dice), dice.next_u64());
     let aftermath = match plague.fault.aftermath(luck) {
         Aftermath::None => Duration::ZERO,
         Aftermath::Quarantine => scenario.quarantine() + RETURN,
@@ -90,7 +91,7 @@ fn outbreak(
         let free: Vec<usize> = free.into_iter().filter(is_aimed_at).collect();
         if free.len() >= plague.hits && within_reach {
             let event = |target| Event { plague: index, hit: Hit { target, luck }, from, until, settled };
-            return dice.fence_hint(plague.hits, &free).into_iter().map(event).collect();
+            return dice.sample(plague.hits, &free).into_iter().map(event).collect();
         }
     }
     Vec::new()

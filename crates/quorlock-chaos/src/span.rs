@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use quorlock_testkit::SeededRng;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-
-use crate::dice::Dice;
 
 /// Any time from `least` to `most`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,7 +14,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    pub(crate) fn throw(self, dice: &Dice) -> Duration {
+    pub(crate) fn throw(self, dice: &SeededRng) -> Duration {
         dice.between(self.least, self.most)
     }
 }

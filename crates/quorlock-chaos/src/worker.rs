@@ -18,12 +18,12 @@ use quorlock::{
 use quorlock_history::Stamp;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
+use quorlock_testkit::SeededRng;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::dice::Dice;
 use crate::load::Load;
 use crate::record::Recorder;
 use crate::register::Writer;
@@ -147,9 +147,9 @@ impl Worker {
         })
     }
 
-    fn dice(&self, purpose: &str) -> Dice {
+    fn dice(&self, purpose: &str) -> SeededRng {
         let Orders { name, life, seed, .. } = &self.orders;
-        Dice::new(*seed, &format!("{name} {life} {purpose}"))
+        SeededRng::new(*seed, &format!("{name} {life} {purpose}"))
     }
 
     fn is_stopping(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The program `quorlock` that knows directories, too.
+//! The program `quorlock` with support for directories.
 //!
 //! ```sh
 //! mkdir -p /var/lib/locks && cargo run -p quorlock-directory --example quorlock_with_directory -- \

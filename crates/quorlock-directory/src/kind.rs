@@ -1,4 +1,4 @@
-//! What makes a node of a URL.
+//! Creates nodes from `directory://` URLs.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -10,13 +10,13 @@ use crate::DirectoryNode;
 
 /// Directories: `directory:///var/lib/locks`.
 ///
-/// The path is absolute. `%2C` is a comma, so that the URL can stand in a list, and `%25` a percent sign.
+/// The path is absolute. `%2C` encodes a comma, which separates URLs in a list, and `%25` a percent sign.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct DirectoryKind;
 
 impl DirectoryKind {
-    /// The kind.
+    /// Creates the kind.
     #[must_use]
     pub fn new() -> DirectoryKind {
         DirectoryKind
@@ -40,7 +40,7 @@ impl NodeKind for DirectoryKind {
         if Path::new(&path).components().any(|part| part == Component::ParentDir) {
             return Err(wrong("has a `..` in its path"));
         }
-        // One spelling for `//a/./b/` and `/a/b`.
+        // The same spelling for `//a/./b/` and `/a/b`.
         Ok(Box::new(Directory(Path::new(&path).components().collect())))
     }
 }

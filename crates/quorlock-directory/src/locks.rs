@@ -1,7 +1,7 @@
-//! What each request does to the records, in the words of the contract.
+//! Applies requests to the records, as the contract specifies.
 //!
-//! Where two files change, the counter of fencing tokens goes first, and a tombstone before what it is for: if
-//! the host stops in between, a number is skipped, or a request that is cancelled is refused already.
+//! If two files change, the fencing counter is written first, and a tombstone before the release that it
+//! protects: if the host stops in between, a number is skipped, or a cancelled request is already refused.
 
 use std::io;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
 
 use crate::records::{Held, Record, Records, What, wrong};
 
-/// A vote, and where the counter of fencing tokens stands.
+/// A vote, and the fencing counter.
 pub(crate) type Told = (Vote, Option<FencingToken>);
 
-/// A number that can be drawn.
+/// A fencing token that can be drawn.
 #[derive(Clone, Copy)]
 struct Drawing {
-    stands: FencingToken,
+    current: FencingToken,
     next: FencingToken,
 }
 
@@ -34,15 +34,15 @@ impl Records {
         let drawing = self.prepare(claim.key(), hint)?;
         match self.held(claim.key())? {
             None => self.grant(claim, ttl, drawing, None),
-            Some((held, _)) if held.token == *claim.token() => Ok((Vote::Granted, stands(drawing))),
+            Some((held, _)) if held.token == *claim.token() => Ok((Vote::Granted, current(drawing))),
             Some((mut held, ends)) => {
                 let holding = self.holding(&held, ends);
-                // Without fencing nothing is left of a refusal.
+                // Without fencing a refusal leaves nothing.
                 if drawing.is_some() && held.wanted.is_none() {
                     held.wanted = Some(claim.token().clone());
                     self.put(claim.key(), held, ends)?;
                 }
-                Ok((holding.into(), stands(drawing)))
+                Ok((holding.into(), current(drawing)))
             }
         }
     }
@@ -63,9 +63,9 @@ impl Records {
             Some((held, _)) if held.token == *from.token() => self.grant(to, ttl, drawing, held.wanted),
             Some((held, ends)) if held.token == *to.token() => {
                 self.prolong(to.key(), held, ends, ttl)?;
-                Ok((Vote::Granted, stands(drawing)))
+                Ok((Vote::Granted, current(drawing)))
             }
-            Some((held, ends)) => Ok((self.holding(&held, ends).into(), stands(drawing))),
+            Some((held, ends)) => Ok((self.holding(&held, ends).into(), current(drawing))),
         }
     }
 
@@ -140,7 +140,7 @@ impl Records {
     }
 
     pub(crate) fn inspect(&self, key: &str) -> io::Result<Told> {
-        // Who holds it can be told whatever stands where the counter should.
+        // A holder is reported even if the counter is unreadable.
         let counter = || self.counter(key).ok().and_then(told);
         Ok(match self.held(key)? {
             None => (Vote::Free, counter()),
@@ -158,7 +158,7 @@ impl Records {
         match self.read(key)? {
             Some(Record { what: What::Lock(held), ends }) => Ok(Some((held, ends))),
             Some(Record { what: What::Counter(_) | What::Tombstone, .. }) => {
-                Err(wrong("the key holds something else than a lock"))
+                Err(wrong("the key does not hold a lock"))
             }
             None => Ok(None),
         }
@@ -193,7 +193,7 @@ impl Records {
         Ok((Vote::Granted, number))
     }
 
-    /// Never shortens its life.
+    /// Extends the life of the lock, and never shortens it.
     fn prolong(&mut self, key: &str, held: Held, ends: Option<u64>, ttl: Duration) -> io::Result<()> {
         let wanted = self.after(ttl);
         if ends.is_some_and(|ends| ends >= wanted) { Ok(()) } else { self.put(key, held, Some(wanted)) }
@@ -204,33 +204,33 @@ impl Records {
     }
 }
 
-/// The counter of fencing tokens.
+/// The fencing counter.
 impl Records {
-    /// Zero if there is none.
+    /// Returns the counter; zero if there is none.
     fn counter(&self, key: &str) -> io::Result<FencingToken> {
         match self.read(&fence_counter(key))? {
             Some(Record { what: What::Counter(number), .. }) => Ok(number),
             Some(Record { what: What::Lock(_) | What::Tombstone, .. }) => {
-                Err(wrong("the counter of fencing tokens is something else"))
+                Err(wrong("the fencing counter has the wrong type"))
             }
             None => Ok(FencingToken::ZERO),
         }
     }
 
-    /// One from which a number can be drawn.
+    /// Returns the counter if a number can be drawn from it.
     fn usable_counter(&self, key: &str) -> io::Result<FencingToken> {
         let counter = self.counter(key)?;
         let usable = counter < FencingToken::MAX;
-        if usable { Ok(counter) } else { Err(wrong("the counter of fencing tokens is at its end")) }
+        if usable { Ok(counter) } else { Err(wrong("the fencing counter is exhausted")) }
     }
 
-    /// Which number is next. Changes nothing: what fails, fails here.
+    /// Determines the next number. Changes nothing; every error occurs here.
     fn prepare(&self, key: &str, hint: Option<FenceHint>) -> io::Result<Option<Drawing>> {
         let Some(hint) = hint else { return Ok(None) };
-        let stands = self.usable_counter(key)?;
-        let next = hint.from(stands, Duration::from_micros(self.now()));
+        let current = self.usable_counter(key)?;
+        let next = hint.from(current, Duration::from_micros(self.now()));
         let next = next.map_err(wrong)?;
-        Ok(Some(Drawing { stands, next }))
+        Ok(Some(Drawing { current, next }))
     }
 
     fn raise(&mut self, key: &str, number: FencingToken) -> io::Result<()> {
@@ -239,11 +239,11 @@ impl Records {
     }
 }
 
-fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
-    drawing.and_then(|drawing| told(drawing.stands))
+fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
+    drawing.and_then(|drawing| told(drawing.current))
 }
 
-/// A counter that stands at zero is none.
+/// Maps a counter of zero to `None`.
 fn told(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
 }

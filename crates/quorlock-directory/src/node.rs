@@ -24,7 +24,7 @@ use crate::records::{Records, file_name};
 
 /// A node that keeps its locks as files in a directory.
 ///
-/// Clones are the same node. Its thread ends with the last of them.
+/// Clones are the same node. Its thread ends with the last clone.
 #[derive(Clone)]
 pub struct DirectoryNode {
     name: Arc<str>,
@@ -38,7 +38,7 @@ enum Job {
 }
 
 impl DirectoryNode {
-    /// The node called `name` that keeps its locks in `directory`, which must be there when it is asked.
+    /// Creates a node called `name` that keeps its locks in `directory`, which must exist at each request.
     ///
     /// # Errors
     ///
@@ -56,7 +56,8 @@ impl DirectoryNode {
         Ok(DirectoryNode { name: name.into(), jobs, seams })
     }
 
-    /// The file of `key`, in the directory `keys` of the node's directory: to look at, or to delete.
+    /// Returns the name of the file of `key` in the subdirectory `keys`, for tools and tests that read or
+    /// delete it.
     #[must_use]
     pub fn file_name(key: &str) -> String {
         file_name(key)
@@ -73,7 +74,7 @@ impl Node for DirectoryNode {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        // If the thread has ended, the responder is dropped, which is an answer.
+        // If the thread has ended, dropping the responder answers the request.
         drop(self.jobs.send(Job::Ask(request, responder)));
     }
 
@@ -96,9 +97,9 @@ impl Node for DirectoryNode {
     }
 }
 
-/// The check-up.
+/// Facts for `doctor`.
 impl DirectoryNode {
-    /// In five seconds, even if another process keeps the directory locked.
+    /// Collects the facts within five seconds, even if another process keeps the directory locked.
     async fn facts_by(self, key: Arc<str>) -> Facts {
         const LIMIT: Duration = Duration::from_secs(5);
         let clock = self.seams.clock();
@@ -107,7 +108,7 @@ impl DirectoryNode {
         facts.role = Some(Role::Master);
         (facts.append_only, facts.fsync) = (Some(true), Some(Fsync::Always));
         (facts.replicas, facts.memory) = (Some(0), Some(Memory::new(0, None, "noeviction")));
-        // Keys end by the clock of this host.
+        // Keys expire by the clock of this host.
         facts.clock = Some(ClockReading::new(0, Duration::ZERO));
         facts.place = Some(Location::new(None, Vec::new(), true));
         let examined = {
@@ -158,7 +159,7 @@ struct Worker {
     directory: PathBuf,
     seams: Seams,
     observers: Vec<Arc<dyn StatusListener>>,
-    /// As it was told last.
+    /// The state of which the observers were last notified.
     state: Option<ConnectionState>,
     until_sweep: u32,
 }
@@ -202,7 +203,7 @@ impl Worker {
         };
         self.tell(ConnectionState::Connected(Arc::clone(&identity)));
         if self.until_sweep == 0 {
-            // What cannot be deleted today can be tomorrow.
+            // If deleting fails now, a later sweep retries.
             drop(records.sweep());
         }
         self.until_sweep = self.until_sweep.checked_sub(1).unwrap_or(SWEEP_EVERY);
@@ -212,7 +213,7 @@ impl Worker {
         Ok(Response::new(vote, identity).with_fencing_token(number))
     }
 
-    /// Tells those who observe of what is new.
+    /// Notifies the observers of a new state.
     fn tell(&mut self, state: ConnectionState) {
         let same = match (&self.state, &state) {
             (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
@@ -227,10 +228,10 @@ impl Worker {
     }
 }
 
-/// So many requests are between two looks for records that have ended.
+/// The number of requests between two sweeps for expired records.
 const SWEEP_EVERY: u32 = 10_000;
 
-/// What the request does; or an error, if it asks for what this kind cannot.
+/// Applies the request; fails if this kind does not support it.
 fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<Told>, NodeError> {
     capabilities().check(request)?;
     Ok(match request {
@@ -255,7 +256,7 @@ fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<To
     })
 }
 
-/// What an error of the file system means for who asked.
+/// Maps an error of the file system.
 fn failure(error: io::Error, may_have_acted: bool) -> NodeError {
     if may_have_acted {
         return NodeError::Disconnected { reason: Reason::new("the disk failed").because(error) };
@@ -268,7 +269,7 @@ fn failure(error: io::Error, may_have_acted: bool) -> NodeError {
     } else if is(&[ErrorKind::StorageFull, ErrorKind::QuotaExceeded]) {
         (NodeErrorKind::OutOfSpace, "the disk is full")
     } else if is(&[ErrorKind::ReadOnlyFilesystem]) {
-        let reason = Reason::new("the file system takes no writes").because(error);
+        let reason = Reason::new("the file system is read-only").because(error);
         return NodeError::Unfit { kind: NodeErrorKind::ReadOnly, reason };
     } else {
         return NodeError::Unreachable { reason: error.into() };

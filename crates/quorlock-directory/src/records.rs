@@ -1,12 +1,12 @@
-//! The files of the store: one for each key, read and written under an exclusive lock.
+//! The files of the store, one per key, read and written under an exclusive lock.
 //!
 //! ```text
-//! DIR/lock               locked for as long as a request is carried out
+//! DIR/lock               locked while a request is carried out
 //! DIR/identity           id 5f0c…, created MICROSECONDS since 1970
 //! DIR/keys/HASH          key orders/42, ends MICROSECONDS, and one of: lock TOKEN, counter NUMBER, tombstone
 //! ```
 //!
-//! Each has a line for each of its words. Tokens are in hexadecimal.
+//! A file has one line per word. Tokens are in hexadecimal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use quorlock::protocol::{FencingToken, Token};
 use rustix::fs::{FlockOperation, flock};
 
-/// What stands under a key, and when it ends: in microseconds since 1970, or never.
+/// The value of a key, and its expiry in microseconds since 1970; `None` if it never expires.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) what: What,
@@ -32,20 +32,20 @@ pub(crate) enum What {
     Tombstone,
 }
 
-/// What is known of the holder of a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) token: Token,
-    /// Its fencing token.
+    /// The fencing token.
     pub(crate) number: Option<FencingToken>,
-    /// The first that was refused since it holds the lock.
+    /// The first token that was refused while this one held the lock.
     pub(crate) wanted: Option<Token>,
 }
 
 /// The store, locked until this is dropped.
 ///
-/// Everything is opened anew for each request: the directory may have been replaced, such as by a
-/// file system that was mounted over it.
+/// Every request opens everything again: the directory may have been replaced, for instance by mounting a
+/// file system over it.
 #[derive(Debug)]
 pub(crate) struct Records {
     directory: PathBuf,
@@ -56,8 +56,8 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Waits until no other process has it. The directory must be there: one that is made by mistake, before
-    /// its file system is mounted, would be another store.
+    /// Waits until no other process holds the lock. The directory must exist: one that is created by mistake,
+    /// before its file system is mounted, would be another store.
     pub(crate) fn lock(directory: &Path, wall: impl FnOnce() -> Duration) -> io::Result<Records> {
         let lock = directory.join("lock");
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock)?;
@@ -67,12 +67,12 @@ impl Records {
             fs::create_dir(&keys)?;
             sync(directory)?;
         }
-        // The time after the wait counts.
+        // Read the clock after the wait.
         let now = micros(wall());
         Ok(Records { directory: directory.to_owned(), keys, now, wrote: false, _lock: lock })
     }
 
-    /// The name of this history of the data, and how old it is.
+    /// Returns the name of this history of the data, and its age.
     pub(crate) fn identity(&self, random: impl FnOnce() -> u128) -> io::Result<(String, Duration)> {
         let file = self.directory.join("identity");
         if let Some(words) = words(&file)? {
@@ -86,26 +86,26 @@ impl Records {
         Ok((id, Duration::ZERO))
     }
 
-    /// Microseconds since 1970.
+    /// Returns the current time in microseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
-    /// So much later.
+    /// Returns the time after this duration.
     pub(crate) fn after(&self, time: Duration) -> u64 {
         self.now.saturating_add(micros(time))
     }
 
-    /// Whether anything was changed: what fails from now on may have been done.
+    /// Whether anything was written: from then on a failed request may have taken effect.
     pub(crate) fn wrote(&self) -> bool {
         self.wrote
     }
 
-    /// What stands under `key`, unless it has ended.
+    /// Returns the value of `key`, unless it has expired.
     pub(crate) fn read(&self, key: &str) -> io::Result<Option<Record>> {
         let Some(words) = words(&self.file(key))? else { return Ok(None) };
         if words.get("key") != Some(&key.escape_default().to_string()) {
-            return Err(wrong("the file of the key is that of another one"));
+            return Err(wrong("the file of the key belongs to another key"));
         }
         let ends = number(&words, "ends")?;
         let what = match (words.get("lock"), number(&words, "counter")?, words.get("tombstone")) {
@@ -118,7 +118,7 @@ impl Records {
                 FencingToken::new(counter).ok_or_else(|| wrong("the counter is beyond its end"))?,
             ),
             (None, None, Some(_)) => What::Tombstone,
-            _ => return Err(wrong("the file of the key holds no lock")),
+            _ => return Err(wrong("the file of the key does not hold a lock")),
         };
         Ok(ends.is_none_or(|ends| ends > self.now).then_some(Record { what, ends }))
     }
@@ -151,16 +151,16 @@ impl Records {
         Ok(())
     }
 
-    /// What was changed is on the disk after this, and may be answered.
+    /// Flushes all changes to disk, after which they may be acknowledged.
     pub(crate) fn commit(&self) -> io::Result<()> {
         if self.wrote { sync(&self.keys) } else { Ok(()) }
     }
 
-    /// Deletes what has ended: tombstones above all, which nobody reads again.
+    /// Deletes expired records, mostly tombstones, which are never read again.
     pub(crate) fn sweep(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.keys)? {
             let file = entry?.path();
-            // What cannot be read is for people to look at.
+            // Unreadable files are left for the administrator.
             let ends = words(&file).ok().flatten().and_then(|words| number(&words, "ends").ok()?);
             if ends.is_some_and(|ends| ends <= self.now) {
                 fs::remove_file(file)?;
@@ -174,8 +174,9 @@ impl Records {
     }
 }
 
-/// A key may be longer than a file's name, and have any letter: so the name is a hash (FNV-1a). The
-/// file says which key it is of, and two keys of one hash are an error, and never one lock.
+/// Returns the file name of a key: a hash (FNV-1a), because a key may be longer than a file name and contain
+/// any character. The file contains its key, so two keys with the same hash are an error and never the same
+/// lock.
 pub(crate) fn file_name(key: &str) -> String {
     let hash = key.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -183,7 +184,7 @@ pub(crate) fn file_name(key: &str) -> String {
     format!("{hash:032x}")
 }
 
-/// The old text or the new one stands there, whatever happens.
+/// Replaces a file atomically: after a crash it has either the old text or the new one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let new = file.with_extension("new");
     let mut opened = File::create(&new)?;
@@ -192,12 +193,13 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     fs::rename(new, file)
 }
 
-/// A file's name is on the disk when its directory is.
+/// Flushes a directory, which makes the names of new files durable.
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// The words at the beginnings of lines, with what follows them. `None` without such a file.
+/// Returns the words at the beginnings of lines, each with the rest of its line. `None` if there is no such
+/// file.
 fn words(file: &Path) -> io::Result<Option<BTreeMap<String, String>>> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
@@ -209,13 +211,13 @@ fn words(file: &Path) -> io::Result<Option<BTreeMap<String, String>>> {
 }
 
 fn number(words: &BTreeMap<String, String>, word: &str) -> io::Result<Option<u64>> {
-    words.get(word).map(|text| text.parse().map_err(|_| wrong("a number is none"))).transpose()
+    words.get(word).map(|text| text.parse().map_err(|_| wrong("a number cannot be parsed"))).transpose()
 }
 
 fn token_of(text: &str) -> io::Result<Token> {
     let digits = text.as_bytes().chunks(2).map(|digits| std::str::from_utf8(digits).ok());
     let bytes: Option<Vec<u8>> = digits.map(|digits| u8::from_str_radix(digits?, 16).ok()).collect();
-    bytes.map(|bytes| Token::found(&bytes)).ok_or_else(|| wrong("a token is none"))
+    bytes.map(|bytes| Token::found(&bytes)).ok_or_else(|| wrong("a token cannot be parsed"))
 }
 
 fn hex(token: &Token) -> String {

@@ -1,4 +1,4 @@
-//! A directory keeps the contract of every node, and the suite notices one that does not.
+//! The contract suite on a directory, and that the suite detects a broken node.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use quorlock_directory::DirectoryNode;
 use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
 
-/// Another client: somebody with an editor.
+/// Another client: an administrator with an editor.
 struct Editor(PathBuf);
 
 impl Editor {
@@ -30,7 +30,7 @@ impl Editor {
             Value::Text(text) => {
                 text.iter().fold("lock ".to_owned(), |line, byte| format!("{line}{byte:02x}"))
             }
-            Value::Number(counter) => format!("counter {}", counter.stands),
+            Value::Number(counter) => format!("counter {}", counter.current),
             Value::List(_) | Value::Scores(_) | Value::Fields(_) => "list of items".to_owned(),
         };
         let ends = match expiry {
@@ -72,7 +72,7 @@ fn node(directory: &Path) -> DirectoryNode {
     DirectoryNode::new("directory", directory.to_owned(), &Seams::default()).unwrap()
 }
 
-/// The clauses that `node` breaks.
+/// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, directory: &Path) -> Vec<String> {
     let editor = Editor(directory.to_owned());
     let Err(breach) = check_contract(node, &editor, &SystemClock::default()).await else { return Vec::new() };
@@ -109,7 +109,7 @@ impl Node for WithoutTombstones {
     }
 }
 
-/// Takes somebody else's lock for its own.
+/// Treats another holder's lock as its own.
 #[derive(Debug)]
 struct Credulous(DirectoryNode, PathBuf);
 

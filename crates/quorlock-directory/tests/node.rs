@@ -1,4 +1,4 @@
-//! What is particular to a directory: several processes, memory, and what is wrong with the files.
+//! Properties of directory nodes: several processes, what is remembered, and damaged files.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -75,7 +75,7 @@ async fn a_directory_that_was_replaced_while_it_is_used_is_another_one() {
     let second = acquire(&node, &claim("a")).await.unwrap();
     assert_eq!(second.vote, Vote::Granted);
     assert_ne!(second.identity.id, first.identity.id);
-    assert!(second.identity.age < TTL, "what it may have forgotten keeps it from voting");
+    assert!(second.identity.age < TTL, "it may have forgotten locks, so it does not vote yet");
 }
 
 #[tokio::test]

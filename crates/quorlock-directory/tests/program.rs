@@ -1,4 +1,4 @@
-//! A `quorlock` that knows directories, as its users meet it: alone, and mixed with a server.
+//! The program `quorlock` with directories, alone and together with a server.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-/// Cargo builds the examples when it builds all tests, and does not say where.
+/// Cargo builds the examples with the tests, but does not say where.
 fn program() -> PathBuf {
     let test = env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/quorlock_with_directory");
@@ -32,7 +32,7 @@ fn directories(count: usize) -> (TempDir, Vec<String>) {
     (folder, nodes)
 }
 
-/// The URL of a server within this process.
+/// Starts a server within this process, and returns its URL.
 async fn builtin() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -40,7 +40,7 @@ async fn builtin() -> String {
     format!("redis://127.0.0.1:{port}")
 }
 
-/// The program with these arguments. The nodes were made just now, and have forgotten nothing.
+/// The program with these arguments. The nodes were created just now, and have forgotten nothing.
 fn quorlock(nodes: &[String], words: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(words).env("QUORLOCK_NODES", nodes.join(",")).env("QUORLOCK_RESTART_GUARD", "off");
@@ -53,7 +53,7 @@ fn ended(mut command: Command) -> (Option<i32>, String) {
     (status.code(), [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat())
 }
 
-/// The lock is held while the command runs, kept from another process, and free afterwards.
+/// Asserts that the lock is held while the command runs, excludes another process, and is free afterwards.
 fn runs(nodes: &[String]) {
     let script = "\"$PROGRAM\" status job; \"$PROGRAM\" run --wait 0 job -- echo both; echo \"ended $?\"";
     let (code, said) = ended(quorlock(nodes, &["run", "job", "--", "sh", "-c", script]));
@@ -65,7 +65,7 @@ fn runs(nodes: &[String]) {
     assert!(code == Some(0) && said.contains("`job` is free"), "{said}");
 }
 
-/// What the check-up finds: of a directory nothing that is worse than a note.
+/// Runs `doctor`, and asserts that it finds nothing worse than a note about a directory.
 fn examined(nodes: &[String]) -> Value {
     let (_, said) = ended(quorlock(nodes, &["doctor", "--json"]));
     let report: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();

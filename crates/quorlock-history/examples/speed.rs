@@ -1,4 +1,4 @@
-//! How long the check of 20,000 holds on 20 resources takes.
+//! Measures the check of 20,000 holds on 20 resources.
 //!
 //! `cargo run --release -p quorlock-history --example speed`
 

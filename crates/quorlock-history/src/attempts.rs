@@ -7,40 +7,39 @@ use crate::names::{Client, Resource, Token};
 use crate::stamp::Stamp;
 use crate::violation::{Flaw, Violation};
 
-/// Every lock held once, those of each resource together, in the order in which the attempts began.
-/// Events that make no sense are left out; [`check`](crate::check) reports them.
+/// Returns every hold, grouped by resource, in the order in which the attempts began. Inconsistent
+/// events are skipped; [`check`](crate::check) reports them.
 #[must_use]
 pub fn holds(history: &History) -> Vec<Hold> {
     let (attempts, _) = Attempts::of(&history.in_order());
     attempts.holds().into_values().flatten().collect()
 }
 
-/// Everything that was recorded of one attempt and of the lease that came of it.
+/// Everything recorded about one attempt and the lease it returned.
 pub(crate) struct Attempt {
     pub(crate) client: Client,
     pub(crate) resource: Resource,
-    /// What it asks for beside that.
+    /// Further resources it locks together with `resource`.
     pub(crate) also: Vec<Resource>,
     pub(crate) token: Token,
     pub(crate) invoked: Stamp,
-    /// Since when it is no more than a share.
+    /// When it became a shared (reader) hold, if it did.
     pub(crate) shared: Option<Stamp>,
-    /// Of how many permits of a semaphore it asked for one.
+    /// The number of permits the client believes the semaphore has.
     pub(crate) one_of: Option<usize>,
-    /// Which of them it got.
+    /// The permit number it got.
     pub(crate) number: Option<usize>,
     pub(crate) not_acquired: Option<Stamp>,
     pub(crate) lease: Option<Lease>,
-    /// The client crashed after the attempt began.
+    /// When the client crashed, if it did after the attempt began.
     pub(crate) crashed: Option<Stamp>,
 }
 
-/// What was recorded of a lease.
+/// What was recorded about a lease.
 pub(crate) struct Lease {
     pub(crate) acquired: Stamp,
     pub(crate) fencing_token: Option<u64>,
-    /// When each end of validity came into force, and which: the first at the acquisition, the
-    /// others by renewals.
+    /// Each deadline with the time it took effect: first at acquisition, then at each renewal.
     pub(crate) deadlines: Vec<(Stamp, Stamp)>,
     pub(crate) seen_valid: Vec<Stamp>,
     pub(crate) releasing: Option<Stamp>,
@@ -61,12 +60,12 @@ impl Lease {
         }
     }
 
-    /// The end of validity after the last renewal.
+    /// Returns the deadline after the last renewal.
     pub(crate) fn deadline(&self) -> Stamp {
         self.deadlines.last().map_or(self.acquired, |&(_, deadline)| deadline)
     }
 
-    /// The end of validity as it stood then.
+    /// Returns the deadline in effect at `at`.
     pub(crate) fn deadline_at(&self, at: Stamp) -> Stamp {
         let in_force = self.deadlines.iter().take_while(|&&(since, _)| since <= at).last();
         in_force.map_or(self.acquired, |&(_, deadline)| deadline)
@@ -74,12 +73,12 @@ impl Lease {
 }
 
 impl Attempt {
-    /// Whether it asks for this, too.
+    /// Whether it locks this resource.
     pub(crate) fn is_of(&self, resource: &Resource) -> bool {
         self.resource == *resource || self.also.contains(resource)
     }
 
-    /// The lock that this attempt held, if it did.
+    /// Returns the hold, if the attempt returned a lease.
     pub(crate) fn hold(&self) -> Option<Hold> {
         let lease = self.lease.as_ref()?;
         let deadline = lease.deadline();
@@ -107,7 +106,7 @@ impl Attempt {
 }
 
 impl Attempt {
-    /// When the attempt and its lease were over and whoever ran them knew.
+    /// When the attempt and its lease had ended and the client knew it.
     pub(crate) fn over(&self) -> Option<Stamp> {
         let lease = self.lease.as_ref();
         let endings =
@@ -124,8 +123,8 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Gathers the attempts from events in order of time, and says what cannot be true of them: a
-    /// recorder that is wrong must not pass for a lock that is right.
+    /// Groups time-ordered events by attempt and reports the inconsistent ones: a broken recorder
+    /// must not look like a correct lock.
     pub(crate) fn of(events: &[&Event]) -> (Attempts, Vec<Violation>) {
         let mut attempts = Attempts::default();
         let mut flaws = Vec::new();
@@ -145,7 +144,7 @@ impl Attempts {
         self.index.get(token).and_then(|&index| self.list.get(index))
     }
 
-    /// The holds of each resource, in the order in which their attempts began.
+    /// Returns the holds of each resource, in the order in which their attempts began.
     pub(crate) fn holds(&self) -> BTreeMap<Resource, Vec<Hold>> {
         let mut holds: BTreeMap<Resource, Vec<Hold>> = BTreeMap::new();
         for (attempt, hold) in self.iter().filter_map(|attempt| Some((attempt, attempt.hold()?))) {
@@ -237,7 +236,7 @@ impl Attempts {
         index.and_then(|index| self.list.get_mut(index)).ok_or_else(|| (token.clone(), Flaw::NeverInvoked))
     }
 
-    /// An attempt that has not returned yet.
+    /// Returns an attempt that has not returned yet.
     fn open(&mut self, token: &Token) -> Result<&mut Attempt, (Token, Flaw)> {
         let attempt = self.known(token)?;
         let returned = attempt.lease.is_some() || attempt.not_acquired.is_some();
@@ -259,7 +258,7 @@ fn once<T>(field: &mut Option<T>, what: T, token: &Token) -> Result<(), (Token, 
     }
 }
 
-/// How far the clocks of the history may be off.
+/// Returns the largest clock error recorded in the history.
 pub(crate) fn epsilon(events: &[&Event]) -> Duration {
     let bound = |event: &&Event| if let What::Clocks { epsilon } = event.what { Some(epsilon) } else { None };
     events.iter().filter_map(bound).max().unwrap_or_default()

@@ -1,12 +1,12 @@
-//! No two clients certainly held one lock at the same time, unless both shared it.
+//! No two clients certainly held a lock at the same time, unless both shared it.
 
 use std::time::Duration;
 
 use crate::hold::{Hold, Part};
 use crate::violation::Violation;
 
-/// Compares each part of a hold with those that last longest of those begun before it: if any of them
-/// overlaps, one of these does. A share is compared with those that were alone.
+/// Compares each part of a hold with the longest-lasting parts that began before it: if any earlier
+/// part overlaps, one of these does. Shared parts are compared with exclusive ones only.
 pub(crate) fn check(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
     let mut parts: Vec<Part<'_>> = holds.iter().flat_map(|hold| hold.parts(epsilon)).collect();
     parts.sort_by_key(|part| (part.from, part.to));

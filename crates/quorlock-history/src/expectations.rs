@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// What a history is held to, where that is a matter of figures.
+/// The bounds that a history is checked against.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,8 +18,8 @@ pub struct Expectations {
 }
 
 impl Expectations {
-    /// The longest TTL is 30 s, as it is in a deployment unless set otherwise; keys are cleaned up
-    /// within 1 s; a loss is told with no delay at all; nothing is said about recovery.
+    /// Defaults: a maximum TTL of 30 s (the library's default TTL), keys cleaned up within 1 s,
+    /// losses reported without any delay, recovery not checked.
     #[must_use]
     pub fn new() -> Expectations {
         Expectations {
@@ -31,41 +31,40 @@ impl Expectations {
         }
     }
 
-    /// The longest TTL of the deployment. No key has more time left, and the keys of a crashed
-    /// client are gone after it.
+    /// Sets the longest TTL of the deployment. No key may have more time left, and the keys of a
+    /// crashed client must be gone after it.
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Expectations {
         self.max_ttl = max_ttl;
         self
     }
 
-    /// How long after an attempt is over its keys may still stand at a node that could be used all
-    /// the time, and how long after a node can be used again. Far below the TTL it proves that
-    /// cleaning up works.
+    /// Sets how long after the end of an attempt its keys may remain on a node that was usable all along, and
+    /// how long after a node becomes usable again. A value far below the TTL proves that clean-up works.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Expectations {
         self.grace = grace;
         self
     }
 
-    /// How long after the end of validity, or after it runs again, a holder may hear of a loss.
-    /// Zero where time is simulated; a real host has its timers and schedulers.
+    /// Sets how long after the deadline, or after it resumes running, a holder may learn of a loss.
+    /// Zero for simulated time; a real host has timer and scheduler delays.
     #[must_use]
     pub fn signal_slack(mut self, slack: Duration) -> Expectations {
         self.slack = slack;
         self
     }
 
-    /// Within what time after the last heal every client gets a lock. Unless set, liveness is not
-    /// checked; nor is it in a history with a fault that never heals.
+    /// Sets the time after the last heal within which every client must get a lock. Liveness is
+    /// checked only if this is set and every fault in the history heals.
     #[must_use]
     pub fn recovery(mut self, bound: Duration) -> Expectations {
         self.recovery = Some(bound);
         self
     }
 
-    /// How many steps the search for an order may take for each resource. The default, 10⁷, takes
-    /// seconds; a history without violations takes a few steps for each operation.
+    /// Sets the maximum number of search steps per resource. The default, 10⁷, takes seconds; a
+    /// history without violations takes a few steps per operation.
     #[must_use]
     pub fn search_steps(mut self, steps: u64) -> Expectations {
         self.search_steps = steps;

@@ -4,7 +4,7 @@ use crate::history::{Event, What};
 use crate::names::{Client, Fault, Node};
 use crate::stamp::Stamp;
 
-/// From when to when something was disturbed.
+/// The interval during which a fault was active.
 struct Window<'history> {
     fault: &'history Fault,
     from: Stamp,
@@ -13,13 +13,13 @@ struct Window<'history> {
     clients: &'history [Client],
 }
 
-/// All disturbances of a history, in the order in which they began.
+/// All faults of a history, in the order in which they began.
 pub(crate) struct Faults<'history> {
     windows: Vec<Window<'history>>,
 }
 
 impl<'history> Faults<'history> {
-    /// Pairs beginnings with heals, from events in order of time.
+    /// Pairs each beginning with its heal, from time-ordered events.
     pub(crate) fn of(events: &[&'history Event]) -> Faults<'history> {
         let mut windows: Vec<Window<'_>> = Vec::new();
         for event in events {
@@ -33,21 +33,21 @@ impl<'history> Faults<'history> {
         Faults { windows }
     }
 
-    /// When the last of them healed; `None` if one never did.
+    /// When the last fault healed; `None` if one never did.
     pub(crate) fn last_heal(&self) -> Option<Stamp> {
         self.windows.iter().try_fold(Stamp::default(), |last, window| Some(last.max(window.healed?)))
     }
 
-    /// When all faults of the node that began before `at` have healed: `None` if one never did, the
-    /// origin if there was none.
+    /// When all faults of `node` that began before `at` had healed: `None` if one never did, the
+    /// origin if there were none.
     pub(crate) fn healed_of(&self, node: &Node, at: Stamp) -> Option<Stamp> {
         let mut before =
             self.windows.iter().filter(|window| window.from <= at && window.nodes.contains(node));
         before.try_fold(Stamp::default(), |last, window| Some(last.max(window.healed?)))
     }
 
-    /// `due`, put off while the client could not run, with `slack` after each time that it could
-    /// not. `None` if it never ran again.
+    /// Returns `due`, postponed past each time in which the client could not run, plus `slack`.
+    /// `None` if it never ran again.
     pub(crate) fn put_off(&self, client: &Client, due: Stamp, slack: Duration) -> Option<Stamp> {
         let mut stopped = self.windows.iter().filter(|window| window.clients.contains(client));
         stopped.try_fold(due, |due, window| {

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::names::{Client, Fault, Node, Resource, Token};
 use crate::stamp::{Stamp, nanos};
 
-/// Something that happened, and when. One line of a file.
+/// An event and its time. One line of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Event {
-    /// When it happened; each kind of event says which moment counts.
+    /// When it happened. Each kind of event defines which moment counts.
     pub at: Stamp,
     /// What happened.
     #[serde(flatten)]
@@ -17,225 +17,223 @@ pub struct Event {
 }
 
 impl Event {
-    /// `what` happened `at` this moment.
+    /// Creates an event that happened at `at`.
     #[must_use]
     pub fn new(at: Stamp, what: What) -> Event {
         Event { at, what }
     }
 }
 
-/// What can happen to locks, to those who want them and to the nodes that hold them.
+/// The kinds of events: what happened to locks, clients and nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum What {
-    /// Every stamp is at most `epsilon` away from the true time. Zero unless said otherwise, which
-    /// is right where one clock wrote them all; of several such events the largest counts.
+    /// Every stamp is at most `epsilon` away from the true time. If there are several such events,
+    /// the largest counts; without one, `epsilon` is zero, which is right for a single clock.
     Clocks {
-        /// The bound, measured by whoever recorded the history.
+        /// The bound, measured by the recorder.
         #[serde(with = "nanos")]
         epsilon: Duration,
     },
-    /// A client is about to ask for a lock. `at` is before the first byte is sent.
+    /// A client is about to acquire a lock. `at` is before the first byte is sent.
     Invoked {
-        /// Who asks.
+        /// The client.
         client: Client,
-        /// For what.
+        /// The resource.
         resource: Resource,
-        /// By what name the attempt goes from here on.
+        /// The name of the attempt in later events.
         attempt: Token,
     },
-    /// The attempt asks for this as well, all at once or none; so its lease holds each of them.
+    /// The attempt locks this resource as well, all or none; its lease holds each of them.
     Wants {
-        /// Which one.
+        /// The attempt.
         attempt: Token,
-        /// For what, beside what it was invoked for.
+        /// The additional resource.
         resource: Resource,
     },
-    /// From here on the attempt asks for no more than a share of the lock, which others may have at the
-    /// same time, or its lease is no more than that. `at` is before the first byte is sent: of the
-    /// attempt, or of the downgrade of its lease.
+    /// The attempt asks for a shared lock, or its lease is being downgraded to one. `at` is before
+    /// the first byte of the acquisition or the downgrade is sent.
     Shares {
-        /// Which one.
+        /// The attempt.
         attempt: Token,
     },
-    /// The attempt asks for one of a semaphore's permits, of which it believes that there are so many. `at`
-    /// is before the first byte is sent.
+    /// The attempt asks for one permit of a semaphore. `at` is before the first byte is sent.
     OneOf {
-        /// Which one.
+        /// The attempt.
         attempt: Token,
-        /// How many there are.
+        /// The number of permits the client believes the semaphore has.
         permits: usize,
     },
-    /// The attempt got the permit of this number, with the lease that it [returned](What::Acquired).
+    /// The attempt got this permit together with the lease it [returned](What::Acquired).
     Permit {
-        /// Which one.
+        /// The attempt.
         attempt: Token,
-        /// The number.
+        /// The permit number.
         number: usize,
     },
-    /// Somebody who does not campaign was told who leads. `at` is after it was told.
+    /// An observer learned who leads. `at` is after it learned.
     Observed {
-        /// Who was told.
+        /// The observer.
         client: Client,
-        /// What is led.
+        /// The election.
         resource: Resource,
-        /// The attempt of whoever leads.
+        /// The leader's attempt.
         leader: Token,
-        /// The leader's fencing token, if that was told as well.
+        /// The leader's fencing token, if it was reported.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fencing_token: Option<u64>,
-        /// Before the nodes were asked.
+        /// When the observer asked, before any node was asked.
         asked: Stamp,
     },
     /// The attempt returned a lease. `at` is after it returned.
     Acquired {
-        /// Which one.
+        /// The attempt.
         attempt: Token,
-        /// The end of validity.
+        /// The deadline of the lease.
         deadline: Stamp,
         /// The fencing token, if fencing is on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fencing_token: Option<u64>,
     },
-    /// The attempt returned no lease, or nobody waits for it any longer.
+    /// The attempt returned no lease, or was cancelled.
     NotAcquired {
-        /// Which one.
+        /// The attempt.
         attempt: Token,
     },
-    /// A renewal moved the end of validity. `at` is the earliest moment at which it may have
-    /// counted: only a renewal that is certainly late is held against anybody.
+    /// A renewal extended the deadline. `at` is the earliest moment at which it may have taken
+    /// effect, so that only a renewal that is certainly late is reported.
     Renewed {
-        /// Whose.
+        /// The attempt.
         attempt: Token,
-        /// The end of validity from now on.
+        /// The new deadline.
         deadline: Stamp,
     },
-    /// The lease said that it holds. `at` is before it was asked.
+    /// The lease was checked and reported as valid. `at` is before the check.
     SeenValid {
-        /// Which one.
+        /// The attempt.
         attempt: Token,
     },
-    /// The holder is about to give the lock back. `at` is before the first byte is sent.
+    /// The holder is about to release the lock. `at` is before the first byte is sent.
     Releasing {
-        /// Whose lock.
+        /// The attempt.
         attempt: Token,
     },
-    /// The release returned, whether or not it could be confirmed. One that returned because the
-    /// lease was over by then tells of a loss as well: record [`What::Lost`].
+    /// The release returned, confirmed or not. If it returned because the lease had already ended,
+    /// it also reports a loss: record [`What::Lost`].
     Released {
-        /// Whose lock.
+        /// The attempt.
         attempt: Token,
     },
-    /// The holder was told that the lease is over without a release.
+    /// The holder was notified that it lost the lease.
     Lost {
-        /// Whose.
+        /// The attempt.
         attempt: Token,
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
     },
-    /// The client stopped for good, with all its attempts. `at` is before it was killed: from then
-    /// on nothing about it is certain. Another one may start under its name later.
+    /// The client was killed, with all its attempts. `at` is before the kill: nothing about the
+    /// client is certain from then on. Another client may start under the same name later.
     Crashed {
-        /// Who.
+        /// The client.
         client: Client,
     },
     /// A guarded resource accepted or refused a write. `at` is when it decided.
     Wrote {
-        /// Where.
+        /// The guarded resource.
         resource: Resource,
-        /// Under whose lease.
+        /// The attempt whose lease the writer held.
         attempt: Token,
-        /// The fencing token that came with the write.
+        /// The fencing token sent with the write.
         fencing_token: u64,
-        /// What the resource made of it.
+        /// The decision.
         answer: Answer,
     },
-    /// A node was seen to have a key. Every key that a look at a node finds is one event.
+    /// A key was found on a node. Each inspection of a node records one event per key.
     Key {
-        /// Where it stands.
+        /// The node.
         node: Node,
-        /// What it locks.
+        /// The locked resource.
         resource: Resource,
-        /// To which attempt its value belongs; the value itself if to none.
+        /// The attempt that the key's value belongs to; the value itself if it belongs to none.
         attempt: Token,
-        /// The rest of its TTL; [`Duration::MAX`] if it never expires.
+        /// The remaining TTL; [`Duration::MAX`] if it never expires.
         #[serde(with = "nanos")]
         remaining: Duration,
     },
-    /// A node was seen to have counted fencing tokens up to here.
+    /// A fencing counter was read on a node.
     Counter {
-        /// Where.
+        /// The node.
         node: Node,
-        /// For what.
+        /// The resource.
         resource: Resource,
-        /// How far.
+        /// The value of the counter.
         value: u64,
     },
     /// A node lost data that it should have kept: keys, counters or both.
     Forgot {
-        /// Which one.
+        /// The node.
         node: Node,
     },
-    /// A disturbance began.
+    /// A fault began.
     FaultBegan {
-        /// Which one.
+        /// The fault.
         fault: Fault,
-        /// The nodes that some client may be unable to reach or to use meanwhile.
+        /// The nodes that may be unreachable or unusable for some client.
         nodes: Vec<Node>,
-        /// The clients that may be unable to run meanwhile.
+        /// The clients that may be unable to run.
         clients: Vec<Client>,
     },
-    /// A disturbance is over. One that never heals lasts to the end of the history.
+    /// A fault healed. One that never heals lasts to the end of the history.
     FaultHealed {
-        /// Which one.
+        /// The fault.
         fault: Fault,
     },
 }
 
-/// What a guarded resource made of a write.
+/// A guarded resource's decision about a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
-    /// The token was as large as any before, or larger.
+    /// The token was at least as large as any before.
     Accepted,
-    /// A larger token had been seen.
+    /// A larger token had been seen before.
     Refused,
 }
 
-/// All that was recorded, in any order: several recorders may be put together.
+/// A recorded history, with its events in any order: the files of several recorders may be concatenated.
 ///
-/// Events of the same moment count as having happened in the order in which they were recorded.
+/// Events with equal stamps happened in the order in which they were recorded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     events: Vec<Event>,
 }
 
 impl History {
-    /// An empty one.
+    /// Creates an empty history.
     #[must_use]
     pub fn new() -> History {
         History::default()
     }
 
-    /// Adds what happened.
+    /// Appends an event.
     pub fn record(&mut self, at: Stamp, what: What) {
         self.events.push(Event::new(at, what));
     }
 
-    /// The events in the order recorded.
+    /// Returns the events in the order in which they were recorded.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Reads a history of JSON lines. Empty lines are skipped.
+    /// Parses JSON lines. Empty lines are skipped.
     ///
     /// # Errors
     ///
-    /// [`BadLine`] names the first line that is no event. Nothing is guessed: if a recorder was
-    /// killed while it wrote, cut its last line off first.
+    /// Returns [`BadLine`] with the number of the first line that is not an event. Nothing is
+    /// repaired: if a recorder was killed while writing, remove its incomplete last line first.
     pub fn from_lines(text: &str) -> Result<History, BadLine> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         lines
@@ -245,13 +243,13 @@ impl History {
             .collect()
     }
 
-    /// Writes the history as JSON lines, which [`History::from_lines`] reads.
+    /// Formats the history as JSON lines, as read by [`History::from_lines`].
     #[must_use]
     pub fn to_lines(&self) -> String {
         self.events.iter().map(Event::to_line).collect()
     }
 
-    /// The events in the order in which they happened.
+    /// Returns the events in the order in which they happened.
     pub(crate) fn in_order(&self) -> Vec<&Event> {
         let mut events: Vec<&Event> = self.events.iter().collect();
         events.sort_by_key(|event| event.at);
@@ -260,15 +258,15 @@ impl History {
 }
 
 impl Event {
-    /// One line of a file, with its line end: for a recorder that writes as it goes.
+    /// Formats the event as one JSON line with its newline, for a recorder that writes continuously.
     #[must_use]
     #[expect(
         clippy::expect_used,
         clippy::missing_panics_doc,
-        reason = "text and numbers are all there is, and JSON can say them"
+        reason = "it consists of text and numbers, which JSON can represent"
     )]
     pub fn to_line(&self) -> String {
-        serde_json::to_string(self).expect("an event is JSON") + "\n"
+        serde_json::to_string(self).expect("an event serializes to JSON") + "\n"
     }
 }
 
@@ -284,9 +282,9 @@ impl Extend<Event> for History {
     }
 }
 
-/// A line of a file is no event.
+/// The error for a line that is not an event.
 #[derive(Debug, thiserror::Error)]
-#[error("line {number} of the history is no event")]
+#[error("line {number} of the history is not an event")]
 pub struct BadLine {
     number: usize,
     #[source]
@@ -294,7 +292,7 @@ pub struct BadLine {
 }
 
 impl BadLine {
-    /// Which line, counted from 1.
+    /// Returns the line number, counted from 1.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number

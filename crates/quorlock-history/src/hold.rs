@@ -6,72 +6,72 @@ use serde::{Deserialize, Serialize};
 use crate::names::{Client, Resource, Token};
 use crate::stamp::Stamp;
 
-/// One lock held once: the evidence that findings cite.
+/// One hold of a lock: the evidence cited by violations.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Hold {
-    /// Whose lock.
+    /// The holder.
     pub client: Client,
-    /// What was locked.
+    /// The locked resource.
     pub resource: Resource,
-    /// By which attempt.
+    /// The attempt that acquired it.
     pub attempt: Token,
     /// When the attempt began.
     pub invoked: Stamp,
-    /// Since when it was no more than a share, if it was one at some time.
+    /// When it became shared, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<Stamp>,
-    /// Which permit of a semaphore it was, if it was one.
+    /// The semaphore permit, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permit: Option<Permit>,
-    /// When it returned the lease.
+    /// When the lease was returned.
     pub acquired: Stamp,
-    /// The end of validity after the last renewal.
+    /// The deadline after the last renewal.
     pub deadline: Stamp,
-    /// When the holder stopped relying on the lock: the first of release, end of validity, the
-    /// news of a loss, and crash.
+    /// When the holder stopped relying on the lock: at its release, its deadline, the notification
+    /// of its loss or its crash, whichever came first.
     pub end: Stamp,
-    /// Which of them it was.
+    /// Which of these it was.
     pub ending: Ending,
-    /// The fencing token, if there was one.
+    /// The fencing token, if fencing was on.
     pub fencing_token: Option<u64>,
 }
 
-/// One of a semaphore's permits.
+/// One permit of a semaphore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Permit {
-    /// How many there are, as its holder believes.
+    /// The number of permits the holder believes the semaphore has.
     pub of: usize,
-    /// Which of them; unknown where permits have no numbers.
+    /// The permit number; `None` where permits have no numbers.
     pub number: Option<usize>,
 }
 
-/// What ended a hold.
+/// Why a hold ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ending {
-    /// The holder began to give the lock back.
+    /// The holder began to release the lock.
     Released,
-    /// The holder was told that the lease is over.
+    /// The holder was notified of the loss.
     Lost,
-    /// The client stopped for good.
+    /// The client crashed.
     Crashed,
-    /// The validity ended.
+    /// The deadline passed.
     Lapsed,
 }
 
 impl Hold {
-    /// From when to when this client certainly held the lock, whatever clocks that are off by up
-    /// to `epsilon` make of it. `None` if there is no such time.
+    /// Returns the interval in which the client certainly held the lock, given clocks that are off
+    /// by at most `epsilon`. `None` if there is no such interval.
     pub(crate) fn certain(&self, epsilon: Duration) -> Option<(Stamp, Stamp)> {
         let (from, to) = (self.acquired.plus(epsilon), self.end.minus(epsilon));
         (from < to).then_some((from, to))
     }
 }
 
-/// Some time of a hold in which it was of one kind.
+/// A part of a hold that was either exclusive or shared.
 pub(crate) struct Part<'hold> {
     pub(crate) from: Stamp,
     pub(crate) to: Stamp,
@@ -80,12 +80,12 @@ pub(crate) struct Part<'hold> {
 }
 
 impl Hold {
-    /// Whether it was a share from the beginning: a reader's.
+    /// Whether it was shared from the beginning.
     pub(crate) fn began_shared(&self) -> bool {
         self.shared.is_some_and(|shared| shared <= self.acquired)
     }
 
-    /// As [`Hold::certain`], apart for the time alone and the time together with others.
+    /// Like [`Hold::certain`], split into the exclusive and the shared part.
     pub(crate) fn parts(&self, epsilon: Duration) -> Vec<Part<'_>> {
         let Some((from, to)) = self.certain(epsilon) else { return Vec::new() };
         let part = |from, to, shared| Part { from, to, shared, hold: self };

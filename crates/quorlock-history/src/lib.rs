@@ -1,9 +1,9 @@
-//! Records what happened to locks, and checks it against what a lock promises.
+//! Records what happened to locks, and checks it against what the locks guarantee.
 //!
-//! A simulation or a chaos tester records a [`History`]: who asked for which lock, what came of
-//! it, what stood at the nodes, what was broken and healed. [`check`] judges it, and its
-//! [`Report`] names each broken promise with the evidence. There is no clock here, no IO and no
-//! runtime: stamps come from whoever records, and a file is text.
+//! A simulation or a chaos tester records a [`History`]: acquisitions and their results, keys found
+//! on the nodes, faults and heals. [`check`] evaluates it, and its [`Report`] lists each violated
+//! guarantee with the evidence. There is no clock, no IO and no runtime here: the recorder provides
+//! the stamps, and a file is text.
 //!
 //! ```
 //! use quorlock_history::{Check, Expectations, History, Stamp, What, check};
@@ -35,22 +35,22 @@
 //!
 //! # What is checked
 //!
-//! | check | promise |
+//! | check | guarantee |
 //! |---|---|
-//! | [`Check::Exclusion`] | no two clients certainly hold one lock at once |
-//! | [`Check::Register`] | accepted fencing tokens never go down, belong to one attempt each and follow the order in which attempts succeeded; nobody who holds the lock is refused |
-//! | [`Check::Mutex`] | some order of all acquisitions and releases is that of one mutex, with tokens that grow |
-//! | [`Check::Orphans`] | no key outlives its attempt or the longest TTL, none is nobody's, no counter goes back |
+//! | [`Check::Exclusion`] | no two clients certainly hold a lock at the same time |
+//! | [`Check::Register`] | accepted fencing tokens never decrease, belong to one attempt each and follow the order in which attempts succeeded; no current holder is refused |
+//! | [`Check::Mutex`] | some order of all acquisitions and releases is that of a mutex with increasing tokens (linearizability) |
+//! | [`Check::Orphans`] | no key outlives its attempt or the longest TTL, every key belongs to an attempt, no counter decreases |
 //! | [`Check::Liveness`] | once all faults have healed, every client gets a lock |
-//! | [`Check::Loss`] | a loss is told by the end of validity, and neither a renewal nor a look revives the lease |
-//! | [`Check::Permits`] | no more certainly hold a semaphore's permits than it has, nor do two who differ about their number; each permit is a mutex |
-//! | [`Check::Observers`] | whoever is told to lead has asked for it, and was not over long ago |
-//! | [`Check::Record`] | the history itself can be true |
+//! | [`Check::Loss`] | a holder is notified of a loss by the deadline, after which neither a renewal nor a check reports the lease as valid |
+//! | [`Check::Permits`] | a semaphore never certainly has more holders than permits, nor holders that disagree about the number; each permit is a mutex |
+//! | [`Check::Observers`] | a reported leader has campaigned, and its lease has not ended long ago |
+//! | [`Check::Record`] | the history is consistent |
 //!
-//! Whatever is uncertain speaks for the lock: clocks that are off by [`What::Clocks`], nodes that
-//! a fault cut off, clients that were stopped. So a finding is a finding. That nothing is found
-//! proves little unless [`Report::seen`] shows that the faults have bitten; run each scenario
-//! with a protection taken away, too, and see it fail.
+//! Uncertainty is resolved in favor of the lock: clock errors of [`What::Clocks`], nodes cut off by
+//! a fault, clients that were stopped. So there are no false positives. A clean report proves
+//! little unless [`Report::seen`] shows that the faults had an effect; also run each scenario with
+//! one protection disabled, and check that it fails.
 
 mod attempts;
 mod exclusion;

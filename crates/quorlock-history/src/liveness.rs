@@ -1,4 +1,4 @@
-//! Once all faults have healed, everybody who wants a lock gets one.
+//! Once all faults have healed, every client that wants a lock gets one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use crate::names::Client;
 use crate::stamp::Stamp;
 use crate::violation::Violation;
 
-/// Each client that wanted a lock after the last heal has had one within `bound`, counted from the
-/// heal or from its first attempt thereafter, whichever is later. Whoever crashed later, and
-/// whoever still had time when the history ended, is not judged.
+/// Checks that each client that wanted a lock after the last heal got one within `bound` of the
+/// heal or of its first attempt thereafter, whichever is later. Clients that crashed, or still had
+/// time when the history ended, are skipped.
 pub(crate) fn check(attempts: &Attempts, last_heal: Stamp, end: Stamp, bound: Duration) -> Vec<Violation> {
     let mut clients: BTreeMap<&Client, Vec<&Attempt>> = BTreeMap::new();
     for attempt in attempts.iter().filter(|attempt| wants_after(attempt, last_heal)) {
@@ -36,7 +36,7 @@ pub(crate) fn check(attempts: &Attempts, last_heal: Stamp, end: Stamp, bound: Du
     found
 }
 
-/// Whether the attempt was still under way at `heal`, or began after it.
+/// Whether the attempt was in progress at `heal`, or began after it.
 fn wants_after(attempt: &Attempt, heal: Stamp) -> bool {
     let acquired = attempt.lease.as_ref().map(|lease| lease.acquired);
     acquired.or(attempt.not_acquired).or(attempt.crashed).is_none_or(|returned| returned >= heal)

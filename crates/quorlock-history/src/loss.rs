@@ -1,4 +1,4 @@
-//! A lease that ends without a release says so in time, and stays over.
+//! A holder is notified in time when it loses its lease, and a lost lease stays lost.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::hold::{Ending, Hold};
 use crate::stamp::Stamp;
 use crate::violation::Violation;
 
-/// All three look at one lease on the clock of its own host, so `epsilon` plays no part.
+/// Each check concerns a single lease on its own host's clock, so `epsilon` does not apply.
 pub(crate) fn check(attempts: &Attempts, faults: &Faults<'_>, end: Stamp, slack: Duration) -> Vec<Violation> {
     let mut found = Vec::new();
     for attempt in attempts.iter() {
@@ -20,8 +20,7 @@ pub(crate) fn check(attempts: &Attempts, faults: &Faults<'_>, end: Stamp, slack:
     found
 }
 
-/// The holder of a lost lease hears of it no later than the end of validity, or as soon as it runs
-/// again.
+/// The holder of a lost lease is notified by the deadline, or as soon as it runs again.
 fn told_late(
     attempt: &Attempt,
     lease: &Lease,
@@ -36,14 +35,14 @@ fn told_late(
     let due = faults.put_off(&hold.client, hold.deadline.max(hold.acquired).plus(slack), slack)?;
     let too_late = match lease.told {
         Some(told) => told > due,
-        // Nobody can be told any more, or there was still time.
+        // The client had crashed, or there was still time.
         None => attempt.crashed.is_none_or(|crashed| crashed > due) && end > due,
     };
     too_late.then(|| Violation::ToldLate { hold: hold.clone(), due, told: lease.told })
 }
 
-/// The quorum's last answer has to arrive before the old end of validity (rule I-9), and a loss is
-/// for ever (rule I-10).
+/// The quorum's last response must arrive before the old deadline (rule I-9), and a loss is final
+/// (rule I-10).
 fn renewed_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
     let old = lease.deadlines.iter();
     let renewals = old.zip(lease.deadlines.iter().skip(1));
@@ -60,13 +59,13 @@ fn renewed_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
         .collect()
 }
 
-/// Once the validity has ended, or the holder was told so, nobody hears that the lease holds.
+/// After the deadline, or after the holder was notified of the loss, no check reports the lease as valid.
 fn valid_late(lease: &Lease, hold: &Hold) -> Vec<Violation> {
     let seen = lease.seen_valid.iter();
     seen.filter_map(|&at| {
         let deadline = lease.deadline_at(at);
         let over = lease.told.map_or(deadline, |told| told.min(deadline));
-        // At the very moment of the news either may have come first.
+        // With equal stamps, either may have come first.
         let late = at >= deadline || lease.told.is_some_and(|told| at > told);
         late.then(|| Violation::ValidLate { hold: hold.clone(), over, at })
     })

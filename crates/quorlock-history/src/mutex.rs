@@ -1,8 +1,8 @@
-//! The acquisitions and releases of one resource are those of one mutex, in some order that agrees
-//! with their times: a second opinion on exclusion and on the order of tokens, by another way.
+//! The acquisitions and releases of a resource are those of a mutex, in some order that is consistent with
+//! their times. This checks exclusion and the order of tokens a second time, by another algorithm.
 //!
-//! An attempt that returned no lease changes nothing. Nor does one whose return nobody saw: it may
-//! have taken the mutex, but the order without it explains as much.
+//! An attempt that returned no lease has no effect. Neither does one that never returned: it may
+//! have taken the mutex, but if any order explains the rest, so does the same order without it.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub(crate) fn check(holds: &[Hold], epsilon: Duration, steps: u64) -> Result<Opt
     Ok(hold.map(|hold| Violation::NoOrder { hold, placed, operations: operations.len(), for_tokens }))
 }
 
-/// A hold is two operations. Its end frees the mutex at once or later, however it came about:
-/// when a release returned makes no difference, because nothing but the next acquisition needs it.
+/// A hold is two operations. Its end frees the mutex immediately or later, whatever ended it. When
+/// the release returned does not matter: only the next acquisition depends on it.
 fn both(index: usize, hold: &Hold, epsilon: Duration) -> [Operation; 2] {
     [
         Operation {
@@ -45,8 +45,8 @@ fn both(index: usize, hold: &Hold, epsilon: Duration) -> [Operation; 2] {
     ]
 }
 
-/// A writer that became a reader did so at once or later, while it still had the lock. One that had
-/// given it back by then is none: the downgrade that came too late did nothing.
+/// A downgrade took effect immediately or later, before the release. One that came after the
+/// release had no effect.
 fn downgrade(index: usize, hold: &Hold, epsilon: Duration) -> Option<Operation> {
     let shared = hold.shared.filter(|shared| !hold.began_shared() && *shared < hold.end)?;
     let call = shared.minus(epsilon).min(hold.end.minus(epsilon));

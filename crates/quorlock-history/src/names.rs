@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Names differ in what they name, and in nothing else.
+/// Defines one name type; they differ only in what they name.
 macro_rules! name {
     ($(#[$doc:meta])* $Name:ident) => {
         $(#[$doc])*
@@ -44,29 +44,29 @@ macro_rules! name {
 }
 
 name! {
-    /// Who asks for locks. It does one thing after the other or several at once, and crashes as
-    /// one: a process, or whatever a simulation kills at a stroke.
+    /// A client: it acquires locks one after the other or in parallel, and crashes as a unit. A
+    /// process, or whatever a simulation kills in one step.
     Client
 }
 name! {
-    /// What is protected.
+    /// A locked resource.
     Resource
 }
 name! {
-    /// Names one attempt, and the lease that came of it, in all of the history.
+    /// An attempt and the lease it returned; unique within a history.
     ///
-    /// The value of a key at a node has to tell to which attempt it belongs. So this is the random
-    /// token, or something shorter that the recorder can read from a key: the label in the
-    /// holder's context is known before the attempt begins. An `acquire` that draws several random
-    /// tokens is one attempt here, and so is a lease that its owner acquires again and again.
+    /// The value of a key on a node must identify its attempt. So this is the random token, or
+    /// something shorter that the recorder can read from a key: the label in the holder's context
+    /// is known before the attempt begins. An `acquire` that draws several random tokens is one
+    /// attempt here, and so is a lease that its owner reacquires.
     Token
 }
 name! {
-    /// One independent server.
+    /// An independent server.
     Node
 }
 name! {
-    /// A disturbance, by a name that says what was done, such as `kill eu-1`. The same one may
-    /// begin again after it has healed.
+    /// A fault, named after what was done, such as `kill eu-1`. The same one may begin again after
+    /// it has healed.
     Fault
 }

@@ -1,5 +1,5 @@
-//! Whoever is told to lead leads, or did just now: what an observer hears was true at the nodes when they
-//! were asked.
+//! A leader reported to an observer leads, or did so recently: the report was true on the nodes
+//! when they were asked.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ pub(crate) fn check(
     epsilon: Duration,
 ) -> Vec<Violation> {
     let mut found = Vec::new();
-    // Where a node forgets a key, others draw before it is stored there anew.
+    // After a node forgets a key, other clients may draw tokens before the key is stored again.
     let mut forgot = false;
     for event in events {
         forgot |= matches!(event.what, What::Forgot { .. });
         let What::Observed { client, resource, leader, fencing_token, asked } = &event.what else { continue };
         let at = event.at;
         let attempt = attempts.get(leader).filter(|attempt| attempt.resource == *resource);
-        // The first byte was sent after it was invoked, and the answer came before it was told.
+        // The first byte was sent after `invoked`, and the response arrived before `at`.
         let began = attempt.is_some_and(|attempt| attempt.invoked <= at.plus(epsilon * 2));
         let gone_by = attempt.and_then(|attempt| gone_by(attempt, expect, epsilon));
         if !began || gone_by.is_some_and(|gone_by| *asked > gone_by) {
             let gone_by = gone_by.filter(|_| began);
             let (client, resource, leader) = (client.clone(), resource.clone(), leader.clone());
             found.push(Violation::Misled { client, resource, at, leader, gone_by });
-        // While it acquires, a quorum may have drawn the same number, and another node a larger one that
-        // counts.
+        // While the leader acquires, a quorum may hold the same number and another node a larger
+        // one that will count.
         } else if let Some(told) = *fencing_token
             && !forgot
             && let Some(hold) = attempt.and_then(Attempt::hold)
@@ -46,8 +46,8 @@ pub(crate) fn check(
     found
 }
 
-/// When the nodes have forgotten the leader for certain: no key lives for longer than the longest TTL,
-/// and none is renewed by somebody who knows that it is over.
+/// When the nodes have certainly forgotten the leader: no key outlives the longest TTL, and no
+/// client renews a lease that it knows to have ended.
 fn gone_by(attempt: &Attempt, expect: &Expectations, epsilon: Duration) -> Option<Stamp> {
     let over = attempt.over().into_iter().chain(attempt.crashed).min()?;
     Some(over.plus(expect.max_ttl).plus(expect.grace).plus(epsilon * 2))

@@ -1,5 +1,5 @@
-//! What stands at the nodes: no key of an attempt that is over, none of nobody's, none that lives
-//! too long, and no counter that went back.
+//! Keys and counters on the nodes: no key of an attempt that has ended, none without an attempt,
+//! none that lives too long, and no counter that decreased.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Rules<'_> {
         let max_ttl = self.expect.max_ttl;
         let too_long = key.remaining > max_ttl;
         let too_long = too_long.then(|| Violation::KeyTooLong { key: key.clone(), max_ttl });
-        // The attempt of another resource is nobody's here.
+        // An attempt for another resource does not own this key.
         let attempt = self.attempts.get(&key.attempt).filter(|attempt| attempt.is_of(&key.resource));
         let misplaced = match attempt {
             None => Some(Violation::Stranger { key: key.clone() }),
@@ -61,7 +61,7 @@ impl Rules<'_> {
         too_long.into_iter().chain(misplaced).collect()
     }
 
-    /// By when the key has to be gone; `None` while nothing says that it has to.
+    /// When the key has to be gone; `None` if nothing requires it yet.
     fn gone_by(&self, attempt: &Attempt, key: &KeySeen) -> Option<Stamp> {
         let grace = self.expect.grace.saturating_add(self.epsilon * 2);
         let over = attempt.over();
@@ -69,7 +69,7 @@ impl Rules<'_> {
         if let Some(crashed) = attempt.crashed
             && clean.is_none_or(|clean| crashed < clean)
         {
-            // Nobody was left to clean up, so the TTL does.
+            // No process is left to clean up, so the key expires.
             return Some(crashed.plus(self.expect.max_ttl).plus(grace));
         }
         let healed = self.faults.healed_of(&key.node, key.at)?;
@@ -77,7 +77,7 @@ impl Rules<'_> {
     }
 }
 
-/// Counters that went back at a node that is not known to have forgotten anything in between.
+/// Finds counters that decreased on a node that is not known to have lost data in between.
 fn counters(events: &[&Event]) -> Vec<Violation> {
     let mut seen: HashMap<(&Node, &Resource), (Stamp, u64)> = HashMap::new();
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! No more certainly held permits of a semaphore at once than it has, and none of them differed from
-//! another about how many that is.
+//! A semaphore never certainly had more holders than permits, nor holders that disagreed about the
+//! number of permits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::hold::{Hold, Permit};
 use crate::violation::Violation;
 
-/// One sweep: holds by their beginning, and beside them those that last beyond it.
+/// Sweeps over the holds by their beginning, with the set of those still active.
 pub(crate) fn check(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
     let certain = |hold| Hold::certain(hold, epsilon).map(|(from, to)| (from, to, hold));
     let mut certain: Vec<_> = holds.iter().filter(|hold| hold.permit.is_some()).filter_map(certain).collect();
@@ -30,8 +30,8 @@ pub(crate) fn check(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
     found
 }
 
-/// The holds of a resource by what excludes each other: those of each permit, or all if there are none.
-/// Of a permit without a number nothing is known but that it is one.
+/// Groups the holds of a resource that exclude each other: by permit, or all of them if there are
+/// none. Permits without a number are skipped.
 pub(crate) fn apart(holds: &[Hold]) -> Vec<Vec<Hold>> {
     let mut apart: BTreeMap<Option<usize>, Vec<Hold>> = BTreeMap::new();
     for hold in holds {

@@ -1,5 +1,5 @@
-//! What a guarded resource may rely on: fencing tokens never go down, belong to one attempt each,
-//! follow the order in which attempts succeeded, and stop nobody who holds the lock.
+//! What a guarded resource relies on: fencing tokens never decrease, belong to one attempt each,
+//! follow the order in which attempts succeeded, and never cause a current holder to be refused.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::names::{Resource, Token};
 use crate::stamp::Stamp;
 use crate::violation::{Violation, Write};
 
-/// Everything there is to say of one resource.
+/// Runs all checks of one resource.
 pub(crate) fn check(
     holds: &[Hold],
     writes: &[Write],
@@ -25,7 +25,7 @@ pub(crate) fn check(
     found
 }
 
-/// The writes to each resource, in the order in which it decided.
+/// Returns the writes to each resource, in the order in which it decided.
 pub(crate) fn writes(events: &[&Event]) -> BTreeMap<Resource, Vec<Write>> {
     let mut writes: BTreeMap<Resource, Vec<Write>> = BTreeMap::new();
     for event in events {
@@ -67,7 +67,7 @@ fn one_attempt_each(holds: &[Hold], writes: &[Write]) -> Vec<Violation> {
     for (fencing_token, attempt) in drawn.chain(shown) {
         let first = *owner.entry(fencing_token).or_insert(attempt);
         let both_read = readers.contains(first) && readers.contains(attempt);
-        // An attempt writes as often as it likes, and is named once.
+        // An attempt may write repeatedly, and is reported once.
         if first != attempt && !both_read && named.insert((fencing_token, attempt)) {
             found.push(Violation::TokenShared {
                 fencing_token,
@@ -79,8 +79,8 @@ fn one_attempt_each(holds: &[Hold], writes: &[Write]) -> Vec<Violation> {
     found
 }
 
-/// Whoever began after another had returned has the larger token. One sweep: attempts by their
-/// beginning, as they come, and beside them the largest token returned until then.
+/// An attempt that began after another had returned has the larger token. Sweeps over the attempts
+/// by their beginning, with the largest token returned until then.
 fn in_real_time_order(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
     let by_beginning: Vec<(u64, &Hold)> =
         holds.iter().filter_map(|hold| Some((hold.fencing_token?, hold))).collect();
@@ -98,7 +98,7 @@ fn in_real_time_order(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
                 largest = Some((token, earlier));
             }
         }
-        // Equal ones are found where one token has two attempts.
+        // Equal tokens are reported as shared.
         if let Some((_, earlier)) = largest.filter(|&(largest, _)| token < largest) {
             found.push(Violation::TokenOrder { earlier: earlier.clone(), later: hold.clone() });
         }
@@ -106,7 +106,7 @@ fn in_real_time_order(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
     found
 }
 
-/// A stale holder is refused, and that is right. One that certainly holds the lock must not be.
+/// A stale holder is rightly refused; one that certainly holds the lock must not be.
 fn nobody_fenced_wrongly(writes: &[Write], attempts: &Attempts, epsilon: Duration) -> Vec<Violation> {
     let covers = |(from, to): (Stamp, Stamp), at: Stamp| from <= at.minus(epsilon) && at.plus(epsilon) < to;
     let refused = writes.iter().filter(|write| write.answer == Answer::Refused);

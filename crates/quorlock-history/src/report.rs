@@ -15,8 +15,7 @@ use crate::{exclusion, liveness, loss, mutex, observers, orphans, permits, regis
 
 /// Runs all checks.
 ///
-/// A history that is empty breaks no promise: see [`Report::seen`] for how much was there to be
-/// judged.
+/// An empty history violates nothing: [`Report::seen`] says how much there was to check.
 pub fn check(history: &History, expect: &Expectations) -> Report {
     let events = history.in_order();
     let end = events.last().map_or(Stamp::default(), |event| event.at);
@@ -37,12 +36,12 @@ pub fn check(history: &History, expect: &Expectations) -> Report {
             }
         }
     }
-    // A resource may have writes and no hold: those of a client that crashed as it acquired.
+    // A resource may have writes but no hold: those of a client that crashed while acquiring.
     for resource in holds.keys().chain(writes.keys().filter(|resource| !holds.contains_key(*resource))) {
         let holds = holds.get(resource).map_or(&[][..], Vec::as_slice);
         let writes = writes.get(resource).map_or(&[][..], Vec::as_slice);
         let apart = permits::apart(holds);
-        // Tokens of different permits have nothing to do with each other: each has a register of its own.
+        // Tokens of different permits are unrelated: each permit is a register of its own.
         let shared = if apart.len() > 1 { &[][..] } else { writes };
         for holds in &apart {
             report.violations.extend(register::check(holds, shared, &attempts, epsilon));
@@ -61,36 +60,35 @@ pub fn check(history: &History, expect: &Expectations) -> Report {
     report
 }
 
-/// What the checks found. `Display` is for people: what was seen, and the first few violations of
-/// each check.
+/// The result of the checks. `Display` prints the counts and the first violations of each check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-#[must_use = "a report that nobody reads proves nothing"]
+#[must_use = "an unread report proves nothing"]
 pub struct Report {
     /// Every violation, by check.
     pub violations: Vec<Violation>,
-    /// Resources for which the search for an order would have taken too long. Nothing is known of
-    /// their mutex, but everything else is.
+    /// Resources whose search exceeded the maximum number of steps. Their mutex check is
+    /// inconclusive; all other checks are complete.
     pub gave_up: Vec<Resource>,
-    /// How much there was to be judged.
+    /// How much there was to check.
     pub seen: Seen,
 }
 
 impl Report {
-    /// Whether all checks came to an end and found nothing.
+    /// Whether all checks completed and found nothing.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.gave_up.is_empty()
     }
 
-    /// What one check found.
+    /// Returns the violations found by one check.
     pub fn of(&self, check: Check) -> impl Iterator<Item = &Violation> {
         self.violations.iter().filter(move |violation| violation.check() == check)
     }
 }
 
-/// How much a history has of everything. A test whose faults did nothing shows here: no loss, no
-/// write refused, no key seen.
+/// What a history contains. It reveals a test whose faults had no effect: no loss, no refused
+/// write, no key seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Seen {
@@ -102,18 +100,17 @@ pub struct Seen {
     pub not_acquired: usize,
     /// Renewals.
     pub renewals: usize,
-    /// Leases that were over without a release or a crash.
+    /// Leases that ended without a release or a crash.
     pub lost: usize,
     /// Clients that crashed.
     pub crashes: usize,
-    /// Writes that a guarded resource accepted.
+    /// Writes accepted by a guarded resource.
     pub accepted: usize,
-    /// Writes that it refused: with holders that were stopped past the end of their validity, some
-    /// have to be.
+    /// Writes refused by it. If holders were stopped past their deadlines, there should be some.
     pub refused: usize,
-    /// Keys seen at nodes.
+    /// Keys seen on nodes.
     pub keys: usize,
-    /// Disturbances.
+    /// Faults.
     pub faults: usize,
 }
 
@@ -138,7 +135,7 @@ impl Seen {
     }
 }
 
-/// As many violations of one check are shown: more of them say nothing new.
+/// The number of violations shown per check.
 const SHOWN: usize = 5;
 
 impl fmt::Display for Report {
@@ -159,7 +156,7 @@ impl fmt::Display for Report {
         for resource in &self.gave_up {
             write!(f, "\nmutex: gave up on `{resource}`; allow more steps")?;
         }
-        if self.is_clean() { f.write_str("\nno promise broken") } else { Ok(()) }
+        if self.is_clean() { f.write_str("\nno violations") } else { Ok(()) }
     }
 }
 

@@ -1,55 +1,55 @@
-//! Can operations that overlapped in time have happened one after the other? The search of Wing
-//! and Gong with the memory of Lowe ("Testing for linearizability", 2017).
+//! Linearizability: whether operations that overlapped in time can have happened one after the other. The
+//! search of Wing and Gong with Lowe's memoization ("Testing for linearizability", 2017).
 
 use std::collections::{BTreeSet, HashSet};
 
 use crate::stamp::Stamp;
 
-/// Something that took effect at one moment between its call and its return.
+/// An operation that took effect at one moment between its call and its return.
 pub(crate) struct Operation {
     pub(crate) call: Stamp,
     pub(crate) returned: Stamp,
     pub(crate) step: Step,
-    /// Which hold it begins or ends.
+    /// The hold that it begins or ends.
     pub(crate) hold: usize,
 }
 
-/// What it did to the mutex.
+/// Its effect on the mutex.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Took the free mutex; a fencing token has to be larger than the last one.
+    /// Took the free mutex; a fencing token must be larger than the last one.
     Acquire { fencing_token: Option<u64> },
-    /// Took a share of it while nobody had it alone; a fencing token has to be larger than the last one
-    /// of those who did.
+    /// Took a share while there was no exclusive holder; a fencing token must be larger than the
+    /// last exclusive holder's.
     Share { fencing_token: Option<u64> },
-    /// Kept a share of what it had alone.
+    /// Turned an exclusive hold into a share.
     Downgrade,
-    /// Gave it back, or its share.
+    /// Released the mutex, or a share of it.
     Release,
 }
 
-/// No order explains everything. The best one places so many operations, and cannot place this one
-/// next, although it has to.
+/// No order explains all operations. The longest places `placed` of them, and cannot place this one
+/// next although it must come next.
 pub(crate) struct Stuck<'operations> {
     pub(crate) placed: usize,
     pub(crate) operation: &'operations Operation,
 }
 
-/// It would have taken more steps than allowed: nobody knows.
+/// The search exceeded the allowed number of steps; the result is unknown.
 pub(crate) struct GaveUp;
 
 #[derive(Clone, Default)]
 struct Mutex {
     holder: Option<usize>,
     sharing: BTreeSet<usize>,
-    /// Of those who had it alone.
+    /// The last token of an exclusive holder.
     last_alone: u64,
-    /// Of all.
+    /// The last token of any holder.
     last_token: u64,
 }
 
 impl Step {
-    /// The same, whatever its fencing token.
+    /// The same step without its fencing token.
     pub(crate) fn without_token(self) -> Step {
         match self {
             Step::Acquire { .. } => Step::Acquire { fencing_token: None },
@@ -60,7 +60,7 @@ impl Step {
 }
 
 impl Mutex {
-    /// The mutex after the operation, if it can happen now.
+    /// Returns the mutex after the operation, if it is possible now.
     fn after(&self, operation: &Operation) -> Option<Mutex> {
         let mut after = self.clone();
         let larger = |token: Option<u64>, than: u64| token.is_none_or(|token| token > than);
@@ -93,12 +93,11 @@ impl Mutex {
     }
 }
 
-/// Looks for an order, in at most `steps` steps; `None` if there is one. The operations have to be
+/// Searches for an order in at most `steps` steps; `None` if there is one. The operations must be
 /// sorted by their call.
 ///
-/// No set of operations is placed twice, in whatever order. The state needs no remembering, because
-/// the set determines it. What is remembered of a set is a hash of 128 bits: a search of 10⁷ steps
-/// takes one set for another with a probability of 10⁻²⁴.
+/// No set of operations is placed twice, in whatever order; the set determines the state. Sets are remembered
+/// as 128-bit hashes: a search of 10⁷ steps confuses two of them with a probability of 10⁻²⁴.
 pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuck<'_>>, GaveUp> {
     let mut open = Open::all(operations.len());
     let mut placed: Vec<(usize, Mutex)> = Vec::new();
@@ -109,7 +108,7 @@ pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuc
     let mut left = steps;
 
     loop {
-        // Whatever returned first has to be placed before anything that was called afterwards.
+        // The earliest return must be placed before anything that was called after it.
         let mut urgent: Option<&Operation> = None;
         let mut next = None;
         for (index, operation) in open.iter().filter_map(|index| Some((index, operations.get(index)?))) {
@@ -143,7 +142,7 @@ pub(crate) fn search(operations: &[Operation], steps: u64) -> Result<Option<Stuc
     }
 }
 
-/// 128 bits that stand for one operation (the finaliser of `SplitMix64`, twice).
+/// Hashes one operation to 128 bits (the finalizer of `SplitMix64`, twice).
 fn code(index: usize) -> u128 {
     let mix = |seed: u64| {
         let mut bits = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -155,9 +154,8 @@ fn code(index: usize) -> u128 {
     u128::from(mix(2 * index + 1)) << 64 | u128::from(mix(2 * index + 2))
 }
 
-/// The operations not placed yet, in order: a list in which each element knows its neighbours, so
-/// that taking one out and putting it back, last out first in, costs the same for any length.
-/// Elements count from 1; 0 is both ends.
+/// The operations not placed yet, in order: a doubly linked list, so that removing an element and
+/// restoring it (in reverse order) takes constant time. Elements count from 1; 0 is both ends.
 struct Open {
     next: Vec<usize>,
     previous: Vec<usize>,

@@ -3,11 +3,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// When something happened: nanoseconds since an origin that all of one history shares.
+/// A point in time: nanoseconds since an origin that the whole history shares.
 ///
-/// Clocks of several hosts agree only roughly. [`What::Clocks`](crate::What::Clocks) says how
-/// roughly, and no check blames anybody for less.
-/// Arithmetic saturates, because a deadline far in the future must not turn into one in the past.
+/// Clocks of several hosts agree only roughly. [`What::Clocks`](crate::What::Clocks) bounds the
+/// error, and every check allows for it. Arithmetic saturates, because a deadline far in the future
+/// must not turn into one in the past.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Stamp {
@@ -15,48 +15,48 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Later than everything that happens: the return of an operation that never returned.
+    /// Later than any event: the return of an operation that never returned.
     pub(crate) const NEVER: Stamp = Stamp { nanos: u64::MAX };
 
-    /// This many nanoseconds after the origin.
+    /// Creates a stamp from nanoseconds since the origin.
     #[must_use]
     pub fn from_nanos(nanos: u64) -> Stamp {
         Stamp { nanos }
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     pub fn nanos(self) -> u64 {
         self.nanos
     }
 
-    /// The time from `earlier` until now; zero if `earlier` is in fact later.
+    /// Returns the time elapsed since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Stamp) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 
-    /// This much later, or as late as can be written.
+    /// Returns the stamp this much later, saturating at the largest one.
     #[must_use]
     pub fn plus(self, later: Duration) -> Stamp {
         Stamp { nanos: self.nanos.saturating_add(whole_nanos(later)) }
     }
 
-    /// This much earlier, or the origin if that is less far back.
+    /// Returns the stamp this much earlier, saturating at the origin.
     #[must_use]
     pub fn minus(self, earlier: Duration) -> Stamp {
         Stamp { nanos: self.nanos.saturating_sub(whole_nanos(earlier)) }
     }
 }
 
-/// From the time since the origin, so that `moment.since(Moment::ORIGIN).into()` is a stamp.
+/// Converts the time since the origin, so that `moment.since(Moment::ORIGIN).into()` is a stamp.
 impl From<Duration> for Stamp {
     fn from(since_origin: Duration) -> Stamp {
         Stamp { nanos: whole_nanos(since_origin) }
     }
 }
 
-/// Seconds, with as many digits as it takes: stamps of one sentence can be compared by eye.
+/// Prints seconds with at least three decimals and without trailing zeros after them.
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, nanos) = (self.nanos / 1_000_000_000, self.nanos % 1_000_000_000);
@@ -76,7 +76,7 @@ fn whole_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Durations in a file are nanoseconds, as stamps are.
+/// Serializes durations as nanoseconds, like stamps.
 pub(crate) mod nanos {
     use std::time::Duration;
 

@@ -8,44 +8,46 @@ use crate::hold::Hold;
 use crate::names::{Client, Node, Resource, Token};
 use crate::stamp::{Stamp, nanos};
 
-/// A promise that the history breaks, with the evidence. `Display` is one sentence.
+/// A violated guarantee, with the evidence. `Display` is one sentence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "violation", rename_all = "snake_case")]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "each variant says what its evidence is")]
+#[expect(missing_docs, reason = "each variant documents its evidence")]
 pub enum Violation {
-    /// The history cannot be true: it is the recorder that is wrong.
+    /// The history is inconsistent: the recorder is at fault.
     Flawed { at: Stamp, attempt: Token, flaw: Flaw },
-    /// Two clients certainly held one lock at once, for so long.
+    /// Two clients certainly held a lock at the same time, for `by`.
     Overlap {
         earlier: Hold,
         later: Hold,
         #[serde(with = "nanos")]
         by: Duration,
     },
-    /// More certainly held permits of a semaphore at once than it has: this hold was one too many.
+    /// More clients certainly held permits of a semaphore at the same time than it has; this hold
+    /// exceeded the number.
     Overfull { later: Hold, holders: usize },
-    /// Two certainly held permits of one semaphore at once, and differed about how many there are.
+    /// Two clients certainly held permits of a semaphore at the same time and disagreed about the
+    /// number of permits.
     LimitsDiffer { earlier: Hold, later: Hold },
-    /// An observer was told of a leader that never asked to lead, or that had been over for too long.
+    /// An observer was given a leader that never campaigned, or whose lease had ended too long ago.
     Misled { client: Client, resource: Resource, at: Stamp, leader: Token, gone_by: Option<Stamp> },
-    /// An observer was told another fencing token than the leader has.
+    /// An observer was given a fencing token other than the leader's.
     OtherToken { client: Client, at: Stamp, told: u64, leader: Hold },
     /// A guarded resource accepted a smaller fencing token after a larger one.
     TokenFell { before: Write, after: Write },
     /// Two attempts had the same fencing token.
     TokenShared { fencing_token: u64, first: Token, second: Token },
-    /// The later attempt began after the earlier one had returned, and has a smaller token.
+    /// The later attempt began after the earlier one had returned, but has a smaller token.
     TokenOrder { earlier: Hold, later: Hold },
     /// A write was refused although its client certainly held the lock.
     FencedWrongly { hold: Hold, write: Write },
-    /// No order of the acquisitions and releases explains what they returned: the best one places
-    /// so many of the operations, and the acquisition of this hold cannot come next although it has to.
-    /// It is for the tokens alone if there is an order without them.
+    /// No order of the acquisitions and releases explains their results: the longest places
+    /// `placed` of the operations, and the acquisition of this hold, which must come next, is not
+    /// possible. `for_tokens` is set if an order exists when fencing tokens are ignored.
     NoOrder { hold: Hold, placed: usize, operations: usize, for_tokens: bool },
-    /// A key stood at a node after its attempt was over and the time to clean up had passed.
+    /// A key remained on a node after its attempt had ended and the time for clean-up had passed.
     Orphan { key: KeySeen, gone_by: Stamp },
-    /// A key's value belongs to no attempt at this resource.
+    /// A key's value belongs to no attempt for this resource.
     Stranger { key: KeySeen },
     /// A key had more time left than the longest TTL.
     KeyTooLong {
@@ -53,9 +55,9 @@ pub enum Violation {
         #[serde(with = "nanos")]
         max_ttl: Duration,
     },
-    /// A node counted back without having forgotten anything.
+    /// A counter decreased on a node that had lost no data.
     CounterFell { node: Node, resource: Resource, since: Stamp, before: u64, at: Stamp, after: u64 },
-    /// A client got no lock although all faults had healed: it had tried so often in the time.
+    /// A client got no lock after all faults had healed, in `attempts` attempts.
     Starved {
         client: Client,
         since: Stamp,
@@ -63,85 +65,85 @@ pub enum Violation {
         bound: Duration,
         attempts: usize,
     },
-    /// The holder heard of the loss after it was due, or never.
+    /// The holder was notified of the loss after the deadline, or never.
     ToldLate { hold: Hold, due: Stamp, told: Option<Stamp> },
-    /// A renewal moved the end of a lease that was over.
+    /// A renewal extended the deadline of a lease that had ended.
     RenewedLate { hold: Hold, over: Stamp, at: Stamp, renewed: Stamp },
-    /// A lease that was over said that it holds.
+    /// A lease that had ended was reported as valid.
     ValidLate { hold: Hold, over: Stamp, at: Stamp },
 }
 
-/// Which of the checks found a violation.
+/// The checks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Check {
-    /// The history itself.
+    /// The history is consistent.
     Record,
-    /// No two clients hold one lock at once.
+    /// No two clients hold a lock at the same time.
     Exclusion,
     /// Fencing tokens protect a resource that checks them.
     Register,
     /// The lock behaves as one mutex.
     Mutex,
-    /// Nothing is left at the nodes.
+    /// Nothing is left behind on the nodes.
     Orphans,
-    /// Everybody gets a lock in the end.
+    /// Every client eventually gets a lock.
     Liveness,
-    /// A loss is told in time, and is for ever.
+    /// A loss is reported in time, and is final.
     Loss,
-    /// No more hold a semaphore's permits at once than it has.
+    /// A semaphore has no more holders than permits.
     Permits,
-    /// Observers are told of leaders that are, or were just now.
+    /// Observers are given leaders that lead, or did so recently.
     Observers,
 }
 
-/// Why a history cannot be true.
+/// Why a history is inconsistent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Flaw {
-    /// Something happened to an attempt that never began.
+    /// An event belongs to an attempt that never began.
     NeverInvoked,
-    /// What happens to an attempt once happened twice.
+    /// An event that happens once per attempt happened twice.
     Twice,
-    /// Something happened to the lease of an attempt that had returned none.
+    /// An event concerns the lease of an attempt that had returned none.
     NotHeld,
 }
 
-/// A write as a guarded resource saw it.
+/// A write as seen by a guarded resource.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Write {
     /// When the resource decided.
     pub at: Stamp,
-    /// Under whose lease it was written.
+    /// The attempt whose lease the writer held.
     pub attempt: Token,
-    /// The fencing token that came with it.
+    /// The fencing token sent with the write.
     pub fencing_token: u64,
-    /// What the resource decided.
+    /// The decision.
     pub answer: Answer,
 }
 
-/// A key as it was seen at a node.
+/// A key found on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct KeySeen {
-    /// When.
+    /// When it was found.
     pub at: Stamp,
-    /// Where.
+    /// The node.
     pub node: Node,
-    /// What it locks.
+    /// The locked resource.
     pub resource: Resource,
-    /// To which attempt its value belongs.
+    /// The attempt that its value belongs to.
     pub attempt: Token,
-    /// The rest of its TTL.
+    /// The remaining TTL.
     #[serde(with = "nanos")]
     pub remaining: Duration,
 }
 
 impl Violation {
-    /// Which check finds this.
+    /// Returns the check that finds this violation.
     #[must_use]
     pub fn check(&self) -> Check {
         match self {
@@ -166,9 +168,8 @@ impl Violation {
     }
 }
 
-/// Where to look for it.
 impl Violation {
-    /// When the promise was broken, where the evidence says.
+    /// Returns when the guarantee was violated, if the evidence tells.
     #[must_use]
     pub fn at(&self) -> Option<Stamp> {
         match self {
@@ -195,7 +196,7 @@ impl Violation {
         }
     }
 
-    /// Of which lock, where the evidence says.
+    /// Returns the lock concerned, if the evidence tells.
     #[must_use]
     pub fn resource(&self) -> Option<&Resource> {
         match self {
@@ -225,39 +226,46 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::Flawed { at, attempt, flaw } => {
-                write!(f, "the record of {attempt} is wrong at {at}: {flaw}")
+                write!(f, "the record of {attempt} is inconsistent at {at}: {flaw}")
             }
             Violation::Overlap { earlier, later, by } => {
                 write!(f, "`{}` was held twice for {by:?}: by {earlier}, and by {later}", earlier.resource)
             }
             Violation::Overfull { later, holders } => {
-                write!(f, "`{}` had {holders} holders at once when it was given to {later}", later.resource)
+                write!(
+                    f,
+                    "`{}` had {holders} holders at the same time once {later} had acquired it",
+                    later.resource
+                )
             }
             Violation::LimitsDiffer { earlier, later } => write!(
                 f,
-                "`{}` was held at once by two who differ about its permits: by {earlier}, and by {later}",
+                "`{}` had two holders that disagreed about its number of permits: {earlier}, and {later}",
                 later.resource
             ),
             Violation::Misled { client, resource, at, leader, gone_by: None } => {
                 write!(
                     f,
-                    "{client} was told at {at} that {leader} leads `{resource}`, which never asked for it"
+                    "{client} observed {leader} as leader of `{resource}` at {at}, but it never campaigned"
                 )
             }
             Violation::Misled { client, resource, at, leader, gone_by: Some(gone_by) } => write!(
                 f,
-                "{client} was told at {at} that {leader} leads `{resource}`, which was to be gone by {gone_by}"
+                "{client} observed {leader} as leader of `{resource}` at {at}, but it should have been gone by {gone_by}"
             ),
             Violation::OtherToken { client, at, told, leader } => {
-                write!(f, "{client} was told at {at} of fencing token {told} of {leader}")
+                write!(
+                    f,
+                    "{client} observed fencing token {told} at {at}, which is not that of the leader {leader}"
+                )
             }
-            Violation::TokenFell { before, after } => write!(f, "after {before} came {after}"),
+            Violation::TokenFell { before, after } => write!(f, "{before} was followed by {after}"),
             Violation::TokenShared { fencing_token, first, second } => {
                 write!(f, "fencing token {fencing_token} belongs to {first} and to {second}")
             }
             Violation::TokenOrder { earlier, later } => write!(
                 f,
-                "`{}` came later and with a smaller fencing token to {later}, who began at {}, than to {earlier}",
+                "`{}` was acquired with a smaller fencing token by {later}, which began at {}, than earlier by {earlier}",
                 later.resource, later.invoked,
             ),
             Violation::FencedWrongly { hold, write } => {
@@ -265,36 +273,38 @@ impl fmt::Display for Violation {
             }
             Violation::NoOrder { hold, placed, operations, for_tokens } => write!(
                 f,
-                "`{}` was no mutex: no order {}explains how it came to {hold}; {placed} of {operations} operations fit",
+                "`{}` did not behave as a mutex: no order {}explains the acquisition by {hold}; {placed} of {operations} operations fit",
                 hold.resource,
-                if *for_tokens { "that agrees with the fencing tokens " } else { "" },
+                if *for_tokens { "consistent with the fencing tokens " } else { "" },
             ),
-            Violation::Orphan { key, gone_by } => write!(f, "{key}, and was to be gone by {gone_by}"),
-            Violation::Stranger { key } => write!(f, "{key}, which never asked for it"),
+            Violation::Orphan { key, gone_by } => {
+                write!(f, "{key}, which should have been gone by {gone_by}")
+            }
+            Violation::Stranger { key } => write!(f, "{key}, which never requested it"),
             Violation::KeyTooLong { key, max_ttl } => {
-                write!(f, "{key} with {:?} left, of {max_ttl:?} at most", key.remaining)
+                write!(f, "{key} with {:?} left, more than the maximum of {max_ttl:?}", key.remaining)
             }
             Violation::CounterFell { node, resource, since, before, at, after } => write!(
                 f,
-                "the counter of `{resource}` at {node} fell from {before} at {since} to {after} at {at}, and no loss of data is known"
+                "the counter of `{resource}` on {node} fell from {before} at {since} to {after} at {at} without a known loss of data"
             ),
             Violation::Starved { client, since, bound, attempts } => write!(
                 f,
-                "{client} got no lock within {bound:?} from {since} on, when all faults had healed; attempts: {attempts}"
+                "{client} got no lock within {bound:?} from {since}, after all faults had healed; attempts: {attempts}"
             ),
             Violation::ToldLate { hold, due, told: Some(told) } => {
-                write!(f, "the loss of `{}` was told at {told}, due at {due}: {hold}", hold.resource)
+                write!(f, "the loss of `{}` was reported at {told}, due at {due}: {hold}", hold.resource)
             }
             Violation::ToldLate { hold, due, told: None } => {
-                write!(f, "the loss of `{}` was never told, due at {due}: {hold}", hold.resource)
+                write!(f, "the loss of `{}` was never reported, due at {due}: {hold}", hold.resource)
             }
             Violation::RenewedLate { hold, over, at, renewed } => write!(
                 f,
-                "`{}` was over at {over} and renewed at {at} until {renewed}: {hold}",
+                "`{}` had ended at {over} but was renewed at {at} until {renewed}: {hold}",
                 hold.resource
             ),
             Violation::ValidLate { hold, over, at } => {
-                write!(f, "`{}` was over at {over} and called valid at {at}: {hold}", hold.resource)
+                write!(f, "`{}` had ended at {over} but was reported as valid at {at}: {hold}", hold.resource)
             }
         }
     }
@@ -304,7 +314,7 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Flaw::NeverInvoked => "the attempt never began",
-            Flaw::Twice => "this has happened before",
+            Flaw::Twice => "it already happened",
             Flaw::NotHeld => "the attempt has no lease",
         })
     }
@@ -317,7 +327,7 @@ impl fmt::Display for Write {
             Answer::Accepted => "accepted",
             Answer::Refused => "refused",
         };
-        write!(f, "a write of {attempt} with fencing token {fencing_token} {answer} at {at}")
+        write!(f, "a write of {attempt} with fencing token {fencing_token} ({answer} at {at})")
     }
 }
 

@@ -1,26 +1,41 @@
-//! Something to find out, and what it should turn out to be.
+//! Cases: models with their expected results.
 
 use crate::explore::Report;
 
-/// A model, and what is expected of it.
+/// A model with its expected result.
 #[derive(Clone)]
 pub struct Case {
-    /// What it says, as a sentence.
+    /// The name, which is that of its test.
     pub name: &'static str,
-    /// What should come out.
+    /// The expected result.
     pub expected: Expected,
     /// How long it takes.
     pub size: Size,
-    /// Looks.
+    /// Runs it.
     pub run: fn(seed: u64) -> Report,
 }
 
-/// What should come out of a [`Case`].
+/// A case that should hold.
+pub(crate) fn holds(name: &'static str, run: fn(u64) -> Report) -> Case {
+    Case { name, expected: Expected::Holds, size: Size::Quick, run }
+}
+
+/// A case that should hold and takes minutes.
+pub(crate) fn nightly(name: &'static str, run: fn(u64) -> Report) -> Case {
+    Case { size: Size::Nightly, ..holds(name, run) }
+}
+
+/// A case with a rule broken on purpose: a violation should be found.
+pub(crate) fn violated(name: &'static str, run: fn(u64) -> Report) -> Case {
+    Case { expected: Expected::Violated, ..holds(name, run) }
+}
+
+/// The expected result of a [`Case`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
-    /// Nothing is violated.
+    /// No property is violated.
     Holds,
-    /// Something is: this is how we know that the model would tell.
+    /// A violation is found, which shows that the model detects a broken rule.
     Violated,
 }
 
@@ -34,8 +49,8 @@ pub enum Size {
 }
 
 impl Case {
-    /// Whether it came out as expected. What holds must also have been looked at: everything that
-    /// should be possible was met.
+    /// Whether the result was as expected. A case that holds must also have met everything that
+    /// should be possible.
     #[must_use]
     pub fn is_as_expected(&self, report: &Report) -> bool {
         match self.expected {
@@ -45,7 +60,7 @@ impl Case {
     }
 }
 
-/// All of them.
+/// Returns all cases.
 #[must_use]
 pub fn all() -> Vec<Case> {
     [

@@ -1,4 +1,4 @@
-//! Goes through every state of a model.
+//! Explores every state of a model.
 
 use std::fmt;
 use std::hash::Hash;
@@ -8,38 +8,38 @@ use quorlock::runtime::{Clock, SystemClock};
 use quorlock_protocol::Moment;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property, Representative};
 
-/// What came of looking through a model.
+/// The result of exploring a model.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What went wrong, if anything did.
+    /// The violation, if one was found.
     pub broken: Option<Story>,
-    /// What should have been possible, and was not met.
+    /// What should have been possible, but was not met.
     pub missing: Vec<&'static str>,
-    /// How much was looked at.
+    /// How much was explored.
     pub seen: Seen,
     /// How long it took.
     pub took: Duration,
 }
 
-/// How much was looked at.
+/// How much was explored.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen {
-    /// States of a model, each of them once; and all there are, if nothing was found.
+    /// Distinct states of a model; all of them, if no violation was found.
     States {
-        /// How many steps were tried.
+        /// The number of steps tried.
         steps: usize,
-        /// How many different states they led to.
+        /// The number of distinct states.
         states: usize,
-        /// The longest way to one of them.
+        /// The maximum depth.
         depth: usize,
     },
     /// Random walks.
     Walks {
-        /// How many.
+        /// The number of walks.
         walks: u64,
-        /// How many steps, all in all.
+        /// The number of steps of all walks.
         steps: u64,
-        /// The seed that gives the same walks again.
+        /// The seed that repeats the walks.
         seed: u64,
     },
 }
@@ -47,17 +47,18 @@ pub enum Seen {
 /// How a property came to be violated.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// What should never happen.
+    /// The violated property.
     pub property: &'static str,
-    /// How it starts.
+    /// The initial state.
     pub start: String,
-    /// What happens, one sentence for each step.
+    /// One sentence per step.
     pub steps: Vec<String>,
 }
 
-/// Looks at all states, except those that differ from one by the names of nodes or attempts only.
+/// Explores all states depth first, skipping those that differ from another only in the names of
+/// nodes or attempts.
 ///
-/// It takes little memory, but what it finds is not told in the fewest steps.
+/// It needs little memory, but a violation it finds is not the shortest.
 pub fn prove<M>(model: M, threads: usize) -> Report
 where
     M: Model + Send + Sync + 'static,
@@ -69,8 +70,7 @@ where
     report(&checker.spawn_dfs().join(), started)
 }
 
-/// Looks at all states, those first that are reached in few steps, and stops at a violation: the one
-/// that takes the fewest steps.
+/// Explores all states breadth first, and stops at the shortest violation.
 pub fn hunt<M>(model: &M) -> Report
 where
     M: Model + Clone + Send + Sync + 'static,
@@ -80,7 +80,7 @@ where
     let started = SystemClock::default().now();
     let search = || model.clone().checker().finish_when(HasDiscoveries::AnyFailures);
     let mut first = report(&search().spawn_bfs().join(), started);
-    // The checker tells the last of many that it found at about the same time.
+    // Of several violations found at about the same time the checker reports the last.
     while let Some(story) = &first.broken {
         let shorter = search().target_max_depth(story.steps.len() + 1).spawn_bfs().join();
         let Some(story) = broken(&shorter) else { break };
@@ -108,11 +108,11 @@ where
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
     };
-    assert!(broken.is_some() || checker.is_done(), "the search stopped half-way");
+    assert!(broken.is_some() || checker.is_done(), "the search ended early");
     Report { broken, missing, seen, took }
 }
 
-/// The first of the properties that is violated.
+/// Returns the first violated property.
 fn broken<M>(checker: &impl Checker<M>) -> Option<Story>
 where
     M: Model,
@@ -129,7 +129,7 @@ where
     })
 }
 
-/// The path as sentences, up to the first state that violates the property.
+/// Describes the path up to the first state that violates the property.
 fn story<M>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Story
 where
     M: Model,

@@ -1,32 +1,31 @@
-//! Fencing tokens: no number is handed out twice, and whoever comes later has the larger one.
+//! Fencing tokens: no number is issued twice, and a later attempt has a larger one.
 //!
-//! What is checked is the code of `quorlock_protocol`: `Quorum`, `Tally`, `FenceHint`, `FenceVotes`,
-//! `FencingToken::may_follow` and `Quarantine` decide here as they do in the library. The model adds
-//! what the world may do to it: requests arrive in any order, late, or never; answers are lost;
-//! clients stop; keys vanish at any time; nodes restart and have forgotten everything.
+//! `Quorum`, `Tally`, `FenceHint`, `FenceVotes`, `FencingToken::may_follow` and `Quarantine` of
+//! `quorlock_protocol` decide as in the library. The model adds what may happen to it: requests
+//! arrive in any order, late or never; answers are lost; clients stop; keys vanish at any time;
+//! nodes restart and lose their data.
 //!
-//! Much of this is there without a step of its own, which keeps the number of states small:
+//! To keep the number of states small, much of this has no step of its own:
 //!
-//! | what happens | how it is in the model |
+//! | what happens | how it is modelled |
 //! |---|---|
 //! | a request is lost | it does not arrive |
 //! | a client stops, or gives up | the attempt takes no further step; its requests may still arrive |
-//! | an answer is lost, or comes after the decision | the vote is granted *unheard* |
-//! | an answer comes late, before the decision | the same as at once: nothing is decided from it earlier |
+//! | an answer is lost, or arrives after the decision | the vote is granted *unheard* |
+//! | an answer arrives late, before the decision | the same as immediately: nothing is decided from it earlier |
 //! | an acknowledgement of a write-back is lost | the same as heard, which only lets more attempts return |
-//! | a key vanishes, is released, expires | the next vote at its node is granted, whoever held it |
-//! | a vote is refused | the same as a request that is lost, but that it may raise the counter |
-//! | a counter ends | at once when the clock of its node allows it (rule F-9) |
-//! | an attempt begins | without clocks: with its first vote; any earlier, less is promised to it |
+//! | a key vanishes, is released, expires | the next vote on its node is granted, whatever key was there |
+//! | a vote is refused | the same as a lost request, but it may raise the counter |
+//! | a counter expires | immediately when the clock of its node allows it (rule F-9) |
+//! | an attempt begins | without clocks: with its first vote; beginning earlier would guarantee it less |
 //!
-//! A key that vanishes earlier than that only stops write-backs, as does losing them. Nor is there
-//! anything to be seen in requests that can change nothing for an attempt still to return, so they
-//! do not arrive either. [`Detail::Literal`] does without most of these shortcuts, to see that they
-//! hide nothing.
+//! A key that vanishes earlier only prevents write-backs, as does losing them. Requests that cannot
+//! affect an attempt that may still return do not arrive either. `Detail::Literal` does without
+//! most of these reductions, to check that they hide no violation.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 mod story;
 mod tidy;
 mod world;
@@ -35,101 +34,52 @@ use quorlock_protocol::{FencingToken, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State, Way};
-pub use self::world::{Detail, Scheme, World};
+pub(crate) use self::world::{Scheme, World};
+use crate::common::Answer;
 use crate::walk::Wander;
 
-/// No number is handed out twice.
-pub const UNIQUE: &str = "no number is handed out twice";
-/// Whoever begins after somebody has returned gets the larger number.
-pub const ORDERED: &str = "whoever comes later has the larger number";
-/// All attempts may return.
-pub const ALL_RETURN: &str = "all attempts may return";
-/// A number may be carried by a quorum that was not drawn by one.
-pub const WRITTEN_BACK: &str = "a number may be written back";
+pub(crate) const UNIQUE: &str = "no number is issued twice";
+/// An attempt that begins after another has returned gets the larger number.
+pub(crate) const ORDERED: &str = "a later attempt has the larger number";
+pub(crate) const ALL_RETURN: &str = "all attempts may return";
+/// A quorum may carry a number that no quorum drew.
+pub(crate) const WRITTEN_BACK: &str = "a number may be written back";
 
-/// The model, of `N` nodes and `K` attempts.
+/// The model of `N` nodes and `K` attempts.
 #[derive(Clone, Debug)]
-pub struct Fence<const N: usize, const K: usize> {
+pub(crate) struct Fence<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     world: World,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// Time goes on by a tick.
+pub(crate) enum Step {
+    /// A tick passes.
     Tick,
-    /// A node restarts, and has forgotten everything.
-    Restart {
-        /// Which.
-        node: usize,
-    },
-    /// A node's wall clock is put forward.
-    PutForward {
-        /// Whose.
-        node: usize,
-    },
-    /// It is put back, to where it was.
-    PutBack {
-        /// Whose.
-        node: usize,
-    },
+    /// A node restarts without its data.
+    Restart { node: usize },
+    /// A node's wall clock steps forwards.
+    PutForward { node: usize },
+    /// It steps back to where it was.
+    PutBack { node: usize },
     /// An attempt reads its clock and asks all nodes.
-    Begin {
-        /// Which.
-        attempt: usize,
-    },
+    Begin { attempt: usize },
     /// A request for a vote arrives and is granted.
-    Vote {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// Whether the attempt counts it.
-        answer: Answer,
-    },
-    /// A request for a vote arrives, is refused, and raises the counter all the same: it may ask again.
-    Refuse {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
-    /// An attempt with a quorum's votes decides on its number.
-    Decide {
-        /// Which.
-        attempt: usize,
-    },
+    Vote { attempt: usize, node: usize, answer: Answer },
+    /// A request for a vote arrives, is refused, but raises the counter: it may ask again.
+    Refuse { attempt: usize, node: usize },
+    /// An attempt with votes of a quorum decides on its number.
+    Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
-    WriteBack {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// Whether the attempt counts it.
-        answer: Answer,
-    },
-    /// A node's key vanishes: it is released, has expired, or is lost.
-    Vanish {
-        /// Where.
-        node: usize,
-    },
-}
-
-/// What becomes of the answer to a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// It comes while the attempt waits for it.
-    Heard,
-    /// It is lost, late, or does not count.
-    Unheard,
+    WriteBack { attempt: usize, node: usize, answer: Answer },
+    /// A node's key is released, expires or is lost.
+    Vanish { node: usize },
 }
 
 impl<const N: usize, const K: usize> Fence<N, K> {
-    /// Tokens by this scheme, in this world.
-    #[must_use]
-    pub fn new(scheme: Scheme, world: World) -> Fence<N, K> {
+    pub(crate) fn new(scheme: Scheme, world: World) -> Fence<N, K> {
         Fence { quorum: Quorum::majority(N), scheme, world }
     }
 }
@@ -138,7 +88,7 @@ impl<const N: usize, const K: usize> Model for Fence<N, K> {
     type State = State<N, K>;
     type Action = Step;
 
-    /// One of each that differ by more than the names of nodes and attempts.
+    /// One of each set of states that differ only in the names of nodes and attempts.
     fn init_states(&self) -> Vec<State<N, K>> {
         let numbers: Vec<u64> = (0..=self.world.counters_up_to).collect();
         let counters = multisets::<u64, N>(&numbers);
@@ -184,7 +134,7 @@ impl<const N: usize, const K: usize> Model for Fence<N, K> {
     }
 }
 
-/// So that many attempts return, and most restarts come between two of them.
+/// Chosen so that many attempts return, and most restarts come between two of them.
 impl<const N: usize, const K: usize> Wander for Fence<N, K> {
     fn weight(&self, step: &Step) -> u32 {
         match step {
@@ -203,7 +153,7 @@ fn token(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap_or(FencingToken::MAX)
 }
 
-/// All ways to choose from `items`, each in the order of `items`.
+/// Returns all multisets of `items`, each in the order of `items`.
 fn multisets<T: Copy, const SIZE: usize>(items: &[T]) -> Vec<[T; SIZE]> {
     fn choose<T: Copy, const SIZE: usize>(items: &[T], chosen: &mut Vec<T>, all: &mut Vec<[T; SIZE]>) {
         if let Ok(full) = <[T; SIZE]>::try_from(chosen.as_slice()) {
@@ -219,4 +169,33 @@ fn multisets<T: Copy, const SIZE: usize>(items: &[T]) -> Vec<[T; SIZE]> {
     let mut all = Vec::new();
     choose(items, &mut Vec::with_capacity(SIZE), &mut all);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scheme that never issues a number would pass all other cases.
+    #[test]
+    fn whoever_hears_a_quorum_and_is_not_disturbed_gets_a_number() {
+        let model = Fence::<3, 1>::new(Scheme::Quorlock, World::timeless(&[0, 2]));
+        for start in model.init_states() {
+            for quorum in [[0, 1], [1, 0], [0, 2], [2, 0], [1, 2], [2, 1]] {
+                let (attempt, answer) = (0, Answer::Heard);
+                let votes = quorum.map(|node| Step::Vote { attempt, node, answer });
+                let write_backs = quorum.map(|node| Step::WriteBack { attempt, node, answer });
+                let mut state = start;
+                for step in [&votes[..], &[Step::Decide { attempt }], &write_backs].concat() {
+                    let mut possible = Vec::new();
+                    model.actions(&state, &mut possible);
+                    // No step is possible once it has returned.
+                    if possible.contains(&step) {
+                        state = model.next_state(&state, step).expect("it is possible");
+                    }
+                }
+                let returned = state.attempts[0].returned();
+                assert!(returned.is_some(), "asking {quorum:?} of {start} got {state:?}");
+            }
+        }
+    }
 }

@@ -1,14 +1,14 @@
-//! Requests that come late: what is given back stays free.
+//! Late requests: a released lock stays free.
 //!
-//! One client and one node, since a key is stranded at one node by itself: a vote, some renewals, and then a
-//! release, or a transfer to the next holder and its release. Over one connection everything is carried out
-//! in the order in which it was sent. A connection may end at any time. What is on its way over it then may
-//! be carried out at any later time, in any order, or never; the client learns nothing of it.
+//! One client and one node, because each node strands a key independently: a vote, some renewals, and then a
+//! release, or a transfer to the next holder and its release. Requests on one connection are executed in the
+//! order in which they were sent. A connection may end at any time. Its requests in flight may then be
+//! executed at any later time, in any order, or never; the client learns nothing of it.
 //!
-//! How the node stands to each claim is told by the library's [`Standing`]. Keys expire at any time. A
-//! tombstone outlives what it is to stop: it is kept for the longest TTL, and later than that nothing comes.
+//! The library's [`Standing`] tracks the node's state for each claim. Keys expire at any time. A tombstone
+//! outlives the requests it should stop: it is kept for the longest TTL, and nothing arrives later.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
 
 use std::fmt;
@@ -16,83 +16,76 @@ use std::fmt;
 use quorlock_protocol::Standing;
 use stateright::{Model, Property, Representative};
 
-/// Where the client has nothing left to do, the node has nothing of its claims, and never will.
-pub const FREE: &str = "what was given back stays free";
-/// A claim may be given back.
-pub const GIVEN_BACK: &str = "the lock may be given back";
-/// And the rules are put to the test.
-pub const LATE: &str = "requests may still come when all is given back";
+/// When the client has nothing left to do, the node has no key of its claims, and never will again.
+pub(crate) const FREE: &str = "a released lock stays free";
+pub(crate) const GIVEN_BACK: &str = "the lock may be released";
+pub(crate) const LATE: &str = "requests may still arrive after every release";
 
-/// The rules: those of the library, or all but one.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
-    /// What is unknown is released, and leaves no tombstone (I-5, I-40).
+    /// A claim in an unknown state is released without a tombstone (I-5, I-40).
     OnlyReleased,
-    /// What was unknown of a node is forgotten once it has confirmed a later request (I-40).
+    /// An unknown state is forgotten once the node has confirmed a later request (I-40).
     Forgotten,
-    /// A transfer leaves nothing behind where it was granted (I-40).
+    /// A granted transfer leaves nothing to clean up (I-40).
     TransferSettles,
-    /// A vote is given without a look for the tombstone in the same step (I-41). To look before makes no
+    /// A vote does not check for the tombstone in the same step (I-41). Checking earlier makes no
     /// difference: it is not there yet.
     NoLook,
 }
 
-/// What a server does when a client comes back to it.
+/// What a server does when a client reconnects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Server {
-    /// Nothing: what is on its way over earlier connections is carried out when it comes.
+pub(crate) enum Server {
+    /// Nothing: requests in flight on earlier connections are executed when they arrive.
     Patient,
-    /// It ends the earlier connections first, as it was asked to.
+    /// It ends the earlier connections first, at the client's request.
     EndsEarlier,
 }
 
-/// The model.
 #[derive(Clone, Debug)]
-pub struct Late {
-    /// The rules.
-    pub scheme: Scheme,
-    /// What the server does.
-    pub server: Server,
-    /// How many renewals are sent.
-    pub renewals: u8,
+pub(crate) struct Late {
+    pub(crate) scheme: Scheme,
+    pub(crate) server: Server,
+    /// The number of renewals.
+    pub(crate) renewals: u8,
     /// How often the connection ends.
-    pub breaks: u8,
+    pub(crate) breaks: u8,
 }
 
-/// Whose claim it is: of the one that acquires, or of the one that it is passed on to.
+/// The holder of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Who {
-    /// Acquires.
+pub(crate) enum Who {
+    /// The one that acquires the lock.
     First,
-    /// Comes next.
+    /// The one it is passed on to.
     Next,
 }
 
-/// What is asked of the node.
+/// A request to the node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Request {
-    /// To store the token if the key is free.
+pub(crate) enum Request {
+    /// Stores the token if the key is free.
     Vote,
-    /// To prolong the key, or to store it anew.
+    /// Extends the key, or stores it again.
     Renew,
-    /// To replace the first one's token by the next one's.
+    /// Replaces the first holder's token by the next one's.
     Transfer,
-    /// To delete the key.
+    /// Deletes the key.
     Release(Who),
-    /// The same, and to leave a tombstone.
+    /// Deletes the key and leaves a tombstone.
     Cancel(Who),
 }
 
-/// How far the client has come with a claim.
+/// The client's state of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Claim {
-    /// How the node stood to it after all rounds but the latest.
+    /// The node's state after all rounds but the latest.
     before: Standing,
-    /// How it stands after the latest.
+    /// The node's state after the latest round.
     latest: Standing,
-    /// Whether it is held, is being given back, or is over.
     phase: Phase,
     /// Whether there is a tombstone for it.
     tomb: bool,
@@ -100,51 +93,50 @@ struct Claim {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Phase {
-    /// It has sent nothing.
+    /// No request was sent.
     Idle,
-    /// It has sent something, and may send more.
+    /// Requests were sent, and more may follow.
     Open,
-    /// The transfer to the next one is not answered yet.
+    /// The transfer to the next holder is not answered yet.
     Replaced,
-    /// It is to be cancelled, over a connection that is there.
+    /// It is to be cancelled once connected.
     ToCancel,
-    /// Its release, or its cancellation, is not answered yet.
+    /// Its release or cancellation is not answered yet.
     Clearing,
-    /// There is nothing left to do.
+    /// Nothing is left to do.
     Done,
 }
 
-/// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State {
+pub(crate) struct State {
     claims: [Claim; 2],
-    /// Whose token is stored at the node.
+    /// The holder whose token is stored on the node.
     key: Option<Who>,
-    /// What is on its way over the connection, in its order. None while there is no connection.
+    /// The requests in flight on the connection, in order; `None` while disconnected.
     line: Option<Vec<Request>>,
-    /// What is on its way over connections that have ended, in no order.
+    /// The requests in flight on connections that have ended, in no order.
     late: Vec<Request>,
     renewals: u8,
     breaks: u8,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// The client sends this.
+pub(crate) enum Step {
+    /// The client sends a request.
     Send(Request),
-    /// The client gives the lock back, or gives up.
+    /// The client releases the lock, or gives up.
     GiveBack(Who),
-    /// The next request of the connection is carried out, and its answer is heard.
+    /// The next request is executed, and its answer arrives.
     Arrive,
-    /// The connection ends: after the next request was carried out, or before.
+    /// The connection ends, after executing the next request or before.
     Break {
-        /// Which, in number: none or one.
+        /// The number of executed requests: 0 or 1.
         carried_out: usize,
     },
-    /// There is a new connection.
+    /// The client reconnects.
     Connect,
-    /// A request of a connection that has ended is carried out.
+    /// A request of a connection that has ended is executed.
     ArriveLate(Request),
     /// The key expires.
     Expire,
@@ -194,14 +186,14 @@ impl Model for Late {
         };
         Some(match step {
             Step::Send(sent) => format!("the client sends {}", request(sent)),
-            Step::GiveBack(who) => format!("{who} gives up, or gives the lock back"),
-            Step::Arrive => "the next request is carried out and its answer is heard".to_owned(),
+            Step::GiveBack(who) => format!("{who} releases the lock, or gives up"),
+            Step::Arrive => "the next request is executed and its answer arrives".to_owned(),
             Step::Break { carried_out: 0 } => "the connection ends".to_owned(),
             Step::Break { .. } => {
-                "the next request is carried out, and the connection ends before its answer".to_owned()
+                "the next request is executed, and the connection ends before its answer".to_owned()
             }
-            Step::Connect => "the client connects again".to_owned(),
-            Step::ArriveLate(late) => format!("{} comes late and is carried out", request(late)),
+            Step::Connect => "the client reconnects".to_owned(),
+            Step::ArriveLate(late) => format!("{} arrives late and is executed", request(late)),
             Step::Expire => "the key expires".to_owned(),
         })
     }
@@ -231,6 +223,6 @@ impl fmt::Display for Who {
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("one client, one node, a connection, and nothing was asked")
+        f.write_str("one client, one node, a connection, and no request")
     }
 }

@@ -1,39 +1,41 @@
-//! Checks the rules of `quorlock` against everything that the world may do to them, within bounds.
+//! Model checks the rules of `quorlock` in every order of events within bounds.
 //!
-//! What is checked is the code in `quorlock_protocol` itself, not a copy of it. Each model says what
-//! may happen, and what must never come of it; each rule is also broken on purpose, to see that the
-//! model would tell.
+//! It checks the code of `quorlock_protocol` itself, not a copy. Each model defines what may happen and what
+//! must never result; each rule is also broken on purpose, to check that the model detects it.
 //!
-//! | place | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`lock`] | the lock: no two hold it at once |
-//! | [`shared`] | shared locks: readers together, or one writer |
-//! | [`fence`] | fencing tokens |
-//! | [`several`] | several locks at once: all or none, and no deadlock |
-//! | [`permits`] | semaphores: no more hold a permit than there are |
-//! | [`passing`] | leases that are passed on within a process |
-//! | [`late`] | requests that come late, after the lock was given back |
-//! | [`retained`] | locks that stay taken after their lease has ended |
-//! | [`offer`] | the lock as its holder offers it to a waiter |
-//! | [`queue`] | the queue of those who wait in different processes |
-//! | [`explore`] | goes through every state of a model |
-//! | [`walk`] | walks through a model at random, where there are too many states |
-//! | [`case`] | a model, and what is expected of it; the list of all |
+//! | `lock` | the lock: no two hold it at the same time |
+//! | `shared` | shared locks: readers together, or one writer |
+//! | `fence` | fencing tokens |
+//! | `several` | several locks in one acquisition: all or none, and no deadlock |
+//! | `permits` | semaphores: never more holders than permits |
+//! | `passing` | leases passed on within a process |
+//! | `late` | requests that arrive after the release |
+//! | `retained` | locks kept taken after their lease |
+//! | `offer` | locks offered by their holder to a waiter |
+//! | `queue` | the queue of waiters of different processes |
+//! | `common`, `clock`, `names` | keys, requests, clocks and renamings, shared by the models |
+//! | [`explore`] | explores every state of a model |
+//! | `walk` | takes random walks where there are too many states |
+//! | [`case`] | the list of models with their expected results |
 
 #![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "not published")]
-#![expect(clippy::indexing_slicing, reason = "nodes and attempts go by numbers, and a panic is a finding")]
+#![expect(clippy::indexing_slicing, reason = "nodes and attempts are numbered, and a panic is a finding")]
 
 pub mod case;
+mod clock;
+mod common;
 pub mod explore;
-pub mod fence;
-pub mod late;
-pub mod lock;
+mod fence;
+mod late;
+mod lock;
 mod names;
-pub mod offer;
-pub mod passing;
-pub mod permits;
-pub mod queue;
-pub mod retained;
-pub mod several;
-pub mod shared;
-pub mod walk;
+mod offer;
+mod passing;
+mod permits;
+mod queue;
+mod retained;
+mod several;
+mod shared;
+mod walk;

@@ -1,31 +1,30 @@
-//! The lock: no two hold it at once.
+//! The lock: no two hold it at the same time.
 //!
-//! What is checked is the code of `quorlock_protocol`: `Quorum`, `Tally`, `Drift`, `Term` and
-//! `Quarantine` decide here as they do in the library; the flow between them is a copy. The model adds
-//! what the world may do to it: requests arrive in any order, late, or never; answers are lost;
-//! clients stop, pause, and give up; clocks run at different rates; nodes restart and have forgotten
-//! everything.
+//! `Quorum`, `Tally`, `Drift`, `Term` and `Quarantine` of `quorlock_protocol` decide as in the
+//! library; the control flow between them is a copy. The model adds what may happen to it: requests
+//! arrive in any order, late or never; answers are lost; clients stop, pause and give up; clocks
+//! run at different rates; nodes restart and lose their data.
 //!
-//! An attempt *asserts* the lock while it has a lease whose term runs by its own clock. It asks the
-//! term itself, so nothing but the rules of `Term` ends a lease: there is no timer that would.
+//! An attempt *asserts* the lock while it has a lease whose term is valid by its own clock. It asks
+//! the term, so only the rules of `Term` end a lease: there is no timer.
 //!
-//! Much of this is there without a step of its own, which keeps the number of states small:
+//! To keep the number of states small, much of this has no step of its own:
 //!
-//! | what happens | how it is in the model |
+//! | what happens | how it is modelled |
 //! |---|---|
 //! | a request is lost | it does not arrive |
 //! | a request is refused | the same |
-//! | an attempt begins, or sends a renewal | with its first request that arrives: any earlier, and it may trust its keys for less long |
-//! | an answer comes late, or is lost | it comes at once: whoever has heard more may assert more |
+//! | an attempt begins, or sends a renewal | with its first request that arrives; beginning earlier would only shorten its validity |
+//! | an answer arrives late, or is lost | it arrives immediately: an attempt that has heard more may assert more |
 //! | an attempt gives up before it has a quorum | it has never begun |
-//! | what has been given back still denies | its keys and requests are gone at once: they can only deny |
+//! | a released key still denies others | its keys and requests are gone immediately: they can only deny |
 //!
-//! In [`Detail::Literal`] all of this has steps of its own, to see that the shortcuts hide nothing.
-//! Requests on one connection keep no order in either, which is more than can happen.
+//! In `Detail::Literal` all of this has steps of its own, to check that the reductions hide no
+//! violation. In both, requests on one connection may be reordered, which is more than can happen.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 mod story;
 mod tidy;
 mod world;
@@ -33,146 +32,69 @@ mod world;
 use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
-use self::state::{Attempt, Past, Phase, State};
-pub use self::world::{Addresses, Detail, JumpsAt, Meeting, Pauses, Scheme, Turns, World};
+use self::state::{Attempt, Phase, State};
+pub(crate) use self::world::{Addresses, JumpsAt, Meeting, Pauses, Scheme, Turns, World};
+use crate::common::{Answer, Past};
 use crate::walk::Wander;
 
-/// Two attempts do not assert the lock at the same instant.
-pub const EXCLUSIVE: &str = "no two hold the lock at once";
-/// From when it is acquired until it is last asserted, a lease is nobody else's.
-pub const UNBROKEN: &str = "nobody else holds the lock in the middle of a lease";
-/// A lease that somebody has seen to end is never asserted again.
-pub const ENDED_FOR_EVER: &str = "a lease that was seen to end is over for ever";
-/// The lock may pass from one to another.
-pub const PASSED_ON: &str = "the lock may pass from one to another";
-/// A renewal may succeed.
-pub const RENEWED: &str = "a lease may be renewed";
-/// The strict rule is put to the test.
-pub const LAPSED: &str = "a renewal may be under way when the lease ends";
+pub(crate) const EXCLUSIVE: &str = "no two hold the lock at the same time";
+/// From its acquisition until it is last asserted, no other attempt asserts the lock.
+pub(crate) const UNBROKEN: &str = "no other holds the lock during a lease";
+/// A lease whose end was observed is never asserted again.
+pub(crate) const ENDED_FOR_EVER: &str = "a lease whose end was observed stays over";
+pub(crate) const PASSED_ON: &str = "the lock may pass from one to another";
+pub(crate) const RENEWED: &str = "a lease may be renewed";
+/// The strict rule (I-9) is exercised.
+pub(crate) const LAPSED: &str = "a renewal may be in flight when the lease ends";
 
-/// The model, of `N` nodes and `K` attempts.
+/// The model of `N` nodes and `K` attempts.
 #[derive(Clone, Debug)]
-pub struct Lock<const N: usize, const K: usize> {
+pub(crate) struct Lock<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     world: World,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// Time goes on by a tick.
-    Tick {
-        /// The attempt whose clock misses it.
-        missed_by: Option<usize>,
-    },
-    /// A node's clock runs ahead by a tick.
-    RunAhead {
-        /// Whose.
-        node: usize,
-    },
-    /// A node restarts, and has forgotten everything, unless it remembers.
-    Restart {
-        /// Which.
-        node: usize,
-    },
-    /// The calendar clock of a node that has restarted is put far forward.
-    PutForward {
-        /// Whose.
-        node: usize,
-    },
-    /// A node's clock jumps past the end of its key.
-    Jump {
-        /// Whose.
-        node: usize,
-    },
-    /// An attempt that holds the lock asks a node again that lacks the key (I-38).
-    AskAgain {
-        /// Which.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+pub(crate) enum Step {
+    /// A tick passes.
+    Tick { missed_by: Option<usize> },
+    /// A node's clock runs a tick ahead.
+    RunAhead { node: usize },
+    /// A node restarts, without its data unless it keeps it.
+    Restart { node: usize },
+    /// The calendar clock of a restarted node steps far forwards.
+    PutForward { node: usize },
+    /// A node's clock jumps past the expiry of its key.
+    Jump { node: usize },
+    /// A holder asks a node that lacks the key again (I-38).
+    AskAgain { attempt: usize, node: usize },
     /// An attempt reads its clock and asks all nodes for their votes.
-    Begin {
-        /// Which.
-        attempt: usize,
-    },
+    Begin { attempt: usize },
     /// A request for a vote arrives.
-    Vote {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// What becomes of the answer.
-        answer: Answer,
-    },
+    Vote { attempt: usize, node: usize, answer: Answer },
     /// An attempt reads its clock and asks all nodes to renew its lease.
-    Renew {
-        /// Which.
-        attempt: usize,
-    },
-    /// A request of the renewal that is under way arrives.
-    Renewal {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-        /// What becomes of the answer.
-        answer: Answer,
-    },
+    Renew { attempt: usize },
+    /// A request of the current renewal arrives.
+    Renewal { attempt: usize, node: usize, answer: Answer },
     /// A renewal is sent, and its first request arrives.
-    NewRenewal {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+    NewRenewal { attempt: usize, node: usize },
     /// A request of an earlier renewal arrives.
-    LateRenewal {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
+    LateRenewal { attempt: usize, node: usize },
     /// An attempt that has paused counts a renewal.
-    Count {
-        /// Which.
-        attempt: usize,
-    },
-    /// Somebody sees that a lease has ended.
-    SeeEnd {
-        /// Whose.
-        attempt: usize,
-    },
-    /// An attempt gives up, or gives the lock back.
-    End {
-        /// Which.
-        attempt: usize,
-    },
+    Count { attempt: usize },
+    /// A caller checks a lease that has ended.
+    SeeEnd { attempt: usize },
+    /// An attempt releases the lock, or gives up.
+    End { attempt: usize },
     /// A release arrives.
-    Release {
-        /// Whose.
-        attempt: usize,
-        /// Where.
-        node: usize,
-    },
-}
-
-/// What becomes of the answer to a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// It comes while the attempt waits for it.
-    Heard,
-    /// It is lost, or late.
-    Unheard,
+    Release { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Lock<N, K> {
-    /// The lock by these rules, in this world.
-    #[must_use]
-    pub fn new(scheme: Scheme, world: World) -> Lock<N, K> {
-        // As many addresses as nodes, but that one leads to two of them.
+    pub(crate) fn new(scheme: Scheme, world: World) -> Lock<N, K> {
+        // One of the addresses leads to two nodes.
         let addresses = if world.addresses == Addresses::Balanced { N - 1 } else { N };
         Lock { quorum: Quorum::majority(addresses), scheme, world }
     }
@@ -236,7 +158,7 @@ impl<const N: usize, const K: usize> Model for Lock<N, K> {
     }
 }
 
-/// So that many attempts acquire and renew, and some renewals come too late.
+/// Chosen so that many attempts acquire and renew, and some renewals arrive too late.
 impl<const N: usize, const K: usize> Wander for Lock<N, K> {
     fn weight(&self, step: &Step) -> u32 {
         match step {

@@ -1,4 +1,4 @@
-//! `quorlock-model`: looks at every case, and says how it came out.
+//! `quorlock-model`: runs the cases and prints the results.
 
 use std::process::ExitCode;
 
@@ -7,39 +7,39 @@ use quorlock::runtime::{Entropy, SystemEntropy};
 use quorlock_model::case::{self, Case, Expected, Size};
 use quorlock_model::explore::Report;
 
-/// Check the rules of quorlock against everything that may happen, within bounds
+/// Check the rules of quorlock in every order of events within bounds
 ///
-/// Exits with 0 only if every case came out as expected: what should hold held in every state, and
-/// what was broken on purpose was found.
+/// Exits with 0 only if every case had its expected result: what should hold held in every state,
+/// and each rule broken on purpose was detected.
 #[derive(Parser)]
 #[command(name = "quorlock-model", version, about)]
 struct Args {
-    /// Which cases
+    /// The cases to run
     #[arg(value_enum, default_value = "quick")]
     which: Which,
-    /// Only those whose name contains this
+    /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Name the cases and do nothing
+    /// List the cases without running them
     #[arg(long)]
     list: bool,
-    /// The seed of the random walks; a new one each time if not given
+    /// The seed of the random walks; random by default
     #[arg(long)]
     seed: Option<u64>,
-    /// Tell each violation step by step
+    /// Print each violation step by step
     #[arg(long)]
     steps: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Which {
-    /// Those that take seconds
+    /// Cases that take seconds
     Quick,
-    /// All, which takes minutes
+    /// All cases, which takes minutes
     Nightly,
 }
 
-/// The exit code where a case did not come out as expected.
+/// The exit code if a case had an unexpected result.
 const UNEXPECTED: u8 = 1;
 
 fn main() -> ExitCode {

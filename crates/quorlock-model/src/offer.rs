@@ -1,35 +1,35 @@
-//! Offers: a holder that gives the lock back hands each node's key over to a waiter, in one trip.
+//! Offers: a holder that releases the lock hands each node's key to a waiter, in one trip.
 //!
-//! A waiter sends questions to a queue, now and then, and draws a new token with each. A question stores
-//! nothing at any node. A holder ends its lease, and then offers: it asks each node to store the waiter's
-//! token in the place of its own. The node does so only where the holder's token stands, and tells the
-//! waiter, which counts that as the node's vote. Validity counts from before the question was sent, so that
-//! an offer is a vote whose request was slow.
+//! A waiter repeatedly sends questions to a queue, each with a new token. A question stores nothing
+//! on any node. A holder ends its lease, and then sends its offers: each asks a node to replace the
+//! holder's token by the waiter's. The node does so only if it has the holder's token, and notifies
+//! the waiter, which counts that as the node's vote. Validity counts from before the question was
+//! sent, so that an offer is a vote whose request was slow.
 //!
-//! The code of `quorlock_protocol` decides here as it does in the library: `Quorum`, `Tally`, `Drift`,
-//! `Term`, `Quarantine`, `FenceHint` and `FenceVotes`. An attempt is one token: a waiter that has asked
-//! twice is two attempts. The queue is a hint, so it is not there: a holder offers to any token that is
-//! public, and to another one at each node if it likes.
+//! `Quorum`, `Tally`, `Drift`, `Term`, `Quarantine`, `FenceHint` and `FenceVotes` of
+//! `quorlock_protocol` decide as in the library. An attempt is one token: a waiter that has asked
+//! twice is two attempts. The queue is only a hint and is not modelled: a holder may offer to any
+//! public token, and to a different one on each node.
 //!
-//! Much is there without a step of its own, which keeps the number of states small:
+//! To keep the number of states small, much has no step of its own:
 //!
-//! | what happens | how it is in the model |
+//! | what happens | how it is modelled |
 //! |---|---|
 //! | a request is lost, or refused | it does not arrive |
-//! | an attempt asks, or sends a renewal or its offers | with the first request that arrives: any earlier, and it may believe for less long |
-//! | a question is sent | with the first offer that names its token: any earlier, the same |
-//! | an offer arrives twice | as long as the offering token stands, where no numbers are drawn |
-//! | a push comes late, or is lost | it comes immediately: who has heard more may believe more |
-//! | a process is old enough where the connection was made after the question | it is old enough when it votes |
+//! | an attempt asks, or sends a renewal or its offers | with the first request that arrives; sending earlier would only shorten its validity |
+//! | a question is sent | with the first offer that names its token, for the same reason |
+//! | an offer arrives twice | while the node has the offering token, if no numbers are drawn |
+//! | a push arrives late, or is lost | it arrives immediately: a waiter that has heard more may assert more |
+//! | a process was old enough when the connection was made, after the question | it is old enough when it votes |
 //! | a waiter gives up before it holds the lock | it has never asked |
-//! | what has been given back still denies | its keys and requests are gone immediately: they can only deny |
+//! | a released key still denies others | its keys and requests are gone immediately: they can only deny |
 //!
-//! In [`Detail::Literal`] questions, pushes, giving up and releases have steps of their own.
+//! In `Detail::Literal` questions, pushes, giving up and releases have steps of their own.
 
-pub mod cases;
+pub(crate) mod cases;
 mod possible;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 mod story;
 mod tidy;
 mod world;
@@ -37,62 +37,55 @@ mod world;
 use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
-use self::state::{Kind, Past, Phase, State};
-pub use self::world::{Clocks, Detail, Fencing, Scheme, Start, World};
+use self::state::{Kind, Phase, State};
+pub(crate) use self::world::{Clocks, Fencing, Scheme, Start, World};
+use crate::common::Past;
 use crate::walk::Wander;
 
-/// No two tokens are believed in at the same instant.
-pub const EXCLUSIVE: &str = "no two hold the lock simultaneously";
-/// From when it is acquired until it is last believed in, a lease is of one holder.
-pub const UNBROKEN: &str = "no other holds the lock in the middle of a lease";
-/// A number is above those that were handed out before its attempt was begun, or its question sent.
-pub const ORDERED: &str = "a number is above those that were out when its question was sent";
-/// While clocks are as promised, it is above all that were handed out before.
-pub const LATER: &str = "the later holder has the larger number";
-/// A waiter may hold the lock.
-pub const TAKEN_UP: &str = "an offer may be taken up";
-/// And others come after.
-pub const FOLLOWED: &str = "a plain client may come after one that took up an offer";
-/// A waiter's key is offered to another one.
-pub const HANDED_ON: &str = "a waiter may hold the lock after another one that took up an offer";
-/// It may go on after the life of the offer.
-pub const PROLONGED: &str = "what was taken up may be renewed to the full TTL";
-/// A number may be carried by a quorum that was not drawn by one.
-pub const WRITTEN_BACK: &str = "a number may have to be written back";
+pub(crate) const EXCLUSIVE: &str = "no two hold the lock at the same time";
+/// From its acquisition until it is last asserted, no other attempt asserts the lock.
+pub(crate) const UNBROKEN: &str = "no other holds the lock during a lease";
+/// A number is larger than those issued before its attempt began, or its question was sent.
+pub(crate) const ORDERED: &str = "a number is above those issued before its question was sent";
+/// While clocks are within their bounds, it is larger than all issued before.
+pub(crate) const LATER: &str = "the later holder has the larger number";
+pub(crate) const TAKEN_UP: &str = "an offer may be taken up";
+pub(crate) const FOLLOWED: &str = "a plain client may come after one that took up an offer";
+pub(crate) const HANDED_ON: &str = "a waiter may hold the lock after another one that took up an offer";
+/// The lease may outlast the life of the offer.
+pub(crate) const PROLONGED: &str = "a lease from an offer may be renewed to the full TTL";
+/// A quorum may carry a number that no quorum drew.
+pub(crate) const WRITTEN_BACK: &str = "a number may have to be written back";
 
-/// The model, of `N` nodes and `K` tokens.
+/// The model of `N` nodes and `K` tokens.
 #[derive(Clone, Debug)]
-pub struct Offer<const N: usize, const K: usize> {
+pub(crate) struct Offer<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     kinds: [Kind; K],
     world: World,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
-    /// Time goes on by a tick.
-    Tick {
-        /// The attempt whose clock misses it.
-        missed_by: Option<usize>,
-    },
-    /// A node's clock runs ahead by a tick.
+pub(crate) enum Step {
+    /// A tick passes.
+    Tick { missed_by: Option<usize> },
+    /// A node's clock runs a tick ahead.
     RunAhead { node: usize },
-    /// A node restarts, and has forgotten everything.
+    /// A node restarts without its data.
     Restart { node: usize },
-    /// A node restarts with its data, and tells the waiter again whose token stands there.
+    /// A node restarts with its data, and notifies the waiter again whose token it has.
     Remind { node: usize },
-    /// A node's key vanishes, in a world without clocks.
+    /// A node's key vanishes, if there are no clocks.
     Vanish { node: usize },
     /// A request for a vote arrives; the attempt begins with the first one.
     Vote { attempt: usize, node: usize },
-    /// A waiter draws a token and sends it with its question.
+    /// A waiter draws a token and sends its question.
     Question { attempt: usize },
     /// A waiter sends a question again with the same token.
     AskAgain { attempt: usize },
-    /// An offer arrives; the holder has ended its lease before it sent the first one.
+    /// An offer arrives; the holder ended its lease before sending the first one.
     Offer { attempt: usize, to: usize, node: usize },
     /// A push arrives.
     Push { attempt: usize, node: usize },
@@ -102,22 +95,20 @@ pub enum Step {
     WriteBack { attempt: usize, node: usize },
     /// A renewal is sent, and its first request arrives.
     NewRenewal { attempt: usize, node: usize },
-    /// A request of a renewal arrives.
+    /// A request of the renewal arrives.
     Renewal { attempt: usize, node: usize },
-    /// A holder gives the lock back, or a waiter gives up.
+    /// A holder releases the lock, or a waiter gives up.
     End { attempt: usize },
     /// A release arrives.
     Release { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Offer<N, K> {
-    /// Offers by this scheme, between these, in this world.
-    #[must_use]
-    pub fn new(scheme: Scheme, kinds: [Kind; K], world: World) -> Offer<N, K> {
+    pub(crate) fn new(scheme: Scheme, kinds: [Kind; K], world: World) -> Offer<N, K> {
         Offer { quorum: Quorum::majority(N), scheme, kinds, world }
     }
 
-    /// The attempts of other clients.
+    /// Returns the attempts of other clients.
     fn others(&self, state: &State<N, K>, attempt: usize) -> impl Iterator<Item = usize> + use<N, K> {
         let pools = self.scheme == Scheme::TwoTokens && state.attempts[attempt].kind == Kind::Waiter;
         let kinds = self.kinds;
@@ -128,7 +119,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         self.kinds.iter().filter(|other| **other == kind).count() >= times
     }
 
-    /// Whether a token that was taken up is over, and one of this kind is believed in.
+    /// Whether an offered lease is over, and an attempt of this kind asserts the lock.
     fn comes_after(&self, state: &State<N, K>, kind: Kind) -> bool {
         let gone = state.attempts.iter().any(|attempt| {
             let has_ended = matches!(attempt.phase, Phase::Ended | Phase::Over { past: Past::Held });
@@ -211,7 +202,7 @@ impl<const N: usize, const K: usize> Model for Offer<N, K> {
     }
 }
 
-/// So that many offers are taken up, and some things come late.
+/// Chosen so that many offers are taken up, and some things arrive late.
 impl<const N: usize, const K: usize> Wander for Offer<N, K> {
     fn weight(&self, step: &Step) -> u32 {
         match step {

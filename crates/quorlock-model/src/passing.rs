@@ -1,67 +1,61 @@
-//! A lease that is passed on within its process, by one round, beside somebody else who wants the lock.
+//! A lease passed on within its process, in one round, while another client wants the lock.
 //!
-//! The rules about votes and deadlines are those of [`lock`](crate::lock), which knows nothing of passing
-//! on; here they are the same code again, with what a node does to a transfer: it stores the next token
-//! where it finds the one before, or nothing. A tick is so long that the margin of `Drift` costs nothing.
+//! The rules about votes and deadlines are those of [`lock`](crate::lock), which does not model
+//! passing on; a node executes a transfer if it has the previous token or no key. A tick is so long
+//! that the margin of `Drift` costs nothing.
 //!
-//! As there, a request that is lost or refused is one that does not arrive, and an answer comes at once.
+//! As there, a lost or refused request does not arrive, and an answer arrives immediately.
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
-use std::time::Duration;
 
-use quorlock_protocol::{Drift, Moment, Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
+use crate::clock::{deadline, moment};
+use crate::common::is_majority;
 use crate::names::name;
 
-/// Nobody holds the lock beside somebody else.
-pub const EXCLUSIVE: &str = "no two hold the lock at once";
-/// Whoever was passed the lease holds it.
-pub const PASSED: &str = "a lease may be passed on";
-/// And others come after.
-pub const FOLLOWED: &str = "others may come after whoever was passed the lease";
+pub(crate) const EXCLUSIVE: &str = "no two hold the lock at the same time";
+pub(crate) const PASSED: &str = "a lease may be passed on";
+pub(crate) const FOLLOWED: &str = "another may hold the lock after a lease was passed on";
 
-/// The rules: those of the library, or all but one.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
-    /// A node stores the next token whatever it finds.
+    /// A node stores the next token whatever key it has.
     WhateverStands,
-    /// One confirmation is enough: the one before had a quorum.
+    /// One confirmation is enough, because the previous holder had a quorum.
     Minority,
-    /// The next lease ends so long after its votes as if it had been sent with them.
+    /// The next lease counts from its votes instead of from when they were requested.
     FromTheVote,
-    /// The one before goes on until the next one has begun, and a little longer.
+    /// The previous holder continues until shortly after the next lease has begun.
     Overlapping,
 }
 
-/// The first holds the lock and passes it to the second; the third wants it, too.
+/// The first holds the lock and passes it to the second; the third wants it as well.
 const PARTIES: usize = 3;
 const FIRST: usize = 0;
 const NEXT: usize = 1;
 
-/// The model, of `N` nodes.
+/// The model of `N` nodes.
 #[derive(Clone, Debug)]
-pub struct Passing<const N: usize> {
-    /// The rules.
-    pub scheme: Scheme,
+pub(crate) struct Passing<const N: usize> {
+    pub(crate) scheme: Scheme,
     /// In ticks.
-    pub ttl: u8,
+    pub(crate) ttl: u8,
 }
 
-/// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State<const N: usize> {
+pub(crate) struct State<const N: usize> {
     clock: u8,
-    /// Whose token stands there, and until when.
+    /// The holder of each node's key, and when it expires.
     nodes: [Option<(usize, u8)>; N],
     parties: [Party; PARTIES],
 }
 
-/// Somebody who wants the lock.
+/// A client that wants the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Party {
     phase: Phase,
@@ -73,45 +67,39 @@ struct Party {
 enum Phase {
     #[default]
     Idle,
-    /// Asks since then.
+    /// Since this time.
     Asking(u8),
-    /// Has counted a quorum: valid from the time given on.
+    /// With a quorum; valid from this time.
     Holds(u8),
     Over,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
-    /// Time goes on by a tick.
+pub(crate) enum Step {
+    /// A tick passes.
     Tick,
-    /// Somebody asks for the lock.
+    /// A client asks for the lock.
     Ask { party: usize },
     /// The first passes its lease on.
     Pass,
     /// A request arrives.
     Vote { party: usize, node: usize },
-    /// Somebody gives up, or gives the lock back.
+    /// A client releases the lock, or gives up.
     End { party: usize },
     /// A release arrives.
     Release { party: usize, node: usize },
 }
 
 impl<const N: usize> Passing<N> {
-    fn moment(clock: u8) -> Moment {
-        Moment::since_origin(Duration::from_secs(clock.into()))
-    }
-
     fn is_valid(&self, sent: u8, clock: u8) -> bool {
-        let drift = Drift::of(0.0).unwrap_or_default();
-        Self::moment(clock) < drift.deadline(Self::moment(sent), Duration::from_secs(self.ttl.into()))
+        moment(clock) < deadline(sent, self.ttl)
     }
 
-    /// Who relies on the lock.
+    /// Whether it relies on the lock.
     fn holds(&self, state: &State<N>, party: usize) -> bool {
         let overlaps = || {
-            // It does not know yet that it is over.
+            // It does not know yet that its lease has ended.
             self.scheme == Scheme::Overlapping
                 && party == FIRST
                 && state.parties[FIRST].phase == Phase::Over
@@ -130,12 +118,8 @@ impl<const N: usize> Passing<N> {
     }
 
     fn carried(&self, party: usize, votes: u8) -> bool {
-        if party == NEXT && self.scheme == Scheme::Minority {
-            return votes != 0;
-        }
-        let mut tally = Tally::new(Quorum::majority(N));
-        (0..N).for_each(|node| if votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-        tally.verdict() == Some(Verdict::Won)
+        let minority = party == NEXT && self.scheme == Scheme::Minority;
+        (minority && votes != 0) || is_majority(N, votes)
     }
 }
 
@@ -153,7 +137,7 @@ impl<const N: usize> Model for Passing<N> {
         }
         for (party, Party { phase, votes }) in state.parties.into_iter().enumerate() {
             match phase {
-                // The second is served by whoever holds the lock in its process.
+                // The second is served by the holder in its process.
                 Phase::Idle if party != NEXT => steps.push(Step::Ask { party }),
                 Phase::Asking(_) | Phase::Holds(_) => {
                     let asked = |node: &usize| votes & (1 << node) == 0 && self.grants(state, party, *node);
@@ -221,11 +205,11 @@ impl<const N: usize> Model for Passing<N> {
 
     fn format_step(&self, _: &State<N>, step: Step) -> Option<String> {
         Some(match step {
-            Step::Tick => "time goes on by a tick".to_owned(),
+            Step::Tick => "a tick passes".to_owned(),
             Step::Ask { party } => format!("{} asks for the lock", name(party)),
             Step::Pass => format!("{} passes its lease on to {}", name(FIRST), name(NEXT)),
             Step::Vote { party, node } => format!("node {node} votes for {}", name(party)),
-            Step::End { party } => format!("{} gives up, or gives the lock back", name(party)),
+            Step::End { party } => format!("{} releases the lock, or gives up", name(party)),
             Step::Release { party, node } => format!("the release of {} arrives at node {node}", name(party)),
         })
     }
@@ -239,6 +223,6 @@ impl<const N: usize> Representative for State<N> {
 
 impl<const N: usize> fmt::Display for State<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PARTIES} who want the lock, {N} nodes, and nobody has asked")
+        write!(f, "{PARTIES} clients that want the lock, {N} nodes, and no request")
     }
 }

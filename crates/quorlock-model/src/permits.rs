@@ -1,53 +1,48 @@
-//! A semaphore: no more hold a permit than there are.
+//! A semaphore: never more holders than permits.
 //!
-//! `Quorum` and `Tally` of `quorlock_protocol` decide here who holds one. The model adds what may
-//! happen: clients choose a slot, ask nodes in any order, never hear from some, give up, and choose
-//! again. There is no time: leases and limits that end by themselves end here by a step of their own,
-//! a limit not before all votes have that were given under it (rule P-1).
+//! `Quorum` and `Tally` of `quorlock_protocol` decide which clients hold a permit. The model adds
+//! what may happen: clients choose a slot, ask nodes in any order, get no answer from some, give
+//! up, and choose again. There is no time: leases and limits expire in a step of their own, a limit
+//! only after all votes granted under it (rule P-1).
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
 
-use quorlock_protocol::{Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
+use crate::common::is_majority;
 use crate::names::name;
 
-/// No more hold a permit than any of them believes there are.
-pub const BOUNDED: &str = "no more hold a permit than there are";
-/// As many can hold one.
-pub const FULL: &str = "all permits may be taken";
+/// There are no more holders than any of them believes there are permits.
+pub(crate) const BOUNDED: &str = "there are no more holders than permits";
+pub(crate) const FULL: &str = "all permits may be held";
 
-/// How a node decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it: each permit is a lock of its own, and a node keeps one limit.
+pub(crate) enum Scheme {
+    /// Each permit is a separate lock, and a node stores one limit, as in the library.
     Slots,
-    /// It does not compare limits.
+    /// A node does not compare limits.
     AnyLimit,
-    /// It counts: so many may have its vote.
+    /// A node counts: it votes for as many clients as there are permits.
     PerNode,
 }
 
-/// The model, of `N` nodes and `K` clients.
+/// The model of `N` nodes and `K` clients.
 #[derive(Clone, Debug)]
-pub struct Permits<const N: usize, const K: usize> {
-    /// How a node decides.
-    pub scheme: Scheme,
-    /// How many permits each client believes there are.
-    pub limits: [u8; K],
+pub(crate) struct Permits<const N: usize, const K: usize> {
+    pub(crate) scheme: Scheme,
+    /// The number of permits each client believes in.
+    pub(crate) limits: [u8; K],
 }
 
-/// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
+pub(crate) struct State<const N: usize, const K: usize> {
     clients: [Client; K],
-    /// The limit that stands at each node; 0 if none does.
+    /// The limit stored on each node; 0 if none.
     limits: [u8; N],
 }
 
-/// What a client wants, and has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Client {
     slot: u8,
@@ -55,32 +50,19 @@ struct Client {
     votes: u8,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// A client gives up what it has, or it ends, and wants this slot.
-    Choose {
-        /// Who.
-        client: usize,
-        /// Which.
-        slot: u8,
-    },
-    /// A node gives its vote.
-    Vote {
-        /// To whom.
-        client: usize,
-        /// Which.
-        node: usize,
-    },
-    /// The limit at a node runs out.
-    Forget {
-        /// Where.
-        node: usize,
-    },
+pub(crate) enum Step {
+    /// A client's permit is given up or expires, and it chooses this slot.
+    Choose { client: usize, slot: u8 },
+    /// A node grants its vote.
+    Vote { client: usize, node: usize },
+    /// The limit on a node expires.
+    Forget { node: usize },
 }
 
 impl<const N: usize, const K: usize> Permits<N, K> {
-    /// Whether the clients' limits differ; else nobody need compare them.
+    /// Whether the clients' limits differ; otherwise nodes need not compare them.
     fn differ(&self) -> bool {
         self.limits.iter().any(|limit| *limit != self.limits[0])
     }
@@ -100,14 +82,9 @@ impl<const N: usize, const K: usize> Permits<N, K> {
         }
     }
 
-    /// What those who hold a permit believe to be the limit.
+    /// Returns the limit that each holder believes in.
     fn holders(&self, state: &State<N, K>) -> Vec<u8> {
-        let holds = |(_, client): &(&u8, &Client)| {
-            let mut tally = Tally::new(Quorum::majority(N));
-            (0..N)
-                .for_each(|node| if client.votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-            tally.verdict() == Some(Verdict::Won)
-        };
+        let holds = |(_, client): &(&u8, &Client)| is_majority(N, client.votes);
         self.limits.iter().zip(&state.clients).filter(holds).map(|(limit, _)| *limit).collect()
     }
 }
@@ -167,7 +144,7 @@ impl<const N: usize, const K: usize> Model for Permits<N, K> {
         Some(match step {
             Step::Choose { client, slot } => format!("{} wants slot {slot}", name(client)),
             Step::Vote { client, node } => format!("node {} votes for {}", node + 1, name(client)),
-            Step::Forget { node } => format!("the limit at node {} runs out", node + 1),
+            Step::Forget { node } => format!("the limit on node {} expires", node + 1),
         })
     }
 }
@@ -180,6 +157,6 @@ impl<const N: usize, const K: usize> Representative for State<N, K> {
 
 impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{K} clients, {N} nodes, and nobody has asked")
+        write!(f, "{K} clients, {N} nodes, and no request")
     }
 }

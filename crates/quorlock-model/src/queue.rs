@@ -1,10 +1,10 @@
-//! The queue at a node, of those who wait in different processes: whoever lives gets its turn, however many of the
-//! others die, wherever that meets them, and whatever messages are lost.
+//! The queue on a node, of waiters in different processes: every live waiter gets its turn,
+//! whichever others crash, at any point, and whatever messages are lost.
 //!
-//! There is one lock, at one node, and no votes: a place in the queue grants nothing (rule W-1), so that exclusion
-//! is not asked about here. What is asked is whether those who live can all be stuck.
+//! There is one lock on one node and no votes: a place in the queue grants nothing (rule W-1), so
+//! exclusion is not checked here. What is checked is that live waiters never all get stuck.
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
 
@@ -12,43 +12,39 @@ use stateright::{Model, Property, Representative};
 
 use crate::names::name;
 
-/// Whatever has happened, everybody who lives has had the lock or something can still happen.
-pub const GOES_ON: &str = "those who wait are never stranded";
-/// All have had it.
-pub const SERVED: &str = "everybody may get the lock";
+/// Every live process has had the lock, or some step is possible.
+pub(crate) const GOES_ON: &str = "waiters are never stranded";
+pub(crate) const SERVED: &str = "every process may get the lock";
 
-/// What is left out of the queue, to see what it is for.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Variant {
-    /// As the library has it.
+pub(crate) enum Variant {
     Right,
-    /// A waiter asks once, and then waits to be told.
+    /// A waiter asks once, and then only waits for a hint.
     NoHeartbeat,
-    /// A turn that has begun lasts until it is taken.
+    /// A turn lasts until it is taken.
     EndlessTurn,
-    /// Who was told and gives up tells nobody, and nobody asks again.
+    /// A waiter that gives up its turn does not notify the next, and no waiter asks again.
     TurnNotLeft,
 }
 
-/// The model, of `K` processes, of which so many may die and so many may give up.
+/// The model of `K` processes.
 #[derive(Clone, Debug)]
-pub struct Queue<const K: usize> {
-    /// What is left out.
-    pub variant: Variant,
-    /// How many may die.
-    pub deaths: usize,
+pub(crate) struct Queue<const K: usize> {
+    pub(crate) variant: Variant,
+    /// How many may crash.
+    pub(crate) deaths: usize,
     /// How many hints may be lost.
-    pub losses: usize,
+    pub(crate) losses: usize,
     /// How many may give up.
-    pub departures: usize,
+    pub(crate) departures: usize,
 }
 
-/// How a process stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Process {
     /// It has not asked yet.
     Away,
-    /// It waits, and has asked.
+    /// It has asked, and waits.
     Waits,
     /// It knows that it is its turn.
     Told,
@@ -58,39 +54,36 @@ enum Process {
     Dead,
 }
 
-/// What is where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct State<const K: usize> {
+pub(crate) struct State<const K: usize> {
     processes: [Process; K],
-    /// Who waits at the node, the first first.
+    /// The waiters on the node, in order.
     queue: Vec<usize>,
-    /// Whose turn it is, and has not ended.
+    /// The waiter whose turn it is.
     turn: Option<usize>,
-    /// To whom a hint is on its way that it is its turn.
+    /// The waiter to which a hint is in flight.
     hint: Option<usize>,
     deaths: usize,
     losses: usize,
     departures: usize,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose")]
-pub enum Step {
-    /// A process asks for a place, or again.
+pub(crate) enum Step {
+    /// A process asks for a place, or asks again.
     Ask(usize),
     /// It takes the lock in its turn.
     Take(usize),
     Release(usize),
-    /// It hears that it is its turn.
+    /// It receives the hint.
     Hear(usize),
-    /// The hint is lost.
     Lose,
-    /// It waits no longer.
+    /// It stops waiting.
     Leave(usize),
-    /// The holder's key ends with it, as all that it waits for.
+    /// A holder's key expires with it.
     Die(usize),
-    /// A turn that nobody has taken is over.
+    /// A turn expires that was not taken.
     End,
 }
 
@@ -99,7 +92,7 @@ impl<const K: usize> Queue<K> {
         !state.processes.contains(&Process::Holds)
     }
 
-    /// Tells the first in the queue.
+    /// Notifies the first in the queue.
     fn tell(state: &mut State<K>) {
         if !state.queue.is_empty() {
             let first = state.queue.remove(0);
@@ -122,7 +115,8 @@ impl<const K: usize> Model for Queue<K> {
         let asks_again = !matches!(self.variant, Variant::NoHeartbeat | Variant::TurnNotLeft);
         for (process, stands) in state.processes.iter().enumerate() {
             match stands {
-                // To ask changes something where it has lost its place, or where the lock is free and nobody's turn.
+                // Asking again has an effect if it has lost its place, or if the lock is free and
+                // it is no waiter's turn.
                 Process::Waits if asks_again => {
                     let changes = !state.queue.contains(&process) || state.turn.is_none();
                     if changes && Self::is_free(state) {
@@ -130,7 +124,7 @@ impl<const K: usize> Model for Queue<K> {
                     }
                 }
                 Process::Told if Self::is_free(state) => steps.push(Step::Take(process)),
-                // Whoever was told may find that another was faster.
+                // A waiter that was notified may find the lock taken.
                 Process::Away | Process::Told => steps.push(Step::Ask(process)),
                 Process::Holds => steps.push(Step::Release(process)),
                 Process::Waits | Process::Done | Process::Dead => {}
@@ -212,7 +206,7 @@ impl<const K: usize> Model for Queue<K> {
                 let ended = |stands: &Process| matches!(stands, Process::Done | Process::Dead);
                 let mut steps = Vec::new();
                 model.actions(state, &mut steps);
-                // Nobody is rescued by the death of another.
+                // No waiter depends on the crash of another.
                 steps.retain(|step| !matches!(step, Step::Die(_) | Step::Lose | Step::Leave(_)));
                 state.processes.iter().all(ended) || !steps.is_empty()
             }),
@@ -227,11 +221,11 @@ impl<const K: usize> Model for Queue<K> {
             Step::Ask(process) => format!("{} asks for a place", name(process)),
             Step::Take(process) => format!("{} takes the lock", name(process)),
             Step::Release(process) => format!("{} releases it", name(process)),
-            Step::Hear(process) => format!("{} hears that it is its turn", name(process)),
+            Step::Hear(process) => format!("{} receives the hint that it is its turn", name(process)),
             Step::Lose => "the hint is lost".to_owned(),
-            Step::Leave(process) => format!("{} waits no longer", name(process)),
-            Step::Die(process) => format!("{} dies", name(process)),
-            Step::End => "nobody has taken the turn".to_owned(),
+            Step::Leave(process) => format!("{} stops waiting", name(process)),
+            Step::Die(process) => format!("{} crashes", name(process)),
+            Step::End => "the turn expires".to_owned(),
         })
     }
 }
@@ -244,6 +238,6 @@ impl<const K: usize> Representative for State<K> {
 
 impl<const K: usize> fmt::Display for State<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{K} processes, a free lock, and nobody in its queue")
+        write!(f, "{K} processes, a free lock, and an empty queue")
     }
 }

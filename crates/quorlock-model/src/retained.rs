@@ -1,76 +1,70 @@
-//! A lock that its holder leaves taken for the rest of a slot, so that nobody else runs in it.
+//! A lock that its holder leaves taken for the rest of a slot, so that no other host runs in it.
 //!
-//! The host holds the lock, ends, and asks each node to keep the retained token in the place of its own;
-//! another host wants to run. The rules about votes and deadlines are those of the library. As in
-//! [`passing`](crate::passing), a request that is lost is one that does not arrive. One that is late may
-//! arrive at any time, also when the slot is over: a renewal of which the host knows nothing, since the
-//! connection that carried it has ended. A tombstone outlives what it is to stop.
+//! The host holds the lock, finishes, and asks each node to replace its token by the retained
+//! token; another host wants to run. The rules about votes and deadlines are those of the library.
+//! As in [`passing`](crate::passing), a lost request does not arrive. A late one may arrive at any
+//! time, even after the slot: a renewal whose connection has ended, so that the host does not know
+//! its state. A tombstone outlives the requests it should stop.
 
-pub mod cases;
+pub(crate) mod cases;
 
 use std::fmt;
-use std::time::Duration;
 
-use quorlock_protocol::{Drift, Moment, Quorum, Tally, Verdict};
 use stateright::{Model, Property, Representative};
 
-use crate::names::advance;
+use crate::clock::{deadline, moment};
+use crate::common::is_majority;
+use crate::names::least;
 
-/// Where the host was told that the lock stays taken, nobody else runs before the slot is over.
-pub const ONCE: &str = "nobody else runs in a slot that was confirmed";
-/// Where the host has nothing left to do, its lease does not come back.
-pub const STOPPED: &str = "no renewal stores the lease's token again once the clean-up is done";
-/// The host may be told so.
-pub const CONFIRMED: &str = "a slot may be confirmed";
-/// And the next slot has a run.
-pub const FOLLOWED: &str = "another may run when the slot is over";
-/// The rule about late renewals is put to the test.
-pub const LATE: &str = "a renewal may arrive after the slot, and after the clean-up";
+/// If the slot was confirmed to the host, no other host runs in it.
+pub(crate) const ONCE: &str = "no other runs in a confirmed slot";
+/// When the host has nothing left to do, its key does not come back.
+pub(crate) const STOPPED: &str = "no renewal stores the lease's token again once the clean-up is done";
+pub(crate) const CONFIRMED: &str = "a slot may be confirmed";
+pub(crate) const FOLLOWED: &str = "another may run when the slot is over";
+/// The rule about late renewals is exercised.
+pub(crate) const LATE: &str = "a renewal may arrive after the slot, and after the clean-up";
 
-/// The rules: those of the library, or all but one.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
-    /// The host gives the lock back first, and then asks for it again.
+    /// The host releases the lock first, and then asks for it again.
     ReleaseFirst,
-    /// One confirmation is enough: the host had a quorum.
+    /// One confirmation is enough, because the host had a quorum.
     Minority,
-    /// A confirmation counts also when the lease would have been over.
+    /// Confirmations count after the deadline of the lease.
     AfterTheEnd,
-    /// The nodes keep the retained token for a TTL.
+    /// The nodes keep the retained token for one TTL.
     OneTtl,
-    /// Renewals of which nothing is known are left to themselves (I-40).
+    /// Renewals in an unknown state are not cancelled (I-40).
     NotStopped,
-    /// They are cancelled immediately, which deletes the lease's token where the retained one has not come.
+    /// They are cancelled immediately, which deletes the lease's token if the retained one has not arrived.
     StoppedFirst,
 }
 
-/// Whether a renewal of the host may come late.
+/// Whether a renewal of the host may arrive late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Renewals {
-    /// None is sent.
+pub(crate) enum Renewals {
     None,
-    /// One is sent, and all connections end before anything is heard of it.
+    /// One is sent, and all connections end before its answers.
     Lost,
 }
 
-/// The model, of `N` nodes.
+/// The model of `N` nodes.
 #[derive(Clone, Debug)]
-pub struct Retained<const N: usize> {
-    /// The rules.
-    pub scheme: Scheme,
+pub(crate) struct Retained<const N: usize> {
+    pub(crate) scheme: Scheme,
     /// In ticks.
-    pub ttl: u8,
-    /// In ticks, from when the host asked for the lock.
-    pub slot: u8,
-    /// How many nodes may forget what they have, and vote again.
-    pub forgets: u8,
-    /// Whether a renewal may come late.
-    pub renewals: Renewals,
+    pub(crate) ttl: u8,
+    /// In ticks, since the host requested the lock.
+    pub(crate) slot: u8,
+    /// How many nodes may lose their data, and vote again.
+    pub(crate) forgets: u8,
+    pub(crate) renewals: Renewals,
 }
 
-/// Whose token stands at a node.
+/// The owner of a token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Whose {
     Host,
@@ -78,27 +72,26 @@ enum Whose {
     Other,
 }
 
-/// What is where.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize> {
+pub(crate) struct State<const N: usize> {
     clock: u8,
-    /// Whose token stands there, and until when.
+    /// The owner of each node's token, and when it expires.
     nodes: [Option<(Whose, u8)>; N],
     host: Party,
     other: Party,
-    /// Since the host has ended: for how long nodes are to keep the token, and which have confirmed.
+    /// After the host has finished: how long nodes should keep the token, and which have confirmed.
     retaining: Option<(u8, u8)>,
     confirmed: bool,
-    /// Whether the other one has run after the host, and before the slot was over.
+    /// The other host has run after the first, and before the end of the slot.
     ran_twice: bool,
     forgotten: u8,
-    /// Since a renewal was lost: the nodes at which it may still arrive.
+    /// After a renewal was lost: the nodes on which it may still arrive.
     lost: Option<u8>,
     /// The nodes with a tombstone that stops it.
     stopped: u8,
 }
 
-/// Somebody who wants to run.
+/// A host that wants to run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 struct Party {
     phase: Phase,
@@ -113,59 +106,48 @@ enum Phase {
     #[default]
     Idle,
     Asking,
-    /// Has counted a quorum, and runs.
+    /// With a quorum; it runs.
     Holds,
     Over,
 }
 
-/// Who does something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Who {
+pub(crate) enum Who {
     /// The host that leaves the lock taken.
     Host,
-    /// The other one.
     Other,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
-    /// Time goes on by a tick.
+pub(crate) enum Step {
+    /// A tick passes.
     Tick,
-    /// Somebody asks for the lock.
+    /// A host asks for the lock.
     Ask(Who),
     /// A request for the lock arrives.
     Vote { who: Who, node: usize },
-    /// The host ends, and leaves the lock taken.
+    /// The host finishes, and leaves the lock taken.
     Retain,
-    /// The request to keep it arrives.
+    /// The request to keep the token arrives.
     Keep { node: usize },
-    /// The other one gives up, or gives the lock back.
+    /// The other host releases the lock, or gives up.
     End,
     /// A release arrives.
     Release { who: Who, node: usize },
-    /// A node forgets what it has, and is out of its quarantine.
+    /// A node loses its data; its quarantine is over.
     Forget { node: usize },
     /// The host sends a renewal, and all its connections end.
     LoseRenewal,
-    /// That renewal arrives.
+    /// The lost renewal arrives.
     LateRenewal { node: usize },
-    /// The host, which has ended, cancels what may arrive.
+    /// The host has finished, and cancels the lost renewal.
     Cancel { node: usize },
 }
 
 impl<const N: usize> Retained<N> {
     fn is_valid(&self, asked: u8, clock: u8) -> bool {
-        let moment = |clock: u8| Moment::since_origin(Duration::from_secs(clock.into()));
-        let drift = Drift::of(0.0).unwrap_or_default();
-        moment(clock) < drift.deadline(moment(asked), Duration::from_secs(self.ttl.into()))
-    }
-
-    fn carried(votes: u8) -> bool {
-        let mut tally = Tally::new(Quorum::majority(N));
-        (0..N).for_each(|node| if votes & (1 << node) == 0 { tally.deny() } else { tally.grant() });
-        tally.verdict() == Some(Verdict::Won)
+        moment(clock) < deadline(asked, self.ttl)
     }
 
     fn slot_end(&self, state: &State<N>) -> u8 {
@@ -180,8 +162,8 @@ impl<const N: usize> Retained<N> {
         }
     }
 
-    /// Whether the host that has ended may cancel there what may yet arrive. It deletes the lease's token,
-    /// which keeps others out while the slot is not certain.
+    /// Whether the host may cancel the lost renewal on this node after it has finished. That
+    /// deletes the lease's token, which keeps others out until the slot is certain.
     fn cancels(&self, state: &State<N>, node: usize) -> bool {
         let bit = 1 << node;
         state.retaining.is_some_and(|(_, votes)| match self.scheme {
@@ -195,7 +177,7 @@ impl<const N: usize> Retained<N> {
         }) && state.stopped & bit == 0
     }
 
-    /// Whether nothing is left to do for the host at a node that keeps the retained token.
+    /// Whether the host has nothing left to do on a node that keeps the retained token.
     fn is_done(&self, state: &State<N>, node: usize) -> bool {
         let bit = 1 << node;
         let kept = state.retaining.is_some_and(|(_, votes)| votes & bit != 0);
@@ -308,7 +290,7 @@ impl<const N: usize> Model for Retained<N> {
                 next.nodes[node] = Some((who.token(), state.clock + self.ttl));
                 let party = next.party(who);
                 party.votes |= 1 << node;
-                if Self::carried(party.votes) {
+                if is_majority(N, party.votes) {
                     let runs = self.is_valid(party.asked, state.clock);
                     party.phase = if runs { Phase::Holds } else { Phase::Over };
                     next.ran_twice |= runs
@@ -330,7 +312,7 @@ impl<const N: usize> Model for Retained<N> {
                 let (left, votes) = next.retaining.as_mut()?;
                 next.nodes[node] = Some((Whose::Retained, state.clock + *left));
                 *votes |= 1 << node;
-                let enough = Self::carried(*votes) || self.scheme == Scheme::Minority;
+                let enough = is_majority(N, *votes) || self.scheme == Scheme::Minority;
                 let in_time = self.is_valid(state.host.asked, state.clock);
                 next.confirmed |= enough && (in_time || self.scheme == Scheme::AfterTheEnd);
             }
@@ -386,26 +368,26 @@ impl<const N: usize> Model for Retained<N> {
     fn format_step(&self, _: &State<N>, step: Step) -> Option<String> {
         let name = |who| match who {
             Who::Host => "the host",
-            Who::Other => "the other one",
+            Who::Other => "the other host",
         };
         Some(match step {
-            Step::Tick => "time goes on by a tick".to_owned(),
+            Step::Tick => "a tick passes".to_owned(),
             Step::Ask(who) => format!("{} asks for the lock", name(who)),
             Step::Vote { who, node } => format!("node {node} votes for {}", name(who)),
-            Step::Retain => "the host ends, and leaves the lock taken".to_owned(),
+            Step::Retain => "the host finishes, and leaves the lock taken".to_owned(),
             Step::Keep { node } => format!("node {node} keeps the retained token"),
-            Step::End => "the other one gives up, or gives the lock back".to_owned(),
+            Step::End => "the other host releases the lock, or gives up".to_owned(),
             Step::Release { who, node } => format!("the release of {} arrives at node {node}", name(who)),
-            Step::Forget { node } => format!("node {node} forgets"),
+            Step::Forget { node } => format!("node {node} loses its data"),
             Step::LoseRenewal => "the host sends a renewal, and its connections end".to_owned(),
             Step::LateRenewal { node } => format!("the lost renewal arrives at node {node}"),
-            Step::Cancel { node } => format!("the host cancels at node {node} what may yet arrive"),
+            Step::Cancel { node } => format!("the host cancels the lost renewal on node {node}"),
         })
     }
 }
 
 impl<const N: usize> State<N> {
-    /// The same with the nodes named in this order: `order[new] = old`.
+    /// Renames the nodes, where `order[new] = old`.
     fn renamed(&self, order: [usize; N]) -> State<N> {
         let bits = |old: u8| (0..N).fold(0, |bits, new| bits | ((old >> order[new]) & 1) << new);
         let party = |old: Party| Party { votes: bits(old.votes), ..old };
@@ -421,20 +403,15 @@ impl<const N: usize> State<N> {
     }
 }
 
-/// Which node is which makes no difference.
+/// The names of nodes make no difference.
 impl<const N: usize> Representative for State<N> {
     fn representative(&self) -> State<N> {
-        let mut order = std::array::from_fn(|node| node);
-        let mut least = *self;
-        while advance(&mut order) {
-            least = least.min(self.renamed(order));
-        }
-        least
+        least(|order| Some(self.renamed(order))).unwrap_or(*self)
     }
 }
 
 impl<const N: usize> fmt::Display for State<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "two hosts that want to run, {N} nodes, and nobody has asked")
+        write!(f, "two hosts that want to run, {N} nodes, and no request")
     }
 }

@@ -1,58 +1,53 @@
-//! Several locks that are taken at once, beside others that are taken alone.
+//! Several locks acquired together, alongside others acquired alone.
 //!
-//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which has clocks,
-//! restarts and pauses as well; here they are the same code again. What is added is that an attempt wants
-//! a set of locks, and that a node may lose one key of a lease and keep the others. A tick is so long that
-//! the margin of `Drift` costs nothing.
+//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which also models
+//! clocks, restarts and pauses. In addition, an attempt wants a set of locks, and a node may lose one key of
+//! a lease and keep the others. A tick is so long that the margin of `Drift` costs nothing.
 //!
-//! As there, a request that is lost or refused is one that does not arrive, an attempt begins with its
-//! first request that arrives, and an answer comes at once.
+//! As there, a lost or refused request does not arrive, an attempt begins with its first request
+//! that arrives, and an answer arrives immediately.
 //!
-//! Nodes that lose a key break an assumption: whoever holds it goes on for as long as it was told, and
-//! somebody else may have the lock meanwhile. What must not happen is that it is told again.
+//! A node that loses a key breaks an assumption: its holder relies on the lease until the last
+//! deadline it knows, and another client may hold the lock in the meantime. What must not happen is
+//! that the lease is extended.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 
-use std::time::Duration;
-
-use quorlock_protocol::{Drift, Moment, Quorum};
+use quorlock_protocol::{Moment, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State};
+use crate::clock;
 use crate::names::name;
 use crate::walk::Wander;
 
-/// Nobody holds a lock of which somebody else has been told that it is his.
-pub const EXCLUSIVE: &str = "no two hold a lock that both want";
-/// Nobody who waits has what somebody wants who waits for him.
-pub const NO_DEADLOCK: &str = "no two wait for each other";
-/// Those who want different locks do not know of each other.
-pub const TOGETHER: &str = "two that want different locks may hold them together";
-/// One comes after another who had one of its locks.
-pub const PASSED_ON: &str = "somebody may come after one who had one of his locks";
+/// No attempt holds a lock that another holds validly.
+pub(crate) const EXCLUSIVE: &str = "no two hold a lock that both want";
+/// No waiting attempt has a lock that another one waits for, while waiting for a lock of that one.
+pub(crate) const NO_DEADLOCK: &str = "no two wait for each other";
+pub(crate) const TOGETHER: &str = "two that want different locks may hold them together";
+pub(crate) const PASSED_ON: &str = "one may hold a lock after another that had it in its set";
 
-/// The rules: those of the library, or all but one.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
-    /// Whoever wants several takes one after the other, and keeps what it has while it waits.
+    /// An attempt takes its locks one after the other, and keeps what it has while it waits.
     OneByOne,
-    /// One node grants its vote where it can store some of the keys.
+    /// One node grants its vote if it can store some of the keys.
     PartialNode,
-    /// A node confirms a renewal where some of the keys are still there, and stores the others that are
-    /// free.
+    /// A node confirms a renewal if some of the keys are left, and stores the others that are free.
     SomeKept,
 }
 
-/// The model, of `N` nodes, `K` attempts and `L` locks.
+/// The model of `N` nodes, `K` attempts and `L` locks.
 #[derive(Clone, Debug)]
-pub struct Several<const N: usize, const K: usize, const L: usize> {
+pub(crate) struct Several<const N: usize, const K: usize, const L: usize> {
     quorum: Quorum,
     scheme: Scheme,
-    /// Which locks each attempt wants.
+    /// The locks that each attempt wants.
     wants: [[bool; L]; K],
     ttl: u8,
     /// How often a lease is renewed.
@@ -61,19 +56,18 @@ pub struct Several<const N: usize, const K: usize, const L: usize> {
     losses: u8,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
-    /// Time goes on by a tick.
+pub(crate) enum Step {
+    /// A tick passes.
     Tick,
-    /// A request for a vote arrives where it is granted.
+    /// A request for a vote arrives and is granted.
     Vote { attempt: usize, node: usize },
     /// A holder asks all nodes to renew its lease.
     Renew { attempt: usize },
-    /// A request of that arrives.
+    /// A request of the renewal arrives.
     Renewal { attempt: usize, node: usize },
-    /// An attempt gives up, or gives its locks back.
+    /// An attempt releases its locks, or gives up.
     End { attempt: usize },
     /// A release arrives.
     Release { attempt: usize, node: usize },
@@ -82,25 +76,17 @@ pub enum Step {
 }
 
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
-    /// Each attempt wants these locks.
-    #[must_use]
-    pub fn new(scheme: Scheme, wants: [[bool; L]; K]) -> Several<N, K, L> {
+    pub(crate) fn new(scheme: Scheme, wants: [[bool; L]; K]) -> Several<N, K, L> {
         Several { quorum: Quorum::majority(N), scheme, wants, ttl: 2, renewals: 0, losses: 0 }
     }
 
-    /// Each lease is renewed so often, and so many keys are lost.
-    #[must_use]
-    pub fn with(self, renewals: u8, losses: u8) -> Several<N, K, L> {
+    /// Sets how often each lease is renewed, and how many keys are lost.
+    pub(crate) fn with(self, renewals: u8, losses: u8) -> Several<N, K, L> {
         Several { renewals, losses, ..self }
     }
 
-    fn moment(clock: u8) -> Moment {
-        Moment::since_origin(Duration::from_secs(clock.into()))
-    }
-
     fn deadline(&self, sent: u8) -> Moment {
-        let drift = Drift::of(0.0).unwrap_or_default();
-        drift.deadline(Self::moment(sent), Duration::from_secs(self.ttl.into()))
+        clock::deadline(sent, self.ttl)
     }
 
     fn wanted(&self, attempt: usize) -> impl Iterator<Item = usize> {
@@ -108,7 +94,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         (0..L).filter(move |lock| wants[*lock])
     }
 
-    /// The order in which it takes one after the other: every second attempt from the end.
+    /// Returns the order in which it takes its locks: reversed for every second attempt.
     fn in_turn(&self, attempt: usize) -> impl Iterator<Item = usize> {
         let mut wanted: Vec<usize> = self.wanted(attempt).collect();
         if attempt % 2 == 1 {
@@ -121,7 +107,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         self.wanted(one).any(|lock| self.wants[other][lock])
     }
 
-    /// Whether what it waits for is kept by another who waits, too, for what it has.
+    /// Whether each of the two waits for a lock that the other has.
     fn wait_for_each_other(&self, state: &State<N, K, L>, one: usize, other: usize) -> bool {
         let waits = |attempt: usize| state.attempts[attempt].taken().is_some();
         let keeps_from = |one: usize, other: usize| {
@@ -132,7 +118,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 }
 
-/// It lives on what it was told before a node lost its key.
+/// Whether it relies on a deadline from before a node lost its key.
 fn is_excused(attempt: &Attempt) -> bool {
     attempt.robbed.zip(attempt.lease()).is_some_and(|(told, lease)| lease.until <= told)
 }
@@ -190,13 +176,13 @@ impl<const N: usize, const K: usize, const L: usize> Model for Several<N, K, L> 
 
     fn format_step(&self, _: &State<N, K, L>, step: Step) -> Option<String> {
         Some(match step {
-            Step::Tick => "time goes on by a tick".to_owned(),
+            Step::Tick => "a tick passes".to_owned(),
             Step::Vote { attempt, node } => format!("node {node} grants {} its vote", name(attempt)),
-            Step::Renew { attempt } => format!("{} asks for a full TTL from now on", name(attempt)),
+            Step::Renew { attempt } => format!("{} requests a renewal", name(attempt)),
             Step::Renewal { attempt, node } => {
-                format!("that request of {} arrives at node {node}", name(attempt))
+                format!("the renewal of {} arrives at node {node}", name(attempt))
             }
-            Step::End { attempt } => format!("{} gives back what it has", name(attempt)),
+            Step::End { attempt } => format!("{} releases its locks", name(attempt)),
             Step::Release { attempt, node } => {
                 format!("the release of {} arrives at node {node}", name(attempt))
             }

@@ -1,113 +1,97 @@
-//! Shared locks: readers together or one writer, and a writer may become a reader.
+//! Shared locks: readers together or one writer, and a writer may downgrade to a reader.
 //!
-//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which has clocks,
-//! restarts and pauses as well; here they are the same code again. What is added is what a node keeps of
-//! readers, each with its own end, beside the end of the key; downgrades; releases that come late; and
-//! writers that wait. A tick is so long that the margin of `Drift` costs nothing.
+//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which also
+//! models clocks, restarts and pauses. In addition, a node stores the expiry of each reader besides
+//! that of the key; there are downgrades, late releases, and waiting writers. A tick is so long
+//! that the margin of `Drift` costs nothing.
 //!
-//! As there, a request that is lost or refused is one that does not arrive, an attempt begins with its
-//! first request that arrives, and an answer comes at once.
+//! As there, a lost or refused request does not arrive, an attempt begins with its first request
+//! that arrives, and an answer arrives immediately.
 //!
-//! That a writer is not starved is checked as a limit on overtaking: once its intent stands where it is
-//! said, nobody gets in who begins after that. What is then left to wait for are readers that end.
+//! Writer starvation is checked as a bound on overtaking: once enough nodes have a writer's intent, no
+//! attempt that begins later acquires the lock before it. The writer then waits only for readers to end.
 
-pub mod cases;
+pub(crate) mod cases;
 mod rules;
-pub mod state;
+pub(crate) mod state;
 
-use std::time::Duration;
-
-use quorlock_protocol::Mode;
-use quorlock_protocol::{Drift, Moment, Quorum};
+use quorlock_protocol::{Mode, Moment, Quorum};
 use stateright::{Model, Property};
 
 use self::state::{Attempt, Phase, State};
+use crate::clock;
 use crate::names::name;
 use crate::walk::Wander;
 
-/// A writer holds the lock alone.
-pub const EXCLUSIVE: &str = "nobody holds the lock while a writer does";
-/// Nobody gets in before a writer that waits who began after it.
-pub const NOT_OVERTAKEN: &str = "no reader that is new goes before a writer that waits";
-/// Readers hold the lock together.
-pub const TOGETHER: &str = "two readers may hold the lock together";
-/// A writer has become a reader, and others read.
-pub const DOWNGRADED: &str = "a writer may read on together with others";
-/// A writer comes after readers.
-pub const PASSED_ON: &str = "a writer may come after a reader";
+pub(crate) const EXCLUSIVE: &str = "no other holds the lock while a writer does";
+/// No attempt that begins after a waiting writer acquires the lock before it.
+pub(crate) const NOT_OVERTAKEN: &str = "no new reader overtakes a waiting writer";
+pub(crate) const TOGETHER: &str = "two readers may hold the lock together";
+pub(crate) const DOWNGRADED: &str = "a writer may downgrade and share the lock with readers";
+pub(crate) const PASSED_ON: &str = "a writer may come after a reader";
 
-/// The rules: those of the library, or all but one.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
-    /// The time of the first reader is everybody's.
+    /// The expiry of the first reader applies to all.
     OneTtl,
-    /// A node counts its readers and knows nothing else of them.
+    /// A node only counts its readers.
     Counting,
-    /// A node that has lost its last reader's time keeps the time of whoever left last.
+    /// When the last reader leaves, a node keeps the expiry of that reader.
     LeaverShortens,
-    /// A writer holds the lock alone until its downgrade is confirmed, and goes on doing so if it is not.
+    /// A writer holds the lock exclusively until its downgrade is confirmed, even if that fails.
     FailedDowngrade,
     /// One confirmation is enough for a downgrade, which also renews.
     MinorityDowngrade,
-    /// Nodes let readers in whoever waits.
+    /// Nodes grant readers while a writer waits.
     NoIntent,
-    /// A writer that waits says so at one node.
+    /// A waiting writer stores its intent on one node only.
     OneIntent,
 }
 
-/// The model, of `N` nodes and `K` attempts, the first `writers` of which write.
+/// The model of `N` nodes and `K` attempts, the first `writers` of which write.
 #[derive(Clone, Debug)]
-pub struct Shared<const N: usize, const K: usize> {
+pub(crate) struct Shared<const N: usize, const K: usize> {
     quorum: Quorum,
     scheme: Scheme,
     writers: usize,
     ttl: u8,
-    /// How often a share is renewed, downgrades included.
+    /// How often a share is renewed, including downgrades.
     renewals: u8,
 }
 
-/// One thing that happens.
+/// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "whose request, and where")]
-pub enum Step {
-    /// Time goes on by a tick.
+pub(crate) enum Step {
+    /// A tick passes.
     Tick,
-    /// A request for a vote arrives where it is granted.
+    /// A request for a vote arrives and is granted.
     Vote { attempt: usize, node: usize },
-    /// An attempt asks all nodes to renew its share: a writer becomes a reader so.
+    /// An attempt asks all nodes to renew its share; this downgrades a writer.
     Renew { attempt: usize },
-    /// A request of that arrives.
+    /// A request of the renewal arrives.
     Renewal { attempt: usize, node: usize },
-    /// An attempt gives up, or gives the lock back.
+    /// An attempt releases the lock, or gives up.
     End { attempt: usize },
     /// A release arrives.
     Release { attempt: usize, node: usize },
-    /// A node hears that a writer waits.
+    /// A writer's intent arrives.
     Intend { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Shared<N, K> {
-    /// So many writers, the others read; each renews so often.
-    #[must_use]
-    pub fn new(scheme: Scheme, writers: usize, renewals: u8) -> Shared<N, K> {
+    /// Creates the model with this many writers; the other attempts read. Each renews this often.
+    pub(crate) fn new(scheme: Scheme, writers: usize, renewals: u8) -> Shared<N, K> {
         Shared { quorum: Quorum::majority(N), scheme, writers, ttl: 2, renewals }
     }
 
-    /// The same with a longer TTL.
-    #[must_use]
-    pub fn with_ttl(self, ttl: u8) -> Shared<N, K> {
+    pub(crate) fn with_ttl(self, ttl: u8) -> Shared<N, K> {
         Shared { ttl, ..self }
     }
 
-    fn moment(clock: u8) -> Moment {
-        Moment::since_origin(Duration::from_secs(clock.into()))
-    }
-
     fn deadline(&self, sent: u8) -> Moment {
-        let drift = Drift::of(0.0).unwrap_or_default();
-        drift.deadline(Self::moment(sent), Duration::from_secs(self.ttl.into()))
+        clock::deadline(sent, self.ttl)
     }
 
     fn role(&self, attempt: usize) -> Mode {
@@ -167,17 +151,19 @@ impl<const N: usize, const K: usize> Model for Shared<N, K> {
 
     fn format_step(&self, _: &State<N, K>, step: Step) -> Option<String> {
         Some(match step {
-            Step::Tick => "time goes on by a tick".to_owned(),
+            Step::Tick => "a tick passes".to_owned(),
             Step::Vote { attempt, node } => format!("node {node} grants {} its vote", name(attempt)),
-            Step::Renew { attempt } => format!("{} asks for a share from now on", name(attempt)),
+            Step::Renew { attempt } => format!("{} requests to renew its share", name(attempt)),
             Step::Renewal { attempt, node } => {
-                format!("that request of {} arrives at node {node}", name(attempt))
+                format!("the renewal of {} arrives at node {node}", name(attempt))
             }
-            Step::End { attempt } => format!("{} gives the lock back", name(attempt)),
+            Step::End { attempt } => format!("{} releases the lock", name(attempt)),
             Step::Release { attempt, node } => {
                 format!("the release of {} arrives at node {node}", name(attempt))
             }
-            Step::Intend { attempt, node } => format!("node {node} hears that {} waits", name(attempt)),
+            Step::Intend { attempt, node } => {
+                format!("the intent of {} arrives at node {node}", name(attempt))
+            }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Walks through a model at random, where it has too many states to see them all.
+//! Takes random walks through a model with too many states to explore.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use stateright::{Expectation, Model, Property};
 
 use crate::explore::{Report, Seen, Story};
 
-/// A model in which some steps are taken more often than others.
-pub trait Wander: Model {
-    /// How likely a step is, next to the others that are possible.
+/// A model with weighted steps.
+pub(crate) trait Wander: Model {
+    /// Returns the weight of a step among those possible.
     fn weight(&self, step: &Self::Action) -> u32;
 }
 
-/// Takes up to this many walks, each until nothing more can happen, and stops at a violation.
+/// Takes up to this many walks, each until no step is possible, and stops at a violation.
 ///
-/// The same seed gives the same walks.
-pub fn walk<M>(model: &M, seed: u64, walks: u64) -> Report
+/// The same seed repeats the walks.
+pub(crate) fn walk<M>(model: &M, seed: u64, walks: u64) -> Report
 where
     M: Wander,
     M::State: Clone + fmt::Display + fmt::Debug,
@@ -40,7 +40,7 @@ where
     Report { broken, missing, seen: Seen::Walks { walks: taken, steps, seed }, took }
 }
 
-/// One walk. Returns how many steps it took.
+/// Takes one walk; returns its number of steps.
 fn one<M>(
     model: &M,
     start: &M::State,
@@ -78,7 +78,7 @@ where
     path.len() as u64
 }
 
-/// What should be possible.
+/// Returns the properties that should be met.
 fn examples<M: Model>(model: &M) -> Vec<&'static str> {
     let is_example = |property: &Property<M>| property.expectation == Expectation::Sometimes;
     model.properties().into_iter().filter(is_example).map(|property| property.name).collect()

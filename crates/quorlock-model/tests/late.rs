@@ -1,35 +1,19 @@
-//! Requests that come late, in every order of events within bounds. What is broken on purpose must be found.
+//! The cases of late requests.
 
+#[macro_use]
 mod common;
 
-use common::confirm;
-
-#[test]
-fn what_is_given_back_stays_free_whatever_comes_late() {
-    confirm("what is given back stays free whatever comes late");
-}
-
-#[test]
-fn a_server_that_ends_earlier_connections_need_not_look_for_tombstones() {
-    confirm("a server that ends earlier connections need not look for tombstones");
-}
-
-#[test]
-fn what_is_unknown_and_only_released_comes_back() {
-    confirm("what is unknown and only released comes back");
-}
-
-#[test]
-fn what_is_unknown_and_forgotten_after_a_later_answer_comes_back() {
-    confirm("what is unknown and forgotten after a later answer comes back");
-}
-
-#[test]
-fn what_is_unknown_and_left_behind_by_a_transfer_comes_back() {
-    confirm("what is unknown and left behind by a transfer comes back");
-}
-
-#[test]
-fn a_vote_without_a_look_for_the_tombstone_comes_back() {
-    confirm("a vote without a look for the tombstone comes back");
+cases! {
+    #[test]
+    fn what_is_given_back_stays_free_whatever_comes_late();
+    #[test]
+    fn a_server_that_ends_earlier_connections_need_not_look_for_tombstones();
+    #[test]
+    fn what_is_unknown_and_only_released_comes_back();
+    #[test]
+    fn what_is_unknown_and_forgotten_after_a_later_answer_comes_back();
+    #[test]
+    fn what_is_unknown_and_left_behind_by_a_transfer_comes_back();
+    #[test]
+    fn a_vote_without_a_look_for_the_tombstone_comes_back();
 }

@@ -1,25 +1,15 @@
-//! The queue of those who wait in different processes. What is broken on purpose must be found.
+//! The cases of the queue.
 
+#[macro_use]
 mod common;
 
-use common::confirm;
-
-#[test]
-fn in_the_queue_nobody_who_lives_is_stranded_whoever_dies_and_whatever_is_lost() {
-    confirm("in the queue nobody who lives is stranded whoever dies and whatever is lost");
-}
-
-#[test]
-fn without_heartbeats_whoever_is_behind_one_who_died_in_its_turn_is_stranded() {
-    confirm("without heartbeats whoever is behind one who died in its turn is stranded");
-}
-
-#[test]
-fn a_turn_that_never_ends_strands_those_behind_one_who_died_in_it() {
-    confirm("a turn that never ends strands those behind one who died in it");
-}
-
-#[test]
-fn a_turn_that_is_given_up_and_told_to_nobody_strands_those_who_only_listen() {
-    confirm("a turn that is given up and told to nobody strands those who only listen");
+cases! {
+    #[test]
+    fn in_the_queue_nobody_who_lives_is_stranded_whoever_dies_and_whatever_is_lost();
+    #[test]
+    fn without_heartbeats_whoever_is_behind_one_who_died_in_its_turn_is_stranded();
+    #[test]
+    fn a_turn_that_never_ends_strands_those_behind_one_who_died_in_it();
+    #[test]
+    fn a_turn_that_is_given_up_and_told_to_nobody_strands_those_who_only_listen();
 }

@@ -1,8 +1,8 @@
-//! A lock taken and given back, by this node and by the statements that one would write by hand, on one server.
+//! Compares this node with hand-written lock statements on one server.
 //!
-//! `cargo bench -p quorlock-mysql`. Rounds of the two take turns, so that what else the machine does meets both.
-//! By hand a lock is one statement that inserts a row with an end or takes over one that has ended, and one that
-//! deletes it by its token: one connection for one task, and a pool of 20 for 64.
+//! `cargo bench -p quorlock-mysql`. Rounds of the two alternate, so that other load on the machine affects
+//! both. The hand-written lock is one statement that inserts a row with an expiry or takes over an expired
+//! one, and one that deletes it by token, over one connection for one task and a pool of 20 for 64 tasks.
 #![cfg(unix)]
 #![allow(
     dead_code,
@@ -27,7 +27,7 @@ use quorlock_mysql::MysqlKind;
 mod server;
 
 const ROUNDS: usize = 12;
-/// For one task and for each of 64.
+/// Cycles per round: for one task, and for each of 64 tasks.
 const CYCLES: [usize; 2] = [150, 12];
 
 const TAKE: &str = "INSERT INTO by_hand (name, token, ends) VALUES (:name, :token, SYSDATE(6) + INTERVAL 30 SECOND) \
@@ -93,7 +93,7 @@ async fn main() {
             let by_hand =
                 join_all((0..tasks).map(|task| tokio::spawn(by_hand(pool.clone(), task, cycles)))).await;
             let spent_hand = begun.elapsed();
-            // The first round makes connections and rows.
+            // The first round opens connections and creates rows.
             if round > 0 {
                 ours.add(fenced.into_iter().flat_map(Result::unwrap).collect(), spent_fenced);
                 plain.add(bare.into_iter().flat_map(Result::unwrap).collect(), spent_bare);

@@ -1,7 +1,8 @@
-//! One lock that several processes want, each of which holds it for a millisecond.
+//! Several processes compete for one lock, and each holds it for a millisecond.
 //!
-//! `cargo bench -p quorlock-mysql --bench contended` says what a grant takes in statements, how many grants there are in
-//! a second, and how evenly they fall on 2, 8 and 32 processes, or on other numbers that are named behind `--`.
+//! `cargo bench -p quorlock-mysql --bench contended` prints the statements per grant, the grants per second,
+//! and how evenly the grants are distributed over 2, 8 and 32 processes, or over the numbers of processes
+//! given after `--`.
 #![cfg(unix)]
 #![allow(
     dead_code,
@@ -24,9 +25,9 @@ use quorlock_mysql::MysqlKind;
 mod server;
 
 const HOLD: Duration = Duration::from_millis(1);
-/// The grants of this time are counted.
+/// Grants are counted during this time.
 const MEASURED: Duration = Duration::from_secs(6);
-/// For as long before, processes start and meet each other.
+/// How long the processes run before the measurement.
 const WARM_UP: Duration = Duration::from_secs(4);
 
 fn wall() -> Duration {
@@ -41,7 +42,7 @@ fn main() {
     }
 }
 
-/// One of the processes: prints how often it was granted the lock in the time that counts, and its longest wait.
+/// Runs one process: prints the number of its grants during the measurement, and its longest wait.
 async fn contend(url: &str, from: Duration) {
     let coordinator = Coordinator::builder()
         .kind(MysqlKind::new())
@@ -72,7 +73,7 @@ async fn measure() {
     }
     let asked: Vec<usize> = env::args().filter_map(|word| word.parse().ok()).collect();
     for processes in if asked.is_empty() { vec![2, 8, 32] } else { asked } {
-        // Each process has some connections of its own.
+        // Each process opens several connections.
         let server = server::Server::start(&["--max-connections=400"]).await;
         let from = wall() + WARM_UP;
         let child = |_| -> Child {
@@ -110,7 +111,7 @@ async fn measure() {
     }
 }
 
-/// How many statements the server has carried out.
+/// Returns the number of statements that the server has executed.
 async fn questions(connection: &mut mysql_async::Conn) -> u64 {
     use mysql_async::prelude::Queryable as _;
     let row: (String, u64) =

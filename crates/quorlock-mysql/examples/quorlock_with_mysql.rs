@@ -1,4 +1,5 @@
-//! The program `quorlock` that knows MariaDB and MySQL, as the one of `quorlock-cli` does: for the tests here.
+//! The program `quorlock` with support for MariaDB and MySQL, as in `quorlock-cli`; used by the tests of this
+//! crate.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Where a server is, and how a client logs in there.
+//! Parses node URLs: the server, and the login.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::shedlock::{Layout, USUAL_TABLE};
 
-/// What the URL of a node says: `mysql://user:password@host:3306/database`.
+/// A parsed node URL: `mysql://user:password@host:3306/database`.
 #[derive(Clone)]
 pub(crate) struct Database {
     scheme: &'static str,
@@ -24,11 +24,11 @@ pub(crate) struct Database {
     shedlock: Option<Layout>,
 }
 
-/// How the connection is encrypted.
+/// Encryption of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Encryption {
     on: bool,
-    /// The file with the certificates of the authorities to trust, in place of the usual ones.
+    /// A file with trusted CA certificates, which replaces the default ones.
     authority: Option<PathBuf>,
 }
 
@@ -36,26 +36,26 @@ const PORT: u16 = 3306;
 const CURE: &str = "write `mysql://user:password@host:3306/database`";
 
 impl Database {
-    /// Reads a URL of one of these schemes.
+    /// Parses a URL with the scheme `mysql` or `mariadb`.
     pub(crate) fn parse(text: &str) -> Result<Database, AddressError> {
         let scheme = match text.split_once("://") {
             Some((scheme, _)) if scheme.eq_ignore_ascii_case("mariadb") => "mariadb",
             _ => "mysql",
         };
         let wrong = |problem| AddressError::malformed(format!("{scheme}://…"), problem, CURE);
-        let url = Url::parse(text).map_err(|_| wrong("is no URL"))?;
+        let url = Url::parse(text).map_err(|_| wrong("is not a URL"))?;
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("has no host"))?;
         let decoded = |text: &str, problem| percent_decoded(text).ok_or_else(|| wrong(problem));
-        let name = decoded(url.path().trim_matches('/'), "has a `%` in its database that is no UTF-8")?;
+        let name = decoded(url.path().trim_matches('/'), "has a `%` in its database that is not UTF-8")?;
         if name.is_empty() {
             return Err(wrong("names no database"));
         }
         let user = match url.username() {
             "" => None,
-            user => Some(decoded(user, "has a `%` in its user that is no UTF-8")?),
+            user => Some(decoded(user, "has a `%` in its user that is not UTF-8")?),
         };
         let password =
-            url.password().map(|password| decoded(password, "has a `%` in its password that is no UTF-8"));
+            url.password().map(|password| decoded(password, "has a `%` in its password that is not UTF-8"));
         let mut tls = Encryption::default();
         let (mut layout, mut table) = (false, None);
         for (key, value) in url.query_pairs() {
@@ -79,7 +79,7 @@ impl Database {
         }
         let named = layout.then(|| Layout::of(table.as_deref().unwrap_or(USUAL_TABLE)));
         let shedlock = named
-            .map(|layout| layout.ok_or_else(|| wrong("has a `table` that is no plain name of a table")))
+            .map(|layout| layout.ok_or_else(|| wrong("has a `table` that is not a plain table name")))
             .transpose()?;
         if tls.authority.is_some() && !tls.on {
             return Err(wrong("has a `tls-ca` without `tls=on`"));
@@ -101,7 +101,7 @@ impl Database {
         })
     }
 
-    /// Host and port, which make the server.
+    /// Host and port, which identify the server.
     pub(crate) fn server(&self) -> String {
         let Database { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -115,7 +115,7 @@ impl Database {
         &self.name
     }
 
-    /// The table of `ShedLock`, if locks are to be its rows.
+    /// The table of `ShedLock`, if locks are its rows.
     pub(crate) fn shedlock(&self) -> Option<&Layout> {
         self.shedlock.as_ref()
     }
@@ -124,20 +124,20 @@ impl Database {
         self.tls.on
     }
 
-    /// Why settings of TLS that this node cannot go by keep it from being made. What the URL itself says goes before
-    /// them.
+    /// Returns why the program's TLS settings prevent this node, which cannot apply them. Settings in the URL
+    /// take precedence.
     #[cfg(feature = "tls")]
     pub(crate) fn refuse_unused_tls(&self, seams: &Seams) -> Result<(), Reason> {
         if !self.tls.on || self.tls.authority.is_some() || !seams.tls().is_set() {
             return Ok(());
         }
         Err(Reason::new(
-            "the settings of TLS that nodes share (authority, certificate, server name) do not reach this one: name the \
+            "the TLS settings shared by all nodes (authority, certificate, server name) do not apply to this one: name the \
              authority in its URL, `?tls=on&tls-ca=FILE`",
         ))
     }
 
-    /// The options of the driver. User and password of the program stand in where the URL has none.
+    /// Returns the driver's options. The program's user and password apply if the URL has none.
     pub(crate) fn options(&self, seams: &Seams) -> OptsBuilder {
         let user = self.user.as_deref().or(seams.username());
         let password = self.password.as_deref().or(seams.password());
@@ -149,7 +149,7 @@ impl Database {
             .db_name(Some(self.name.as_str()))
             .tcp_nodelay(true)
             .prefer_socket(false)
-            // Known without asking, which saves a round trip.
+            // A fixed value saves the round trip that queries it.
             .max_allowed_packet(Some(1 << 24))
             .wait_timeout(Some(28_800));
         #[cfg(feature = "tls")]
@@ -169,7 +169,7 @@ impl Database {
     }
 }
 
-/// As people call it: without user and password.
+/// The displayed name: without user and password.
 impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}/{}", self.scheme, self.server(), self.name)

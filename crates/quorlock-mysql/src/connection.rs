@@ -1,4 +1,4 @@
-//! One connection: packets of statements, one after the other, each within a time limit.
+//! One connection: sends packets of statements one after the other, each within a timeout.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use quorlock::{
 
 use crate::error::{Trouble, not_connected};
 
-/// A connection to the server. After [`Trouble::Lost`] it is dropped: another answer may still come over it.
+/// A connection to the server. After [`Trouble::Lost`] it must be dropped, as a late answer may still arrive.
 pub(crate) struct Connection {
     conn: Conn,
     clock: Arc<dyn Clock>,
     limit: Duration,
 }
 
-/// What the statements of a packet have returned: the rows of each.
+/// The results of a packet: the rows of each statement.
 pub(crate) type ResultSets = Vec<Vec<Row>>;
 
 impl Connection {
-    /// Connects and logs in, within `limit`. Each packet has as much time from then on.
+    /// Connects and logs in within `limit`, which is then also the timeout of each packet.
     pub(crate) async fn open(
         options: OptsBuilder,
         clock: &Arc<dyn Clock>,
         limit: Duration,
     ) -> Result<Connection, NodeError> {
         let opened = within(&**clock, limit, Conn::new(options)).await;
-        let late = || Reason::new(format!("it did not take the connection within {limit:?}"));
+        let late = || Reason::new(format!("it did not accept the connection within {limit:?}"));
         let conn = opened.ok_or_else(|| NodeError::Unreachable { reason: late() })?;
         Ok(Connection { conn: conn.map_err(not_connected)?, clock: Arc::clone(clock), limit })
     }
 
-    /// Gives each packet this much time from now on.
+    /// Sets the timeout of each later packet.
     pub(crate) fn set_timeout(&mut self, limit: Duration) {
         self.limit = limit;
     }
 
-    /// Sends the statements in one packet, which the server carries out one after the other.
+    /// Sends the statements in one packet, which the server executes in order.
     pub(crate) async fn run(&mut self, statements: String) -> Result<ResultSets, Trouble> {
         let (limit, clock) = (self.limit, Arc::clone(&self.clock));
         let asked = async {
@@ -51,7 +51,7 @@ impl Connection {
             while !result.is_empty() {
                 sets.push(result.collect().await?);
             }
-            // An error behind the first statement is kept until it is asked for.
+            // An error after the first statement is reported only when the next result is requested.
             result.drop_result().await?;
             Ok::<ResultSets, mysql_async::Error>(sets)
         };
@@ -61,19 +61,19 @@ impl Connection {
         }
     }
 
-    /// The same of one statement. Tells how many rows it has changed.
+    /// Runs one statement. Returns the number of changed rows.
     pub(crate) async fn change(&mut self, statement: String) -> Result<u64, Trouble> {
         self.run(statement).await?;
         Ok(self.conn.affected_rows())
     }
 
-    /// Says goodbye, so that the server does not log an aborted connection.
+    /// Closes the connection properly, so that the server does not log an aborted one.
     pub(crate) async fn close(self) {
         drop(within(&*self.clock, self.limit, self.conn.disconnect()).await);
     }
 }
 
-/// What `work` makes within this time. `None` if it takes longer.
+/// Runs `work` with a timeout. `None` if it takes longer.
 pub(crate) async fn within<T>(
     clock: &dyn Clock,
     limit: Duration,

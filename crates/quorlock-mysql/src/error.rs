@@ -1,14 +1,14 @@
-//! What an error of the server or of the connection means to the client that asked.
+//! Maps errors of the server and of the connection to [`NodeError`].
 
 use mysql_async::{DriverError, Error, IoError};
 use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 
-/// Why a packet of statements was not carried out, or may not have been.
+/// Why a packet of statements was not executed, or may not have been.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The server refused it, and did not carry it out. The connection lives.
+    /// The server refused it and did not execute it. The connection remains usable.
     Refused(Refusal),
-    /// The connection has ended, or was given up: what was sent may have been carried out.
+    /// The connection ended or was abandoned: the packet may have been executed.
     Lost(Reason),
 }
 
@@ -31,12 +31,12 @@ impl From<Error> for Trouble {
 }
 
 impl Refusal {
-    /// That two transactions waited for each other, and this one was rolled back.
+    /// Whether it is a deadlock, for which the transaction was rolled back.
     pub(crate) fn is_deadlock(&self) -> bool {
         matches!(self.code, DEADLOCK | CHECKREAD)
     }
 
-    /// That the row was inserted by another client meanwhile.
+    /// Whether another client has inserted the row in the meantime.
     pub(crate) fn is_duplicate(&self) -> bool {
         self.code == DUPLICATE
     }
@@ -45,19 +45,19 @@ impl Refusal {
         kind_of(self.code)
     }
 
-    /// The right on a table that the user lacks, as the server names it: `UPDATE command denied to user …`.
+    /// Returns the privilege that the user lacks, as the server names it: `UPDATE command denied to user …`.
     fn missing_right(&self) -> Option<&str> {
         let Error::Server(server) = &self.error else { return None };
         let (right, _) = server.message.split_once(" command denied")?;
         right.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(right)
     }
 
-    /// The error of the request for which this was sent.
+    /// Converts to the error of the request.
     pub(crate) fn into_node_error(self) -> NodeError {
         let kind = self.kind();
         let reason = match self.missing_right() {
             Some(right) => Reason::new(format!(
-                "the user lacks the right {right} on the tables of locks: grant SELECT, INSERT, UPDATE and DELETE on the \
+                "the user lacks the privilege {right} on the lock tables: grant SELECT, INSERT, UPDATE and DELETE on the \
                  database"
             )),
             None => Reason::new(words(self.code)),
@@ -66,7 +66,7 @@ impl Refusal {
         if kind == NodeErrorKind::ReadOnly {
             NodeError::Unfit { kind, reason }
         } else if self.code == DURING_COMMIT {
-            // Whether it is on the disk is unknown.
+            // Whether the commit reached the disk is unknown.
             NodeError::UnexpectedReply { reason }
         } else {
             NodeError::Failed { kind, reason }
@@ -75,17 +75,17 @@ impl Refusal {
 }
 
 impl Trouble {
-    /// That there is no such table.
+    /// Whether the table does not exist.
     pub(crate) fn is_table_missing(&self) -> bool {
         matches!(self, Trouble::Refused(refusal) if refusal.code == NO_TABLE)
     }
 
-    /// That the user may not do it.
+    /// Whether the user lacks a privilege.
     pub(crate) fn is_denied(&self) -> bool {
         matches!(self, Trouble::Refused(refusal) if matches!(refusal.kind(), NodeErrorKind::PermissionDenied(_)))
     }
 
-    /// The error of a request that may have been carried out where the connection has ended.
+    /// Converts to the error of a request that may have been executed if the connection was lost.
     pub(crate) fn into_node_error(self) -> NodeError {
         match self {
             Trouble::Refused(refusal) => refusal.into_node_error(),
@@ -93,7 +93,7 @@ impl Trouble {
         }
     }
 
-    /// The error of a request of which nothing was sent that changes anything.
+    /// Converts to the error of a request that had not yet sent any change.
     pub(crate) fn before_anything_changed(self) -> NodeError {
         match self {
             Trouble::Refused(refusal) => refusal.into_node_error(),
@@ -102,7 +102,7 @@ impl Trouble {
     }
 }
 
-/// The error of a connection that was not made.
+/// Maps the error of a connection attempt.
 pub(crate) fn not_connected(error: Error) -> NodeError {
     match error {
         Error::Server(server) => {
@@ -112,22 +112,22 @@ pub(crate) fn not_connected(error: Error) -> NodeError {
         #[cfg(feature = "tls")]
         Error::Io(error @ IoError::Tls(_)) => failed(
             NodeErrorKind::Tls,
-            "no TLS: is the certificate for this name, and is its authority trusted?",
+            "no TLS: check that the certificate is for this name and that its authority is trusted",
             error,
         ),
         Error::Driver(error @ DriverError::NoClientSslFlagFromServer) => failed(
             NodeErrorKind::Tls,
-            "no TLS: the server offers none; configure `ssl_cert` and `ssl_key` there, or leave `tls` out of the URL",
+            "no TLS: the server does not offer it; configure `ssl_cert` and `ssl_key` there, or remove `tls` from the URL",
             error,
         ),
         Error::Driver(error @ DriverError::UnknownAuthPlugin { .. }) => failed(
             NodeErrorKind::Login,
-            "the user logs in by a way that this program does not know; give it `mysql_native_password` or \
+            "the user has an authentication plugin that this program does not support; change it to `mysql_native_password` or \
              `caching_sha2_password`",
             error,
         ),
         error @ (Error::Driver(_) | Error::Other(_) | Error::Url(_)) => {
-            NodeError::Unreachable { reason: Reason::new("no connection could be made").because(error) }
+            NodeError::Unreachable { reason: Reason::new("cannot connect").because(error) }
         }
     }
 }
@@ -147,9 +147,9 @@ const DEADLOCK: u16 = 1213;
 /// MariaDB: the row has changed since the transaction read it.
 const CHECKREAD: u16 = 1020;
 
-/// Whether nothing can be asked any more over a connection that has said so.
+/// Whether the connection is unusable after this error.
 fn ends_the_connection(code: u16) -> bool {
-    // The server shuts down; the connection was killed, or was idle in a transaction, or for too long.
+    // The server is shutting down, or the connection was killed, idle in a transaction, or idle for too long.
     matches!(code, 1053 | 1079 | 1159 | 1160 | 1161 | 1184 | 1927 | 3169 | 4031)
 }
 
@@ -168,41 +168,41 @@ fn kind_of(code: u16) -> NodeErrorKind {
     }
 }
 
-/// The sentence, with the cure where there is one.
+/// Returns the message, with the remedy if there is one.
 fn words(code: u16) -> &'static str {
     match code {
         1045 | 1698 | 1251 | 1862 | 3118 | 4151 => {
             "the login was refused: check user and password in the URL"
         }
         1129 | 1130 => {
-            "it takes no clients from this host: grant the user access from here, as in `'locks'@'%'`"
+            "it accepts no clients from this host: grant the user access from here, as in `'locks'@'%'`"
         }
         1044 => "the user may not use that database: grant SELECT, INSERT, UPDATE and DELETE on it",
         1142 | 1143 | 1370 => {
-            "the user lacks a right on the tables of locks: grant SELECT, INSERT, UPDATE and DELETE on the database"
+            "the user lacks a privilege on the lock tables: grant SELECT, INSERT, UPDATE and DELETE on the database"
         }
-        1227 => "the user lacks a right",
-        1290 | 1792 | 1836 => "it takes no writes: name the primary, and not a replica",
+        1227 => "the user lacks a privilege",
+        1290 | 1792 | 1836 => "it is read-only: name the primary, not a replica",
         1040 | 1203 | 1226 => {
-            "it has as many connections as it may: raise `max_connections`, or the limit of the user"
+            "it has reached its limit of connections: raise `max_connections`, or the limit of the user"
         }
         1205 => {
-            "another transaction keeps the row locked: end it, and touch the tables of locks in no long transaction"
+            "another transaction keeps the row locked: end it, and do not use the lock tables in long transactions"
         }
-        DEADLOCK | CHECKREAD => "its transaction met another one, and was rolled back",
-        1317 => "the statement was ended by another client",
-        1969 | 3024 => "the statement took too long, and was rolled back",
-        1021 | 1114 | 3675 => "its disk is full: make room",
+        DEADLOCK | CHECKREAD => "its transaction conflicted with another one and was rolled back",
+        1317 => "the statement was interrupted by another client",
+        1969 | 3024 => "the statement took too long and was rolled back",
+        1021 | 1114 | 3675 => "its disk is full: free space",
         1037 | 1038 | 1041 => "it is out of memory",
         1049 => "there is no such database: create it with `CREATE DATABASE`, or name another one in the URL",
         NO_TABLE | 1932 => {
-            "the tables of locks are missing: they are created at the next connection, by a user who may CREATE"
+            "the lock tables are missing: the next connection creates them if the user may CREATE"
         }
         1054 => {
-            "the tables of locks have another shape: drop them while no lock is held, and they are created anew"
+            "the lock tables have another shape: drop them while no lock is held, and they are created again"
         }
-        1665 => "it logs statements and not rows: set `binlog_format` to MIXED or ROW",
-        DURING_COMMIT => "the commit has failed",
+        1665 => "its binary log records statements, not rows: set `binlog_format` to MIXED or ROW",
+        DURING_COMMIT => "the commit failed",
         _ => "it answered with an error",
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         }
         assert!(matches!(said(1290).into_node_error(), NodeError::Unfit { .. }));
         assert!(said(DURING_COMMIT).into_node_error().may_have_acted());
-        // The server shuts down, or has killed the connection.
+        // The server is shutting down, or has killed the connection.
         for code in [1053, 1927] {
             assert!(matches!(said(code), Trouble::Lost(_)), "{code}");
             assert!(said(code).into_node_error().may_have_acted(), "{code}");

@@ -1,4 +1,4 @@
-//! A new connection, from its login to the identity under which it votes.
+//! Prepares a new connection: login, checks, tables, and the identity under which it votes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ pub(crate) struct Ready {
     pub(crate) identity: Arc<Identity>,
     pub(crate) facts: Facts,
     pub(crate) round_trip: Duration,
-    /// Where locks are rows of `ShedLock`'s table.
+    /// Set if locks are rows of `ShedLock`'s table.
     pub(crate) shedlock: Option<shedlock::Table>,
 }
 
-/// How long making a connection may take, unless that was set.
+/// The default connect timeout.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long a packet of statements may take, unless the time limit of nodes is set to more.
+/// The timeout of a packet of statements, unless the node timeout is longer.
 const PACKET_LIMIT: Duration = Duration::from_secs(3);
 
-/// Connects, finds out whether the server can vote, and creates the tables where they are missing.
+/// Connects, checks whether the server can vote, and creates missing tables.
 pub(crate) async fn connect(
     database: &Database,
     seams: &Seams,
@@ -88,7 +88,8 @@ async fn introduce(
     Ok((Arc::new(identity), facts, round_trip, None))
 }
 
-/// What both programs understand. Times in UTC; rows locked alone; waits for rows that end before the packet's time.
+/// Session settings that both servers support: UTC, row locks only, and lock waits shorter than the packet
+/// timeout.
 async fn prepare_session(connection: &mut Connection) -> Result<(), NodeError> {
     let statements = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                       SET SESSION autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, \
@@ -96,7 +97,7 @@ async fn prepare_session(connection: &mut Connection) -> Result<(), NodeError> {
     connection.run(statements.to_owned()).await.map(drop).map_err(Trouble::before_anything_changed)
 }
 
-/// What the server tells of itself, in one round trip.
+/// Queries the server's settings and status, in one round trip.
 async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeError> {
     let statements = format!(
         "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({}); \
@@ -119,7 +120,7 @@ async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeErr
     }
 }
 
-/// What MariaDB alone can do: a statement ends in time, and a transaction that its client has left open, too.
+/// Sets MariaDB's timeouts for statements and for transactions left open by their client.
 async fn limit_statements(connection: &mut Connection, server: &Server) -> Result<(), NodeError> {
     if !server.is_mariadb() {
         return Ok(());
@@ -128,7 +129,7 @@ async fn limit_statements(connection: &mut Connection, server: &Server) -> Resul
     connection.run(statement.to_owned()).await.map(drop).map_err(Trouble::before_anything_changed)
 }
 
-/// Where the server copies its data from, if it does and the user may know.
+/// Returns the server from which this one replicates, if it does and the user may know.
 async fn replication_source(
     connection: &mut Connection,
     server: &Server,
@@ -136,7 +137,7 @@ async fn replication_source(
     let statement = if server.is_mariadb() { "SHOW ALL REPLICAS STATUS" } else { "SHOW REPLICA STATUS" };
     let sets = match connection.run(statement.to_owned()).await {
         Ok(sets) => sets,
-        // Unknown, and no reason not to vote: `read_only` says the same of most replicas.
+        // Unknown, which does not prevent voting: `read_only` identifies most replicas as well.
         Err(Trouble::Refused(_)) => return Ok(None),
         Err(lost) => return Err(lost.before_anything_changed()),
     };
@@ -154,7 +155,7 @@ async fn replication_source(
     Ok(source)
 }
 
-/// Creates the tables unless they are there, and refuses those that have another shape.
+/// Creates the tables if they are missing, and refuses tables of another shape.
 async fn create_tables(
     connection: &mut Connection,
     server: &Server,
@@ -169,15 +170,15 @@ async fn create_tables(
             }
         }
         if shape(connection).await? == Shape::Missing {
-            // Created by now, and not shown: the user may not touch them.
+            // They exist by now but are invisible: the user has no privilege on them.
             return Err(denied(server, database));
         }
     }
     Ok(())
 }
 
-/// Tries each right that is needed later, by statements that change nothing: one that is missing is named now, and not
-/// when the first lock needs it. Without `DELETE` rows would only pile up.
+/// Tries each privilege that is needed later, by statements that change nothing, so that a missing one is
+/// reported now and not at the first lock. Without `DELETE` dead rows would only accumulate.
 async fn check_rights(connection: &mut Connection) -> Result<(), NodeError> {
     let statements = format!(
         "SELECT name FROM {LOCKS} WHERE FALSE; INSERT INTO {LOCKS} (name, nonce) SELECT x'', 0 FROM DUAL WHERE FALSE; \
@@ -207,7 +208,7 @@ async fn shape(connection: &mut Connection) -> Result<Shape, NodeError> {
         let (name, engine) = (text(table, 0).unwrap_or_default(), text(table, 1).unwrap_or_default());
         if !engine.eq_ignore_ascii_case("InnoDB") {
             let words = format!(
-                "the table `{name}` has the engine {engine}, which keeps no locks: drop it while no lock is held, or \
+                "the table `{name}` has the engine {engine}, which cannot hold locks: drop it while no lock is held, or \
                  `ALTER TABLE {name} ENGINE=InnoDB`"
             );
             return Err(misconfigured(words));
@@ -226,8 +227,8 @@ async fn shape(connection: &mut Connection) -> Result<Shape, NodeError> {
     for [table, column, kind, key] in COLUMNS {
         if !columns.iter().any(|found| *found == [table, column, kind, key]) {
             let words = format!(
-                "the table `{table}` has another shape, without `{column}` as {kind}: if it is another program's, name \
-                 another database in the URL; else drop it while no lock is held, and it is created anew"
+                "the table `{table}` has another shape, without `{column}` as {kind}: if it belongs to another program, name \
+                 another database in the URL; otherwise drop it while no lock is held, and it is created again"
             );
             return Err(misconfigured(words));
         }
@@ -235,7 +236,7 @@ async fn shape(connection: &mut Connection) -> Result<Shape, NodeError> {
     Ok(Shape::Right)
 }
 
-/// `bigint(20) unsigned` is `bigint unsigned` in newer versions.
+/// Removes the display width: `bigint(20) unsigned` is `bigint unsigned` in newer versions.
 fn without_width(kind: &str) -> String {
     match (kind.split_once('('), kind.starts_with("varbinary")) {
         (Some((name, rest)), false) => {
@@ -250,11 +251,11 @@ fn misconfigured(words: String) -> NodeError {
     NodeError::Failed { kind: NodeErrorKind::Misconfigured, reason: Reason::new(words) }
 }
 
-/// The tables are missing, and the user may not create them.
+/// The error if the tables are missing and the user may not create them.
 fn may_not_create(server: &Server, database: &Database, error: NodeError) -> NodeError {
     let (user, name) = (server.quoted_user(), database.name());
     let words = format!(
-        "the tables of locks are missing, and the user may not create them: run `GRANT SELECT, INSERT, UPDATE, DELETE, \
+        "the lock tables are missing, and the user may not create them: run `GRANT SELECT, INSERT, UPDATE, DELETE, \
          CREATE ON `{name}`.* TO {user}`, or in that database, as a user who may: {};",
         CREATE.join("; ")
     );
@@ -264,7 +265,7 @@ fn may_not_create(server: &Server, database: &Database, error: NodeError) -> Nod
 fn denied(server: &Server, database: &Database) -> NodeError {
     let (user, name) = (server.quoted_user(), database.name());
     let words = format!(
-        "the user may not touch the tables of locks: run `GRANT SELECT, INSERT, UPDATE, DELETE ON `{name}`.* TO {user}`"
+        "the user may not use the lock tables: run `GRANT SELECT, INSERT, UPDATE, DELETE ON `{name}`.* TO {user}`"
     );
     NodeError::Failed {
         kind: NodeErrorKind::PermissionDenied(quorlock::node::Access::Key),
@@ -272,7 +273,7 @@ fn denied(server: &Server, database: &Database) -> NodeError {
     }
 }
 
-/// What the table `quorlock_history` has.
+/// The row of the table `quorlock_history`.
 struct Note {
     history: String,
     server: Vec<u8>,
@@ -282,21 +283,21 @@ struct Note {
 }
 
 impl Note {
-    /// Whether the server that noted it may have been another one, or may have forgotten something since.
+    /// Whether another server may have written it, or the server may have lost data since.
     fn is_of_another(&self, server: &Server, id: &[u8]) -> bool {
         let remembers = server.durable() && self.durable;
         self.server != id || !(remembers || server.is_start(self.started))
     }
 
-    /// How far the history reaches back at least.
+    /// The minimum age of the history.
     fn age(&self, server: &Server) -> Duration {
         let known = Duration::from_micros(server.now.saturating_sub(self.noted_at));
         if server.durable() && self.durable { known } else { known.min(server.uptime) }
     }
 }
 
-/// Reads which history of the data this is, and begins a new one where the data may be another server's, may have been
-/// restored, or may have lost what was answered.
+/// Reads the history of the data, and begins a new one if the data may be from another server, may have been
+/// restored, or may have lost acknowledged writes.
 async fn note_history(
     connection: &mut Connection,
     server: &Server,
@@ -308,18 +309,18 @@ async fn note_history(
         "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT CREATE_TIME FROM \
          information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{LOCKS}'"
     );
-    // A handful of clients may meet the server at the same time, and one of them writes.
+    // Several clients may see the server for the first time at the same time; one of them writes.
     for _ in 0..8 {
         let sets = connection.run(read.clone()).await.map_err(|trouble| {
             if trouble.is_table_missing() {
-                return NodeError::Unreachable { reason: "its tables of locks were dropped just now".into() };
+                return NodeError::Unreachable { reason: "its lock tables were dropped just now".into() };
             }
             trouble.into_node_error()
         })?;
         let note = sets.first().and_then(|set| set.first());
         let created =
             sets.get(1).and_then(|set| set.first()).and_then(|row| text(row, 0)).unwrap_or_default();
-        // A table that was restored has another time.
+        // A restored table has another creation time.
         let id = format!("{} {created}", server.id).into_bytes();
         let values = (literal(&id), server.started(), server.now);
         let Some(note) = note else {
@@ -334,7 +335,7 @@ async fn note_history(
         let fields = (text(note, 0), bytes(note, 1), number(note, 2), number(note, 3), number(note, 4));
         let (Some(history), Some(noted), Some(started), Some(lasting), Some(noted_at)) = fields else {
             return Err(misconfigured(format!(
-                "the row of the table `{HISTORY}` is none of ours: delete it"
+                "the row of the table `{HISTORY}` was not written by quorlock: delete it"
             )));
         };
         let note = Note { history, server: noted.to_vec(), started, durable: lasting > 0, noted_at };
@@ -347,7 +348,7 @@ async fn note_history(
             );
             connection.run(update).await.map_err(Trouble::into_node_error)?;
         } else if note.durable && !server.durable() {
-            // Before the first vote that may be lost.
+            // Must be stored before the first vote that may be lost.
             let update = format!(
                 "UPDATE {HISTORY} SET durable = 0, started = {started} WHERE id = 1 AND history = {old}"
             );
@@ -356,12 +357,10 @@ async fn note_history(
             return Ok(note);
         }
     }
-    Err(NodeError::Unreachable {
-        reason: "other clients note another history of its data again and again".into(),
-    })
+    Err(NodeError::Unreachable { reason: "other clients keep recording another history of its data".into() })
 }
 
-/// What a check-up reads of the introduction.
+/// The facts for `doctor`.
 fn facts(server: &Server) -> Facts {
     let mut facts = Facts::default();
     facts.software = Some(Software::new(server.program(), server.version.as_str()));

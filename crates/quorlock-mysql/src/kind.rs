@@ -1,4 +1,4 @@
-//! What makes a node of a URL.
+//! Creates nodes from `mysql://` and `mariadb://` URLs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::address::Database;
 
 /// Servers of MariaDB and MySQL: `mysql://user:password@host:3306/database`, or `mariadb://`.
 ///
-/// The database must be there; its tables `quorlock_locks` and `quorlock_history` are created at the first
-/// connection. In user, password and database `%XX` stands for any byte. With `?tls=on` the connection is
-/// encrypted, and with `tls-ca=FILE` the certificates of the authorities to trust are read from there. With
-/// `layout=shedlock` locks are rows of `ShedLock`'s table, which is called `shedlock` unless `table` says otherwise.
+/// The database must exist; its tables `quorlock_locks` and `quorlock_history` are created by the first
+/// connection. In user, password and database `%XX` encodes any byte. With `?tls=on` the connection is
+/// encrypted, and `tls-ca=FILE` gives a file with trusted CA certificates. With `layout=shedlock` locks are
+/// rows of `ShedLock`'s table, which is called `shedlock` unless `table` gives another name.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct MysqlKind;
 
 impl MysqlKind {
-    /// Returns the kind.
+    /// Creates the kind.
     #[must_use]
     pub fn new() -> MysqlKind {
         MysqlKind

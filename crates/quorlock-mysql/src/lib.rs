@@ -1,9 +1,9 @@
-//! A kind of node that keeps its locks as rows of a table in MariaDB or MySQL: `mysql://host/database`.
+//! MariaDB and MySQL databases as nodes of `quorlock`: `mysql://host/database`.
 //!
-//! With `?layout=shedlock` the locks are those of `ShedLock`'s table, and Java services and this program exclude each
-//! other: docs/shedlock.md.
+//! With `?layout=shedlock` the locks are rows of `ShedLock`'s table, so that Java services and this program
+//! exclude each other: docs/shedlock.md.
 //!
-//! docs/mysql.md says what it is good for, and what it promises.
+//! docs/mysql.md describes when to use it, and its guarantees.
 
 mod address;
 mod connection;

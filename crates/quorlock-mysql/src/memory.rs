@@ -1,7 +1,7 @@
-//! Rows as this client has read or written them last, so that it may write without reading before. Pure.
+//! Caches rows that this client has read or written last, so that it can write without reading first. Pure.
 //!
-//! No answer comes from here alone: a row is written only if its `nonce` is the one that is remembered, and what is
-//! answered is what that write has confirmed. What changes no row is decided on rows that were read.
+//! No answer comes from the cache alone: a row is written only if its `nonce` is the cached one, and the
+//! answer is what that write has confirmed. Requests that change no row are decided on rows that were read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use quorlock::protocol::Moment;
 use crate::locks::Rows;
 use crate::row::{Beside, Row};
 
-/// What was seen last over one connection.
+/// The cache of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     rows: BTreeMap<Arc<str>, Remembered>,
-    /// A time of the server in microseconds since 1970, and when it was asked for by our clock: earlier than it was
-    /// read, so that what is added up since is never behind the server.
+    /// A time of the server in microseconds since 1970, and when we sent the query for it. That is before the
+    /// server read its clock, so the extrapolated time is never behind the server.
     clock: Option<(u64, Moment)>,
 }
 
@@ -28,15 +28,15 @@ struct Remembered {
     at: Moment,
 }
 
-/// For how long rows and clock are remembered: until then the two clocks have not come apart by a tenth of the
-/// millisecond that keys may end early.
+/// How long rows and clock are cached. In this time the two clocks drift apart by less than a tenth of the
+/// millisecond by which keys may expire early.
 const KEPT: Duration = Duration::from_secs(2);
-/// The most rows that are remembered.
+/// The maximum number of cached rows.
 const MOST: usize = 1024;
 
 impl Memory {
-    /// The rows of these keys, if all are remembered and none holds what may end before the server's clock says so:
-    /// what is added up here may be ahead of it by a round trip.
+    /// Returns the rows of these keys, if all are cached and none might expire before the server's clock says
+    /// so: the extrapolated time may be ahead of the server by a round trip.
     pub(crate) fn rows(&self, keys: &[Arc<str>], now: Moment) -> Option<Rows> {
         let (server, asked) = self.clock.filter(|(_, asked)| now.since(*asked) < KEPT)?;
         let passed = u64::try_from(now.since(asked).as_micros()).ok()?;
@@ -52,13 +52,13 @@ impl Memory {
         Some(rows)
     }
 
-    /// Remembers rows that were read, which was `asked` for then.
+    /// Caches rows that were read by a query sent at `asked`.
     pub(crate) fn read(&mut self, rows: &Rows, asked: Moment) {
         self.clock = Some((rows.now(), asked));
         self.keep(rows, None, asked);
     }
 
-    /// Remembers rows that were written with this nonce.
+    /// Caches rows that were written with this nonce.
     pub(crate) fn written(&mut self, rows: &Rows, nonce: u64, now: Moment) {
         self.keep(rows, Some(nonce), now);
     }
@@ -97,7 +97,8 @@ mod tests {
         Moment::since_origin(Duration::from_millis(millis))
     }
 
-    /// A row that was read when the server had `now`, and was asked for at the first moment.
+    /// Returns a cache with a row that was read when the server's clock was `now`, by a query sent at the
+    /// first moment.
     fn remembered(row: Row, now: u64) -> (Memory, [Arc<str>; 1]) {
         let keys = ["a".into()];
         let mut rows = Rows::at(now);

@@ -1,4 +1,4 @@
-//! The node: a handle of a thread with one connection.
+//! The node: a handle to a thread with one connection.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ use crate::worker::{Job, Worker};
 
 /// A node that keeps its locks as rows of a table in MariaDB or MySQL.
 ///
-/// Clones are the same node: one connection, and one thread, which ends with the last of them.
+/// Clones are the same node, with one connection and one thread, which ends with the last clone.
 #[derive(Clone)]
 pub struct MysqlNode {
     name: Arc<str>,
@@ -37,13 +37,13 @@ pub struct MysqlNode {
     seams: Seams,
 }
 
-/// What the thread tells the handles.
+/// State that the thread shares with the handles.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     facts: Mutex<Option<Arc<Facts>>>,
-    /// In nanoseconds; 0 before it is known.
+    /// In nanoseconds; 0 if unknown.
     round_trip: AtomicU64,
-    /// How many requests are unanswered.
+    /// The number of unanswered requests.
     pub(crate) unanswered: AtomicUsize,
 }
 
@@ -55,8 +55,8 @@ impl Shared {
     }
 }
 
-/// The most unanswered requests that may create a key, and of any kind: a server that hangs is not to carry out a
-/// backlog without end when it goes on.
+/// The maximum number of unanswered requests that may create a key, and of those of any kind: a server that
+/// hangs must not execute an unbounded backlog when it resumes.
 const MOST_VOTES: usize = 512;
 const MOST_REQUESTS: usize = 2048;
 
@@ -67,7 +67,7 @@ pub(crate) fn capabilities() -> Capabilities {
 }
 
 impl MysqlNode {
-    /// Makes the node at this URL, which is [`MysqlKind`](crate::MysqlKind)'s. Contacts no server.
+    /// Creates the node of this URL, as [`MysqlKind`](crate::MysqlKind) does. Contacts no server.
     ///
     /// # Errors
     ///
@@ -77,8 +77,8 @@ impl MysqlNode {
         let no_thread = |_| {
             AddressError::malformed(
                 database.to_string(),
-                "needs a thread, and none can be started",
-                "free some",
+                "needs a thread, and the system cannot start one",
+                "end some threads",
             )
         };
         MysqlNode::of(database.clone(), seams).map_err(no_thread)
@@ -92,9 +92,9 @@ impl MysqlNode {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shown = name.clone();
         seams.start_thread("quorlock-mysql", move || {
-            // A panic, in it or in what it calls, costs the connection and the requests of one batch.
+            // A panic, in the worker or below, costs the connection and the requests of one batch.
             while catch_unwind(AssertUnwindSafe(|| runtime.block_on(worker.work()))).is_err() {
-                error!(node = %shown, "the thread of the node panicked; the node is connected again");
+                error!(node = %shown, "the thread of the node panicked; reconnecting");
             }
         })?;
         Ok(MysqlNode { name: name.into(), database, jobs, shared, seams: seams.clone() })
@@ -112,7 +112,7 @@ impl Node for MysqlNode {
             self.shared.unanswered.fetch_sub(1, Ordering::Relaxed);
             return responder.send(Err(NodeError::Overloaded { waiting }));
         }
-        // If the thread has ended, the responder is dropped, which is an answer.
+        // If the thread has ended, dropping the responder answers the request.
         drop(self.jobs.send(Job::Ask(request, responder)));
     }
 
@@ -136,7 +136,7 @@ impl Node for MysqlNode {
         Box::pin(async move { told.await.unwrap_or_else(|_| Err(ended())) })
     }
 
-    /// The server notifies no client: the thread reads the rows that listeners wait for.
+    /// The server sends no notifications: the thread polls the rows that listeners wait for.
     fn listen(&self, listener: Arc<dyn HintListener>) {
         drop(self.jobs.send(Job::Listen(listener)));
     }
@@ -155,10 +155,10 @@ impl Node for MysqlNode {
     }
 }
 
-/// A commit takes milliseconds on a slow disk, and a lease has to be renewed several times within its TTL.
+/// A commit takes milliseconds on a slow disk, and a lease must be renewed several times within its TTL.
 const LEAST_TTL: Duration = Duration::from_millis(100);
 
-/// Looks at the server over a connection of its own, in seven seconds at most.
+/// Examines the server over a separate connection, within seven seconds.
 async fn examined(database: Database, seams: Seams, key: Arc<str>) -> Facts {
     const LIMIT: Duration = Duration::from_secs(7);
     let clock = Arc::clone(seams.clock());
@@ -193,7 +193,7 @@ async fn examined(database: Database, seams: Seams, key: Arc<str>) -> Facts {
 async fn carry_a_lock(node: &MysqlNode, key: Arc<str>) -> Result<(), NodeError> {
     const TTL: Duration = Duration::from_secs(5);
     let shedlock = node.database.shedlock().is_some();
-    // No row of that table is ever deleted, so all check-ups use one.
+    // No row of that table is ever deleted, so all examinations use the same one.
     let key = if shedlock { shedlock::CHECKED.into() } else { key };
     let claim =
         || Arc::new(Claim::new(Arc::clone(&key), Token::new(node.seams.entropy().next_u128(), "doctor")));

@@ -1,4 +1,4 @@
-//! The queue of the waiters for a lock: what the column `waiters` has. Pure.
+//! The queue of the waiters for a lock, stored in the column `waiters`. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,35 +10,36 @@ use crate::row::{bytes, hex};
 /// The processes that wait for a lock. Moments are microseconds since 1970 by the server's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queue {
-    /// By since when they wait, which is the order of their turns.
+    /// Ordered by the start of the wait, which is the order of their turns.
     waiters: BTreeMap<(u64, WaiterId), Waiting>,
     /// When the last turn began; 0 for never.
     turned: u64,
-    /// Whose turn that is, unless it has asked since.
+    /// The waiter whose turn that is, unless it has asked since.
     whose: Option<WaiterId>,
-    /// How long it took lately from one turn to the next, in microseconds; 0 before it is known.
+    /// The recent time from one turn to the next, in microseconds; 0 if unknown.
     pace: u64,
 }
 
-/// One of them.
+/// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// Until when it is waited for, unless it asks again.
+    /// When the entry expires unless the waiter asks again.
     ends: u64,
-    /// Which process it is, for people.
+    /// Describes the waiter's process, for display.
     pub(crate) context: String,
 }
 
-/// The most waiters that a row has. Later ones ask again until there is a place.
+/// The maximum number of waiters in a row. Later ones retry until there is a place.
 const MOST_WAITERS: usize = 256;
-/// For how long after its end a waiter keeps its place, and the last turn is remembered.
+/// How long after its expiry a waiter keeps its place, and for how long the last turn is remembered; in
+/// microseconds.
 const KEPT: u64 = 60_000_000;
-/// A waiter that asks again is written anew when one part in as many of its patience is over: it is waited for four
-/// seconds of the six that it asks for, which are two of the longest heartbeats.
+/// A waiter that asks again is rewritten once this fraction (one third) of its patience has passed: of the
+/// six seconds that it asks for, at least four remain, which are two of the longest heartbeats.
 const REFRESHED_AFTER: u64 = 3;
 
 impl Queue {
-    /// The queue without what ended long ago.
+    /// Returns the queue without entries that expired long ago.
     pub(crate) fn at(mut self, now: u64) -> Queue {
         self.waiters.retain(|_, waiting| waiting.ends.saturating_add(KEPT) > now);
         if self.turned.saturating_add(KEPT) < now {
@@ -47,7 +48,8 @@ impl Queue {
         self
     }
 
-    /// How many come before this waiter. `None` where it is not in the queue: it has had its turn, or has left.
+    /// Returns how many waiters are ahead. `None` if it is not in the queue: it has had its turn, or has
+    /// left.
     pub(crate) fn place(&self, waiter: WaiterId) -> Option<usize> {
         self.waiters.keys().position(|(_, other)| *other == waiter)
     }
@@ -56,19 +58,19 @@ impl Queue {
         self.waiters.is_empty()
     }
 
-    /// Whether it is this waiter's turn, where the lock is free: it has been told, or no turn has begun for as long as
+    /// Whether it is this waiter's turn if the lock is free: it was notified, or no turn has begun for
     /// `turn`.
     pub(crate) fn is_turn_of(&self, waiter: WaiterId, now: u64, turn: u64) -> bool {
         self.whose == Some(waiter) || self.turned == 0 || self.turned.saturating_add(turn) <= now
     }
 
-    /// Whether the waiter has a place, and is waited for nearly until `ends`, which is `patience` from now.
+    /// Whether the waiter has a place that lasts nearly until `ends`, which is `patience` from now.
     pub(crate) fn keeps(&self, waiter: WaiterId, ends: u64, patience: u64) -> bool {
         let place = self.waiters.iter().find(|((_, other), _)| *other == waiter);
         place.is_some_and(|(_, waiting)| waiting.ends.saturating_add(patience / REFRESHED_AFTER) >= ends)
     }
 
-    /// Adds a waiter, or prolongs its place.
+    /// Adds a waiter, or extends its place.
     pub(crate) fn join(&mut self, waiter: WaiterId, since: u64, ends: u64, context: &str) {
         if let Some((_, waiting)) = self.waiters.iter_mut().find(|((_, other), _)| *other == waiter) {
             waiting.ends = ends;
@@ -77,25 +79,27 @@ impl Queue {
         }
     }
 
-    /// Takes a waiter out of the queue. Returns whether it was there.
+    /// Removes a waiter. Returns whether it was in the queue.
     pub(crate) fn leave(&mut self, waiter: WaiterId) -> bool {
         let before = self.waiters.len();
         self.waiters.retain(|(_, other), _| *other != waiter);
         self.waiters.len() < before
     }
 
-    /// It is the turn of a waiter that has asked, and knows it.
+    /// Begins the turn of a waiter that has asked, and so knows it.
     pub(crate) fn begin_turn(&mut self, waiter: WaiterId, now: u64) {
         self.leave(waiter);
         (self.turned, self.whose) = (now, None);
     }
 
-    /// It is the turn of the first who is still waited for, if there is one: it is taken out of the queue.
+    /// Begins the turn of the first waiter that has not expired, if there is one, and removes it from the
+    /// queue.
     pub(crate) fn next_turn(&mut self, now: u64) -> bool {
         while let Some(((_, waiter), waiting)) = self.waiters.pop_first() {
             if waiting.ends > now {
                 let took = now.saturating_sub(self.turned);
-                // Down in one step, up slowly: a look too many costs less than a turn that is missed.
+                // Decreases in one step and increases slowly: an unnecessary look costs less than a missed
+                // turn.
                 self.pace = match self.pace {
                     _ if self.turned == 0 => 0,
                     0 => took,
@@ -109,18 +113,18 @@ impl Queue {
         false
     }
 
-    /// How long it took lately from one turn to the next, in microseconds.
+    /// The recent time from one turn to the next, in microseconds.
     pub(crate) fn pace(&self) -> u64 {
         self.pace
     }
 
-    /// The waiters, in order, and since when they wait.
+    /// The live waiters in order, and when each began to wait.
     pub(crate) fn living(&self, now: u64) -> impl Iterator<Item = (WaiterId, u64, &str)> {
         let living = self.waiters.iter().filter(move |(_, waiting)| waiting.ends > now);
         living.map(|((since, waiter), waiting)| (*waiter, *since, &*waiting.context))
     }
 
-    /// When nothing of it is of use any more.
+    /// When the queue can be deleted.
     pub(crate) fn dead_at(&self) -> u64 {
         let turned = if self.turned == 0 { 0 } else { self.turned.saturating_add(KEPT) };
         self.waiters.values().map(|waiting| waiting.ends).fold(turned, u64::max)
@@ -131,8 +135,8 @@ const TURN: &str = "turn";
 const WAITER: &str = "waiter";
 
 impl Queue {
-    /// The lines of the column `waiters`: when the last turn began, how long they take, and whose it is; and who waits,
-    /// since when and until when, and which process it is.
+    /// Encodes the lines of the column `waiters`: when the last turn began, the pace and whose turn it is;
+    /// then for each waiter when it began to wait, when it expires, and its process.
     pub(crate) fn encode(&self) -> String {
         let mut lines = String::new();
         if self.turned > 0 {
@@ -148,7 +152,7 @@ impl Queue {
         lines
     }
 
-    /// The same, read again. `None` where it is something else.
+    /// Decodes the same. `None` if the text is something else.
     pub(crate) fn decode(text: &[u8]) -> Option<Queue> {
         let mut queue = Queue::default();
         for line in str::from_utf8(text).ok()?.lines() {

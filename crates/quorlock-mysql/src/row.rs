@@ -1,4 +1,4 @@
-//! One row: what the table has under a key.
+//! A row: the state of a key in the table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use quorlock::protocol::{FencingToken, SHARED_MARKER, Token, WaiterId};
 
 use crate::queue::Queue;
 
-/// What the table has under a key. Moments are microseconds since 1970 by the server's clock.
+/// The state of a key. Moments are microseconds since 1970 by the server's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Who has the lock. While it is shared, the token is [`SHARED_MARKER`].
+    /// The holder. While the lock is shared, the token is [`SHARED_MARKER`].
     pub(crate) held: Option<Held>,
     /// The largest fencing token so far, as it was read; 0 for none.
     pub(crate) counter: u64,
@@ -19,36 +19,36 @@ pub(crate) struct Row {
     pub(crate) queue: Queue,
 }
 
-/// Who has the lock.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) token: Token,
-    /// `None` is never.
+    /// `None` for never.
     pub(crate) ends: Option<u64>,
-    /// What was drawn for it.
+    /// The fencing token that was drawn for the holder.
     pub(crate) number: Option<FencingToken>,
     /// Whether a client was refused since.
     pub(crate) wanted: bool,
 }
 
-/// What stands beside the lock, each with its end.
+/// Readers, intents and tombstones, each with its expiry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Beside {
-    /// The tokens of those who share the lock.
+    /// The tokens of the readers.
     pub(crate) readers: BTreeMap<Vec<u8>, u64>,
-    /// Writers that wait for them.
+    /// Writers that wait for the readers.
     pub(crate) intents: BTreeMap<WaiterId, u64>,
     /// The random parts of tokens whose attempts were cancelled.
     pub(crate) tombstones: BTreeMap<Vec<u8>, u64>,
 }
 
 impl Row {
-    /// The row without what has ended.
+    /// Returns the row without expired parts.
     pub(crate) fn at(mut self, now: u64) -> Row {
         if self.held.as_ref().is_some_and(|held| held.ends.is_some_and(|ends| ends <= now)) {
             self.held = None;
         }
-        // Shares end with the marker (rule S-3).
+        // Shares expire with the marker (rule S-3).
         if !self.is_shared() {
             self.beside.readers.clear();
         }
@@ -66,7 +66,7 @@ impl Row {
         self.held.as_ref().is_some_and(|held| held.token.is_marker())
     }
 
-    /// When nothing of it lives any more, and it may be deleted.
+    /// When everything in the row has expired, so that it may be deleted.
     pub(crate) fn dead_at(&self) -> u64 {
         let Beside { readers, intents, tombstones } = &self.beside;
         let held = self.held.as_ref().map_or(0, |held| held.ends.unwrap_or(u64::MAX));
@@ -96,7 +96,7 @@ const INTENT: &str = "writer";
 const TOMBSTONE: &str = "cancelled";
 
 impl Beside {
-    /// The lines of the column `beside`: what it is, what it is called, and when it ends.
+    /// Encodes the lines of the column `beside`: the kind of entry, its name, and its expiry.
     pub(crate) fn encode(&self) -> String {
         let mut lines = String::new();
         for (kind, names) in [(READER, &self.readers), (TOMBSTONE, &self.tombstones)] {
@@ -110,7 +110,7 @@ impl Beside {
         lines
     }
 
-    /// The same, read again. `None` where it is something else.
+    /// Decodes the same. `None` if the text is something else.
     pub(crate) fn decode(text: &[u8]) -> Option<Beside> {
         let mut beside = Beside::default();
         for line in str::from_utf8(text).ok()?.lines() {
@@ -127,7 +127,7 @@ impl Beside {
     }
 }
 
-/// In hexadecimal, as SQL and the column `beside` have any bytes.
+/// Encodes bytes in hexadecimal, for SQL and the column `beside`.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -135,7 +135,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes of hexadecimal digits. `None` where they are something else.
+/// Decodes hexadecimal digits. `None` if they are something else.
 pub(crate) fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pairs =
         digits.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).ok().filter(|pair| pair.len() == 2));

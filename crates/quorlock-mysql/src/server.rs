@@ -1,4 +1,4 @@
-//! What a server tells of itself, and whether it may vote. Pure.
+//! What a server reports about itself, and whether it may vote. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,29 +8,30 @@ use quorlock::{
     node::{NodeError, NodeErrorKind, Reason},
 };
 
-/// What a server tells of itself.
+/// What a server reports about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     variables: HashMap<String, String>,
-    /// As which user the client was let in: `locks@%`.
+    /// The account as which the client was authenticated: `locks@%`.
     pub(crate) user: String,
     pub(crate) version: String,
-    /// Microseconds since 1970 by its clock.
+    /// The server's clock, in microseconds since 1970.
     pub(crate) now: u64,
     pub(crate) uptime: Duration,
-    /// How many replicas copy it; `None` where it does not tell.
+    /// The number of replicas; `None` if the server does not report it.
     pub(crate) replicas: Option<u64>,
-    /// What tells it from all other servers.
+    /// Distinguishes the server from all others.
     pub(crate) id: String,
-    /// The server that it copies its data from.
+    /// The server from which it replicates.
     pub(crate) replicates_from: Option<String>,
 }
 
-/// Two moments of a start that are no further apart are one: servers tell their uptime in whole seconds.
+/// Start times that differ by no more than this are the same: servers report their uptime in whole seconds.
+/// In microseconds.
 const ONE_START: u64 = 3_000_000;
 
 impl Server {
-    /// The settings that matter. A server leaves out those that it does not have.
+    /// The relevant settings. A server omits those that it does not have.
     pub(crate) const VARIABLES: [&str; 13] = [
         "version",
         "read_only",
@@ -47,11 +48,11 @@ impl Server {
         "wsrep_on",
     ];
 
-    /// From its settings and its status, both under their names in lower case.
+    /// Creates it from settings and status, both with names in lower case.
     pub(crate) fn new(told: HashMap<String, String>, user: String, now: u64) -> Server {
         let get = |name: &str| told.get(name).cloned();
         let count = |name: &str| told.get(name).and_then(|count| count.parse().ok());
-        // MariaDB has `server_uid` from 10.11.9 on, and before that nothing of the kind.
+        // MariaDB has `server_uid` since 10.11.9, and nothing similar before.
         let id = get("server_uuid").or_else(|| get("server_uid")).unwrap_or_else(|| {
             format!("{}:{}", get("hostname").unwrap_or_default(), get("port").unwrap_or_default())
         });
@@ -81,22 +82,22 @@ impl Server {
         if self.is_mariadb() { "mariadb" } else { "mysql" }
     }
 
-    /// `'locks'@'%'`, as statements have it.
+    /// The quoted account `'locks'@'%'`, for statements.
     pub(crate) fn quoted_user(&self) -> String {
         let (user, host) = self.user.rsplit_once('@').unwrap_or((&self.user, "%"));
         format!("'{user}'@'{host}'")
     }
 
-    /// Whether what it has committed is on its disk.
+    /// Whether a commit is on disk before it is acknowledged.
     pub(crate) fn durable(&self) -> bool {
         let flushes = self.is("innodb_flush_log_at_trx_commit", &["1", "3"]);
         let whole_pages = !self.is("innodb_doublewrite", &["OFF", "0", "DETECT_ONLY"]);
-        // A crash rolls back what its log of changes lacks.
+        // A crash rolls back what the binary log lacks.
         let logs = !self.is("log_bin", &["ON", "1"]) || self.is("sync_binlog", &["1"]);
         flushes && whole_pages && logs
     }
 
-    /// When it started, by its clock.
+    /// When the server started, by its clock.
     pub(crate) fn started(&self) -> u64 {
         self.now.saturating_sub(u64::try_from(self.uptime.as_micros()).unwrap_or(u64::MAX))
     }
@@ -111,12 +112,12 @@ impl Server {
     }
 
     fn takes_no_writes(&self) -> bool {
-        // MariaDB has words for it from 12.0 on.
+        // MariaDB uses words for it since 12.0.
         let read_only = |name| self.variables.contains_key(name) && !self.is(name, &["OFF", "0", "NO"]);
         ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(read_only)
     }
 
-    /// How its clock differs from ours, which showed `wall` when it was asked.
+    /// The offset of its clock from ours, which showed `wall` when it was queried.
     pub(crate) fn reading(&self, wall: Duration, round_trip: Duration) -> ClockReading {
         let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         let theirs = i64::try_from(self.now).unwrap_or(i64::MAX);
@@ -142,7 +143,7 @@ impl Server {
         if self.is("wsrep_on", &["ON", "1"]) {
             return unfit(
                 NodeErrorKind::WrongServer,
-                "is a member of a Galera cluster, whose members may answer before the others have it on a disk: use a \
+                "is a member of a Galera cluster, whose members may acknowledge a write before the others have it on disk: use a \
                  server of its own"
                     .to_owned(),
             );

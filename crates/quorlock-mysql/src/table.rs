@@ -1,10 +1,10 @@
 //! The tables, and the statements that read and change them.
 //!
-//! Locked are rows alone, found by their primary key under READ COMMITTED, so that there are no locks of gaps; and
-//! no lock of a row outlives the packet of statements that took it. A row is read without any lock, what becomes of
-//! it is decided in [`locks`](crate::locks), and it is written only if its `nonce` is the one that was read: a
-//! compare-and-swap. Each write has a new nonce at random, so what a dead connection left behind changes nothing
-//! once a cancellation has written to the row.
+//! Only rows are locked, found by their primary key under READ COMMITTED, so that there are no gap locks; and
+//! no row lock outlives the packet of statements that took it. A row is read without any lock, its change is
+//! decided in [`locks`](crate::locks), and it is written only if its `nonce` is still the one that was read:
+//! a compare-and-swap. Each write has a new random nonce, so a late write of a dead connection changes
+//! nothing once a cancellation has written to the row.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,18 +19,19 @@ use crate::locks::{Change, Rows};
 use crate::queue::Queue;
 use crate::row::{Beside, Held, Row, hex};
 
-/// Microseconds since 1970 by the server's clock, in sessions whose time zone is UTC. `UNIX_TIMESTAMP` ends in 2038.
+/// The server's clock in microseconds since 1970, in sessions whose time zone is UTC. `UNIX_TIMESTAMP` ends
+/// in 2038.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
-/// The longest key, in bytes.
+/// The maximum length of a key, in bytes.
 pub(crate) const LONGEST_KEY: usize = 2048;
 
-/// A row for each lock.
+/// One row per lock.
 pub(crate) const LOCKS: &str = "quorlock_locks";
-/// One row: which history of the data this is.
+/// One row: the history of the data.
 pub(crate) const HISTORY: &str = "quorlock_history";
 
-/// What creates the tables.
+/// The statements that create the tables.
 pub(crate) const CREATE: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS quorlock_locks (name VARBINARY(2048) NOT NULL PRIMARY KEY, nonce BIGINT UNSIGNED NOT NULL, \
      token BLOB NULL, ends BIGINT UNSIGNED NULL, number BIGINT UNSIGNED NULL, wanted TINYINT UNSIGNED NOT NULL DEFAULT 0, \
@@ -41,7 +42,7 @@ pub(crate) const CREATE: [&str; 2] = [
      noted_at BIGINT UNSIGNED NOT NULL) ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
 ];
 
-/// Their columns, as `information_schema` has them but for the widths of numbers: table, column, type, key.
+/// The columns as `information_schema` reports them, without the widths of numbers: table, column, type, key.
 pub(crate) const COLUMNS: [[&str; 4]; 16] = [
     [LOCKS, "name", "varbinary(2048)", "PRI"],
     [LOCKS, "nonce", "bigint unsigned", ""],
@@ -61,7 +62,7 @@ pub(crate) const COLUMNS: [[&str; 4]; 16] = [
     [HISTORY, "noted_at", "bigint unsigned", ""],
 ];
 
-/// Reads the rows of these keys, and behind them the clock, in one statement.
+/// Reads the rows of these keys and then the clock, in one statement.
 pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Result<Rows, Trouble> {
     let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
     let statement = format!(
@@ -87,10 +88,12 @@ pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Resu
     Ok(rows)
 }
 
-/// A row that holds no lock is one that another program has changed.
+/// Decodes a row. Fails if another program has changed it.
 fn row_of(row: &SqlRow) -> Result<Row, Reason> {
     let wrong = |column| {
-        Reason::new(format!("the row of the key holds no lock: its column `{column}` is none of ours"))
+        Reason::new(format!(
+            "the row of the key does not hold a lock: its column `{column}` was not written by quorlock"
+        ))
     };
     let beside = match row.as_ref(7) {
         None | Some(Value::NULL) => Beside::default(),
@@ -109,10 +112,11 @@ fn row_of(row: &SqlRow) -> Result<Row, Reason> {
     Ok(Row { held, counter: number(row, 6).ok_or_else(|| wrong("counter"))?, beside, queue })
 }
 
-/// Writes the changes, all or none: `false` where another client has changed one of the rows since.
+/// Writes all changes or none. Returns `false` if another client has changed one of the rows since.
 ///
-/// `nonce` is a new one. A single row is one statement, which is a transaction of its own. Several are one packet with a
-/// transaction that first locks all rows in the order of their keys and counts those that are as they were read.
+/// `nonce` must be new. A single row is one statement, which is its own transaction. Several rows are one
+/// packet with a transaction that first locks all rows in the order of their keys and counts the unchanged
+/// ones.
 pub(crate) async fn swap(
     connection: &mut Connection,
     changes: &[Change<'_>],
@@ -143,7 +147,7 @@ async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u6
     let mut packet = "SET @same = 0; START TRANSACTION".to_owned();
     for Change { key, nonce: before, .. } in changes {
         let name = literal(key.as_bytes());
-        // A row without anything in it stands for none, and may stay behind.
+        // An empty row is equivalent to none, and may remain.
         if before.is_none() {
             let _ = write!(packet, "; INSERT IGNORE INTO {LOCKS} SET name = {name}, nonce = 0");
         }
@@ -158,12 +162,12 @@ async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u6
         let (name, set) = (literal(change.key.as_bytes()), set(change, nonce));
         let _ = write!(packet, "; UPDATE {LOCKS} SET {set} WHERE name = {name} AND @same = {all}");
     }
-    // After the commit: what comes back says that it was done.
+    // After the commit, so that the result confirms it.
     packet.push_str("; COMMIT; SELECT @same");
     let sets = match connection.run(packet).await {
         Ok(sets) => sets,
         Err(Trouble::Refused(refusal)) => {
-            // What was refused has left its transaction open, unless that was a deadlock.
+            // A refused statement leaves its transaction open, unless it was a deadlock.
             connection.run("ROLLBACK".to_owned()).await?;
             return Err(Trouble::Refused(refusal));
         }
@@ -174,7 +178,7 @@ async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u6
     Ok(same == u64::try_from(all).unwrap_or(u64::MAX))
 }
 
-/// The columns of a row as they are to be.
+/// Returns the assignments of a row's columns.
 fn set(Change { row, queue, .. }: &Change<'_>, nonce: u64) -> String {
     let held = row.held.as_ref();
     let token = held.map_or_else(null, |held| literal(held.token.as_bytes()));
@@ -201,10 +205,10 @@ fn null() -> String {
     "NULL".to_owned()
 }
 
-/// As many rows are looked at when dead ones are deleted.
+/// The number of rows that a sweep examines.
 const SWEPT: usize = 256;
 
-/// Deletes rows of which nothing lives any more, among those behind `key`, or else the first.
+/// Deletes dead rows among those after `key`, which is empty for the first rows.
 pub(crate) async fn sweep(connection: &mut Connection, key: &str) -> Result<(), Trouble> {
     let statements = format!(
         "SELECT {NOW}; SELECT name, nonce, dead_at FROM {LOCKS} WHERE name > {} ORDER BY name LIMIT {SWEPT}",
@@ -223,12 +227,12 @@ pub(crate) async fn sweep(connection: &mut Connection, key: &str) -> Result<(), 
     if packet.is_empty() { Ok(()) } else { connection.run(packet.join("; ")).await.map(drop) }
 }
 
-/// Bytes in a statement, whatever they are.
+/// Returns the SQL literal of any bytes.
 pub(crate) fn literal(bytes: &[u8]) -> String {
     format!("x'{}'", hex(bytes))
 }
 
-/// The number in this column; `None` where there is none.
+/// Returns the number in this column; `None` if there is none.
 pub(crate) fn number(row: &SqlRow, column: usize) -> Option<u64> {
     match row.as_ref(column)? {
         Value::Bytes(digits) => str::from_utf8(digits).ok()?.parse().ok(),
@@ -238,24 +242,24 @@ pub(crate) fn number(row: &SqlRow, column: usize) -> Option<u64> {
     }
 }
 
-/// The bytes in this column; `None` where there are none.
+/// Returns the bytes in this column; `None` if there are none.
 pub(crate) fn bytes(row: &SqlRow, column: usize) -> Option<&[u8]> {
     if let Value::Bytes(bytes) = row.as_ref(column)? { Some(bytes) } else { None }
 }
 
-/// The text in this column; `None` where there is none.
+/// Returns the text in this column; `None` if there is none.
 pub(crate) fn text(row: &SqlRow, column: usize) -> Option<String> {
     bytes(row, column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The answer cannot be understood. What comes next over this connection might not be either.
+/// The error of an unreadable response. Later ones over this connection might be unreadable, too.
 pub(crate) fn unread(wanted: &str) -> Trouble {
-    Trouble::Lost(Reason::new(format!("it answered with something else than {wanted}")))
+    Trouble::Lost(Reason::new(format!("it did not answer with {wanted}")))
 }
 
-/// A key that is longer than the column.
+/// Returns the error of a key that is longer than the column.
 pub(crate) fn too_long(key: &str) -> Option<NodeError> {
-    let reason = || Reason::new(format!("the key has {} bytes, and a row takes {LONGEST_KEY}", key.len()));
+    let reason = || Reason::new(format!("the key has {} bytes, and the maximum is {LONGEST_KEY}", key.len()));
     (key.len() > LONGEST_KEY)
         .then(|| NodeError::Failed { kind: NodeErrorKind::Unsupported, reason: reason() })
 }

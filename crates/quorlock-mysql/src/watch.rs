@@ -1,7 +1,8 @@
-//! The rows that clients of this process wait for, and when to look at them next: the server notifies no client.
+//! Polls the rows that clients of this process wait for, as the server sends no notifications.
 //!
-//! A client near the front of a queue has its row read often, one far from it seldom or not at all, so that all who wait
-//! for a lock read its row not much more often than the first of them alone. Pure: rows and time are arguments.
+//! The row of a client near the front of a queue is read often, that of one at the back seldom or not at all,
+//! so that all waiters for a lock together read its row not much more often than the first alone. Pure: rows
+//! and time are arguments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,66 +14,66 @@ use quorlock::protocol::{MOST_PLACES, Mode, Moment, WaiterId, turn_key};
 use crate::locks::{Rows, keys};
 use crate::row::Row;
 
-/// Between two looks at least.
+/// The minimum time between two looks.
 const SHORTEST: Duration = Duration::from_millis(2);
-/// And at most for the first in a queue: no longer than a turn lasts.
+/// The maximum time for the first in a queue: no longer than a turn lasts.
 const LONGEST_OF_FIRST: Duration = Duration::from_millis(25);
-/// The same for the others, twice as long for each that comes before: so all of them together look no more often than
-/// the first.
+/// The maximum time for the others, doubled for each waiter ahead, so that all of them together look no more
+/// often than the first.
 const LONGEST: Duration = Duration::from_millis(50);
-/// The shortest and the longest pause for a client that was refused and stands in no queue.
+/// The minimum and the maximum time for a client that was refused and is not in a queue.
 const REFUSED: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
-/// For how long such a client is taken to wait: longer than it does until it asks again.
+/// How long such a client is assumed to wait: longer than until it asks again.
 const REFUSED_FOR: Duration = Duration::from_secs(4);
 
-/// All rows that are waited for.
+/// All watched rows.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     keys: BTreeMap<Arc<str>, Watch>,
 }
 
-/// One row.
+/// A watched row.
 #[derive(Debug)]
 struct Watch {
-    /// What a client was answered. What differs from that is a change, of which it is notified once.
+    /// What a client was answered. A difference is a change, of which it is notified once.
     known: Option<Known>,
-    /// When a client was refused last that stands in no queue, and whether it was one that would.
+    /// When a client outside the queue was last refused, and whether such clients could have queued.
     refused: Option<(Moment, bool)>,
-    /// Those of this process that stand in the queue.
+    /// The waiters of this process in the queue.
     waiters: BTreeMap<WaiterId, Waiter>,
     /// When the next look is due.
     next: Moment,
 }
 
-/// A client in the queue.
+/// A waiter in the queue.
 #[derive(Debug)]
 struct Waiter {
-    /// How many come before it.
+    /// How many waiters are ahead of it.
     ahead: usize,
-    /// Since when it has this place, as far as it is known.
+    /// Since when it is known to have this place.
     since: Moment,
-    /// Until when it waits, unless it asks again.
+    /// When it stops waiting unless it asks again.
     until: Moment,
 }
 
-/// What a client knows of a lock.
+/// What a client knows about a lock.
 #[derive(Debug)]
 struct Known {
-    /// Who has it.
+    /// The holder.
     token: Option<Vec<u8>>,
-    /// Until when, in microseconds by the server's clock.
+    /// The expiry, in microseconds by the server's clock.
     ends: Option<u64>,
-    /// Whether writers keep new readers out.
+    /// Whether waiting writers block new readers.
     behind: bool,
 }
 
 impl Watches {
-    /// How long until the next look is due. `None` where no client waits.
+    /// Returns the time until the next look. `None` if no client waits.
     pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         self.keys.values().map(|watch| watch.next).min().map(|next| next.since(now))
     }
 
-    /// The keys whose rows are to be read now, `most` of them at most. Those that are nearly due are among them.
+    /// Returns the keys of at most `most` rows to read now, including those that are nearly due.
     pub(crate) fn due(&self, now: Moment, most: usize) -> Vec<Arc<str>> {
         let due = self.keys.iter().filter(|(_, watch)| watch.next <= now + SHORTEST / 2);
         due.take(most).map(|(key, _)| Arc::clone(key)).collect()
@@ -82,7 +83,7 @@ impl Watches {
         self.keys.clear();
     }
 
-    /// Notes what the answer to a request leaves a client waiting for.
+    /// Records what a client waits for after the answer to its request.
     pub(crate) fn note(&mut self, request: &Request, vote: &Vote, rows: &Rows, now: Moment) {
         match (request, vote) {
             (Request::Enqueue { key, waiter, patience, .. }, Vote::Queued(queued)) => {
@@ -137,7 +138,7 @@ impl Watches {
         }
     }
 
-    /// Looks at the rows that were read, and returns what has changed: keys of locks, and of turns that have begun.
+    /// Compares the rows that were read, and returns the keys of changed locks and of turns that have begun.
     pub(crate) fn look(&mut self, rows: &Rows, now: Moment) -> Vec<String> {
         let mut changed = Vec::new();
         self.keys.retain(|key, watch| {
@@ -164,7 +165,7 @@ impl Watch {
         self.refused = Some((now, queues && self.refused.is_none_or(|(_, queues)| queues)));
     }
 
-    /// Notes how many come before a waiter.
+    /// Records how many waiters are ahead of a waiter.
     fn stand(&mut self, waiter: WaiterId, ahead: usize, now: Moment) -> &mut Waiter {
         let place = self.waiters.entry(waiter).or_insert(Waiter { ahead, since: now, until: now });
         if place.ahead != ahead {
@@ -179,7 +180,7 @@ impl Watch {
             (Some(_), Err(_)) => true,
             (None, _) => false,
         };
-        // A client that waits no longer is notified of a change that there may not be.
+        // The wait is over: notify the client even if nothing has changed.
         let is_over = self.refused.is_some_and(|(asked, _)| now.since(asked) >= REFUSED_FOR);
         if has_changed || is_over {
             (self.known, self.refused) = (None, None);
@@ -208,12 +209,12 @@ impl Watch {
     }
 }
 
-/// How long until the next look for a waiter with as many `ahead` of it, and `quiet` since that has changed. A turn took
-/// as long as `pace` lately.
+/// Returns the time until the next look for a waiter that has had `ahead` waiters ahead of it for `quiet`,
+/// where a turn recently took `pace`.
 ///
-/// For the first it is a quarter of the time that has gone, so that it comes too late by a quarter at most. The others
-/// look when three quarters of those ahead may have had their turns; where it is not known how long these take, later for
-/// each place.
+/// For the first it is a quarter of the elapsed time, so that it is at most a quarter late. The others look
+/// when three quarters of the waiters ahead may have had their turns; if the pace is unknown, later for each
+/// place.
 fn pause(ahead: usize, quiet: Duration, pace: Duration) -> Duration {
     let places = u32::try_from(ahead).unwrap_or(u32::MAX).min(MOST_DOUBLED);
     let longest = if ahead == 0 { LONGEST_OF_FIRST } else { LONGEST * (1 << places) };
@@ -222,7 +223,7 @@ fn pause(ahead: usize, quiet: Duration, pace: Duration) -> Duration {
     (quiet.max(pace) / 4).saturating_add(others).clamp(shortest, longest)
 }
 
-/// The last place for which the longest pause doubles: from there on clients ask of themselves before that.
+/// The last place for which the maximum doubles: clients further back ask again before that.
 const MOST_DOUBLED: u32 = 6;
 
 impl Known {
@@ -234,13 +235,13 @@ impl Known {
 
     fn differs(&self, row: &Row) -> bool {
         let now = Known::of(row);
-        // Readers share one token, and it ends earlier when one of them leaves.
+        // Readers share one token, and its expiry moves forward when one of them leaves.
         let shortened = row.is_shared() && self.ends.zip(now.ends).is_some_and(|(known, ends)| ends < known);
         self.token != now.token || shortened || (self.behind && !now.behind)
     }
 }
 
-/// When the lock ends, by the server's clock.
+/// Returns the expiry of the lock, by the server's clock.
 fn ends(expiry: Expiry, rows: &Rows) -> Option<u64> {
     let Expiry::In(left) = expiry else { return None };
     Some(rows.now().saturating_add(u64::try_from(left.as_micros()).unwrap_or(u64::MAX)))
@@ -283,7 +284,7 @@ mod tests {
         Row { held: Some(held), ..Row::default() }
     }
 
-    /// The row after these requests, and a watch that has noted what the last was answered.
+    /// Returns the row after these requests, and a watch that has recorded the last answer.
     fn asked(mut row: Row, requests: &[Request], now: Moment) -> (Watches, Row) {
         let mut watches = Watches::default();
         for request in requests {
@@ -291,7 +292,7 @@ mod tests {
             let (vote, _) = rows.carry_out(request).unwrap();
             watches = Watches::default();
             watches.note(request, &vote, &rows, now);
-            assert!(watches.look(&rows, now).is_empty(), "what was just answered is no change");
+            assert!(watches.look(&rows, now).is_empty(), "the answer itself is not a change");
             row = rows.seen(KEY).unwrap().unwrap().clone();
         }
         (watches, row)
@@ -301,7 +302,7 @@ mod tests {
     fn a_waiter_that_is_not_in_the_queue_any_more_has_its_turn() {
         let (mut watches, mut row) = asked(held(b"x"), &[enqueue(1), enqueue(2)], at(0));
         assert!(watches.look(&rows(&row), at(1)).is_empty());
-        // The first has its turn, and another holder: the second is near, and hears of that.
+        // The first gets its turn, and there is another holder: the second is near, and is notified.
         row.queue.next_turn(2_000);
         row.held = held(b"y").held;
         assert_eq!(watches.look(&rows(&row), at(2)), [KEY]);
@@ -346,7 +347,7 @@ mod tests {
         let (mut watches, mut row) = asked(row, &[Request::Inspect { key: KEY.into() }], at(0));
         row.held = None;
         assert_eq!(watches.look(&rows(&row), at(10)), [KEY]);
-        // A client that was answered that it is free is notified when it is not.
+        // A client that was answered "free" is notified when that changes.
         let (mut watches, _) = asked(row, &[Request::Inspect { key: KEY.into() }], at(0));
         assert_eq!(watches.look(&rows(&held(b"y")), at(10)), [KEY]);
     }
@@ -374,7 +375,7 @@ mod tests {
         assert!(looks < 20, "{looks} looks for a waiter with seven ahead");
     }
 
-    /// While nothing happens, all who wait look little more often than the first alone.
+    /// While nothing happens, all waiters together look little more often than the first alone.
     #[test]
     fn a_queue_of_any_length_is_looked_at_not_twice_as_often_as_a_waiter_alone() {
         let per_second = |ahead: usize, pace: u64| {
@@ -382,16 +383,16 @@ mod tests {
             1.0 / longest.as_secs_f64()
         };
         for pace in [0, 5, 100, 60_000] {
-            // Those further back ask of themselves before their looks are due.
+            // Waiters further back ask again before their looks are due.
             let all: f64 = (0..=6).map(|ahead| per_second(ahead, pace)).sum();
             let first = per_second(0, pace);
             assert!((39.0..41.0).contains(&first), "{first}");
-            assert!(all < first * 2.0, "{all} looks a second, {first} of the first");
+            assert!(all < first * 2.0, "{all} looks per second, {first} by the first");
         }
     }
 
-    /// A waiter that comes to the end of a queue that moves looks a few times until it is its turn, however long the
-    /// queue, and never so late that it is still taken to be far from its turn.
+    /// A waiter that joins a moving queue looks only a few times until its turn, however long the queue is,
+    /// and never so late that it is still recorded as far from its turn.
     #[test]
     fn a_waiter_looks_a_few_times_until_it_is_the_first_of_a_queue_that_moves() {
         let pace = Duration::from_millis(8);

@@ -1,4 +1,4 @@
-//! The work of a node's thread: it connects, carries out what was asked, and connects again.
+//! The node's thread: connects, carries out requests, and reconnects.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::node::{
-    ConnectionState, Hint, HintListener, Identity, NodeError, NodeErrorKind, Reason, Responder, Response,
-    Seams, SharedRequest, StatusListener,
+    ConnectionState, Hint, HintListener, Identity, NodeError, Responder, Response, Seams, SharedRequest,
+    StatusListener,
 };
 use quorlock::protocol::{Backoff, Moment};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -19,35 +19,37 @@ use crate::address::Database;
 use crate::connection::{Connection, within};
 use crate::error::Trouble;
 use crate::handshake::{Ready, connect};
-use crate::locks::{Rows, Told, keys};
+use crate::locks::Rows;
 use crate::memory::Memory;
-use crate::node::{Shared, capabilities};
+use crate::node::Shared;
 use crate::shedlock::{self, Predecessor, Tombstones};
-use crate::table::{read, swap, sweep, too_long};
+use crate::table::{read, sweep};
 use crate::watch::Watches;
 
-/// What a node's handle tells its thread.
+mod batch;
+
+/// A command from a handle to the thread.
 pub(crate) enum Job {
     Ask(SharedRequest, Responder),
     Listen(Arc<dyn HintListener>),
     Observe(Arc<dyn StatusListener>),
-    /// Is answered when there is a connection, or none.
+    /// Answered when the connection is up, or cannot be made.
     Ready(oneshot::Sender<Result<(), NodeError>>),
 }
 
-/// The first attempts to connect again follow soon, on a human scale.
+/// The initial delay before reconnecting.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// As of a node that is a Redis server: what came back is found within this time.
+/// The maximum delay before reconnecting, as for Redis nodes.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// As many requests are carried out together, in one transaction, whose commit reaches the disk once.
+/// The maximum number of requests per transaction, whose commit flushes to disk once.
 const BATCH: usize = 128;
-/// A connection that was idle for longer is tried before anything is asked over it.
+/// A connection that was idle for longer is tested before its next use.
 const IDLE: Duration = Duration::from_secs(1);
-/// An idle connection is tried this often, which finds out that the server has gone.
+/// How often an idle connection is tested, to detect that the server is gone.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// As often a batch is decided anew because other clients have changed its rows.
+/// How often a batch is decided again because other clients have changed its rows.
 const ATTEMPTS: u32 = 40;
-/// One written batch of as many is followed by a look at rows that may be dead.
+/// One in this many written batches is followed by a sweep for dead rows.
 const SWEEP_ONE_OF: u64 = 32;
 
 pub(crate) struct Worker {
@@ -57,23 +59,23 @@ pub(crate) struct Worker {
     jobs: UnboundedReceiver<Job>,
     observers: Vec<Arc<dyn StatusListener>>,
     listeners: Vec<Arc<dyn HintListener>>,
-    /// Whether they were told that they hear of changes.
+    /// Whether the listeners were notified that hints are active.
     hearing: bool,
-    /// The rows that they wait for.
+    /// The rows that clients wait for.
     watches: Watches,
-    /// The rows as they were seen last.
+    /// The cached rows.
     memory: Memory,
-    /// As it was told last.
+    /// The state of which the observers were last notified.
     state: Option<ConnectionState>,
     backoff: Backoff,
-    /// Where the next look at dead rows begins.
+    /// Where the next sweep begins.
     swept: String,
-    /// Where locks are rows of `ShedLock`'s table: the connection before, and what was cancelled.
+    /// For `ShedLock`'s table: the previous connection, and the cancelled attempts.
     predecessor: Predecessor,
     tombstones: Tombstones,
 }
 
-/// A connection that votes.
+/// A connection that may vote.
 struct Link {
     connection: Connection,
     identity: Arc<Identity>,
@@ -81,9 +83,9 @@ struct Link {
     shedlock: Option<shedlock::Table>,
 }
 
-/// Why a link is no more.
+/// Why a connection ended.
 enum End {
-    /// No handle is left that could ask.
+    /// No handle is left.
     Closed,
     Lost(NodeError),
 }
@@ -116,11 +118,11 @@ impl Worker {
         }
     }
 
-    /// Works until the last handle of the node is gone.
+    /// Runs until the last handle of the node is dropped.
     pub(crate) async fn work(&mut self) {
         // After a panic.
         self.deafen();
-        // No server is contacted before a request comes.
+        // No server is contacted before the first request.
         let first = loop {
             match self.jobs.recv().await {
                 Some(Job::Listen(listener)) => self.listeners.push(listener),
@@ -159,7 +161,7 @@ impl Worker {
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.tell(ConnectionState::Connected(Arc::clone(&identity)));
-        // The table of another program sends no hints.
+        // The table of ShedLock sends no hints.
         self.hearing = shedlock.is_none();
         if self.hearing {
             self.say(Hint::Subscribed);
@@ -167,7 +169,7 @@ impl Worker {
         Link { connection, identity, used: self.seams.clock().now(), shedlock }
     }
 
-    /// Pauses, and connects; meanwhile all that comes is refused. `None` when no handle is left.
+    /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
     async fn connect_again(&mut self, trouble: &NodeError) -> Option<Result<Ready, NodeError>> {
         let clock = Arc::clone(self.seams.clock());
         let wait = self.backoff.next(self.seams.entropy().next_u64());
@@ -191,7 +193,7 @@ impl Worker {
                 Either::Right((met, _)) => break met,
             };
             if let Job::Ready(to) = job {
-                // It is being tried.
+                // An attempt is in progress.
                 awaited.push(to);
             } else {
                 self.refuse(job, trouble);
@@ -204,7 +206,7 @@ impl Worker {
         Some(met)
     }
 
-    /// Carries out what is asked, until the connection is lost or no handle is left.
+    /// Carries out requests until the connection is lost or no handle is left.
     async fn serve(&mut self, link: &mut Link, mut waiting: Vec<Job>) -> End {
         let clock = Arc::clone(self.seams.clock());
         loop {
@@ -275,7 +277,7 @@ impl Worker {
         }
     }
 
-    /// Reads the rows whose next look is due, and passes on what has changed in them.
+    /// Reads the rows whose next look is due, and reports changes.
     async fn look(&mut self, link: &mut Link) -> Result<(), NodeError> {
         let asked = self.seams.clock().now();
         let due = self.watches.due(asked, BATCH);
@@ -302,14 +304,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Passes on what these rows have that clients wait for.
+    /// Reports the changes in these rows to the listeners.
     fn pass_on(&mut self, rows: &Rows) {
         for key in self.watches.look(rows, self.seams.clock().now()) {
             self.say(Hint::Invalidated(key.as_bytes()));
         }
     }
 
-    /// A connection that was idle is gone. Nothing was asked over it, so what waits is asked over the next one.
+    /// Reconnects after an idle connection has ended. Nothing was in flight, so the waiting jobs use the next
+    /// one.
     async fn reconnect_for(&mut self, link: &mut Link, waiting: Vec<Job>, error: NodeError) -> End {
         debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
         self.deafen();
@@ -328,147 +331,7 @@ impl Worker {
         }
     }
 
-    /// A request that is to be carried out; the others are answered.
-    fn admit(&self, request: SharedRequest, responder: Responder) -> Option<(SharedRequest, Responder)> {
-        let refused = if request.may_create() && !responder.wanted() {
-            Some(NodeError::NotAsked)
-        } else {
-            let long = || keys(&request).iter().find_map(|key| too_long(key));
-            // A table of ShedLock has its own.
-            let refused = || capabilities().check(&request).err().or_else(long);
-            if self.database.shedlock().is_some() { None } else { refused() }
-        };
-        match refused {
-            None => Some((request, responder)),
-            Some(error) => {
-                self.answer(responder, Err(error));
-                None
-            }
-        }
-    }
-
-    /// Carries out requests at `ShedLock`'s table, one after the other. Tells why the connection is no more, if it is.
-    async fn carry_out_at(
-        &mut self,
-        table: &shedlock::Table,
-        link: &mut Link,
-        batch: Vec<(SharedRequest, Responder)>,
-    ) -> Option<NodeError> {
-        let mut gone: Option<NodeError> = None;
-        for (request, responder) in batch {
-            if let Some(error) = &gone {
-                self.answer(responder, Err(error.clone()));
-                continue;
-            }
-            let now = self.seams.clock().now();
-            let connection = &mut link.connection;
-            let answer = match table.carry_out(connection, &request, &mut self.tombstones, now).await {
-                Ok(vote) => Ok(Response::new(vote, Arc::clone(&link.identity))),
-                Err(failed) => {
-                    gone = failed.lost();
-                    let error = failed.into_node_error();
-                    // What the server has become is found out by a new connection.
-                    if matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::Misconfigured) {
-                        gone = Some(error.clone());
-                    }
-                    Err(error)
-                }
-            };
-            self.answer(responder, answer);
-        }
-        gone
-    }
-
-    /// Carries out requests together, in the order asked. Tells whether any row was written, or why the connection is
-    /// no more.
-    async fn carry_out(
-        &mut self,
-        link: &mut Link,
-        batch: Vec<(SharedRequest, Responder)>,
-    ) -> Result<bool, NodeError> {
-        let mut names: Vec<Arc<str>> = batch.iter().flat_map(|(request, _)| keys(request)).collect();
-        names.sort_unstable();
-        names.dedup();
-        let clock = Arc::clone(self.seams.clock());
-        let mut remembered = self.memory.rows(&names, clock.now());
-        for _ in 0..ATTEMPTS {
-            let (is_read, asked) = (remembered.is_none(), clock.now());
-            let mut rows = match remembered.take() {
-                Some(rows) => rows,
-                None => match read(&mut link.connection, &names).await {
-                    Ok(rows) => rows,
-                    Err(trouble) => return self.failed(batch, trouble, Trouble::before_anything_changed),
-                },
-            };
-            if is_read {
-                self.memory.read(&rows, asked);
-            }
-            let decided: Vec<Result<Told, NodeError>> =
-                batch.iter().map(|(request, _)| rows.carry_out(request)).collect();
-            let changes = rows.changes();
-            // What is remembered is confirmed by the write, and by that alone.
-            if !is_read && changes.len() < names.len() {
-                continue;
-            }
-            let nonce = self.seams.entropy().next_u64().max(1);
-            let wrote = !changes.is_empty();
-            let swapped = if wrote { swap(&mut link.connection, &changes, nonce).await } else { Ok(true) };
-            match swapped {
-                Ok(true) => {
-                    if let Some(change) = changes.last() {
-                        // The next look is behind it, or at the first rows.
-                        self.swept =
-                            if nonce.is_multiple_of(2) { change.key.to_owned() } else { String::new() };
-                    }
-                    for ((request, responder), decision) in batch.into_iter().zip(decided) {
-                        if let (Ok((vote, _)), false) = (&decision, self.listeners.is_empty()) {
-                            self.watches.note(&request, vote, &rows, self.seams.clock().now());
-                        }
-                        let identity = Arc::clone(&link.identity);
-                        let response =
-                            |(vote, number)| Response::new(vote, identity).with_fencing_token(number);
-                        self.answer(responder, decision.map(response));
-                    }
-                    self.memory.written(&rows, nonce, clock.now());
-                    self.pass_on(&rows);
-                    return Ok(wrote);
-                }
-                Ok(false) => self.memory.forget(&names),
-                Err(trouble) => {
-                    self.memory.forget(&names);
-                    return self.failed(batch, trouble, Trouble::into_node_error);
-                }
-            }
-        }
-        let reason = Reason::new(format!("other clients have changed the rows {ATTEMPTS} times meanwhile"));
-        let error = NodeError::Failed { kind: NodeErrorKind::Busy, reason };
-        for (_, responder) in batch {
-            self.answer(responder, Err(error.clone()));
-        }
-        Ok(false)
-    }
-
-    /// Answers all with what has happened. The connection goes on unless it is lost.
-    fn failed(
-        &self,
-        batch: Vec<(SharedRequest, Responder)>,
-        trouble: Trouble,
-        meaning: impl FnOnce(Trouble) -> NodeError,
-    ) -> Result<bool, NodeError> {
-        let lost = match &trouble {
-            Trouble::Lost(reason) => Some(NodeError::Unreachable { reason: reason.clone() }),
-            Trouble::Refused(_) => None,
-        };
-        let error = meaning(trouble);
-        for (_, responder) in batch {
-            self.answer(responder, Err(error.clone()));
-        }
-        // A server that was made a replica is introduced anew, and so is one whose tables have gone.
-        let unfit = error.is_permanent().then(|| error.clone());
-        lost.or(unfit).map_or(Ok(false), Err)
-    }
-
-    /// Answers without having asked the server.
+    /// Answers without asking the server.
     fn refuse(&mut self, job: Job, trouble: &NodeError) {
         match job {
             Job::Ask(_, responder) => self.answer(responder, Err(trouble.clone())),
@@ -488,7 +351,7 @@ impl Worker {
         responder.send(answer);
     }
 
-    /// Notifies the listeners that no change is passed on any more, and forgets what was seen over the connection.
+    /// Notifies the listeners that hints are off, and clears what was seen over the connection.
     fn deafen(&mut self) {
         self.watches.clear();
         self.memory.clear();
@@ -501,7 +364,7 @@ impl Worker {
         self.listeners.iter().for_each(|listener| listener.on_hint(hint));
     }
 
-    /// Tells observers of what is new.
+    /// Notifies the observers of a new state.
     fn tell(&mut self, state: ConnectionState) {
         if self.state.as_ref() != Some(&state) {
             self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
@@ -510,7 +373,7 @@ impl Worker {
     }
 }
 
-/// What still waits is answered: the thread has ended.
+/// The thread ends: answers the remaining jobs.
 impl Drop for Worker {
     fn drop(&mut self) {
         let ended = NodeError::Unreachable { reason: "its thread has ended".into() };

@@ -1,8 +1,10 @@
-//! Locks of a database beside the same by hand and beside advisory locks, interleaved on one server.
+//! Compares quorlock on PostgreSQL with hand-written locks and with advisory locks, interleaved on one
+//! server.
 //!
-//! `cargo bench -p quorlock-postgres` prints: p50 of a cycle with one task, cycles a second with 64 tasks (by hand over
-//! a pool of 20), grants a second of 32 processes on one lock, which each holds for 1 ms, and how many requests a grant takes. A word behind `--` measures
-//! only the lines that contain it.
+//! `cargo bench -p quorlock-postgres` prints: p50 of a cycle with one task, cycles per second with 64 tasks
+//! (by hand with a pool of 20 connections), grants per second of 32 processes that compete for one lock and
+//! hold it for 1 ms each, and the number of requests per grant. An argument after `--` selects the
+//! measurements whose names contain it.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -30,7 +32,7 @@ mod support;
 
 const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(2);
-/// Of which the start of the processes and their connections is a part.
+/// Includes starting the processes and opening their connections.
 const TIME_OF_PROCESSES: Duration = Duration::from_secs(6);
 const TASKS: usize = 64;
 const POOL: usize = 20;
@@ -39,10 +41,10 @@ const PROCESSES: usize = 32;
 const WHAT: [&str; 8] = [
     "p50 of a cycle by hand, one task, us",
     "p50 of a cycle, one task, us",
-    "cycles a second by hand, 64 tasks, a pool of 20",
-    "cycles a second, 64 tasks",
-    "grants a second by pg_advisory_lock, 32 processes",
-    "grants a second, 32 processes",
+    "cycles per second by hand, 64 tasks, a pool of 20",
+    "cycles per second, 64 tasks",
+    "grants per second by pg_advisory_lock, 32 processes",
+    "grants per second, 32 processes",
     "requests per hundred grants, 2 processes",
     "requests per hundred grants, 32 processes",
 ];
@@ -101,7 +103,7 @@ struct Cycles {
     per_second: f64,
 }
 
-/// Runs cycles in a number of tasks for some time.
+/// Runs `cycle` in `tasks` tasks for a fixed time.
 async fn measure<F: Future<Output = ()>>(tasks: usize, cycle: impl Fn(usize, u64) -> F) -> Cycles {
     let end = Instant::now() + TIME;
     let took = join_all((0..tasks).map(|task| {
@@ -129,7 +131,7 @@ async fn by_quorlock(coordinator: &Coordinator, task: usize, _: u64) {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Insert with an expiry, delete by the token.
+/// A hand-written lock: insert with an expiry, delete by token.
 struct Pool {
     clients: Vec<(Client, Statement, Statement)>,
     free: Semaphore,
@@ -171,7 +173,8 @@ async fn by_hand(pool: &Pool, task: usize, count: u64) {
     }
 }
 
-/// Requests for each hundred grants of this many processes on one lock, as the server counts them.
+/// Returns the number of requests per hundred grants with `count` processes on one lock, as counted by the
+/// server.
 async fn requests(count: usize, folder: &str, client: &Client) -> f64 {
     client.batch_execute("SELECT pg_stat_reset()").await.unwrap();
     let granted = processes("quorlock", count, folder, client).await * TIME_OF_PROCESSES.as_secs_f64();
@@ -180,7 +183,7 @@ async fn requests(count: usize, folder: &str, client: &Client) -> f64 {
     100.0 * client.query_one(calls, &[]).await.unwrap().get::<_, f64>(0) / granted
 }
 
-/// Grants a second of this many processes on one lock.
+/// Returns the grants per second of `count` processes on one lock.
 async fn processes(what: &str, count: usize, folder: &str, client: &Client) -> f64 {
     client.batch_execute("DROP TABLE IF EXISTS grants; CREATE TABLE grants (count bigint)").await.unwrap();
     let mut children: Vec<_> = (0..count)

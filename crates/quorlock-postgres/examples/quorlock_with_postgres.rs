@@ -1,4 +1,4 @@
-//! The program `quorlock` that knows PostgreSQL databases, as the one of `quorlock-cli` does: for the tests here.
+//! The program `quorlock` with support for PostgreSQL, as in `quorlock-cli`; used by the tests of this crate.
 
 use std::process::ExitCode;
 

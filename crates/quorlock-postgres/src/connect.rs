@@ -18,26 +18,26 @@ use tokio_postgres::{Client, Config, Connection, NoTls};
 use crate::error::of_connecting;
 use crate::url::DatabaseUrl;
 
-/// What carries the bytes of a connection.
+/// The task that drives a connection's IO.
 pub(crate) type Carrier = Connection<Overheard, tokio_postgres::tls::NoTlsStream>;
 
-/// A connection that is logged in.
+/// An open connection that is logged in.
 pub(crate) struct Opened {
     pub(crate) client: Client,
     pub(crate) carrier: Carrier,
-    /// The process that serves it, as the server's greeting says. Behind a pooler it is another one.
+    /// The backend PID in the server's greeting. Behind a pooler another process answers.
     pub(crate) greeted_by: i32,
 }
 
-/// Opens a connection.
+/// Opens a connection and logs in.
 ///
 /// # Errors
 ///
-/// Why there is none.
+/// Why the connection or the login failed.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future closes what was opened.
+/// Dropping the future closes the connection.
 pub(crate) async fn open(url: &DatabaseUrl, seams: &Seams) -> Result<Opened, NodeError> {
     let endpoint = url.endpoint();
     let address = endpoint.clone().into();
@@ -47,7 +47,7 @@ pub(crate) async fn open(url: &DatabaseUrl, seams: &Seams) -> Result<Opened, Nod
     let stream = Overheard { stream, pid: Arc::clone(&pid), listening: Some(Vec::new()) };
     let mut config = Config::new();
     config.ssl_mode(SslMode::Disable);
-    // As libpq has it: the user of the operating system, who has a database of this name.
+    // Defaults as in libpq: the user of the operating system, and a database of the same name.
     let user = url.user.as_deref().or(seams.username()).unwrap_or("postgres");
     let password = url.password.as_deref().or(seams.password());
     config.user(user).dbname(url.database.as_deref().unwrap_or(user));
@@ -65,7 +65,7 @@ pub(crate) async fn open(url: &DatabaseUrl, seams: &Seams) -> Result<Opened, Nod
     Ok(Opened { client, carrier, greeted_by: pid.load(Ordering::Relaxed) })
 }
 
-/// Asks the server for TLS and begins it.
+/// Negotiates TLS with the server.
 #[cfg(feature = "tls")]
 async fn encrypt(
     mut stream: Box<dyn Stream>,
@@ -77,7 +77,7 @@ async fn encrypt(
 
     use crate::error::failed;
 
-    /// `SSLRequest`: its length, and a number that is no version.
+    /// `SSLRequest`: its length, and a code that is not a protocol version.
     const REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
     let unreachable = |error: io::Error| NodeError::Unreachable { reason: error.into() };
@@ -88,7 +88,7 @@ async fn encrypt(
     if answer != *b"S" {
         return Err(failed(
             NodeErrorKind::Tls,
-            "no TLS: the server offers none; set `ssl = on` there with a certificate, or write sslmode=disable for a \
+            "no TLS: the server does not offer it; set `ssl = on` there with a certificate, or write sslmode=disable for a \
              network that you trust",
         ));
     }
@@ -102,16 +102,15 @@ async fn encrypt(stream: Box<dyn Stream>, _: &Endpoint, _: &Seams) -> Result<Box
     Ok(stream)
 }
 
-/// A stream that is overheard until the server has said which process serves it: `tokio-postgres` keeps that to
-/// itself.
+/// Reads the backend PID from the server's greeting, which `tokio-postgres` does not expose.
 pub(crate) struct Overheard {
     stream: Box<dyn Stream>,
     pid: Arc<AtomicI32>,
-    /// What was read so far and not looked at; `None` once it is known, or cannot be.
+    /// Bytes read and not parsed yet; `None` once the PID is known or was not found.
     listening: Option<Vec<u8>>,
 }
 
-/// No greeting is longer.
+/// Stop looking for the PID after this many bytes; no greeting is longer.
 const LONGEST: usize = 64 << 10;
 
 impl Overheard {

@@ -1,4 +1,4 @@
-//! What an error of the server means for who asked.
+//! Maps errors of the server and of the connection to [`NodeError`].
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,14 +8,15 @@ use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// What to do about a schema that cannot be used.
-const SHAPE: &str = "the schema `quorlock` is not what this program makes: rename it, or drop it when no lock is held; it is \
-                     made anew on the next use";
-/// What to do about missing rights.
-const RIGHTS: &str = "the user may not use the tables of locks: as their owner, `GRANT USAGE ON SCHEMA quorlock TO \"…\"; GRANT \
-                      SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \"…\"` with its name";
+/// What to do about a schema of another shape.
+const SHAPE: &str = "the schema `quorlock` is not the one that this program creates: rename it, or drop it when no lock is held; it is \
+                     created again on the next use";
+/// What to do about missing privileges.
+const RIGHTS: &str = "the user may not use the lock tables: as their owner, run `GRANT USAGE ON SCHEMA quorlock TO \"…\"; GRANT \
+                      SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \"…\"` with the user's name";
 
-/// What the server has said, or what has become of the connection to it. `tokio-postgres` shows neither by itself.
+/// The error of the server or of the connection, as text: `Display` of a `tokio-postgres` error shows
+/// neither.
 #[derive(Debug)]
 struct Said {
     text: String,
@@ -46,7 +47,7 @@ impl fmt::Display for Said {
 
 impl StdError for Said {}
 
-/// A reason in these words, and what the server has said.
+/// Builds a reason from our explanation and the error.
 pub(crate) fn reason(words: impl Into<Box<str>>, error: &Error) -> Reason {
     Reason::new(words).because(Said::of(error))
 }
@@ -59,7 +60,7 @@ pub(crate) fn unfit(kind: NodeErrorKind, words: impl Into<Box<str>>) -> NodeErro
     NodeError::Unfit { kind, reason: Reason::new(words) }
 }
 
-/// The meaning of an error to a statement that was sent.
+/// Maps the error of a statement that was sent.
 #[expect(clippy::needless_pass_by_value, reason = "it is handed over by `map_err`")]
 pub(crate) fn of_statement(error: Error) -> NodeError {
     let Some(said) = error.as_db_error() else {
@@ -69,10 +70,10 @@ pub(crate) fn of_statement(error: Error) -> NodeError {
             };
         }
         return NodeError::UnexpectedReply {
-            reason: Reason::new("an answer that cannot be read").because(Said::of(&error)),
+            reason: Reason::new("the response cannot be read").because(Said::of(&error)),
         };
     };
-    // The backend ends: whether it has committed before is not known.
+    // The backend terminated, and may have committed before.
     if is_fatal(said) || *said.code() == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN {
         return NodeError::Disconnected {
             reason: Reason::new("the server ended the connection").because(Said::of(&error)),
@@ -86,24 +87,24 @@ pub(crate) fn of_statement(error: Error) -> NodeError {
     NodeError::Failed { kind, reason }
 }
 
-/// Whether the backend has ended with this error.
+/// Whether the error terminated the backend.
 pub(crate) fn is_fatal(said: &DbError) -> bool {
     matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
-/// What an error that was rolled back means.
+/// Classifies an error after which the statement was rolled back.
 fn meaning(code: &SqlState) -> (NodeErrorKind, &'static str) {
     if let "QL001" | "QL002" | "QL003" = code.code() {
         let words = match code.code() {
             "QL001" => {
-                "the row of the lock in `quorlock.locks` has an end and no token, as no client leaves it: delete it"
+                "the row of the lock in `quorlock.locks` has an expiry but no token, which no client writes: delete it"
             }
             "QL002" => {
-                "the counter of fencing tokens in `quorlock.locks` is at its end, or no number: correct it, above every \
+                "the fencing counter in `quorlock.locks` is exhausted or not a number: set it above every \
                  number that was handed out"
             }
             _ => {
-                "the client's clock is more than five minutes behind the node's, which has no counter of fencing tokens: \
+                "the client's clock is more than five minutes behind the node's, which has no fencing counter: \
                  set the clocks, by NTP for instance"
             }
         };
@@ -111,11 +112,11 @@ fn meaning(code: &SqlState) -> (NodeErrorKind, &'static str) {
     }
     let is = |codes: &[SqlState]| codes.contains(code);
     if is(&[SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED]) {
-        (NodeErrorKind::Busy, "another transaction kept the row for too long")
+        (NodeErrorKind::Busy, "another transaction kept the row locked for too long")
     } else if is(&[SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE]) {
-        (NodeErrorKind::Busy, "another transaction was in the way")
+        (NodeErrorKind::Busy, "conflict with another transaction")
     } else if is(&[SqlState::READ_ONLY_SQL_TRANSACTION]) {
-        (NodeErrorKind::ReadOnly, "the server takes no writes: give the address of the primary")
+        (NodeErrorKind::ReadOnly, "the server is read-only: give the address of the primary")
     } else if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) {
         (NodeErrorKind::PermissionDenied(Access::Key), RIGHTS)
     } else if is(&[
@@ -135,27 +136,27 @@ fn meaning(code: &SqlState) -> (NodeErrorKind, &'static str) {
     ]) {
         (NodeErrorKind::Misconfigured, SHAPE)
     } else {
-        (NodeErrorKind::Other, "the server refused it")
+        (NodeErrorKind::Other, "the server refused the statement")
     }
 }
 
-/// The meaning of an error of a server to which a connection is being made.
+/// Maps the error of a connection attempt.
 pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
     let Some(said) = error.as_db_error() else {
         if is_io(&error) || error.is_closed() {
             return NodeError::Unreachable {
-                reason: Reason::new("no connection to it").because(Said::of(&error)),
+                reason: Reason::new("cannot connect").because(Said::of(&error)),
             };
         }
         if has_password {
             let reason =
-                Reason::new("it does not speak PostgreSQL's protocol, or wants a login of another kind");
+                Reason::new("it does not speak PostgreSQL's protocol, or requires another login method");
             return NodeError::Failed {
                 kind: NodeErrorKind::WrongServer,
                 reason: reason.because(Said::of(&error)),
             };
         }
-        let reason = Reason::new("it wants a password: give one in the address, or apart from it");
+        let reason = Reason::new("it wants a password: give one in the address or separately");
         return NodeError::Failed { kind: NodeErrorKind::Login, reason: reason.because(Said::of(&error)) };
     };
     let code = said.code();
@@ -165,8 +166,8 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
     } else if is(&[SqlState::INVALID_AUTHORIZATION_SPECIFICATION]) {
         (
             NodeErrorKind::Login,
-            "it refuses the user from here: see whether the user exists, and pg_hba.conf has a line for it (one with \
-             `hostssl` wants `sslmode=verify-full` in the address)",
+            "it refuses the user from here: check that the user exists and that pg_hba.conf has a line for it (one with \
+             `hostssl` requires `sslmode=verify-full` in the address)",
         )
     } else if is(&[SqlState::INVALID_CATALOG_NAME]) {
         (
@@ -174,13 +175,13 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
             "there is no such database: create it, or name another one in the address",
         )
     } else if is(&[SqlState::CANNOT_CONNECT_NOW]) {
-        (NodeErrorKind::Busy, "it starts, or shuts down")
+        (NodeErrorKind::Busy, "it is starting or shutting down")
     } else if is(&[SqlState::TOO_MANY_CONNECTIONS]) {
         (NodeErrorKind::Busy, "it has no connection left: raise max_connections")
     } else if is(&[SqlState::PROTOCOL_VIOLATION, SqlState::FEATURE_NOT_SUPPORTED]) {
         (
             NodeErrorKind::WrongServer,
-            "it does not take this connection; a pooler cannot be a node: give the server's own address",
+            "it does not accept this connection; a pooler cannot be a node: give the server's own address",
         )
     } else {
         return of_statement(error);

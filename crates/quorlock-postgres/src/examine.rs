@@ -1,4 +1,4 @@
-//! The check-up.
+//! What `doctor` asks of a node.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::handshake::Settings;
 use crate::node::PostgresNode;
 use crate::shedlock::CHECKED;
 
-/// Asks what a check-up has to know, in five seconds.
+/// Collects the facts for `doctor`, within five seconds.
 pub(crate) async fn examine(node: PostgresNode, settings: Settings, key: Arc<str>) -> Facts {
     const LIMIT: Duration = Duration::from_secs(5);
     let clock = settings.seams.clock();
@@ -57,7 +57,7 @@ async fn carry_a_lock(node: &PostgresNode, settings: &Settings, key: Arc<str>) -
     const TTL: Duration = Duration::from_secs(5);
     let seams = &settings.seams;
     let shedlock = settings.url.shedlock.is_some();
-    // No row of that table is ever deleted, so all check-ups use one.
+    // No row of that table is ever deleted, so all examinations use the same one.
     let key = if shedlock { CHECKED.into() } else { key };
     let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(seams.entropy().next_u128(), "doctor")));
     let (from, to) = (claim(), claim());

@@ -1,4 +1,4 @@
-//! What makes a node of a URL.
+//! Creates nodes from `postgres://` URLs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::url::DatabaseUrl;
 
 /// PostgreSQL databases: `postgres://user@host:5432/database?sslmode=verify-full`.
 ///
-/// `postgresql://` is the same. The options are `sslmode` (`verify-full`, or `disable`, which is the default), `host`
-/// (the folder of a Unix socket), `port`, `user`, `password`, `dbname` and `connections` (the most to open, 4 unless
-/// set: each is opened when the first key that belongs to it is asked for). With `layout=shedlock` locks are rows of
-/// `ShedLock`'s table, which is called `shedlock` unless `table` says otherwise.
+/// `postgresql://` is the same. The options are `sslmode` (`verify-full`, or `disable`, which is the
+/// default), `host` (the folder of a Unix socket), `port`, `user`, `password`, `dbname` and `connections`
+/// (the maximum, 4 by default; each is opened on demand). With `layout=shedlock` locks are rows of
+/// `ShedLock`'s table, which is called `shedlock` unless `table` gives another name.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct PostgresKind;
 
 impl PostgresKind {
-    /// The kind.
+    /// Creates the kind.
     #[must_use]
     pub fn new() -> PostgresKind {
         PostgresKind

@@ -1,11 +1,11 @@
 //! PostgreSQL databases as nodes of `quorlock`: `postgres://user@host/database`.
 //!
-//! A lock is a row with an expiry by the clock of the server. One database is a deployment (N = 1); three of them, or
-//! two Redis servers and a database, are a quorum. `docs/postgres.md` says what is promised, what it costs, and which
-//! rights a user needs.
+//! A lock is a row that expires by the server's clock. One database is a deployment (N = 1); three of them,
+//! or two Redis servers and a database, are a quorum. `docs/postgres.md` describes the guarantees, the costs
+//! and the privileges that a user needs.
 //!
-//! With `?layout=shedlock` the locks are those of `ShedLock`'s table, and Java services and this program exclude each
-//! other: `docs/shedlock.md`.
+//! With `?layout=shedlock` the locks are rows of `ShedLock`'s table, so that Java services and this program
+//! exclude each other: `docs/shedlock.md`.
 //!
 //! # Examples
 //!
@@ -34,7 +34,7 @@ mod url;
 pub use kind::PostgresKind;
 pub use node::PostgresNode;
 
-/// The tables and functions that are kept in a database, as a script for those who create them by hand.
+/// The script that creates the tables and functions, for administrators who run it by hand.
 ///
-/// A node runs it on the first use, where its user may create a schema.
+/// A node runs it on first use if its user may create a schema.
 pub const SCHEMA: &str = include_str!("schema.sql");

@@ -1,4 +1,4 @@
-//! One connection of a node: made on the first use, and again when it ends.
+//! One connection of a node: opened on first use, and reopened when it ends.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,37 +13,37 @@ use crate::lines::{Lines, Unanswered};
 use crate::listeners::Listeners;
 use crate::session::End;
 
-/// The first attempts to connect again follow immediately, on a human scale.
+/// The initial delay before reconnecting.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// A server that came back is found within this time.
+/// The maximum delay before reconnecting.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// What a connection is to do.
+/// A command to a connection.
 pub(crate) enum Job {
     Ask {
         request: SharedRequest,
         responder: Responder,
-        /// Where it is of several keys that belong to several connections.
+        /// Set if the request has several keys that belong to several connections.
         spanning: Option<Spanning>,
         unanswered: Unanswered,
     },
-    /// A request of several keys goes over another connection: nothing is sent until it is answered.
+    /// Another connection sends a request with keys of this one: send nothing until it is answered.
     Pass(Turnstile),
-    /// Nothing is sent until other connections have answered what was asked before.
+    /// Send nothing until the other connections have answered all earlier requests.
     After(Vec<oneshot::Receiver<()>>),
-    /// Says when there is a connection, or why there is none.
+    /// Report when the connection is up, or why it is not.
     Connect(oneshot::Sender<Result<(), NodeError>>),
 }
 
 /// The other connections to which keys of a request belong.
 pub(crate) struct Spanning {
-    /// Each has answered all that was asked before.
+    /// Each resolves when that connection has answered all earlier requests.
     pub(crate) arrivals: Vec<oneshot::Receiver<()>>,
-    /// Lets them go on, when dropped.
+    /// Dropping these lets the other connections continue.
     pub(crate) leave: Vec<oneshot::Sender<()>>,
 }
 
-/// Where a connection waits for a request of several keys.
+/// Blocks a connection during a request of several keys on another connection.
 pub(crate) struct Turnstile {
     pub(crate) arrived: oneshot::Sender<()>,
     pub(crate) left: oneshot::Receiver<()>,
@@ -60,7 +60,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Carries what is asked, until the node is dropped.
+    /// Sends requests until the node is dropped.
     pub(crate) async fn run(mut self) {
         let Some(first) = self.jobs.recv().await else { return };
         let mut kept = Some(first);
@@ -71,7 +71,7 @@ impl Line {
                     wait = FIRST_WAIT;
                     self.listeners.set_facts(facts, session.round_trip);
                     self.listeners.tell(&ConnectionState::Connected(Arc::clone(&session.identity)));
-                    // The table of another program sends no hints.
+                    // The table of ShedLock sends no hints.
                     if self.settings.url.shedlock.is_none() {
                         self.listeners.hears(self.number);
                     }
@@ -103,13 +103,13 @@ impl Line {
         }
     }
 
-    /// Whether the node does without this connection, which it could not open, for now.
+    /// Whether the node does without this connection for now, because it could not be opened.
     fn is_given_up(&self) -> bool {
         let now = self.settings.seams.clock().now();
         self.lines.upgrade().is_some_and(|lines| lines.give_up(self.number, now))
     }
 
-    /// Refuses what is asked until it is time to connect again. Says whether the node is still used.
+    /// Refuses requests until it is time to reconnect. Returns whether the node is still used.
     async fn pause(&mut self, error: &NodeError, wait: Duration) -> bool {
         let clock = self.settings.seams.clock();
         let mut over = clock.sleep_until(clock.now() + wait);
@@ -137,7 +137,7 @@ async fn refuse(job: Job, error: &NodeError) {
     let error = if let NodeError::Disconnected { reason } = error {
         NodeError::Unreachable { reason: reason.clone() }
     } else if error.may_have_acted() {
-        // What was asked before may have been carried out. This was not sent.
+        // Earlier requests may have been executed; this one was not sent.
         NodeError::Unreachable { reason: format!("{error:#}").into() }
     } else {
         error.clone()
@@ -146,7 +146,7 @@ async fn refuse(job: Job, error: &NodeError) {
         Job::Ask { responder, .. } => responder.send(Err(error)),
         Job::Connect(ready) => drop(ready.send(Err(error))),
         Job::After(_) => {}
-        // Nothing is under way here.
+        // Nothing is in flight here.
         Job::Pass(Turnstile { arrived, left }) => {
             let _ = arrived.send(());
             drop(left.await);

@@ -1,4 +1,4 @@
-//! Which connection carries what: few for little, more for what comes at the same time.
+//! Assigns requests to connections, and opens more under load.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 use crate::line::{Job, Spanning, Turnstile};
 use crate::listeners::Listeners;
 
-/// Another connection is opened where this many requests are unanswered over the one that a key belongs to.
+/// Another connection is opened when a key's connection has this many unanswered requests.
 const DEEP: usize = 3;
-/// For how long no other is opened, where one could not be.
+/// How long to wait after a failed attempt to open another connection.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The connections of a node.
@@ -27,19 +27,19 @@ pub(crate) struct Lines {
 }
 
 struct Used {
-    /// How many carry requests, at least one.
+    /// How many carry requests; at least one.
     count: usize,
-    /// Whether the next is being opened. It carries nothing until it is open.
+    /// Whether the next one is being opened. It carries nothing until it is open.
     opening: bool,
-    /// No other is opened until then.
+    /// No further connection is opened before this time.
     not_before: Option<Moment>,
 }
 
-/// How many requests of a connection are unanswered.
+/// The number of unanswered requests on a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Load(Arc<AtomicUsize>);
 
-/// One of them, until it is dropped.
+/// Counts one request as unanswered until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Unanswered(Load);
 
@@ -66,7 +66,7 @@ impl Lines {
         Lines { lines, used: Mutex::new(Used { count: 1, opening: false, not_before: None }) }
     }
 
-    /// Gives a request to the connection of its keys. All that is given is in one order for all connections.
+    /// Passes a request to the connection of its keys. Requests are in the same order on all connections.
     pub(crate) fn give(
         &self,
         keys: &[&str],
@@ -86,7 +86,7 @@ impl Lines {
         }
         let (first, others) = lines.split_first().map_or((0, &[][..]), |(first, others)| (*first, others));
         let spanning = (!others.is_empty()).then(|| {
-            // What was asked before over the others is carried out before it, and what is asked later after it.
+            // Earlier requests on the other connections execute before this one, and later ones after it.
             let mut spanning = Spanning { arrivals: Vec::new(), leave: Vec::new() };
             for other in others {
                 let (leave, left) = oneshot::channel();
@@ -96,24 +96,24 @@ impl Lines {
             spanning
         });
         let Some((sender, load)) = self.lines.get(first) else { return };
-        // If the connection's task has ended, the request is answered by its being dropped.
+        // If the connection's task has ended, dropping the request answers it.
         drop(sender.send(Job::Ask { request, responder, spanning, unanswered: load.add() }));
     }
 
-    /// Says when there is a connection, or why there is none.
+    /// Reports when there is a connection, or why there is none.
     pub(crate) fn connect(&self, ready: oneshot::Sender<Result<(), quorlock::node::NodeError>>) {
         if let Some((sender, _)) = self.lines.first() {
             drop(sender.send(Job::Connect(ready)));
         }
     }
 
-    /// Opens another connection where much is unanswered, and uses it as soon as it is open.
+    /// Opens another connection under load, and uses it as soon as it is open.
     fn look(&self, used: &mut Used, keys: &[&str], listeners: &Listeners, clock: &dyn Clock) {
         let Some((next, _)) = self.lines.get(used.count) else { return };
         if used.opening {
             if listeners.connected() > used.count {
-                // Keys move to it from all others, which have to answer first what was asked before: that keeps the
-                // order of each key.
+                // Keys move to it from all others, which must first answer their earlier requests: that
+                // preserves the order per key.
                 let arrivals =
                     (0..used.count).map(|other| self.arrival(other, oneshot::channel().1)).collect();
                 drop(next.send(Job::After(arrivals)));
@@ -130,7 +130,8 @@ impl Lines {
         }
     }
 
-    /// Tells when a connection has answered all that was asked before. It goes on when the other end of `left` is dropped.
+    /// Returns a receiver that resolves when the connection has answered all earlier requests. The connection
+    /// continues when the other end of `left` is dropped.
     fn arrival(&self, line: usize, left: oneshot::Receiver<()>) -> oneshot::Receiver<()> {
         let (arrived, arrival) = oneshot::channel();
         if let Some((sender, _)) = self.lines.get(line) {
@@ -139,8 +140,8 @@ impl Lines {
         arrival
     }
 
-    /// Does without a connection for a while that could not be opened, such as where the server has too many. Returns
-    /// whether it can be done without: nothing was carried over it.
+    /// Does without a connection that could not be opened, for a while; the server may have too many. Returns
+    /// `false` if that is not possible because the connection carried requests.
     pub(crate) fn give_up(&self, line: usize, now: Moment) -> bool {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if line < used.count {
@@ -152,7 +153,8 @@ impl Lines {
     }
 }
 
-/// The connection, of this many, that a key belongs to. With one more, keys move to that one only.
+/// Returns which of `count` connections a key belongs to. When `count` grows by one, keys move only to the
+/// new one.
 fn line(key: &str, count: usize) -> usize {
     let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! Those who are notified of changes, and of the state of the connections.
+//! Listeners for changes of keys and for the state of the connections.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use quorlock::{
     node::{ConnectionState, Hint, HintListener, StatusListener},
 };
 
-/// What the connections of a node share.
+/// State that the connections of a node share with its listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     inner: Mutex<Inner>,
@@ -21,7 +21,7 @@ struct Inner {
     state: Option<ConnectionState>,
     facts: Option<Arc<Facts>>,
     round_trip: Option<Duration>,
-    /// Which connections tell of changes, by their numbers.
+    /// The numbers of the connections that receive notifications.
     hearing: Vec<usize>,
 }
 
@@ -49,7 +49,7 @@ impl Listeners {
         self.inner().facts.clone()
     }
 
-    /// How long a small question took when the last connection was made.
+    /// The round-trip time that was measured when the last connection was made.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.inner().round_trip
     }
@@ -60,18 +60,18 @@ impl Listeners {
         inner.round_trip = Some(round_trip);
     }
 
-    /// How many connections there are.
+    /// The number of open connections.
     pub(crate) fn connected(&self) -> usize {
         self.inner().hearing.len()
     }
 
-    /// This connection tells of changes of the keys that belong to it, before it answers anything.
+    /// Marks the connection as receiving notifications for its keys, before it answers any request.
     pub(crate) fn hears(&self, line: usize) {
         self.inner().hearing.push(line);
         self.say(Hint::Subscribed);
     }
 
-    /// This connection has ended, and what was asked over it is forgotten.
+    /// Marks the connection as ended.
     pub(crate) fn is_deaf(&self, line: usize) {
         let (heard, others) = {
             let mut inner = self.inner();
@@ -94,7 +94,7 @@ impl Listeners {
         }
     }
 
-    /// Tells those who observe of what is new.
+    /// Notifies the observers of the connection's state.
     pub(crate) fn tell(&self, state: &ConnectionState) {
         let observers = {
             let mut inner = self.inner();

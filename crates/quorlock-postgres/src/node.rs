@@ -1,4 +1,4 @@
-//! The node: a thread that carries requests over a few connections.
+//! The node: a thread that sends requests over a few connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::url::DatabaseUrl;
 
 /// A node that keeps its locks in a PostgreSQL database.
 ///
-/// Clones are the same node. Its thread, and with it its connections, ends with the last of them. It has a thread of
-/// its own, so that it goes on whichever of the program's runtimes ends.
+/// Clones are the same node. Its thread and its connections end with the last clone. The thread is its own,
+/// so that the node keeps working when one of the program's runtimes ends.
 #[derive(Clone)]
 pub struct PostgresNode {
     inner: Arc<Inner>,

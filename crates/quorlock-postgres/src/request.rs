@@ -1,4 +1,4 @@
-//! Requests as statements, and rows as votes.
+//! Maps requests to statements, and rows to votes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) fn capabilities() -> Capabilities {
 
 pub(crate) type Parameter = Box<dyn ToSql + Sync + Send>;
 
-/// A function of the schema, by its place in [`FUNCTIONS`].
+/// A function of the schema; the index into [`FUNCTIONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Function {
     Acquire,
@@ -54,7 +54,7 @@ enum Function {
     ListWaiters,
 }
 
-/// Their names and the types of their parameters, in the order of [`Function`].
+/// The names and parameter types of the functions, in the order of [`Function`].
 const FUNCTIONS: [(&str, &[Type]); 18] = [
     ("acquire", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
     ("renew", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8]),
@@ -79,20 +79,20 @@ const FUNCTIONS: [(&str, &[Type]); 18] = [
     ("list_waiters", &[Type::BYTEA]),
 ];
 
-/// The functions, prepared over one connection.
+/// The functions, prepared on one connection.
 pub(crate) struct Statements {
     prepared: Vec<Statement>,
-    /// Where this connection listens for its turns in queues.
+    /// The channel on which this connection is notified of its turns in queues.
     channel: String,
 }
 
 impl Statements {
-    /// Has no function: for tables of other programs.
+    /// No statements: for tables of other programs.
     pub(crate) fn none() -> Statements {
         Statements { prepared: Vec::new(), channel: String::new() }
     }
 
-    /// Prepares all of them, in one round trip.
+    /// Prepares all statements in one round trip.
     pub(crate) async fn prepare(client: &Client, channel: String) -> Result<Statements, Error> {
         let prepared = FUNCTIONS.iter().map(|(name, types)| {
             let places: Vec<_> = (1..=types.len()).map(|place| format!("${place}")).collect();
@@ -111,11 +111,11 @@ impl Statements {
     }
 }
 
-/// The statement of a request and its parameters.
+/// Returns the statement and the parameters of a request.
 ///
 /// # Errors
 ///
-/// Where the node cannot do that.
+/// If the node does not support the request.
 pub(crate) fn statement<'a>(
     request: &Request,
     statements: &'a Statements,
@@ -168,7 +168,7 @@ fn called(request: &Request, channel: &str) -> Option<(Function, Vec<Parameter>)
         Request::WithdrawWriter { key, waiter } => {
             (Function::Desist, vec![bytes(key), bytes(&waiter.to_string())])
         }
-        // What it accepts of offers is of no use here.
+        // Offers are not supported, so the field that accepts them is unused.
         Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
             let turn_key = turn_key(key, *waiter);
             let [elapsed, patience, turn] = [elapsed, patience, turn].map(|length| time(*length));
@@ -191,7 +191,7 @@ fn by_mode(claim: &Claim, exclusive: Function, shared: Function) -> Function {
     if claim.mode() == Mode::Shared { shared } else { exclusive }
 }
 
-/// One key for those who share a lock, and else all of them.
+/// One key for a shared claim, otherwise all keys.
 fn keys_of(claim: &Claim) -> Parameter {
     if claim.mode() == Mode::Shared {
         return bytes(claim.key());
@@ -211,17 +211,17 @@ fn time(time: Duration) -> Parameter {
     Box::new(micros(time))
 }
 
-/// Rounded up: a TTL must not get shorter. At most a hundred years, which keeps every sum in its range.
+/// Rounds up, so that a TTL is never shortened. At most a hundred years, so that no sum overflows.
 pub(crate) fn micros(time: Duration) -> i64 {
     const MOST: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
     i64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(MOST).min(MOST)
 }
 
-/// What the row says.
+/// Converts a row to a response.
 ///
 /// # Errors
 ///
-/// Where it cannot be read.
+/// If the row cannot be read.
 pub(crate) fn response(
     request: &Request,
     row: &Row,
@@ -230,7 +230,7 @@ pub(crate) fn response(
     let number: Option<i64> = row.try_get(1).map_err(of_statement)?;
     let number = number.and_then(|number| u64::try_from(number).ok()).and_then(FencingToken::new);
     let several = request_claim(request).is_some_and(Claim::is_several);
-    // Without fencing the answer leaves the counter out.
+    // Without fencing the response omits the counter.
     let fenced = if let Request::Acquire { fence_hint, .. } | Request::Transfer { fence_hint, .. } = request {
         fence_hint.is_some()
     } else {
@@ -255,7 +255,7 @@ pub(crate) fn response(
     Ok(Response::new(vote, Arc::clone(identity)).with_fencing_token(number.filter(|_| fenced)))
 }
 
-/// A place in the queue; the first two learn what the key holds.
+/// Reads a position in the queue; the first two waiters also learn the holder.
 fn queued(row: &Row) -> Result<Vote, NodeError> {
     let ahead: Option<i64> = row.try_get(1).map_err(of_statement)?;
     let ahead = ahead.and_then(|ahead| u32::try_from(ahead).ok()).unwrap_or(MOST_PLACES).min(MOST_PLACES);
@@ -264,10 +264,10 @@ fn queued(row: &Row) -> Result<Vote, NodeError> {
     Ok(Queued::new(ahead, holding).into())
 }
 
-/// No more are listed.
+/// At most this many waiters are listed.
 const MOST_LISTED: usize = 100;
 
-/// Those who wait: their names, and behind all of these their contexts.
+/// Reads the waiters of a queue: an array of all names followed by all contexts.
 fn listed(row: &Row) -> Result<Vote, NodeError> {
     let words: Option<Vec<Vec<u8>>> = row.try_get(5).map_err(of_statement)?;
     let waited: Option<Vec<i64>> = row.try_get(6).map_err(of_statement)?;
@@ -311,7 +311,7 @@ fn request_claim(request: &Request) -> Option<&Claim> {
     }
 }
 
-/// Shows each key of a request.
+/// Calls `see` for each key of a request.
 pub(crate) fn keys<'a>(request: &'a Request, see: &mut dyn FnMut(&'a str)) {
     match request {
         Request::Acquire { claim, .. }

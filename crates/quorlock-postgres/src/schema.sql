@@ -1,38 +1,37 @@
--- What quorlock keeps in a PostgreSQL database: schema version 1.
+-- The schema of quorlock in a PostgreSQL database, version 1.
 --
--- Run it as the owner-to-be where the user of the locks may not create a schema, and then:
+-- Where the user of the locks may not create a schema, run it as the future owner, and then:
 --   GRANT USAGE ON SCHEMA quorlock TO app;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app;
 --
 -- Times are microseconds since 1970 by the clock of this server.
 CREATE SCHEMA quorlock;
 
--- One row for each lock that was used within some minutes. No index on what changes, and half of each page free:
--- updates stay within their page (HOT).
+-- One row per lock used in the last minutes. The columns that change have no index, and half of each page is
+-- left free, so that updates stay within their page (HOT).
 CREATE TABLE quorlock.locks (
     key bytea PRIMARY KEY,
-    -- Null where the lock is free; 'quorlock:shared' where readers hold it.
+    -- Null if the lock is free; 'quorlock:shared' if readers hold it.
     token bytea,
-    -- Null for a token that never expires.
+    -- Null if the token never expires.
     expires bigint,
-    -- The largest fencing token so far; 0 for none.
+    -- The largest fencing token so far; 0 if there was none.
     counter bigint NOT NULL DEFAULT 0,
     -- The fencing token of the holder.
     number bigint,
-    -- 1: a client that does not stand in the queue is to be notified when the lock is released. 2: and the holder is
-    -- to know of it.
+    -- 1: notify clients outside the queue when the lock is released. 2: also report this to the holder.
     wanted smallint NOT NULL DEFAULT 0,
-    -- Whether clients may stand in the queue.
+    -- Whether the queue may have waiters.
     queued boolean NOT NULL DEFAULT false,
-    -- When the first in the queue was told last that it is its turn.
+    -- When the first waiter was last notified that it is its turn.
     told bigint,
-    -- When a client released the lock last. A change by hand leaves this as it is.
+    -- When a client last released the lock. A change by hand does not update it.
     released bigint,
-    -- Until when there are tombstones of this key.
+    -- Until when this key has tombstones.
     buried bigint
 ) WITH (fillfactor = 50);
 
--- Attempts that were cancelled: what comes late of them is refused.
+-- Cancelled attempts, whose late requests are refused.
 CREATE TABLE quorlock.tombstones (
     key bytea,
     attempt bytea,
@@ -40,7 +39,7 @@ CREATE TABLE quorlock.tombstones (
     PRIMARY KEY (key, attempt)
 );
 
--- Those who share a lock.
+-- The readers of shared locks.
 CREATE TABLE quorlock.readers (
     key bytea,
     attempt bytea,
@@ -49,7 +48,7 @@ CREATE TABLE quorlock.readers (
     PRIMARY KEY (key, attempt)
 );
 
--- Writers that wait for those who share a lock.
+-- Writers that wait for the readers of a shared lock.
 CREATE TABLE quorlock.intents (
     key bytea,
     waiter bytea,
@@ -57,24 +56,24 @@ CREATE TABLE quorlock.intents (
     PRIMARY KEY (key, waiter)
 );
 
--- The queues of those who wait for locks.
+-- The waiters in the queues of locks.
 CREATE TABLE quorlock.waiters (
     key bytea,
     waiter bytea,
-    -- A notification of this key says that its turn has come.
+    -- A notification with this key means that it is this waiter's turn.
     turn_key bytea NOT NULL,
-    -- Where its client listens.
+    -- The channel on which the waiter's client listens.
     channel text NOT NULL,
-    -- Since when it waits.
+    -- When the wait began.
     since bigint NOT NULL,
-    -- Until when it is waited for, if it does not ask again.
+    -- When the entry expires unless the waiter asks again.
     expires bigint NOT NULL,
-    -- Which process it is.
+    -- Identifies the waiter's process.
     context bytea NOT NULL,
     PRIMARY KEY (key, waiter)
 ) WITH (fillfactor = 50);
 
--- The histories of this database that clients have met, and when the first of them did.
+-- The histories of this database that clients have seen, and when each was first seen.
 CREATE TABLE quorlock.histories (
     name text PRIMARY KEY,
     since bigint NOT NULL
@@ -87,14 +86,14 @@ CREATE TABLE quorlock.max_ttls (
     expires bigint NOT NULL
 );
 
--- One row: the version of all this, and how far the last look for rows that have expired went.
+-- One row: the schema version, and where the last sweep for expired rows stopped.
 CREATE TABLE quorlock.meta (
     version int NOT NULL,
     swept bytea NOT NULL
 );
 INSERT INTO quorlock.meta VALUES (1, '');
 
--- For people: what is held.
+-- For administrators: the locks that are held.
 CREATE VIEW quorlock.held AS
     SELECT encode(key, 'escape') AS key,
         encode(substr(token, 34), 'escape') AS holder,
@@ -103,14 +102,14 @@ CREATE VIEW quorlock.held AS
     FROM quorlock.locks
     WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1e6);
 
--- Not now(), which is the start of the transaction: the clock is read after a row was waited for. Not extract(), whose
--- numeric is slow: a double has these times to a quarter of a microsecond.
+-- Not now(), which is the start of the transaction: the clock must be read after waiting for a row. Not
+-- extract(), which returns a slow numeric: a double is precise to a quarter of a microsecond for these times.
 CREATE FUNCTION quorlock.clock() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     RETURN date_part('epoch', clock_timestamp()) * 1e6;
 END $$;
 
--- Notifies those who wait of a lock that was freed by hand. A release notifies without it.
+-- Notifies waiters when a lock is freed by hand. A release does its own notification.
 CREATE FUNCTION quorlock.notify() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('quorlock', encode(OLD.key, 'hex'));
@@ -122,7 +121,7 @@ CREATE TRIGGER freed AFTER UPDATE ON quorlock.locks FOR EACH ROW
 CREATE TRIGGER deleted AFTER DELETE ON quorlock.locks FOR EACH ROW
     WHEN (OLD.token IS NOT NULL) EXECUTE FUNCTION quorlock.notify();
 
--- The row of a key, which is locked until the transaction ends; made if it is missing.
+-- Returns the row of a key, created if missing, and locks it until the end of the transaction.
 CREATE FUNCTION quorlock.row_of(k bytea) RETURNS quorlock.locks LANGUAGE plpgsql AS $$
 DECLARE
     l quorlock.locks;
@@ -136,7 +135,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Locks the rows of several keys, in one order for all clients, so that no two wait for each other.
+-- Locks the rows of several keys, in the same order for all clients, so that no deadlock can occur.
 CREATE FUNCTION quorlock.rows_of(ks bytea[], make boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     k bytea;
@@ -150,11 +149,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- Whether the row holds a token. One that has an end and no token was written by another program.
+-- Whether the row holds a token. A row with an expiry but no token was written by another program.
 CREATE FUNCTION quorlock.is_held(l quorlock.locks, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF l.token IS NULL AND l.expires > t THEN
-        RAISE 'the row of the lock has an end and no token' USING ERRCODE = 'QL001';
+        RAISE 'the row of the lock has an expiry but no token' USING ERRCODE = 'QL001';
     END IF;
     RETURN l.token IS NOT NULL AND (l.expires IS NULL OR l.expires > t);
 END $$;
@@ -166,7 +165,7 @@ BEGIN
     );
 END $$;
 
--- Leaves a tombstone, of which the row of the key tells.
+-- Leaves a tombstone, and records it in the row of the key.
 CREATE FUNCTION quorlock.bury(k bytea, tok bytea, until bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO quorlock.tombstones VALUES (k, substr(tok, 1, 32), until)
@@ -174,16 +173,17 @@ BEGIN
     UPDATE quorlock.locks SET buried = GREATEST(buried, until) WHERE key = k;
 END $$;
 
--- The value of a counter, if a number can be drawn from it.
+-- Returns the value of the counter, or raises if no number can be drawn from it.
 CREATE FUNCTION quorlock.usable(counter bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF counter < 0 OR counter >= 9007199254740991 THEN
-        RAISE 'the counter of fencing tokens is at its end, or no number' USING ERRCODE = 'QL002';
+        RAISE 'the fencing counter is exhausted or not a number' USING ERRCODE = 'QL002';
     END IF;
     RETURN counter;
 END $$;
 
--- The next number: one more than the larger of counter and hint, which the clock bounds (rules F-1, F-7, F-10).
+-- Returns the next number: one more than the larger of counter and hint, which the clock bounds (rules F-1,
+-- F-7, F-10).
 CREATE FUNCTION quorlock.next_number(counter bigint, hint bigint, lead bigint, t bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -193,7 +193,7 @@ BEGIN
     RETURN GREATEST(counter, LEAST(hint, t + lead)) + 1;
 END $$;
 
--- Notes that a client wants a lock. What is lost of this in a crash only costs time, so that nothing waits for the
+-- Records that a client wants a lock. Losing this in a crash costs only time, so it does not wait for the
 -- disk.
 CREATE FUNCTION quorlock.want(k bytea, mark int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -201,8 +201,8 @@ BEGIN
     UPDATE quorlock.locks SET wanted = mark WHERE key = k AND wanted < mark;
 END $$;
 
--- What every request answers. Votes: 0 granted, 1 free, 2 held, 3 behind a writer, 4 restored, 5 ahead, 6 wanted, 7 the
--- next in the queue was notified, 8 in the queue behind as many as the number says, 9 the queue.
+-- The answer to every request. Votes: 0 granted, 1 free, 2 held, 3 behind a writer, 4 restored, 5 ahead, 6
+-- wanted, 7 the next waiter was notified, 8 queued (`number` waiters ahead), 9 the queue.
 CREATE TYPE quorlock.answer AS (
     vote int,
     number bigint,
@@ -224,15 +224,15 @@ DECLARE
     k bytea;
     l quorlock.locks;
     t bigint;
-    -- Those who want one lock stand in its queue. Those who want several are notified of each release.
+    -- A client that wants one lock waits in its queue. One that wants several is notified of each release.
     mark int := CASE WHEN cardinality(ks) = 1 THEN 0 ELSE 2 END;
     any_free boolean := false;
     stands bigint := 0;
     drawable bigint := 0;
     drawn bigint;
 BEGIN
-    -- What is usual takes one statement: a free lock, and no tombstone. Where the row is waited for, all conditions and
-    -- the clock are read again.
+    -- The fast path in one statement: the lock is free and has no tombstone. After a wait for the row, all
+    -- conditions and the clock are evaluated again.
     IF mark = 0 AND hint IS NOT NULL THEN
         UPDATE quorlock.locks SET
             token = tok,
@@ -251,11 +251,11 @@ BEGIN
             RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
         END IF;
     END IF;
-    -- Those who are refused read, and write only where it is not known yet that the lock is wanted.
+    -- Refused requests only read, and write only if the lock is not yet marked as wanted.
     FOREACH k IN ARRAY ks LOOP
         SELECT * INTO l FROM quorlock.locks WHERE key = k;
         IF NOT FOUND AND mark = 0 AND hint IS NOT NULL THEN
-            -- The first use. Where there is no row, there is no tombstone.
+            -- First use. Without a row there is no tombstone.
             t := quorlock.clock();
             drawn := quorlock.next_number(0, hint, lead, t);
             INSERT INTO quorlock.locks (key, token, expires, counter, number) VALUES (k, tok, t + ttl, drawn, drawn)
@@ -381,7 +381,7 @@ BEGIN
     RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
--- Notifies the first in the queue of a lock that has asked lately, and takes it out of the queue.
+-- Notifies the first waiter that has asked recently, and removes it from the queue.
 CREATE FUNCTION quorlock.tell_next(k bytea, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     w quorlock.waiters;
@@ -399,7 +399,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Frees a lock whose row is locked, and notifies those who wait for it. Returns the vote.
+-- Frees a lock whose row is locked, and notifies its waiters. Returns the vote.
 CREATE FUNCTION quorlock.free(l quorlock.locks, t bigint) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     turn boolean := l.queued AND quorlock.tell_next(l.key, t);
@@ -413,8 +413,8 @@ BEGIN
     RETURN CASE WHEN l.wanted = 2 AND NOT turn THEN 6 WHEN turn THEN 7 ELSE 0 END;
 END $$;
 
--- A release that a crash of the server undoes leaves the lock to its TTL: it does not wait for the disk. What is
--- granted later does, and with it everything before.
+-- Does not wait for the disk: if a crash undoes the release, the lock stays until its TTL expires. A later
+-- grant does wait, and flushes everything before it.
 CREATE FUNCTION quorlock.release(ks bytea[], tok bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
 DECLARE
     k bytea;
@@ -440,7 +440,7 @@ BEGIN
         SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
         CONTINUE WHEN NOT FOUND;
         t := quorlock.clock();
-        -- Of several, those that are ours are freed, whatever the others hold.
+        -- Of several keys, those held by this token are freed, whatever the others hold.
         CONTINUE WHEN cardinality(ks) > 1 AND l.token IS NULL;
         CONTINUE WHEN NOT quorlock.is_held(l, t) OR l.token <> tok;
         v := quorlock.free(l, t);
@@ -455,7 +455,7 @@ CREATE FUNCTION quorlock.cancel(ks bytea[], tok bytea, linger bigint) RETURNS qu
 DECLARE
     a quorlock.answer;
 BEGIN
-    -- What comes late waits for these rows, and then finds the tombstone.
+    -- A late request waits for these rows, and then finds the tombstone.
     PERFORM quorlock.rows_of(ks, true);
     a := quorlock.release(ks, tok);
     PERFORM quorlock.bury(ks[1], tok, quorlock.clock() + linger);
@@ -568,7 +568,7 @@ BEGIN
     RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
--- Makes the token a reader; of a lock that is not shared yet, the only one.
+-- Adds the token as a reader; it is the only one if the lock was not shared.
 CREATE FUNCTION quorlock.share(k bytea, tok bytea, until bigint, is_shared boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -608,7 +608,7 @@ BEGIN
     IF NOT alone AND quorlock.is_cancelled(ARRAY[k], tok, t) THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    -- Above every writer before: none may have the number of those who share it now.
+    -- Larger than every earlier writer's: none may have the number of the current readers.
     IF num IS NOT NULL THEN
         UPDATE quorlock.locks SET counter = LEAST(GREATEST(quorlock.usable(counter), num) + 1, 9007199254740991)
         WHERE key = k;
@@ -667,7 +667,7 @@ BEGIN
         IF last IS NOT NULL THEN
             IF l.expires > last THEN
                 UPDATE quorlock.locks SET expires = last WHERE key = k;
-                -- Those who wait until it expires have less to wait.
+                -- Waiters that wait for the expiry can now wait for less.
                 IF l.wanted > 0 THEN
                     PERFORM pg_notify('quorlock', encode(k, 'hex'));
                 END IF;
@@ -707,7 +707,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    -- Those who wait to share it may do so now.
+    -- Waiters that want to share the lock may now do so.
     PERFORM FROM quorlock.locks WHERE key = k AND wanted > 0;
     IF FOUND THEN
         PERFORM pg_notify('quorlock', encode(k, 'hex'));
@@ -715,7 +715,8 @@ BEGIN
     RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
--- Waits in the queue of a lock, unless that is free and no turn has begun lately. The first two learn who holds it.
+-- Enqueues a waiter, unless the lock is free and no turn has begun recently. The first two waiters learn the
+-- holder.
 CREATE FUNCTION quorlock.enqueue(
     k bytea, who bytea, of_turn_key bytea, of_channel text, elapsed bigint, patience bigint, turn bigint, of_context bytea
 ) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
@@ -764,7 +765,7 @@ BEGIN
     IF FOUND THEN
         RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    -- It may have been its turn: the next is notified.
+    -- It may have been this waiter's turn: notify the next.
     IF NOT quorlock.is_held(l, t) AND quorlock.tell_next(k, t) THEN
         UPDATE quorlock.locks SET told = t WHERE key = k;
         RETURN ROW(7, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
@@ -772,7 +773,7 @@ BEGIN
     RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
--- Those who wait and have asked lately: their names and, in the same order behind all of these, their contexts.
+-- Lists the waiters that have asked recently: an array of all names followed by all contexts.
 CREATE FUNCTION quorlock.list_waiters(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := quorlock.clock();
@@ -786,7 +787,7 @@ BEGIN
     RETURN ROW(9, NULL, NULL, NULL, NULL, names || contexts, times)::quorlock.answer;
 END $$;
 
--- Deletes what has expired under the next `most` keys, of which the last look has not seen any.
+-- Deletes expired rows of the next `most` keys, starting after the last key of the previous sweep.
 CREATE FUNCTION quorlock.sweep(most int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     after bytea;
@@ -826,7 +827,7 @@ BEGIN
     );
 END $$;
 
--- Since when this history of the database is known. The first client that meets it notes that.
+-- Returns since when this history of the database is known. The first client that sees it records the time.
 CREATE FUNCTION quorlock.known_since(history text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     noted bigint;
@@ -839,7 +840,7 @@ BEGIN
     RETURN noted;
 END $$;
 
--- The largest max_ttl of other clients, in milliseconds; and notes ours where none is larger.
+-- Returns the largest max_ttl of other clients, in milliseconds, and records ours if none is larger.
 CREATE FUNCTION quorlock.max_ttl(of_prefix bytea, ours bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     theirs bigint;
@@ -850,7 +851,7 @@ BEGIN
     IF theirs > ours THEN
         RETURN theirs;
     END IF;
-    -- The note is renewed once a day.
+    -- The record is refreshed once a day.
     IF theirs IS DISTINCT FROM ours OR NOT EXISTS (
         SELECT FROM quorlock.max_ttls WHERE prefix = of_prefix AND expires > t + month - 86400 * 1000000::bigint
     ) THEN

@@ -1,4 +1,4 @@
-//! Carries requests over one connection, in order.
+//! Sends requests over one connection, in order.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,37 +25,37 @@ use crate::listeners::Listeners;
 use crate::request::{Statements, response, statement};
 use crate::shedlock::{self, Plan};
 
-/// The most requests that may be unanswered. What comes then is not sent.
+/// The maximum number of unanswered requests. Further requests are not sent.
 const MOST_UNANSWERED: usize = 100_000;
-/// The number of requests after which the next rows are searched for what has expired.
+/// The number of requests between two sweeps for expired rows.
 const SWEEP_EVERY: u32 = 128;
-/// The number of keys that are searched.
+/// The number of keys that a sweep examines.
 const SWEPT: i32 = 256;
 
-/// A connection that may carry requests.
+/// A connection that is ready for requests.
 pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
     pub(crate) carrier: Carrier,
     pub(crate) statements: Statements,
-    /// What locks are instead, where they are rows of `ShedLock`'s table.
+    /// The statements for `ShedLock`'s table, if locks are its rows.
     pub(crate) shedlock: Option<shedlock::Prepared>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) round_trip: Duration,
 }
 
-/// Why a session has ended.
+/// Why a session ended.
 pub(crate) enum End {
     /// The node was dropped.
     Unused,
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     Lost(NodeError),
 }
 
-/// What is carried.
+/// A request in flight.
 struct Pending {
-    /// None for what the node asks for itself.
+    /// `None` for requests of the node itself.
     asked: Option<(SharedRequest, Responder)>,
-    /// Lets other connections go on, when dropped.
+    /// Dropping it lets the other connections continue.
     #[expect(dead_code, reason = "it works by being dropped")]
     leave: Option<Vec<oneshot::Sender<()>>>,
     #[expect(dead_code, reason = "it works by being dropped")]
@@ -64,7 +64,7 @@ struct Pending {
 
 type Answer = BoxFuture<'static, Result<Vec<Row>, Error>>;
 
-/// One run of a session.
+/// The state of a running session.
 struct Run<'a> {
     client: Arc<Client>,
     statements: Statements,
@@ -73,16 +73,16 @@ struct Run<'a> {
     listeners: &'a Listeners,
     answers: FuturesOrdered<Answer>,
     pending: VecDeque<Pending>,
-    /// How many requests were sent, and how many of these answered.
+    /// The number of requests sent.
     sent: u64,
     answered: u64,
-    /// Keys that have changed, and after how many answers that is passed on: a client that was refused hears of it after
-    /// the refusal.
+    /// Changed keys, each with the number of answers after which it is reported: a refused client gets the
+    /// refusal before the hint.
     changes: VecDeque<(u64, Vec<u8>)>,
     until_sweep: u32,
 }
 
-/// What happens next.
+/// The next event.
 enum Event {
     Notified(Vec<u8>),
     Ended(Option<Error>),
@@ -92,16 +92,16 @@ enum Event {
     Stalled,
 }
 
-/// A request that waits for other connections, or a wait for another connection.
+/// What blocks the queue of jobs.
 enum Held {
-    /// All that was asked before over other connections must be answered first.
+    /// A request that must wait until the other connections have answered all earlier requests.
     Spanning { before: BoxFuture<'static, ()>, job: Option<Box<Job>> },
-    /// A request of several keys is under way over another connection.
+    /// A request of several keys is in flight on another connection.
     Elsewhere { turnstile: Option<Turnstile>, left: Option<oneshot::Receiver<()>> },
 }
 
 impl Session {
-    /// Carries what comes, until the connection ends, is silent for twice the `limit`, or the node is dropped.
+    /// Runs until the connection ends, is silent for twice the `limit`, or the node is dropped.
     pub(crate) async fn run(
         self,
         first: &mut Option<Job>,
@@ -163,7 +163,7 @@ impl Session {
                 }
                 Event::Asked(None) => break End::Unused,
                 Event::Ended(error) => {
-                    let words = "the server closed it";
+                    let words = "the server closed the connection";
                     let reason = error.map_or_else(|| words.into(), |error| reason(words, &error));
                     break End::Lost(NodeError::Disconnected { reason });
                 }
@@ -180,14 +180,14 @@ impl Session {
         if let Some(Held::Spanning { job: Some(job), .. }) = held
             && let Job::Ask { responder, .. } = *job
         {
-            let reason = "the connection ended before it was sent".into();
+            let reason = "the connection ended before the request was sent".into();
             responder.send(Err(NodeError::Unreachable { reason }));
         }
         end
     }
 }
 
-/// What happens next. The connection first: it brings the answers and the notifications.
+/// Returns the next event. Polls the connection first: it brings the answers and the notifications.
 fn next(
     context: &mut Context<'_>,
     carrier: &mut Carrier,
@@ -246,7 +246,7 @@ fn next(
 }
 
 impl Run<'_> {
-    /// Takes a job up; returns it if it has to wait.
+    /// Starts a job; returns what blocks it if it must wait.
     fn take(&mut self, mut job: Job) -> Option<Held> {
         match &mut job {
             Job::Ask { spanning: Some(spanning), .. } => {
@@ -269,7 +269,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sends a request, unless it became pointless.
+    /// Sends a request unless it has become pointless.
     fn send(&mut self, job: Job) {
         let (request, responder, spanning, unanswered) = match job {
             Job::Ask { request, responder, spanning, unanswered } => {
@@ -325,7 +325,8 @@ impl Run<'_> {
         }
     }
 
-    /// It is sent with the first poll, so that the order in which it was asked is that in which it is carried out.
+    /// Polls once, which sends the request, so that requests are executed in the order in which they were
+    /// asked.
     fn push(&mut self, mut asking: Answer, pending: Pending) {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let polled = asking.poll_unpin(&mut context);
@@ -337,7 +338,7 @@ impl Run<'_> {
         self.sent += 1;
     }
 
-    /// Hands out the answer to the oldest request.
+    /// Delivers the answer to the oldest request.
     fn answer(&mut self, answer: Result<Vec<Row>, Error>) {
         self.answered += 1;
         let Some(Pending { asked: Some((request, responder)), .. }) = self.pending.pop_front() else {
@@ -346,13 +347,13 @@ impl Run<'_> {
         let told = answer.map_err(of_statement).and_then(|rows| {
             let row = rows
                 .first()
-                .ok_or_else(|| NodeError::UnexpectedReply { reason: "an answer without a row".into() })?;
+                .ok_or_else(|| NodeError::UnexpectedReply { reason: "the response has no row".into() })?;
             response(&request, row, &self.identity)
         });
         responder.send(told);
     }
 
-    /// Tells of changes, as far as those that were refused before have been answered.
+    /// Reports changes, as far as earlier refusals have been answered.
     fn tell(&mut self) {
         while let Some((after, key)) = self.changes.pop_front() {
             if after > self.answered {
@@ -363,7 +364,7 @@ impl Run<'_> {
         }
     }
 
-    /// Hands out what has come, and says of the rest that it was not answered.
+    /// Delivers the answers that have arrived, and reports the other requests as unanswered.
     fn finish(mut self, end: &End) {
         let mut context = Context::from_waker(std::task::Waker::noop());
         while let Poll::Ready(Some(answer)) = self.answers.poll_next_unpin(&mut context) {
@@ -385,7 +386,7 @@ impl Run<'_> {
     }
 }
 
-/// The bytes of hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn unhex(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.as_bytes();
     let pairs = digits.chunks_exact(2);

@@ -1,9 +1,9 @@
 //! `ShedLock`'s table: `postgres://host/database?layout=shedlock`.
 //!
 //! The table belongs to `ShedLock`, whose clients lock with the same columns by the clock of the server
-//! (`usingDbTime()`): this program neither creates nor alters it. It has no room for fencing tokens, for a queue or for
-//! tombstones. What comes late is refused in two ways instead: a new connection ends the one before it, and which
-//! attempts were cancelled is remembered here.
+//! (`usingDbTime()`): this program neither creates nor alters it. It has no columns for fencing tokens, a
+//! queue or tombstones. Late requests are refused in two other ways: a new connection terminates the previous
+//! one, and cancelled attempts are remembered in this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,19 +23,19 @@ use tokio_postgres::{Client, Error, Row, Statement};
 use crate::error::{failed, of_statement};
 use crate::request::micros;
 
-/// What the URL says of the table, and what is known of cancelled attempts.
+/// The table of the URL, and the cancelled attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// Its name, perhaps behind that of a schema and a dot, as statements have it without quotes.
+    /// The table's name, optionally qualified with a schema, as written without quotes.
     pub(crate) table: Arc<str>,
     tombstones: Arc<Mutex<HashMap<Token, Moment>>>,
 }
 
-/// What `ShedLock`'s documentation calls it.
+/// The name in `ShedLock`'s documentation.
 pub(crate) const USUAL_TABLE: &str = "shedlock";
-/// The row of the check-up, which stays.
+/// The row that `doctor` uses; it is not deleted.
 pub(crate) const CHECKED: &str = "quorlock-doctor";
-/// A shorter column might cut off what tells one attempt from another.
+/// A shorter column might truncate the part that distinguishes attempts.
 const LEAST_LOCKED_BY: i32 = 64;
 
 pub(crate) fn capabilities() -> Capabilities {
@@ -43,7 +43,7 @@ pub(crate) fn capabilities() -> Capabilities {
 }
 
 impl Layout {
-    /// Reads the name of a table. `None` if it needs quotes, which `ShedLock` does not put there.
+    /// Parses a table name. `None` if it needs quotes, which `ShedLock` does not add.
     pub(crate) fn of(table: &str) -> Option<Layout> {
         let plain = |word: &str| {
             word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -53,11 +53,11 @@ impl Layout {
         named.then(|| Layout { table: table.to_ascii_lowercase().into(), tombstones: Arc::default() })
     }
 
-    /// Looks whether the table is there and as it must be, and prepares the statements.
+    /// Checks the table and prepares the statements.
     ///
     /// # Errors
     ///
-    /// What is wrong with the table, with the statement that cures it.
+    /// What is wrong with the table, with the statement that fixes it.
     pub(crate) async fn prepare(
         &self,
         client: &Client,
@@ -86,24 +86,24 @@ impl Layout {
     }
 }
 
-/// The statements over one connection.
+/// The statements, prepared on one connection.
 pub(crate) struct Prepared {
     statements: Vec<Statement>,
-    /// The most characters of a name, and of a holder; below zero for no limit.
+    /// The maximum length of a name, in characters; negative if unlimited.
     name: i32,
     locked_by: i32,
     layout: Layout,
     clock: Arc<dyn Clock>,
 }
 
-/// Rows in the form of [`request`](crate::request): vote, number, holder, time left, key and readers.
+/// Rows in the form that [`request`](crate::request) reads: vote, number, holder, time left, key and readers.
 type Asking = BoxFuture<'static, Result<Vec<Row>, Error>>;
 
-/// What becomes of a request.
+/// How a request is carried out.
 pub(crate) enum Plan {
-    /// This asks the server, with the first poll.
+    /// Sends the statement with the first poll.
     Ask(Asking),
-    /// The answer is known: the claim was cancelled.
+    /// The vote is known without a statement: the claim was cancelled.
     Cancelled(Vote),
 }
 
@@ -112,7 +112,7 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// Where the table has no room for what is wanted.
+    /// If the table does not support the request.
     pub(crate) fn plan(&self, client: &Arc<Client>, request: &Request) -> Result<Plan, NodeError> {
         capabilities().check(request)?;
         let wants_number = matches!(
@@ -159,7 +159,7 @@ impl Prepared {
         self.layout.tombstones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the key for `to`, and where that is refused for the holder.
+    /// Acquires the key for `to`; if that is refused, queries the holder.
     fn grant(
         &self,
         client: &Arc<Client>,
@@ -203,7 +203,7 @@ impl Prepared {
         .boxed()
     }
 
-    /// The name of a row, which is that of the resource.
+    /// Returns the name of the row, which is the name of the resource.
     fn name(&self, key: &str) -> Result<Parameter, NodeError> {
         let length = key.chars().count();
         if let Ok(most) = usize::try_from(self.name)
@@ -216,13 +216,13 @@ impl Prepared {
             return Err(failed(NodeErrorKind::Unsupported, words));
         }
         if key.contains('\0') {
-            let words = "the name of the lock has a zero byte in it, which no text of PostgreSQL has";
+            let words = "the name of the lock contains a zero byte, which PostgreSQL's text cannot store";
             return Err(failed(NodeErrorKind::Unsupported, words));
         }
         Ok(Box::new(key.to_owned()))
     }
 
-    /// What the column `locked_by` has: the token, of which its random part comes first.
+    /// Returns the value of `locked_by`: the token, which begins with its random part.
     fn holder(&self, token: &Token) -> Parameter {
         let text = String::from_utf8_lossy(token.as_bytes()).replace('\0', "");
         let most = usize::try_from(self.locked_by).unwrap_or(usize::MAX);
@@ -232,7 +232,7 @@ impl Prepared {
 
 fn without_counter(table: &str) -> NodeError {
     let words = format!(
-        "the table `{table}` of ShedLock has no counter of fencing tokens: turn them off, by `--fencing off` or \
+        "the table `{table}` of ShedLock has no counter of fencing tokens: turn fencing off, by `--fencing off` or \
          `Lock::fencing(Fencing::Off)`"
     );
     failed(NodeErrorKind::Unsupported, words)
@@ -240,7 +240,7 @@ fn without_counter(table: &str) -> NodeError {
 
 type Parameter = Box<dyn ToSql + Sync + Send>;
 
-/// The clock of the server, as `ShedLock` writes it: UTC, without a zone.
+/// The server's clock as `ShedLock` writes it: UTC, without a time zone.
 const NOW: &str = "timezone('utc', clock_timestamp())";
 
 const ACQUIRE: usize = 0;
@@ -250,12 +250,12 @@ const RELEASE: usize = 3;
 const HOLDER: usize = 4;
 const INSPECT: usize = 5;
 
-/// What each statement is, by its place. `$1` is the name, `$2` the token, `$3` the TTL in microseconds.
+/// The statements. `$1` is the name, `$2` the token, `$3` the TTL in microseconds.
 ///
-/// No statement changes a row that another holder has: what it writes to it finds either free by the clock of the
-/// server after the row was locked, or held by the token of the claim.
+/// No statement changes a row of another holder: it writes only to a row that, after the row lock was
+/// obtained, is free by the server's clock or held by the claim's token.
 const STATEMENTS: [(&str, &[Type]); 6] = [
-    // A token that is there already is granted, and not prolonged.
+    // A token that already holds the row is granted without extending it.
     (
         "WITH taken AS (
             INSERT INTO {table} AS held (name, lock_until, locked_at, locked_by) VALUES ($1, {until}, {now}, $2)
@@ -268,7 +268,7 @@ const STATEMENTS: [(&str, &[Type]); 6] = [
         SELECT 0, {none} FROM taken",
         &[Type::TEXT, Type::TEXT, Type::INT8],
     ),
-    // Prolongs what is held, and else stores a free key again and says so.
+    // Extends what is held; otherwise stores a free key again and reports that.
     (
         "WITH prolonged AS (
             UPDATE {table} SET lock_until = CASE WHEN isfinite(lock_until) THEN greatest(lock_until, {until}) ELSE {until} END
@@ -283,7 +283,7 @@ const STATEMENTS: [(&str, &[Type]); 6] = [
         SELECT 0, {none} FROM prolonged UNION ALL SELECT 4, {none} FROM restored",
         &[Type::TEXT, Type::TEXT, Type::INT8],
     ),
-    // `$4` is the token of the holder so far.
+    // `$4` is the token of the current holder.
     (
         "WITH taken AS (
             INSERT INTO {table} AS held (name, lock_until, locked_at, locked_by) VALUES ($1, {until}, {now}, $2)
@@ -301,7 +301,7 @@ const STATEMENTS: [(&str, &[Type]); 6] = [
         SELECT CASE WHEN EXISTS (SELECT FROM freed) THEN 0 ELSE 1 END, {none}",
         &[Type::TEXT, Type::TEXT],
     ),
-    // Who was in the way, though the lock may have ended since.
+    // The holder that was in the way, though its lock may have expired since.
     (
         "SELECT 2, NULL::int8, convert_to(held.locked_by, 'UTF8'),
             CASE WHEN isfinite(held.lock_until)
@@ -320,27 +320,27 @@ const STATEMENTS: [(&str, &[Type]); 6] = [
     ),
 ];
 
-/// What the catalogue says of the table.
+/// What the catalogue says about the table.
 struct Shape {
-    /// Its name with its schema, as statements must have it.
+    /// The quoted name, qualified with the schema.
     quoted: String,
-    /// `p` for one that a crash does not empty.
+    /// `p` if a crash does not empty the table.
     persistence: String,
-    /// The columns with their types, in the order of their names.
+    /// The columns with their types, ordered by name.
     columns: String,
-    /// The most characters of `name` and `locked_by`; -1 for no limit.
+    /// The maximum length of `name` and `locked_by` in characters; -1 if unlimited.
     name: i32,
     locked_by: i32,
-    /// The fewest digits of a second that a time has; -1 where there are six.
+    /// The smallest number of fractional digits of the times; -1 if all have six.
     digits: i32,
-    /// Whether no two rows have one name.
+    /// Whether names are unique.
     unique: bool,
-    /// Whether the user may do what a lock needs.
+    /// Whether the user has the required privileges.
     allowed: bool,
     user: String,
 }
 
-/// Where the table is, by the search path that the user has. A session of a node has none.
+/// Resolves the table by the user's search path. The session of a node has none.
 const FIND: &str = "
     SELECT format('%I.%I', n.nspname, c.relname), c.relpersistence::text,
         coalesce((SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, NULL), ', ' ORDER BY a.attname COLLATE \"C\")
@@ -397,15 +397,15 @@ impl Shape {
                       varying, name character varying";
         if words != wanted {
             return wrong(format!(
-                "the table `{table}` has not the columns of ShedLock, but {}: they are those of {}; a time with a zone would \
-                 be another moment for clients with another zone",
+                "the table `{table}` does not have the columns of ShedLock, but {}; expected are those of {}; a time with a zone would \
+                 mean another moment to clients in another zone",
                 if self.columns.is_empty() { "none of them" } else { &self.columns },
                 create(table)
             ));
         }
         if !self.unique {
             return wrong(format!(
-                "two rows of the table `{table}` may have one name, so that nothing is excluded: `ALTER TABLE {table} ADD \
+                "two rows of the table `{table}` may have the same name, so that nothing is excluded: `ALTER TABLE {table} ADD \
                  PRIMARY KEY (name)`"
             ));
         }
@@ -414,14 +414,14 @@ impl Shape {
         }
         if (0..3).contains(&self.digits) {
             return wrong(format!(
-                "the times of the table `{table}` have {} digits of a second, so that locks would end early: `ALTER TABLE \
+                "the times of the table `{table}` have {} digits of a second, so that locks would expire early: `ALTER TABLE \
                  {table} ALTER lock_until TYPE timestamp(3), ALTER locked_at TYPE timestamp(3)`",
                 self.digits
             ));
         }
         if (0..LEAST_LOCKED_BY).contains(&self.locked_by) {
             return wrong(format!(
-                "the column `locked_by` of the table `{table}` takes {} characters, and tells one holder from another only with \
+                "the column `locked_by` of the table `{table}` takes {} characters, and distinguishes holders only with \
                  {LEAST_LOCKED_BY}: `ALTER TABLE {table} ALTER locked_by TYPE varchar(255)`",
                 self.locked_by
             ));
@@ -438,7 +438,7 @@ impl Shape {
     }
 }
 
-/// The statement that makes such a table.
+/// Returns the statement that creates the table.
 fn create(table: &str) -> String {
     format!(
         "`CREATE TABLE {table} (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, \
@@ -446,12 +446,11 @@ fn create(table: &str) -> String {
     )
 }
 
-/// Looks for a row that was locked by a clock that is ahead of the server's. By how much a clock is behind, no row
-/// tells.
+/// Looks for a row that was locked by a clock ahead of the server's. No row shows a clock that is behind.
 async fn other_clients(client: &Client, table: &str) -> Result<OtherClients, NodeError> {
-    const WHO: &str = "is a table of ShedLock, whose providers go by the clocks of their hosts unless they are built with \
+    const WHO: &str = "is a table of ShedLock, whose providers use the clocks of their hosts unless they are built with \
                        usingDbTime()";
-    const CURE: &str = "see that every JdbcTemplateLockProvider there is built with usingDbTime(), and that no other kind of \
+    const CURE: &str = "make sure that every JdbcTemplateLockProvider there is built with usingDbTime(), and that no other kind of \
                         provider uses the table";
     let text = format!(
         "SELECT name, locked_by, (extract(epoch FROM locked_at - {NOW}) * 1000)::int8 FROM {table}

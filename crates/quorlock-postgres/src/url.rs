@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::shedlock;
 
-/// Where a database is, and how to log in.
+/// The location of a database and the login.
 #[derive(Clone)]
 pub(crate) struct DatabaseUrl {
     pub(crate) host: Host,
@@ -21,29 +21,29 @@ pub(crate) struct DatabaseUrl {
     pub(crate) password: Option<Arc<str>>,
     pub(crate) database: Option<Arc<str>>,
     pub(crate) encrypted: bool,
-    /// The most connections to open.
+    /// The maximum number of connections.
     pub(crate) connections: usize,
-    /// The table of `ShedLock`, if locks are to be its rows.
+    /// The table of `ShedLock`, if locks are its rows.
     pub(crate) shedlock: Option<shedlock::Layout>,
 }
 
 /// The server.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Host {
-    /// By name or address, in lower case and without brackets.
+    /// A name or an address, in lower case and without brackets.
     Tcp(String),
-    /// In the folder of its Unix socket.
+    /// The folder of a Unix socket.
     Folder(PathBuf),
 }
 
 const PORT: u16 = 5432;
-/// One backend flushes each commit alone; several flush together what comes at the same time. They are opened when there
-/// is so much to do.
+/// A backend flushes each of its commits separately; several backends flush concurrent commits together.
+/// Connections are opened under load.
 const MOST_CONNECTIONS: usize = 16;
 const FORM: &str = "write it as `postgres://user@host:5432/database?sslmode=verify-full`";
 
 impl DatabaseUrl {
-    /// Reads `postgres://user:password@host:port/database?options`.
+    /// Parses `postgres://user:password@host:port/database?options`.
     pub(crate) fn parse(text: &str) -> Result<DatabaseUrl, AddressError> {
         let wrong = |problem, cure| AddressError::malformed("postgres://…", problem, cure);
         let (_, rest) = text.split_once("://").ok_or_else(|| wrong("has no host", FORM))?;
@@ -51,10 +51,10 @@ impl DatabaseUrl {
         if authority.rsplit('@').next().unwrap_or_default().contains(',') {
             return Err(wrong(
                 "names several hosts, and a node is one server",
-                "write an address for each; a server that takes the place of another belongs behind one name",
+                "write an address for each; for a server that may be replaced by another, give one name for both",
             ));
         }
-        // `url` wants a host where the address may leave it to the options.
+        // `Url` requires a host, which the address may give in the options instead.
         let has_host = !authority.rsplit('@').next().unwrap_or_default().is_empty();
         let rest =
             if has_host { rest.to_owned() } else { rest.replacen(authority, &format!("{authority}."), 1) };
@@ -92,7 +92,7 @@ impl DatabaseUrl {
                 }
                 "layout" if &*value == "shedlock" => layout = true,
                 "layout" => {
-                    return Err(wrong("has an unknown layout", "write `layout=shedlock`, or leave it away"));
+                    return Err(wrong("has an unknown layout", "write `layout=shedlock`, or omit it"));
                 }
                 "table" => table = Some(value.into_owned()),
                 "host" if place.is_none() => place = Some((*value).into()),
@@ -114,14 +114,15 @@ impl DatabaseUrl {
         }
         if layout {
             let named = shedlock::Layout::of(table.as_deref().unwrap_or(shedlock::USUAL_TABLE));
-            let cure = "name it as in the settings of ShedLock: letters, digits and `_`, behind a schema and a dot if need be";
+            let cure = "name it as in the settings of ShedLock: letters, digits and `_`, optionally after a schema and a dot";
             database.shedlock = Some(named.ok_or_else(|| wrong("has a wrong `table`", cure))?);
-            // What comes late over a connection is stopped by the next one in its place, so no key may move to another.
+            // A late request is stopped by the next connection in its place, so no key may move to another
+            // connection.
             database.connections = 1;
         } else if table.is_some() {
             return Err(wrong(
                 "has a `table` without a layout",
-                "write `layout=shedlock&table=…`, or leave it away",
+                "write `layout=shedlock&table=…`, or omit it",
             ));
         }
         let place = place.ok_or_else(|| wrong("has no host", FORM))?;
@@ -134,12 +135,12 @@ impl DatabaseUrl {
             Host::Tcp(place.trim_start_matches('[').trim_end_matches(']').to_lowercase())
         };
         if matches!(database.host, Host::Folder(_)) && database.encrypted {
-            return Err(wrong("asks for TLS over a Unix socket", "leave `sslmode` away"));
+            return Err(wrong("asks for TLS over a Unix socket", "omit `sslmode`"));
         }
         Ok(database)
     }
 
-    /// What to dial. TLS begins later, after the server has agreed.
+    /// Returns the endpoint to dial. TLS begins after the server has agreed.
     pub(crate) fn endpoint(&self) -> Endpoint {
         match &self.host {
             Host::Tcp(host) => Endpoint::Tcp { host: host.clone(), port: self.port },
@@ -147,7 +148,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// The server in one spelling.
+    /// Returns the server in a canonical spelling.
     pub(crate) fn server(&self) -> String {
         match &self.host {
             Host::Tcp(host) if host.contains(':') => format!("[{host}]:{}", self.port),
@@ -157,20 +158,20 @@ impl DatabaseUrl {
     }
 }
 
-/// Whether to encrypt. Nothing in between: what may be encrypted may be read.
+/// Whether to encrypt. There is nothing in between: optional encryption may be downgraded.
 fn encrypted(mode: &str) -> Result<bool, (&'static str, &'static str)> {
     match mode {
         "disable" => Ok(false),
         "require" | "verify-ca" | "verify-full" => Ok(true),
         "allow" | "prefer" => Err((
-            "leaves it open whether it is encrypted",
+            "does not require encryption",
             "write sslmode=verify-full, or sslmode=disable for a network that you trust",
         )),
         _ => Err(("has an unknown sslmode", "write sslmode=verify-full or sslmode=disable")),
     }
 }
 
-/// Without the password, and without the user: what a node is called.
+/// The name of a node: without password and user.
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("postgres://")?;
@@ -195,7 +196,7 @@ impl fmt::Display for DatabaseUrl {
     }
 }
 
-/// A name that stands in a list and on a terminal.
+/// Escapes a name for use in a list and on a terminal.
 fn shown(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.~".contains(c);
     let mut shown = String::with_capacity(name.len());

@@ -1,4 +1,4 @@
-//! A PostgreSQL server keeps the contract of every node, and the suite notices one that does not.
+//! The contract suite on a PostgreSQL server, and that the suite detects a broken schema.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use quorlock::{node::Node, runtime::SystemClock};
@@ -8,7 +8,7 @@ use support::{Editor, Server, server};
 
 mod support;
 
-/// The clauses that `node` breaks.
+/// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, server: &Server, restarts: bool) -> Vec<String> {
     let editor = Editor { server, restarts };
     let Err(breach) = check_contract(node, &editor, &SystemClock::default()).await else { return Vec::new() };
@@ -22,7 +22,7 @@ async fn a_database_keeps_the_contract() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// What is replaced in the schema, by what, and a clause that says so.
+/// Pairs of text to replace in the schema, and a clause that then fails.
 const BROKEN: [(&str, &str, &str); 5] = [
     (
         "AND attempt = substr(tok, 1, 32) AND expires > t",

@@ -1,4 +1,4 @@
-//! TLS and passwords, on real servers, with an authority of the test's own.
+//! TLS and passwords on real servers, with the test's own certificate authority.
 #![cfg(feature = "tls")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), certificate }
     }
 
-    /// A certificate for `localhost`, and its key.
+    /// Returns a certificate for `localhost` and its key.
     fn issue(&self) -> [String; 2] {
         let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -43,7 +43,7 @@ impl Authority {
     }
 }
 
-/// A server that takes others than those of its socket by TLS alone, and a password of all but its owner.
+/// A server that accepts TCP clients only over TLS, and requires a password from all but its owner.
 fn encrypted(authority: &Authority) -> Server {
     let [certificate, key] = authority.issue();
     let rules = "local all all trust\nhostssl all postgres all trust\nhostssl all all all scram-sha-256\n";
@@ -58,17 +58,17 @@ fn encrypted(authority: &Authority) -> Server {
     Server::listening(&options, &files)
 }
 
-/// A client that trusts this authority alone.
+/// A client that trusts only this authority.
 fn coordinator(url: String, authority: PathBuf, password: Option<&str>) -> Coordinator {
     let mut builder = Coordinator::builder().kind(PostgresKind::new()).nodes([url]);
     if let Some(password) = password {
         builder = builder.password(password);
     }
-    // The server was made just now, and has forgotten nothing.
+    // The server was created just now, and has forgotten nothing.
     builder.tls(Tls::new().authority(authority)).restart_guard(RestartGuard::Off).build().unwrap()
 }
 
-/// What is said of an acquisition that must fail, and of a check-up.
+/// Asserts that an acquisition fails with these words, and that `doctor` reports the same.
 async fn refused(coordinator: &Coordinator, words: &[&str]) {
     let error = coordinator.lock("a").try_acquire().await.expect_err("no such server may be trusted");
     let said = format!("{error:#}");
@@ -109,7 +109,7 @@ async fn a_certificate_is_checked_and_what_is_wrong_with_it_is_said() {
     refused(&coordinator(plain, ours.clone(), None), &["pg_hba.conf", "`sslmode=verify-full`"]).await;
     let without = Server::listening(&[], &[]);
     let url = without.tcp_url("postgres", "localhost", "?sslmode=verify-full");
-    refused(&coordinator(url, ours, None), &["the server offers none", "ssl = on"]).await;
+    refused(&coordinator(url, ours, None), &["the server does not offer it", "ssl = on"]).await;
 }
 
 #[tokio::test]
@@ -124,7 +124,10 @@ async fn a_password_is_proved_by_scram_and_a_wrong_one_is_refused() {
     client.batch_execute(made).await.unwrap();
     let stored =
         client.query_one("SELECT rolpassword FROM pg_authid WHERE rolname = 'app'", &[]).await.unwrap();
-    assert!(stored.get::<_, String>(0).starts_with("SCRAM-SHA-256$"), "the server wants another proof");
+    assert!(
+        stored.get::<_, String>(0).starts_with("SCRAM-SHA-256$"),
+        "the password is stored in another form"
+    );
     let ours = ours.file(&folder, "ours.pem");
     let url = server.tcp_url("app", "localhost", "?sslmode=verify-full");
     let given = coordinator(url.clone(), ours.clone(), Some("hunter2"));

@@ -1,50 +1,26 @@
-//! What is particular to a PostgreSQL server: crashes, promotions, stopped processes, and what is wrong with a database.
+//! Properties of PostgreSQL nodes: crashes, promotions, stopped processes, and errors of a database.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
-use quorlock::protocol::{Claim, FenceHint, Token, WaiterId};
+use quorlock::protocol::WaiterId;
 use quorlock::{
-    Coordinator, RestartGuard, Wait,
-    node::{
-        Capability, Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response,
-        Vote, ask,
-    },
-    runtime::{Clock as _, SystemClock},
+    Coordinator, Wait,
+    node::{Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response, Vote, ask},
 };
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::BuiltinServer;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 
+use support::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
 use support::{Gate, Server, node, server, until};
 
 mod support;
 
-const TTL: Duration = Duration::from_secs(60);
-
-fn claim(key: &str) -> Arc<Claim> {
-    static MADE: AtomicU64 = AtomicU64::new(1);
-    Arc::new(Claim::new(key.into(), Token::new(MADE.fetch_add(1, Ordering::Relaxed).into(), "test")))
-}
-
-fn acquisition(claim: &Arc<Claim>, ttl: Duration) -> Request {
-    let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
-    Request::Acquire { claim: Arc::clone(claim), ttl, fence_hint }
-}
-
-async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
-    ask(node, acquisition(claim, TTL)).await
-}
-
-async fn inspect(node: &dyn Node, key: &str) -> Result<Response, NodeError> {
-    ask(node, Request::Inspect { key: key.into() }).await
-}
-
-/// Asks until there is an answer.
+/// Retries until there is an answer.
 async fn answered(node: &dyn Node, key: &str) -> Response {
     let mut found = None;
     until("the server answers", async || {
@@ -55,26 +31,12 @@ async fn answered(node: &dyn Node, key: &str) -> Response {
     found.unwrap()
 }
 
-fn is_held_by(response: &Response, claim: &Claim) -> bool {
-    matches!(&response.vote, Vote::Held(holding) if holding.token == *claim.token())
-}
-
-/// A coordinator of these nodes, which were made just now and have forgotten nothing.
-fn coordinator(nodes: impl IntoIterator<Item = String>) -> Coordinator {
-    Coordinator::builder()
-        .kind(PostgresKind::new())
-        .nodes(nodes)
-        .restart_guard(RestartGuard::Off)
-        .build()
-        .unwrap()
-}
-
 /// Two clients hold a lock in turn, and the second is notified by the first.
 async fn excludes(nodes: &[String]) {
     let (anna, ben) = (coordinator(nodes.to_vec()), coordinator(nodes.to_vec()));
     let first = anna.lock("orders/42").acquire().await.unwrap();
     let waiting = ben.lock("orders/42");
-    assert!(waiting.try_acquire().await.unwrap().is_none(), "one holds it");
+    assert!(waiting.try_acquire().await.unwrap().is_none(), "another client holds it");
     let number = first.fencing_token();
     let (second, ()) = futures::join!(waiting.acquire(), async { drop(first.release().await) });
     let second = second.unwrap();
@@ -157,7 +119,7 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     let refused = inspect(&*standby.node(), "a").await.unwrap_err();
     assert!(refused.kind() == NodeErrorKind::ReadOnly && refused.is_permanent(), "{refused:#}");
     assert!(refused.to_string().contains("the address of the primary"), "{refused:#}");
-    // One address that leads to the primary, wherever that is.
+    // One address that always leads to the current primary.
     let gate = Gate::open(&primary);
     let moving = support::node(&gate.url());
     assert_eq!(answered(&*moving, "a").await.identity.id, before.identity.id);
@@ -166,7 +128,7 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     let after = answered(&*moving, "a").await;
     assert_ne!(after.identity.id, before.identity.id, "what was granted may not have reached it");
     assert!(after.identity.age < TTL, "{:?}", after.identity);
-    // The old primary goes on, and lacks what its successor has granted.
+    // The old primary keeps running, without what its successor has granted.
     gate.lead_to(&primary);
     until("the old primary is refused", async || {
         inspect(&*moving, "a").await.is_err_and(|error| error.kind() == NodeErrorKind::WrongServer)
@@ -174,7 +136,7 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     .await;
 }
 
-/// The process that serves the connection of a node.
+/// Returns the PID of the backend that serves the node's connection.
 async fn backend(client: &tokio_postgres::Client) -> i32 {
     let asked =
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock' AND pid <> pg_backend_pid()";
@@ -188,7 +150,7 @@ async fn is_gone(client: &tokio_postgres::Client, pid: i32) -> bool {
 #[tokio::test]
 async fn what_a_stopped_process_does_late_is_refused() {
     let Some(server) = server() else { return };
-    // One connection, so that all is asked over the one that stops.
+    // One connection, so that all requests use the one that stops.
     let node = node(&server.url("&connections=1"));
     inspect(&*node, "a").await.unwrap();
     let client = server.client().await;
@@ -207,7 +169,7 @@ async fn what_a_stopped_process_does_late_is_refused() {
     assert_eq!(cancelled.unwrap().vote, Vote::Free);
     kill_process(process, Signal::CONT).unwrap();
     until("the process has ended", async || is_gone(&client, pid).await).await;
-    assert_eq!(inspect(&*node, "a").await.unwrap().vote, Vote::Free, "nothing came late");
+    assert_eq!(inspect(&*node, "a").await.unwrap().vote, Vote::Free, "no late request was executed");
 }
 
 #[tokio::test]
@@ -220,7 +182,7 @@ async fn a_connection_that_was_cut_is_ended_at_the_server_before_the_next_one_vo
     ask(&*node, Request::Release { claim: before }).await.unwrap();
     let (client, other) = (server.client().await, server.client().await);
     let pid = backend(&client).await;
-    // Another transaction keeps the row, so that the request stands still in the server.
+    // Another transaction locks the row, so that the request blocks in the server.
     other.batch_execute("BEGIN; SELECT FROM quorlock.locks FOR UPDATE").await.unwrap();
     let late = claim("a");
     let (cut, ()) = futures::join!(acquire(&*node, &late), async {
@@ -234,9 +196,9 @@ async fn a_connection_that_was_cut_is_ended_at_the_server_before_the_next_one_vo
     let cut = cut.unwrap_err();
     assert!(matches!(cut, NodeError::Disconnected { .. }), "{cut:#}");
     assert!(cut.may_have_acted());
-    // Answers again: then the one before has ended, though the row is still kept.
+    // Once it answers again, the previous backend is gone, though the row is still locked.
     answered(&*node, "b").await;
-    assert!(is_gone(&client, pid).await, "what was asked over it can be carried out no more");
+    assert!(is_gone(&client, pid).await, "its requests can no longer be executed");
     other.batch_execute("ROLLBACK").await.unwrap();
     assert!(!is_held_by(&inspect(&*node, "a").await.unwrap(), &late));
 }
@@ -292,7 +254,7 @@ async fn what_is_wrong_with_a_database_is_a_sentence_with_its_cure() {
     let nowhere = "postgres://postgres@/postgres?host=/nowhere";
     told(&refused(nowhere).await, NodeErrorKind::Unreachable, &[]);
 
-    // Made by another user, and the rights that SECURITY.md lists do.
+    // The schema is created by another user, and the privileges in SECURITY.md suffice.
     inspect(&*server.node(), "a").await.unwrap();
     let right = NodeErrorKind::PermissionDenied(quorlock::node::Access::Key);
     told(&refused(&as_app).await, right, &["GRANT USAGE ON SCHEMA quorlock"]);
@@ -340,7 +302,7 @@ async fn rows_of_locks_that_are_not_used_any_more_are_deleted() {
     let node = server.node();
     inspect(&*node, "a").await.unwrap();
     let client = server.client().await;
-    // As thousands of locks leave it that were used more than five minutes ago; some are held.
+    // Leftovers of thousands of locks that were last used more than five minutes ago; some are held.
     client
         .batch_execute(
             "INSERT INTO quorlock.locks SELECT convert_to('old/' || i, 'UTF8'), NULL, NULL, quorlock.clock() - 400000000
@@ -389,13 +351,13 @@ async fn a_release_notifies_the_client_whose_turn_it_is_and_no_other() {
     ask(&*anna, Request::Release { claim: holder }).await.unwrap();
     until("the first is notified", async || waiting[0].1.changes() > 0).await;
     for (node, _) in &waiting {
-        // What was notified before comes before the answer to this.
+        // Earlier notifications arrive before the answer to this.
         inspect(&**node, "b").await.unwrap();
     }
     assert_eq!(waiting.iter().map(|(_, ear)| ear.changes()).collect::<Vec<_>>(), [1, 0, 0, 0, 0]);
 }
 
-/// Counts the changes that it hears of.
+/// Counts the changes of which it is notified.
 #[derive(Debug, Default)]
 struct Ear(AtomicU64);
 
@@ -429,7 +391,7 @@ async fn a_refusal_that_is_repeated_writes_nothing() {
     for _ in 0..10 {
         assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
     }
-    assert_eq!(row().await, before, "those who are refused read");
+    assert_eq!(row().await, before, "refused requests only read");
 }
 
 #[tokio::test]
@@ -464,116 +426,6 @@ async fn what_the_server_refuses_has_a_kind_and_was_not_carried_out() {
     }
 }
 
-/// How many connections the nodes of a server have.
-async fn connections(server: &support::Server) -> i64 {
-    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
-    server.client().await.query_one(asked, &[]).await.unwrap().get(0)
-}
-
-/// Asks for many keys at the same time, until the server has this number of connections.
-async fn crowd_until(server: &support::Server, node: &dyn Node, expected: i64) {
-    until("there are connections enough", async || {
-        let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
-        let asked = claims.iter().map(|claim| ask(node, acquisition(claim, TTL)));
-        assert!(join_all(asked).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
-        let released = claims.into_iter().map(|claim| ask(node, Request::Release { claim }));
-        assert!(join_all(released).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
-        connections(server).await >= expected
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_node_opens_connections_for_what_comes_at_the_same_time_and_not_for_what_comes_in_turn() {
-    let Some(server) = server() else { return };
-    let node = node(&server.url("&connections=5"));
-    for number in 0..50 {
-        assert_eq!(acquire(&*node, &claim(&format!("one/{number}"))).await.unwrap().vote, Vote::Granted);
-    }
-    assert_eq!(connections(&server).await, 1);
-    crowd_until(&server, &*node, 5).await;
-    crowd_until(&server, &*node, 5).await;
-    assert_eq!(connections(&server).await, 5);
-}
-
-#[tokio::test]
-async fn a_connection_that_the_server_has_no_room_for_is_done_without() {
-    let Some(server) = server() else { return };
-    let client = server.client().await;
-    // The role needs what is in the schema, which the first node makes.
-    inspect(&*server.node(), "a").await.unwrap();
-    client
-        .batch_execute(
-            "CREATE ROLE app LOGIN CONNECTION LIMIT 2; GRANT USAGE ON SCHEMA quorlock TO app;
-             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app",
-        )
-        .await
-        .unwrap();
-    until("the first node has gone", async || connections(&server).await == 0).await;
-    let node = node(&server.url("").replace("postgres@", "app@"));
-    // None of these is refused.
-    crowd_until(&server, &*node, 2).await;
-    crowd_until(&server, &*node, 2).await;
-    assert_eq!(connections(&server).await, 2);
-}
-
-/// Keys that belong to different connections, where there are several: eight of them are enough for that.
-fn keys() -> Vec<Arc<str>> {
-    (0..8).map(|number| format!("key/{number}").into()).collect()
-}
-
-#[tokio::test]
-async fn requests_of_several_keys_keep_the_order_of_each_of_them() {
-    let Some(server) = server() else { return };
-    let node = server.node();
-    // Some connections are there, and others are opened on the way.
-    crowd_until(&server, &*node, 4).await;
-    assert!(node.capabilities().has(Capability::Several));
-    let (keys, mut asked) = (keys(), Vec::new());
-    for _ in 0..50 {
-        // Each release is asked before the next acquisition, without waiting for an answer.
-        let all = Arc::new(Claim::clone(&claim(&keys[0])).and(keys[1..].into()));
-        let singles: Vec<_> = keys.iter().map(|key| claim(key)).collect();
-        asked.push(ask(&*node, acquisition(&all, TTL)));
-        asked.push(ask(&*node, Request::Release { claim: all }));
-        for single in &singles {
-            asked.push(ask(&*node, acquisition(single, TTL)));
-        }
-        for single in singles {
-            asked.push(ask(&*node, Request::Release { claim: single }));
-        }
-    }
-    let votes = join_all(asked).await;
-    let first = votes
-        .iter()
-        .position(|vote| vote.as_ref().is_ok_and(|vote| vote.vote != Vote::Granted) || vote.is_err());
-    assert_eq!(first, None, "{:?}", first.map(|first| &votes[first]));
-}
-
-#[tokio::test]
-async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
-    let Some(server) = server() else { return };
-    let nodes = [server.node(), server.node(), server.node()];
-    let (keys, clock) = (keys(), SystemClock::default());
-    crowd_until(&server, &*nodes[0], 4).await;
-    crowd_until(&server, &*nodes[1], 8).await;
-    let works = nodes.iter().enumerate().map(|(place, node)| {
-        let mut others = keys.clone();
-        others.rotate_left(place * 3);
-        async move {
-            for _ in 0..30 {
-                let all = Arc::new(Claim::clone(&claim(&others[0])).and(others[1..].into()));
-                let end = clock.now() + TTL;
-                while acquire(&**node, &all).await.unwrap().vote != Vote::Granted {
-                    assert!(clock.now() < end);
-                }
-                ask(&**node, Request::Release { claim: all }).await.unwrap();
-            }
-        }
-    });
-    join_all(works).await;
-}
-
 #[tokio::test]
 async fn a_waiter_gives_up_in_time_and_leaves_nothing() {
     let Some(server) = server() else { return };
@@ -596,11 +448,11 @@ async fn a_new_database_votes_once_it_is_older_than_any_lock_may_be() {
     let builder = Coordinator::builder().kind(PostgresKind::new()).nodes([server.url("")]);
     let coordinator = builder.max_ttl(Duration::from_secs(3)).build().unwrap();
     let lock = coordinator.lock("orders/42");
-    assert!(lock.try_acquire().await.is_err(), "an empty database may be in the place of one that was lost");
+    assert!(lock.try_acquire().await.is_err(), "an empty database may have replaced one that was lost");
     until("it is old enough", async || lock.try_acquire().await.is_ok_and(|lease| lease.is_some())).await;
     let client = server.client().await;
     let noted = client.query_one("SELECT millis FROM quorlock.max_ttls", &[]).await.unwrap();
-    assert_eq!(noted.get::<_, i64>(0), 3000, "other clients are to know for how long they have to wait");
+    assert_eq!(noted.get::<_, i64>(0), 3000, "other clients must know how long to wait");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is carried out after what: requests of several keys over several connections, and a connection after its
+//! The order of execution: requests of several keys over several connections, and a connection after its
 //! predecessor.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ mod support;
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// A node with two connections, a key of each of them, and the processes that serve these.
+/// A node with two connections, a key of each, and the backends that serve them.
 struct Two {
     node: Arc<dyn Node>,
     keys: [Arc<str>; 2],
@@ -29,7 +29,7 @@ impl Two {
         let (node, client) = (node(&server.url("&connections=2")), server.client().await);
         let inspect = async |key: &str| ask(&*node, Request::Inspect { key: key.into() }).await;
         inspect("key").await.unwrap();
-        // The second is opened where much is unanswered over the first.
+        // The second is opened when the first has many unanswered requests.
         let first = Pid::from_raw(*backends(&client).await.first().unwrap()).unwrap();
         kill_process(first, Signal::STOP).unwrap();
         let asked: Vec<_> = (0..8).map(|_| inspect("key")).collect();
@@ -67,7 +67,7 @@ impl Two {
         ask(&*self.node, Request::Acquire { claim, ttl: TTL, fence_hint: None }).await
     }
 
-    /// Lets the server do some things meanwhile, then continues the process of this connection.
+    /// Gives the server time to do other work, then continues the backend of this connection.
     async fn go_on(&self, line: usize) {
         for _ in 0..20 {
             self.client.batch_execute("SELECT 1").await.unwrap();
@@ -80,7 +80,7 @@ impl Two {
     }
 }
 
-/// The processes that serve the connections of nodes.
+/// Returns the PIDs of the backends that serve nodes.
 async fn backends(client: &Client) -> Vec<i32> {
     let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'quorlock'";
     client.query(asked, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
@@ -96,7 +96,7 @@ async fn a_request_of_several_keys_waits_for_what_was_asked_before_over_other_co
     let two = Two::of(&server).await;
     let [one, other] = &two.keys;
     two.stop(1);
-    // Each is asked when it is polled first, in this order.
+    // Each is sent when it is polled first, in this order.
     let (before, both, ()) =
         futures::join!(two.acquire(1, vec![other]), two.acquire(2, vec![one, other]), two.go_on(1));
     let (before, both) = (before.unwrap(), both.unwrap());

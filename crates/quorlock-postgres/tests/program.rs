@@ -1,4 +1,4 @@
-//! `quorlock` with databases, as its users meet it.
+//! The program `quorlock` with PostgreSQL databases.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::env;
@@ -11,7 +11,7 @@ use support::{Server, server};
 
 mod support;
 
-/// Cargo builds the examples when it builds all tests, and does not say where.
+/// Cargo builds the examples with the tests, but does not say where.
 fn program() -> PathBuf {
     let test = env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/quorlock_with_postgres");
@@ -19,7 +19,7 @@ fn program() -> PathBuf {
     path
 }
 
-/// The program with these arguments. The databases were made just now, and have forgotten nothing.
+/// The program with these arguments. The databases were created just now, and have forgotten nothing.
 fn quorlock(nodes: &[String], words: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(words).env("QUORLOCK_NODES", nodes.join(",")).env("QUORLOCK_RESTART_GUARD", "off");

@@ -20,7 +20,7 @@ use support::{Gate, Server, node, server, until};
 
 mod support;
 
-/// As `ShedLock`'s documentation has it, with room for the names of the contract suite.
+/// As in `ShedLock`'s documentation, but with room for the long names of the contract suite.
 const TABLE: &str = "CREATE TABLE shedlock (name varchar(1024) PRIMARY KEY, lock_until timestamp NOT NULL, \
                      locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
 const TTL: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ async fn vote(node: &dyn Node, request: Request) -> Vote {
     ask(node, request).await.unwrap().vote
 }
 
-/// How the lock of a Java service changes the table, in the words of its provider with `usingDbTime()`.
+/// Executes a statement of a Java service, as its provider with `usingDbTime()` writes it.
 async fn theirs(server: &Server, text: &str) -> u64 {
     server.client().await.execute(text, &[]).await.unwrap()
 }
@@ -64,7 +64,7 @@ const THEY_LOCK: &str = "INSERT INTO shedlock(name, lock_until, locked_at, locke
 const THEY_UNLOCK: &str = "UPDATE shedlock SET lock_until = timezone('utc', CURRENT_TIMESTAMP) WHERE name = 'job' AND \
     locked_by = 'web-1'";
 
-/// The node without fencing, which is how it is used: asks the suite's requests without their numbers.
+/// The node without fencing, as it is used in practice: strips the numbers from the suite's requests.
 #[derive(Debug)]
 struct Unfenced(Arc<dyn Node>);
 
@@ -90,7 +90,7 @@ impl Node for Unfenced {
     }
 }
 
-/// Another client, which changes rows past the node.
+/// Another client, which changes rows without going through the node.
 struct Editor<'a>(&'a Server);
 
 impl Plant for Editor<'_> {
@@ -136,15 +136,15 @@ impl Plant for Editor<'_> {
     }
 }
 
-/// What the table has no room for: numbers, values that are no text, and names with a zero byte.
+/// Clauses that the table cannot keep: numbers, values that are not text, and names with a zero byte.
 const NOT_KEPT: [&str; 4] = [
-    "a key that is no string fails until somebody mends it",
+    "a key of the wrong type fails until it is deleted",
     "tokens are reported byte for byte",
     // Its last request is for the counter.
     "every answer names the same history: the table `shedlock` of ShedLock has no counter",
     "any key can be locked and cancelled: key ",
 ];
-/// All clauses about numbers that are drawn, by words of their names.
+/// Words in the names of the clauses about drawn numbers.
 const OF_NUMBERS: [&str; 7] =
     ["number", "counter", "draw", "write back", "asking again", "hint", "without fencing"];
 
@@ -176,7 +176,7 @@ async fn a_lock_of_theirs_keeps_ours_out_and_ours_keeps_theirs_out() {
     let Vote::Held(holding) = vote(&*node, acquire(&ours)).await else { panic!("not refused") };
     assert_eq!(holding.token.as_bytes(), b"web-1");
     assert!(matches!(holding.expiry, Expiry::In(left) if left > TTL / 2 && left <= TTL), "{holding:?}");
-    // What is not ours is neither released nor prolonged.
+    // Rows of other holders are neither released nor extended.
     for request in [
         Request::Release { claim: Arc::clone(&ours) },
         Request::Cancel { claim: claim("job", 8), linger: TTL },
@@ -208,7 +208,7 @@ async fn a_lock_is_held_renewed_and_kept_for_its_least_time_by_the_library() {
     assert_eq!(theirs(&server, THEY_LOCK).await, 0, "as with their lockAtLeastFor");
     let left = Editor(&server).expiry("job").await.unwrap();
     assert!(matches!(left, Some(Expiry::In(left)) if left > Duration::from_secs(3000)), "{left:?}");
-    // Without the flag the error teaches it.
+    // Without the flag, the error names it.
     let refused = coordinator.lock("other").wait(Wait::Never).acquire().await.unwrap_err();
     assert!(format!("{refused:#}").contains("--fencing off"), "{refused:#}");
 }
@@ -247,7 +247,7 @@ async fn a_table_that_is_missing_or_of_another_shape_is_refused_with_its_cure() 
         let (kind, said) = refused(&format!("&table={name}")).await;
         assert!(kind == NodeErrorKind::Misconfigured && said.contains(cure), "{said}");
     }
-    // What is as it should be is a table of any name in any schema, to which a user needs three rights.
+    // A table of any name in any schema works, and the user needs three privileges.
     let create = TABLE.replace("shedlock", "jobs.locks");
     sql(
         &server,
@@ -271,7 +271,7 @@ async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_canc
     let node = node(&format!("{}&layout=shedlock", gate.url()));
     assert_eq!(vote(&*node, acquire(&claim("job", 1))).await, Vote::Granted);
     sql(&server, "UPDATE shedlock SET lock_until = locked_at").await;
-    // The row is kept by another transaction, so that the statement of ours has been sent and waits.
+    // Another transaction locks the row, so that our statement has been sent and waits.
     let other = server.client().await;
     other.batch_execute("BEGIN; UPDATE shedlock SET name = name").await.unwrap();
     let late = claim("job", 2);
@@ -286,13 +286,17 @@ async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_canc
     let () = cut;
     assert!(asked.unwrap_err().may_have_acted(), "the connection ended before the answer");
     until("it is cancelled over another connection", async || {
-        // Its own statement waits for the row, too, until that transaction ends.
+        // The new statement also waits for the row, until that transaction ends.
         other.batch_execute("ROLLBACK").await.unwrap();
         ask(&*node, Request::Cancel { claim: Arc::clone(&late), linger: TTL }).await.is_ok()
     })
     .await;
     assert_eq!(vote(&*node, acquire(&late)).await, Vote::Free, "cancelled");
-    assert_eq!(vote(&*node, acquire(&claim("job", 3))).await, Vote::Granted, "nothing came late");
+    assert_eq!(
+        vote(&*node, acquire(&claim("job", 3))).await,
+        Vote::Granted,
+        "no late statement was executed"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A client of `ShedLock` from Maven and clients of ours on one table of PostgreSQL.
+//! A client of `ShedLock` from Maven and our clients on one table of PostgreSQL.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use quorlock_postgres::PostgresKind;
@@ -9,7 +9,7 @@ use support::{Server, server};
 mod shedlock;
 mod support;
 
-/// Passes connections from a port on to the server's socket: their driver knows no other way.
+/// Forwards connections from a port to the server's socket: their driver does not support Unix sockets.
 async fn port(server: &Server) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

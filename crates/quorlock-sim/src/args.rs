@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Parser;
 use quorlock_sim::{Kind, Options, Subject, Twist};
 
-/// Simulates quorlock under faults, and checks that it keeps its promises.
+/// Simulates quorlock under faults and checks its guarantees.
 ///
-/// The exit code is 0 only if all of them held.
+/// The exit code is 0 only if no guarantee was violated.
 #[derive(Debug, Parser)]
 #[command(name = "quorlock-sim", version)]
 pub(crate) struct Args {
@@ -16,15 +16,15 @@ pub(crate) struct Args {
     #[arg(long, default_value = "0..100", value_parser = seeds)]
     pub(crate) seeds: Range<u64>,
 
-    /// For how many simulated minutes things go wrong in each run.
+    /// How many simulated minutes of faults each run has.
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
 
-    /// What may go wrong; everything that the library promises to survive unless given, or `none`.
+    /// The kinds of faults, or `none`. Default: every kind the library is designed to tolerate.
     #[arg(long, value_parser = faults, value_name = "NAME,…")]
     faults: Option<Faults>,
 
-    /// What is special about the run, such as a canary.
+    /// A variation of the run, such as a canary (a deliberately broken protection).
     #[arg(long, default_value = "none", value_parser = crate::twist)]
     twist: Twist,
 
@@ -32,28 +32,28 @@ pub(crate) struct Args {
     #[arg(long, default_value = "locks", value_parser = subject)]
     of: Subject,
 
-    /// At most so many clients.
+    /// The maximum number of clients.
     #[arg(long, value_name = "N")]
     clients: Option<usize>,
 
-    /// Only these entries of the schedule.
+    /// Keep only these entries of the fault schedule.
     #[arg(long, value_parser = entries, value_name = "N,…")]
     keep: Option<Entries>,
 
-    /// Print everything that happens.
+    /// Print every event.
     #[arg(long)]
     trace: bool,
 
-    /// Do not make failed runs smaller.
+    /// Do not shrink failed runs.
     #[arg(long)]
     pub(crate) no_shrink: bool,
 
-    /// Stop after so many failed seeds.
+    /// Stop after this many failed seeds.
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) most_failures: u64,
 }
 
-// Types of their own, because clap takes a plain list for an option that is given several times.
+// Separate types, because clap treats a plain list as an option that may be repeated.
 type Faults = std::sync::Arc<[Kind]>;
 type Entries = std::sync::Arc<[usize]>;
 
@@ -75,7 +75,7 @@ impl Args {
     }
 }
 
-/// The command that runs `seed` with `options` again.
+/// Returns the command that repeats `seed` with `options`.
 pub(crate) fn command(seed: u64, options: &Options) -> String {
     let mut command = format!("cargo run --release -p quorlock-sim -- --seeds {seed}");
     let mut add = |option: String| {
@@ -113,7 +113,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 
 fn subject(name: &str) -> Result<Subject, String> {
     let known = Subject::ALL.iter().find(|(known, _)| *known == name).map(|(_, subject)| *subject);
-    known.ok_or_else(|| format!("known are {}", Subject::ALL.map(|(name, _)| name).join(", ")))
+    known.ok_or_else(|| format!("expected one of: {}", Subject::ALL.map(|(name, _)| name).join(", ")))
 }
 
 fn faults(text: &str) -> Result<Faults, String> {
@@ -122,7 +122,9 @@ fn faults(text: &str) -> Result<Faults, String> {
     }
     let known = || Kind::ALL.map(|(name, _)| name).join(", ");
     text.split(',')
-        .map(|name| Kind::named(name).ok_or_else(|| format!("`{name}` is none of {}", known())))
+        .map(|name| {
+            Kind::named(name).ok_or_else(|| format!("unknown fault `{name}`, expected one of: {}", known()))
+        })
         .collect()
 }
 
@@ -130,5 +132,5 @@ fn entries(text: &str) -> Result<Entries, String> {
     if text == "none" {
         return Ok(Entries::default());
     }
-    text.split(',').map(|number| number.parse().map_err(|_| format!("`{number}` is no number"))).collect()
+    text.split(',').map(|number| number.parse().map_err(|_| format!("`{number}` is not a number"))).collect()
 }

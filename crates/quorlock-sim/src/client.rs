@@ -1,4 +1,4 @@
-//! What a client does: several tasks that want locks, in every way that the library offers.
+//! A client: several tasks that acquire locks in every way the library offers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,11 +13,12 @@ use quorlock::{
     runtime::Clock,
 };
 
+use quorlock_testkit::SeededRng;
+
 use crate::clock::HostClock;
-use crate::dice::{Dice, nanos};
 use crate::plan::{Plan, Subject};
 use crate::record::{Holding, Recorder, Rule};
-use crate::world::{Host, World};
+use crate::world::{Host, World, nanos};
 
 /// One task of a client.
 pub(crate) struct Worker {
@@ -26,11 +27,11 @@ pub(crate) struct Worker {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) coordinator: Coordinator,
     pub(crate) clock: HostClock,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) host: Host,
     pub(crate) client: usize,
     pub(crate) life: u32,
-    /// Whether it is the one that fills semaphores up in the end, or leads for all to see.
+    /// Whether it is the worker that fills semaphores at the end, or leads while all observers watch.
     pub(crate) is_first: bool,
 }
 
@@ -40,18 +41,18 @@ mod campaign;
 mod permits;
 mod watcher;
 
-/// The longest that somebody waits for a lock, where it waits for a time.
+/// The longest bounded wait for a lock.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
-/// Timers stand still during a suspend. Within this time after it the library looks at the clock,
-/// whatever its timers say.
+/// Timers stop during a suspend. Within this time afterwards the library checks the clock
+/// regardless of its timers.
 const NOTICED: Duration = Duration::from_millis(1_020);
 
 impl Worker {
-    /// Wants locks until there is peace, and then each of them once more.
+    /// Acquires locks until the faults end, and then each of them once more.
     pub(crate) async fn run(self) {
         while !self.recorder.is_peace() {
             self.rest(Duration::ZERO, Duration::from_millis(400)).await;
-            let resource = self.dice.below(self.plan.resources);
+            let resource = self.rng.below(self.plan.resources);
             match self.plan.subject {
                 Subject::Locks => self.operation(resource, true).await,
                 Subject::Semaphores => self.permit(resource).await,
@@ -84,8 +85,8 @@ impl Worker {
         }
     }
 
-    /// Once nothing goes wrong, everybody gets the lock, in a time that can be told: the longest
-    /// lock of the dead, a quarantine, dialling again, and all others who want it too.
+    /// Without faults every client gets the lock within a bounded time: the longest lock of a
+    /// crashed client, a quarantine, reconnecting, and all other waiters.
     async fn last(&self, resource: usize) {
         let bound = self.bound();
         let mode = self.mode(if self.plan.subject == Subject::Locks { 50 } else { 0 });
@@ -101,7 +102,7 @@ impl Worker {
             }
             Err(error) => {
                 let text = format!(
-                    "client {} did not get {} within {bound:?} of peace: {error}",
+                    "client {} did not get {} within {bound:?} without faults: {error}",
                     self.client,
                     self.plan.key(resource)
                 );
@@ -128,29 +129,29 @@ impl Worker {
         self.coordinator.lock_all(resources).label(&format!("op{operation}"))
     }
 
-    /// What to lock at the same time, by a writer. Only what comes after it: so whoever holds something,
-    /// and wants more, waits for nobody who waits for it.
+    /// Picks further resources for a writer to lock together with this one. Only later ones, so
+    /// that holders that acquire more cannot deadlock.
     fn also(&self, resource: usize, mode: Mode) -> Vec<usize> {
         let others = resource + 1..self.plan.resources;
-        if mode == Mode::Shared || others.is_empty() || !self.dice.percent(40) {
+        if mode == Mode::Shared || others.is_empty() || !self.rng.percent(40) {
             return Vec::new();
         }
-        let rest = others.clone().filter(|_| self.dice.percent(50)).collect::<Vec<_>>();
+        let rest = others.clone().filter(|_| self.rng.percent(50)).collect::<Vec<_>>();
         if rest.is_empty() { vec![others.start] } else { rest }
     }
 
-    /// Whether to write, or, in so many of a hundred cases, to read.
+    /// Picks the mode: shared with a probability of `readers` percent.
     fn mode(&self, readers: u64) -> Mode {
-        if self.dice.percent(readers) { Mode::Shared } else { Mode::Exclusive }
+        if self.rng.percent(readers) { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Acquires a lock, holds it, and lets it go, in one of many ways.
+    /// Acquires a lock, holds it and releases it, in one of many ways.
     fn operation(&self, resource: usize, may_nest: bool) -> BoxFuture<'_, ()> {
         Box::pin(self.operate(resource, may_nest))
     }
 
     async fn operate(&self, resource: usize, may_nest: bool) {
-        let dice = &self.dice;
+        let rng = &self.rng;
         let mode = self.mode(if self.plan.readers { 60 } else { 15 });
         let operation = self.recorder.asked(self.client, self.life, resource, mode);
         let also = self.also(resource, mode);
@@ -159,8 +160,8 @@ impl Worker {
         }
         if also.is_empty() {
             let mut lock = self.lock(resource, operation, mode);
-            if dice.percent(10) {
-                lock = lock.handoff(Handoff::times(u32::try_from(dice.below(3)).unwrap_or(0)));
+            if rng.percent(10) {
+                lock = lock.handoff(Handoff::times(u32::try_from(rng.below(3)).unwrap_or(0)));
             }
             self.operate_with(lock, resource, operation, mode, may_nest).await;
         } else {
@@ -178,40 +179,40 @@ impl Worker {
         mode: Mode,
         may_nest: bool,
     ) {
-        let dice = &self.dice;
-        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let mut lock = lock.ttl(ttl).wait(match dice.below(10) {
+        let rng = &self.rng;
+        let ttl = rng.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let mut lock = lock.ttl(ttl).wait(match rng.below(10) {
             0 => Wait::Never,
             1 => Wait::Forever,
-            _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+            _ => Wait::UpTo(rng.between(Duration::from_millis(1), LONGEST_WAIT)),
         });
-        let manual = dice.percent(25);
+        let manual = rng.percent(25);
         if manual {
             lock = lock.renewal(Renewal::Manual);
-        } else if dice.percent(20) {
-            lock = lock.renewal(Renewal::Every(dice.between(ttl / 20, ttl / 2)));
+        } else if rng.percent(20) {
+            lock = lock.renewal(Renewal::Every(rng.between(ttl / 20, ttl / 2)));
         }
-        if dice.percent(5) {
-            lock = lock.max_hold(dice.between(ttl / 10, ttl * 2));
+        if rng.percent(5) {
+            lock = lock.max_hold(rng.between(ttl / 10, ttl * 2));
         }
         let owner = Owner::new();
-        let reentrant = dice.percent(10);
+        let reentrant = rng.percent(10);
         if reentrant {
             lock = lock.owner(&owner);
         }
-        if dice.percent(10) {
+        if rng.percent(10) {
             self.with(&lock, resource, operation, ttl).await;
         } else if let Some(lease) = self.acquire(&lock, operation).await {
             let holding =
                 self.recorder.granted([self.client, resource, operation], &lease.watch(), &self.clock);
-            // Polled beside the work: told of a loss, the holder is not inside any more.
+            // Polled together with the work: once notified of a loss, the holder has left.
             let told = self.told(&holding, lease.watch());
             let work = async {
                 self.hold(&holding, &lease.watch(), manual.then_some(&lease), ttl).await;
                 if reentrant {
                     self.enter_again(&lock, &lease).await;
                 }
-                if may_nest && resource + 1 < self.plan.resources && dice.percent(30) {
+                if may_nest && resource + 1 < self.plan.resources && rng.percent(30) {
                     self.operation(resource + 1, false).await;
                     holding.confirmed(&lease.watch());
                 }
@@ -222,7 +223,7 @@ impl Worker {
                 () = work => {}
             }
             let writes = mode == Mode::Exclusive && !holding.has_ended();
-            let lease = if writes && !reentrant && dice.percent(25) {
+            let lease = if writes && !reentrant && rng.percent(25) {
                 K::read_on(self, &holding, lease, ttl, manual).await
             } else {
                 Some(lease)
@@ -236,12 +237,12 @@ impl Worker {
     async fn acquire<K>(&self, lock: &Lock<K>, operation: usize) -> Option<Lease<K>> {
         let forever = format!("{lock:?}").contains("Forever");
         let attempt = async {
-            if self.dice.percent(15) { lock.try_acquire().await } else { lock.acquire().await.map(Some) }
+            if self.rng.percent(15) { lock.try_acquire().await } else { lock.acquire().await.map(Some) }
         };
         self.attempt(attempt, operation, forever).await
     }
 
-    /// What comes of an attempt, unless it is given up on the way.
+    /// Awaits the result of an attempt, unless it is cancelled first.
     async fn attempt<T, E: Refusal>(
         &self,
         attempt: impl Future<Output = Result<Option<T>, E>>,
@@ -249,9 +250,9 @@ impl Worker {
         forever: bool,
     ) -> Option<T> {
         let started = self.world.now();
-        let outcome = if self.dice.percent(15) {
-            // Somebody who changes its mind, at whatever point.
-            let soon = if self.dice.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
+        let outcome = if self.rng.percent(15) {
+            // A caller that gives up, at any point.
+            let soon = if self.rng.percent(50) { self.plan.distance * 8 } else { Duration::from_secs(2) };
             let patience = self.rest(Duration::ZERO, soon);
             tokio::select! {
                 biased;
@@ -267,13 +268,13 @@ impl Worker {
             Some(Err(error)) => self.recorder.refused(error.is_held()),
             None => self.recorder.given_up(),
         }
-        // A process that was stopped meanwhile is excused, and so is one that waits for ever.
+        // A process that was stopped in the meantime is excused, and so is one that waits indefinitely.
         let stopped = self.world.with(|inside, _| inside.hosts[self.host].stopped_last);
         let longest = LONGEST_WAIT + self.plan.max_ttl / 5 + Duration::from_secs(2);
         let took = self.world.now() - started;
         if started > stopped && took > nanos(longest) && !forever {
             let text = format!(
-                "client {} waited {:?} (op{operation}) and no longer than {longest:?} was due",
+                "client {} waited {:?} (op{operation}), longer than the maximum of {longest:?}",
                 self.client,
                 Duration::from_nanos(took)
             );
@@ -285,7 +286,7 @@ impl Worker {
     async fn with<K>(&self, lock: &Lock<K>, resource: usize, operation: usize, ttl: Duration) {
         let outcome = lock
             .with(|lease: LeaseWatch| async move {
-                // The work has a lease's watch and no lease; the record goes by its token.
+                // The work has a watch but no lease; the record identifies it by its token.
                 let holding = self.recorder.granted([self.client, resource, operation], &lease, &self.clock);
                 let mut left = self.for_how_long(ttl);
                 while !left.is_zero() {
@@ -305,7 +306,7 @@ impl Worker {
         }
     }
 
-    /// Works for a while, and asks before each step whether the lease holds.
+    /// Works for a while and checks the lease before each step.
     async fn hold<K>(
         &self,
         holding: &Holding,
@@ -319,13 +320,13 @@ impl Worker {
             left -= step;
             self.rest(step, step).await;
             if lease.check().is_err() {
-                // Told so. A machine that was suspended may hear it here first.
+                // Notified here. After a suspend this may be the first notice.
                 holding.ended(true);
                 return;
             }
             holding.confirmed(lease);
             if let Some(renewed_by) = renewed_by
-                && self.dice.percent(30)
+                && self.rng.percent(30)
                 && renewed_by.renew().await.is_ok()
             {
                 holding.confirmed(lease);
@@ -333,7 +334,7 @@ impl Worker {
         }
     }
 
-    /// Lets others read what was written, and reads on itself.
+    /// Downgrades the lease and continues as a reader.
     async fn read_on(&self, holding: &Holding, lease: Lease, ttl: Duration, manual: bool) -> Option<Lease> {
         holding.shared();
         let Ok(lease) = lease.downgrade().await else {
@@ -352,18 +353,18 @@ impl Worker {
 
     async fn enter_again<K>(&self, lock: &Lock<K>, outer: &Lease<K>) {
         if let Ok(Some(inner)) = lock.try_acquire().await {
-            // Should the outer lease be lost just now, the inner one is a new one.
+            // If the outer lease was just lost, the inner one is new.
             if inner.token() != outer.token() && outer.check().is_ok() {
                 self.recorder.find(Rule::Exclusion, "an owner got two leases of one lock".to_owned());
             }
-            if self.dice.percent(50) {
+            if self.rng.percent(50) {
                 drop(inner.release().await);
             }
         }
     }
 
     async fn let_go<K>(&self, holding: Holding, lease: Lease<K>, ttl: Duration, manual: bool) {
-        match self.dice.below(20) {
+        match self.rng.below(20) {
             0 | 1 => {
                 holding.ended(false);
                 drop(lease);
@@ -377,7 +378,7 @@ impl Worker {
                     () = soon => {}
                 }
             }
-            // Forgotten until it runs out.
+            // Leaked until it expires.
             4 if manual => {
                 tokio::select! {
                     biased;
@@ -393,13 +394,13 @@ impl Worker {
         }
     }
 
-    /// Ends when the loss is told. Whether that is in time is seen on an exact timer, which stands
-    /// still with those of the library when the machine is suspended.
+    /// Completes when the loss is reported. An exact timer checks that this is in time; it stops
+    /// with the library's timers during a suspend.
     async fn told(&self, holding: &Holding, lease: LeaseWatch) {
         let exact = self.clock.exact();
         let mut lost = std::pin::pin!(lease.lost());
         let mut left = lease.remaining();
-        // Whoever looks before it is told, right after a suspend, knows already.
+        // A check right after a suspend may report the loss before the notification does.
         while !left.is_zero() && !holding.has_ended() {
             let end = exact.sleep_until(exact.now() + left);
             tokio::select! {
@@ -418,19 +419,19 @@ impl Worker {
     }
 
     fn for_how_long(&self, ttl: Duration) -> Duration {
-        match self.dice.below(10) {
-            0..=5 => self.dice.between(Duration::ZERO, Duration::from_millis(300)),
-            6..=8 => self.dice.between(Duration::ZERO, ttl),
-            _ => self.dice.between(ttl, ttl * 2),
+        match self.rng.below(10) {
+            0..=5 => self.rng.between(Duration::ZERO, Duration::from_millis(300)),
+            6..=8 => self.rng.between(Duration::ZERO, ttl),
+            _ => self.rng.between(ttl, ttl * 2),
         }
     }
 
     fn step(&self, ttl: Duration) -> Duration {
-        self.dice.between(Duration::from_millis(1), (ttl / 10).max(Duration::from_millis(2)))
+        self.rng.between(Duration::from_millis(1), (ttl / 10).max(Duration::from_millis(2)))
     }
 
     fn rest(&self, least: Duration, most: Duration) -> impl Future<Output = ()> + use<> {
-        let until = self.clock.now() + self.dice.between(least, most);
+        let until = self.clock.now() + self.rng.between(least, most);
         self.clock.sleep_until(until)
     }
 }

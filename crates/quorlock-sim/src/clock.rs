@@ -1,4 +1,4 @@
-//! The clock of a host: its own rate, its own origin, its own calendar, and timers that are late.
+//! The clock of a host: its own rate, origin and calendar, and timers that fire late.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,8 +10,7 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Sleep};
 
-use crate::dice::nanos;
-use crate::world::{Event, Host, Inside, Standing, Time, World};
+use crate::world::{Event, Host, Inside, Standing, Time, World, nanos};
 
 const MILLION: i128 = 1_000_000;
 
@@ -21,22 +20,22 @@ pub(crate) struct HostClock {
     world: Arc<World>,
     host: Host,
     rate: Rate,
-    /// What it showed at the start.
+    /// Its reading at the start.
     origin: u64,
-    /// How far somebody has put it forward.
+    /// The total of its steps forwards.
     stepped: Arc<AtomicU64>,
-    /// How far its calendar is from the start of the simulation. It is kept right by others, and so
-    /// goes at the right rate.
+    /// The offset of its calendar from the start of the simulation. It is synchronized, and so runs
+    /// at the true rate.
     calendar: Duration,
-    /// How late its timers are at most.
+    /// The maximum delay of its timers.
     slack: u64,
 }
 
-/// How much faster than time a clock runs, in millionths; slower if negative.
+/// How much faster than true time a clock runs, in millionths; slower if negative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rate(pub(crate) i64);
 
-/// As the async runtime's timers: a millisecond of resolution, and some for the machine.
+/// Like the async runtime's timers: a resolution of a millisecond, and some delay of the machine.
 const SLACK: Duration = Duration::from_micros(1200);
 
 impl HostClock {
@@ -58,17 +57,17 @@ impl HostClock {
         }
     }
 
-    /// The same clock with timers that are never late, for those who check others.
+    /// Returns the same clock with timers that are never late, for checks.
     pub(crate) fn exact(&self) -> HostClock {
         HostClock { slack: 0, ..self.clone() }
     }
 
-    /// Puts the clock forward. Timers do not notice.
+    /// Steps the clock forwards. Timers do not notice.
     pub(crate) fn step(&self, by: Duration) {
         self.stepped.fetch_add(nanos(by), Ordering::Relaxed);
     }
 
-    /// How much time passes until this clock has gone on by `span`, rounded down.
+    /// Returns the true time in which this clock advances by `span`, rounded down.
     pub(crate) fn until_it_shows(&self, span: Duration) -> Time {
         u64::try_from(i128::from(nanos(span)) * MILLION / (MILLION + i128::from(self.rate.0)))
             .unwrap_or(Time::MAX)
@@ -87,7 +86,7 @@ impl Clock for HostClock {
 
     fn sleep_until(&self, moment: Moment) -> Sleep {
         let wait = self.until_it_shows(moment.since(self.now()));
-        // Rounded up, and never too early.
+        // Rounded up: never early.
         let due = self.world.now().saturating_add(wait).saturating_add(2);
         Box::pin(Nap { world: self.world.clone(), host: self.host, due, slack: self.slack, timer: None })
     }
@@ -97,7 +96,7 @@ impl Clock for HostClock {
     }
 }
 
-/// A timer of a host, once somebody waits for it.
+/// A timer of a host, once it is polled.
 pub(crate) struct Timer {
     host: Host,
     life: u32,
@@ -106,22 +105,22 @@ pub(crate) struct Timer {
 
 struct State {
     due: Time,
-    /// For how long the host's timers had stood still when it was set.
+    /// How long the host's timers had been stopped in total when it was set.
     frozen: Time,
     waiting: Waiting,
 }
 
 enum Waiting {
     For(Waker),
-    /// Its time has come.
+    /// It has fired.
     Fired,
-    /// Nobody waits any more.
+    /// It was dropped.
     Gone,
 }
 
 impl Timer {
-    /// Fires, if somebody still waits for it, and says whose it is. A timer that stood still with
-    /// its host is due so much later.
+    /// Fires if it is still awaited, and returns its host. A timer that was stopped with its host
+    /// is due later by as much.
     pub(crate) fn fire(self: Arc<Timer>, inside: &mut Inside) -> Option<Host> {
         let standing = &mut inside.hosts[self.host];
         let mut state = self.state();
@@ -152,7 +151,7 @@ impl Timer {
     }
 }
 
-/// A wait for a moment. Its timer is set at the first look.
+/// Waits for a moment. Its timer is set on the first poll.
 struct Nap {
     world: Arc<World>,
     host: Host,
@@ -177,8 +176,8 @@ impl Future for Nap {
         }
         let waker = context.waker().clone();
         let timer = self.world.with(|inside, now| {
-            // Also a wait that is over already lets the others go on first, as a real timer does.
-            let due = self.due.max(now) + inside.dice.nanos(0, self.slack);
+            // A wait that is already over also yields first, like a real timer.
+            let due = self.due.max(now) + inside.rng.number(0, self.slack);
             let Standing { life, frozen, .. } = inside.hosts[self.host];
             let state = State { due, frozen, waiting: Waiting::For(waker) };
             let timer = Arc::new(Timer { host: self.host, life, state: Mutex::new(state) });

@@ -1,47 +1,47 @@
-//! What can go wrong, and what it aims at.
+//! The kinds of faults, and what triggers them.
 
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Bytes between a client and nodes are kept back, in one direction or both, and arrive later.
+    /// Bytes between a client and nodes are delayed, in one direction or both.
     Hold,
-    /// Connections are cut and none can be made.
+    /// Connections are cut and none can be opened.
     Cut,
     /// Bytes are lost in one direction, until the connection is reset.
     Loss,
-    /// Nodes are far away for a while, for everybody.
+    /// Nodes have a high latency for all clients.
     Slow,
-    /// Nodes are far away for one client.
+    /// Nodes have a high latency for one client.
     Spike,
-    /// Connections are reset. What was on its way is lost, or arrives much later.
+    /// Connections are reset. Data in flight is lost, or arrives much later.
     Reset,
     /// New connections are refused or get no answer.
     Connect,
-    /// The server process is stopped and goes on (`SIGSTOP`).
+    /// The server process is stopped and resumed (`SIGSTOP`).
     Pause,
     /// The server restarts with all its keys.
     Restart,
-    /// The server restarts without them.
+    /// The server restarts without its keys.
     Amnesia,
     /// The server answers scripts with errors.
     Fail,
-    /// The client's machine is suspended: its clock counts on, its timers stand still.
+    /// The client's machine is suspended: its clock advances, its timers do not.
     Suspend,
-    /// The client's process is stopped and goes on.
+    /// The client's process is stopped and resumed.
     Stop,
-    /// The client dies, and another takes its place.
+    /// The client crashes, and another replaces it.
     Crash,
-    /// A middlebox repeats requests to the node on a connection of its own.
+    /// A middlebox repeats requests to the node on a separate connection.
     Replay,
-    /// The node's clock is put forward. Out of promise.
+    /// The node's clock steps forwards. Not tolerated by design.
     Step,
-    /// Somebody deletes all keys of a node. Out of promise.
+    /// All keys of a node are deleted. Not tolerated by design.
     Flush,
 }
 
 impl Kind {
-    /// All that the library promises to survive.
+    /// The faults that the library is designed to tolerate.
     pub const PROMISED: [Kind; 15] = [
         Kind::Hold,
         Kind::Cut,
@@ -60,7 +60,7 @@ impl Kind {
         Kind::Replay,
     ];
 
-    /// All, by the names that the command line knows.
+    /// All kinds with their names on the command line.
     pub const ALL: [(&'static str, Kind); 17] = [
         ("hold", Kind::Hold),
         ("cut", Kind::Cut),
@@ -81,30 +81,29 @@ impl Kind {
         ("flush", Kind::Flush),
     ];
 
-    /// What the command line calls it.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         Kind::ALL.iter().find(|(_, kind)| *kind == self).map_or("?", |(name, _)| name)
     }
 
-    /// The kind of that name.
+    /// Returns the kind of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Kind> {
         Kind::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
     }
 }
 
-/// When a fault strikes. One that aims at nothing is weak: of a hundred runs in which nodes forgot
-/// their keys at random moments, three noticed; of fifty in which they did so while somebody held
-/// the lock, all.
+/// What triggers a fault. Faults at random times are weak: of a hundred runs in which nodes lost their keys
+/// at random, three failed; of fifty in which they did so while the lock was held, all failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Aim {
-    /// At its time.
+    /// At its scheduled time.
     Nothing,
-    /// After the next client has asked for a lock: in the midst of a round.
+    /// After the next client has requested a lock: in the middle of a round.
     Asking,
-    /// After the next client has got one: it strikes whoever holds it.
+    /// After the next client has acquired one: it hits the holder.
     Granted,
-    /// When the next client gives one back.
+    /// When the next client releases one.
     Ending,
 }

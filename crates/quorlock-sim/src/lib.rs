@@ -1,21 +1,20 @@
 //! Deterministic simulation of `quorlock`.
 //!
-//! The real coordinator, keepers, waiting and Redis nodes run here over a simulated network, on
-//! simulated clocks, against the test kit's own server; time costs nothing, and chance comes from a
-//! seed. One seed is one run, down to each event: a run that finds a broken promise finds it again.
+//! The real coordinator, keepers, wait queues and Redis nodes run over a simulated network, on simulated
+//! clocks, against the test kit's own server. Simulated time costs no real time, and all randomness is
+//! derived from a seed. A seed determines the run down to each event, so a violation is reproducible.
 //!
-//! Each host is a runtime of its own, which goes on when something happens to it: bytes arrive, or
-//! a timer is due. So a host can be stopped, suspended or killed, and has a clock of its own.
+//! Each host is a runtime of its own that runs when an event for it occurs: bytes arrive, or a
+//! timer is due. So a host can be stopped, suspended or killed, and has its own clock.
 
 #![expect(
     clippy::indexing_slicing,
     clippy::expect_used,
-    reason = "a simulation that is wrong itself must stop at once"
+    reason = "a broken simulation must stop immediately"
 )]
 
 mod client;
 mod clock;
-mod dice;
 mod fault;
 mod nemesis;
 mod network;

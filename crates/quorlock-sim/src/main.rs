@@ -1,4 +1,4 @@
-//! `quorlock-sim`: runs many seeds of the simulation, and makes those that fail small.
+//! `quorlock-sim`: runs the simulation with many seeds, and shrinks those that fail.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -37,10 +37,10 @@ fn main() -> ExitCode {
     clear_progress();
     println!("{}", totals.summary());
     if failed == 0 {
-        println!("all promises held");
+        println!("no violations");
         ExitCode::SUCCESS
     } else {
-        println!("{failed} of {} seeds broke a promise", totals.seeds);
+        println!("{failed} of {} seeds found a violation", totals.seeds);
         ExitCode::FAILURE
     }
 }
@@ -62,7 +62,7 @@ fn report(seed: u64, options: &Options, outcome: Outcome, wants_less: bool) {
     }
 }
 
-/// What all runs add up to.
+/// The sum over all runs.
 #[derive(Default)]
 struct Totals {
     seeds: u64,
@@ -152,8 +152,8 @@ fn cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// What `--twist` knows.
+/// Parses `--twist`.
 fn twist(name: &str) -> Result<Twist, String> {
     let known = Twist::ALL.iter().find(|(known, _)| *known == name).map(|(_, twist)| *twist);
-    known.ok_or_else(|| format!("known are {}", Twist::ALL.map(|(name, _)| name).join(", ")))
+    known.ok_or_else(|| format!("expected one of: {}", Twist::ALL.map(|(name, _)| name).join(", ")))
 }

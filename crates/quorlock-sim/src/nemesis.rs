@@ -1,29 +1,28 @@
-//! Does to hosts and links what the schedule says, when what it aims at comes along.
+//! Injects the scheduled faults into hosts and links once they are triggered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorlock_testkit::{Memory, Misconduct};
 
-use crate::dice::nanos;
 use crate::fault::{Aim, Kind};
 use crate::network::{InFlight, TO_CLIENT, TO_NODE};
 use crate::plan::{Entry, Plan};
 use crate::record::Moment;
 use crate::sim::Sim;
-use crate::world::{Event, Host, Time};
+use crate::world::{Event, Host, Time, nanos};
 
-/// What has been done, and what is still in effect.
+/// The faults injected so far, and those in effect.
 pub(crate) struct Nemesis {
-    /// How many faults of each kind struck.
+    /// How many faults of each kind were injected.
     pub(crate) struck: BTreeMap<Kind, u64>,
-    /// Entries that wait for what they aim at.
+    /// Entries that wait for their trigger.
     armed: Vec<usize>,
-    /// Whom an entry has found.
+    /// The client that triggered each entry.
     subjects: BTreeMap<usize, usize>,
     /// Faults in effect, with the hosts that they hit.
     active: BTreeMap<usize, Hit>,
-    /// What comes between each client and each node.
+    /// The faults between each client and each node.
     trouble: Vec<Vec<Trouble>>,
     over: bool,
 }
@@ -37,13 +36,13 @@ struct Hit {
 struct Trouble {
     /// How many faults are in effect.
     faults: u32,
-    /// Since when there is one.
+    /// Since when there has been one.
     since: Time,
-    /// Until when what they did may still be felt.
+    /// Until when they may still have an effect.
     until: Time,
 }
 
-/// After this long without an acknowledgement the client's kernel gives a connection up.
+/// After this long without an acknowledgement the client's kernel closes a connection.
 const USER_TIMEOUT: Duration = Duration::from_millis(2_200);
 
 impl Nemesis {
@@ -58,7 +57,7 @@ impl Nemesis {
         }
     }
 
-    /// Since when nothing has come between a client and a node; `None` if something does.
+    /// Since when there has been no fault between a client and a node; `None` if there is one.
     pub(crate) fn calm_since(&self, client: usize, node: usize) -> Option<Time> {
         let Trouble { faults, until, .. } = self.trouble[client][node];
         (faults == 0).then_some(until)
@@ -74,7 +73,7 @@ impl Sim {
         }
     }
 
-    /// Somebody does what entries may aim at.
+    /// Reports an event that may trigger entries.
     pub(crate) fn aim(&mut self, moment: Moment, client: usize) {
         let wanted = match moment {
             Moment::Asking => Aim::Asking,
@@ -97,7 +96,7 @@ impl Sim {
         }
         let entry = self.plan.schedule[index].clone();
         let client = self.nemesis.subjects.get(&index).copied().unwrap_or(entry.client);
-        // Whoever plays a smaller part of the plan may have fewer clients.
+        // A shrunk run may have fewer clients.
         if client >= self.plan.clients {
             return;
         }
@@ -125,8 +124,7 @@ impl Sim {
         self.begin(&entry, client, &nodes);
     }
 
-    /// The nodes that a fault can hit: a server that is down does not die again, and a client that
-    /// is down concerns none.
+    /// Returns the nodes that a fault can hit: not servers or clients that are already down.
     fn hit(&self, entry: &Entry, client: usize) -> Vec<usize> {
         let up = |host: Host| self.world.with(|inside, _| inside.hosts[host].up);
         match entry.kind {
@@ -194,8 +192,8 @@ impl Sim {
         }
     }
 
-    /// A client's kernel that hears nothing gives its connections up. The server does not know.
-    pub(crate) fn next_u64(&mut self, index: usize) {
+    /// The client's kernel closes connections that receive nothing. The server is not notified.
+    pub(crate) fn half(&mut self, index: usize) {
         let entry = self.plan.schedule[index].clone();
         if entry.kind == Kind::Hold
             && entry.flavour & 4 == 0
@@ -244,11 +242,11 @@ impl Sim {
             Kind::Crash => self.start_client(client),
             Kind::Reset | Kind::Replay | Kind::Step | Kind::Flush => {}
         }
-        // What comes later by itself, and what nobody can clean up.
+        // Effects that last longer, and what no client can clean up.
         let forever = nanos(self.plan.max_ttl + self.plan.max_ttl / 10);
         let later = match entry.kind {
             Kind::Fail if failure(entry.flavour) == failure(NO_RIGHTS) => forever,
-            // When requests arrive that were late is known to the network.
+            // The network knows when late requests arrive.
             Kind::Replay
             | Kind::Reset
             | Kind::Connect
@@ -267,8 +265,8 @@ impl Sim {
             | Kind::Step
             | Kind::Flush => 0,
         };
-        // The clean-up goes on for one TTL. A server that was stopped for longer than the shortest
-        // may carry out later what nobody takes back any more: a known limit.
+        // Clean-up continues for one TTL. A server stopped for longer than the shortest TTL may
+        // later execute a request that no client takes back: a known limitation.
         let shortest = nanos(self.plan.max_ttl / 4);
         self.count_trouble(entry.kind, client, &nodes, |trouble, now| {
             trouble.faults -= 1;
@@ -351,7 +349,7 @@ impl Sim {
         });
     }
 
-    /// Changes the links between a client and nodes, in the direction that the entry says, or both.
+    /// Changes the links between a client and nodes, in the entry's direction or both.
     fn each_way(
         &self,
         entry: &Entry,
@@ -391,12 +389,12 @@ impl Sim {
     }
 }
 
-/// What becomes of requests on their way.
+/// Returns what happens to requests in flight.
 fn in_flight(entry: &Entry) -> InFlight {
     if entry.flavour & 1 == 0 { InFlight::Late(nanos(entry.size)) } else { InFlight::Lost }
 }
 
-/// The flavour that somebody has to mend.
+/// The flavour that needs an operator.
 const NO_RIGHTS: usize = 4;
 
 fn failure(flavour: usize) -> Misconduct {

@@ -1,8 +1,8 @@
 //! The network: connections, their latency, and what faults do to them.
 //!
-//! A connection is two pipes. Bytes in a pipe arrive in order, after a time that chance and the
-//! state of the link decide. Closing one end does not take back what was written to it: it still
-//! arrives, perhaps much later, and a server may carry it out.
+//! A connection is two pipes. Bytes in a pipe arrive in order, after a delay determined by the
+//! random generator and the state of the link. Closing one end does not take back what was written
+//! to it: it still arrives, perhaps much later, and a server may execute it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,40 +20,39 @@ use quorlock::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::HostClock;
-use crate::dice::nanos;
-use crate::world::{Event, Host, Inside, Time, World};
+use crate::world::{Event, Host, Inside, Time, World, nanos};
 
-/// The way from the client to the node.
+/// The direction from the client to the node.
 pub(crate) const TO_NODE: usize = 0;
-/// The way back.
+/// The direction back.
 pub(crate) const TO_CLIENT: usize = 1;
 
-/// All links and all connections, the ended ones too.
+/// All links and all connections, including closed ones.
 #[derive(Debug)]
 pub(crate) struct Network {
-    /// By where they come from and where they go.
+    /// By source and destination.
     links: Vec<Vec<Link>>,
     pub(crate) connections: Vec<Connection>,
-    /// How long a kernel goes on sending what a closed connection has left behind.
+    /// How long a kernel keeps sending the rest of a closed connection.
     pub(crate) lingers: Time,
-    /// Until when what is late may be felt, by client and node: see [`Network::is_late`].
+    /// Until when late requests may have an effect, by client and node: see [`Network::is_late`].
     felt: BTreeMap<(Host, Host), Time>,
 }
 
-/// One way between two hosts.
+/// One direction between two hosts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) latency: Time,
     pub(crate) jitter: Time,
-    /// What faults add to the latency.
+    /// Latency added by faults.
     pub(crate) extra: Time,
-    /// How many faults keep bytes from arriving.
+    /// How many faults delay bytes.
     pub(crate) held: u32,
     /// How many faults refuse new connections.
     pub(crate) refused: u32,
     /// How many faults leave new connections unanswered.
     pub(crate) hung: u32,
-    /// How many packets of a hundred come late, and by how much at least; at most three times that.
+    /// The percentage of late packets, and their minimum delay; the maximum is three times that.
     pub(crate) late: (u64, Time),
 }
 
@@ -63,26 +62,26 @@ pub(crate) struct Connection {
     pub(crate) client: Host,
     pub(crate) node: Host,
     pipes: [Pipe; 2],
-    /// The requests that reached the node last, for a middlebox that repeats them.
+    /// The requests that reached the node last, for a middlebox to repeat.
     recent: VecDeque<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
 struct Pipe {
     flight: VecDeque<Packet>,
-    /// When the last one is to arrive.
+    /// When the last chunk arrives.
     last: Time,
-    /// Something has arrived at a link that is held, and waits there.
+    /// Data has arrived at a link that is held.
     stuck: bool,
     inbox: Vec<u8>,
     read: usize,
     ended: Option<Ending>,
     reader: Option<Waker>,
-    /// The end that writes has been closed, or has heard that the connection is broken.
+    /// When the writing end was closed, or learned that the connection is broken.
     closed: Option<Time>,
-    /// The end that reads has gone.
+    /// The reading end is closed.
     deserted: bool,
-    /// Something has arrived at a machine that was down: it is sent again until somebody answers.
+    /// Data has arrived at a machine that was down: it is retransmitted until acknowledged.
     unheard: bool,
 }
 
@@ -100,25 +99,25 @@ enum Content {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
-    /// As after a close.
+    /// Like after a close.
     Orderly,
-    /// As after a reset.
+    /// Like after a reset.
     Reset,
 }
 
-/// What becomes of requests on their way when a connection is reset.
+/// What happens to requests in flight when a connection is reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InFlight {
     Lost,
-    /// They reach the node, so much later.
+    /// They reach the node after this delay.
     Late(Time),
 }
 
-/// What takes longer has met a fault.
+/// A longer delay is due to a fault.
 const LATE: Time = 500_000_000;
 /// How many requests a middlebox remembers.
 const REMEMBERED: usize = 4;
-/// After a partition is healed, packets are sent again within this time.
+/// After a partition has healed, packets are retransmitted within this time.
 const SENT_AGAIN: Duration = Duration::from_millis(200);
 
 impl Network {
@@ -126,9 +125,9 @@ impl Network {
         Network { links, connections: Vec::new(), lingers, felt: BTreeMap::new() }
     }
 
-    /// A request arrives so much later than it was sent. Until then its key may be stored; and for as
-    /// long as keys last after that, if by then nobody cleans up any more: the clean-up of a claim goes
-    /// on for its TTL, which is a quarter of the longest at least.
+    /// A request arrives later by `by`. Its key may be stored until then, and for the longest TTL
+    /// after that if the client has stopped cleaning up by then: the clean-up of a claim lasts for
+    /// its TTL, which is at least a quarter of the longest.
     fn is_late(&mut self, number: usize, at: Time, by: Time) {
         let Connection { client, node, .. } = self.connections[number];
         if by > LATE {
@@ -138,7 +137,7 @@ impl Network {
         }
     }
 
-    /// Until when requests of the client may be felt at the node that arrived late, or still will.
+    /// Until when late requests of the client may have an effect on the node.
     pub(crate) fn felt(&self, client: Host, node: Host) -> Time {
         self.felt.get(&(client, node)).copied().unwrap_or_default()
     }
@@ -159,7 +158,6 @@ impl Connection {
     }
 }
 
-/// What happens to connections.
 impl Inside {
     pub(crate) fn connect(&mut self, client: Host, node: Host) -> usize {
         let (pipes, recent) = (Default::default(), VecDeque::new());
@@ -171,9 +169,9 @@ impl Inside {
         let connection = &mut self.network.connections[number];
         let (from, to) = connection.ends(way);
         let link = &self.network.links[from][to];
-        let mut delay = link.latency + link.extra + self.dice.nanos(0, link.jitter);
-        if self.dice.percent(link.late.0) {
-            delay += self.dice.nanos(link.late.1, link.late.1 * 3);
+        let mut delay = link.latency + link.extra + self.rng.number(0, link.jitter);
+        if self.rng.percent(link.late.0) {
+            delay += self.rng.number(link.late.1, link.late.1 * 3);
         }
         let pipe = &mut connection.pipes[way];
         let at = (now + delay + after).max(pipe.last);
@@ -185,7 +183,7 @@ impl Inside {
         self.schedule(at, Event::Arrival(number, way));
     }
 
-    /// Something reaches the end of a connection; the host there has something to do.
+    /// Delivers what reached the end of a connection; returns the host that has work to do.
     pub(crate) fn arrive(&mut self, number: usize, way: usize, now: Time) -> Option<Host> {
         let lingers = self.network.lingers;
         let connection = &mut self.network.connections[number];
@@ -200,7 +198,7 @@ impl Inside {
             && packet.at <= now
             && let Some(packet) = pipe.flight.pop_front()
         {
-            // A kernel does not try for ever.
+            // A kernel does not retransmit forever.
             let forgotten = pipe.closed.is_some_and(|closed| now > closed + lingers);
             if pipe.deserted && way == TO_NODE {
                 refused |= self.hosts[to].up;
@@ -225,13 +223,13 @@ impl Inside {
         }
         self.wakers.extend(if arrived { pipe.reader.take() } else { None });
         if refused {
-            // Nobody is there to read it: the kernel says so.
+            // The kernel answers that there is no reader.
             self.send(number, TO_CLIENT, Content::End(Ending::Reset), 0, now);
         }
         arrived.then_some(to)
     }
 
-    /// What was held on the way between two hosts goes on.
+    /// Delivers what was held between two hosts.
     pub(crate) fn go_on(&mut self, from: Host, to: Host, now: Time) {
         if self.network.links[from][to].held > 0 {
             return;
@@ -240,7 +238,7 @@ impl Inside {
             for way in [TO_NODE, TO_CLIENT] {
                 let connection = &mut self.network.connections[number];
                 if connection.ends(way) == (from, to) && std::mem::take(&mut connection.pipes[way].stuck) {
-                    let at = now + self.dice.nanos(0, nanos(SENT_AGAIN));
+                    let at = now + self.rng.number(0, nanos(SENT_AGAIN));
                     let pipe = &mut connection.pipes[way];
                     for packet in &mut pipe.flight {
                         packet.at = packet.at.max(at);
@@ -255,7 +253,7 @@ impl Inside {
         }
     }
 
-    /// Breaks a connection at both ends. The client hears of it at once.
+    /// Breaks a connection at both ends. The client is notified immediately.
     pub(crate) fn reset(&mut self, number: usize, requests: InFlight, now: Time) {
         let connection = &mut self.network.connections[number];
         for pipe in &mut connection.pipes {
@@ -289,11 +287,11 @@ impl Inside {
         }
     }
 
-    /// A process has ended, and its kernel closes its connections; unless the machine died with it,
-    /// and nobody says anything.
+    /// Closes the connections of a process that has ended, as its kernel does; unless the machine
+    /// died with it, and the peers are not notified.
     ///
-    /// Done here and in order, because the runtime drops what ran on it in the order of numbers
-    /// that it does not start anew for each run.
+    /// This happens here and in order, because the runtime drops its tasks in the order of numbers
+    /// that it does not reset for each run.
     pub(crate) fn close_all(&mut self, host: Host, silently: bool, now: Time) {
         for number in 0..self.network.connections.len() {
             for way in [TO_NODE, TO_CLIENT] {
@@ -308,19 +306,19 @@ impl Inside {
         }
     }
 
-    /// A machine that died without a word is up again, and knows nothing of its old connections: what
-    /// was sent to it meanwhile is sent again by now, and it says so.
+    /// A machine that died silently is up again, and does not know its old connections: what was
+    /// sent to it in the meantime has been retransmitted by now, and is answered with a reset.
     pub(crate) fn refuse_unheard(&mut self, host: Host, now: Time) {
         for number in 0..self.network.connections.len() {
             let connection = &mut self.network.connections[number];
             if connection.node == host && std::mem::take(&mut connection.pipes[TO_NODE].unheard) {
-                let after = self.dice.nanos(0, nanos(SENT_AGAIN));
+                let after = self.rng.number(0, nanos(SENT_AGAIN));
                 self.send(number, TO_CLIENT, Content::End(Ending::Reset), after, now);
             }
         }
     }
 
-    /// Repeats requests to the node on a connection of nobody's.
+    /// Repeats requests to the node on a connection without a client.
     pub(crate) fn replay(&mut self, original: usize, after: Time, now: Time) {
         let Connection { client, node, .. } = self.network.connections[original];
         let requests: Vec<_> = self.network.connections[original].recent.iter().cloned().collect();
@@ -331,12 +329,12 @@ impl Inside {
         }
         self.send(number, TO_NODE, Content::End(Ending::Orderly), after, now);
         self.schedule(now, Event::Accept(number));
-        // Whatever is repeated is late, and nobody takes it back.
+        // A repeated request counts as late, because no client takes it back.
         let at = self.network.connections[number].pipes[TO_NODE].last;
         self.network.is_late(number, at, Time::MAX);
     }
 
-    /// The open connections between a client and a node.
+    /// Returns the open connections between a client and a node.
     pub(crate) fn between(&self, client: Host, node: Host) -> Vec<usize> {
         let open = |(number, connection): (usize, &Connection)| {
             (connection.client == client && connection.node == node && connection.is_open()).then_some(number)
@@ -350,7 +348,7 @@ impl Inside {
 pub(crate) struct End {
     world: Arc<World>,
     number: usize,
-    /// The way of what is written here.
+    /// The direction of what is written here.
     writes: usize,
 }
 
@@ -429,7 +427,7 @@ impl Drop for End {
     }
 }
 
-/// Connects a simulated client to simulated nodes, which are called `node-0`, `node-1` and so on.
+/// Connects a simulated client to simulated nodes, named `node-0`, `node-1` and so on.
 #[derive(Debug)]
 pub(crate) struct SimDial {
     pub(crate) world: Arc<World>,
@@ -437,7 +435,7 @@ pub(crate) struct SimDial {
     pub(crate) clock: HostClock,
 }
 
-/// How long a kernel waits before it asks again for a connection.
+/// How long a kernel waits before it retransmits a connection request.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
 impl Dial for SimDial {
@@ -458,7 +456,7 @@ impl Dial for SimDial {
                         + there.extra
                         + back.latency
                         + back.extra
-                        + inside.dice.nanos(0, there.jitter)
+                        + inside.rng.number(0, there.jitter)
                 });
                 clock.sleep_until(clock.now() + Duration::from_nanos(trip)).await;
                 let outcome = world.with(|inside, now| {

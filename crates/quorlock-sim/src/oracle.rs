@@ -1,4 +1,4 @@
-//! Judges of a history.
+//! Oracles: checks that run during the simulation.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use quorlock::protocol::Mode;
 
 use crate::world::Time;
 
-/// What a judge needs to know.
+/// The events that an oracle sees.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    /// Somebody has got a lock, and is inside until it has ended or cannot rely on it any more.
+    /// A client acquired a lock, and may hold it until it ends or the confirmed validity is over.
     Granted { hold: usize, client: usize, resources: Vec<usize>, token: Vec<u8>, mode: Mode },
-    /// What it has got is one of a semaphore's permits, of which it believes that there are so many.
+    /// The lock is one of a semaphore's `of` permits, as its holder believes.
     Permit { hold: usize, semaphore: usize, of: usize },
-    /// From here on others may share it.
+    /// The hold is shared from now on.
     Shared { hold: usize },
-    /// It may rely on it at this moment, and until then.
+    /// The hold was confirmed as valid now, and until then.
     Confirmed { hold: usize, until: Time },
-    /// It does so no longer.
+    /// The hold ended.
     Ended { hold: usize },
 }
 
-/// Sees what happens in order, with the real time, and says what is wrong with it.
+/// Sees the events in order, with the true time, and returns a violation.
 pub(crate) trait Oracle {
     fn see(&mut self, now: Time, happening: &Happening) -> Option<String>;
 }
 
-/// No two are certain to hold a lock at the same moment of real time, unless both share it. Epsilon is zero: there is
-/// one time here.
+/// No two clients certainly hold a lock at the same moment of true time, unless both share it.
+/// There is a single time here, so epsilon is zero.
 #[derive(Debug, Default)]
 pub(crate) struct Exclusion {
     inside: BTreeMap<usize, Inside>,
@@ -59,7 +59,7 @@ impl Oracle for Exclusion {
                 let me = self.inside.get_mut(hold)?;
                 me.until = me.until.max(*until);
                 let me = self.inside.get(hold)?;
-                // Whoever entered again has the same token.
+                // A reentrant acquisition has the same token.
                 let other = self.inside.iter().find(|(_, other)| {
                     let both_share = me.mode == Mode::Shared && other.mode == Mode::Shared;
                     other.resources.iter().any(|resource| me.resources.contains(resource))
@@ -81,8 +81,8 @@ impl Oracle for Exclusion {
     }
 }
 
-/// No more are certain to hold permits of a semaphore at the same moment than it has, and no two who
-/// differ about how many that is.
+/// A semaphore never certainly has more holders than permits, nor holders that disagree about the
+/// number of permits.
 #[derive(Debug, Default)]
 pub(crate) struct Permits {
     holders: BTreeMap<usize, Holder>,
@@ -112,12 +112,17 @@ impl Oracle for Permits {
                     .collect();
                 if let Some((number, other)) = inside.iter().find(|(_, other)| other.of != me.of) {
                     return Some(format!(
-                        "hold {hold} is one of {} permits of s{}, and hold {number} one of {}",
+                        "hold {hold} is one of {} permits of s{}, but hold {number} is one of {}",
                         me.of, me.semaphore, other.of
                     ));
                 }
                 if inside.len() > me.of {
-                    return Some(format!("{} hold the {} permits of s{}", inside.len(), me.of, me.semaphore));
+                    return Some(format!(
+                        "{} holders of the {} permits of s{}",
+                        inside.len(),
+                        me.of,
+                        me.semaphore
+                    ));
                 }
             }
             Happening::Ended { hold } => {

@@ -1,34 +1,35 @@
-//! What one seed means: a deployment, its clients, and what goes wrong when. All of it is data,
-//! made before the run, so that a run can be repeated with parts of it left out.
+//! A plan: the deployment, clients and fault schedule of one seed. All of it is data generated
+//! before the run, so that a run can be repeated with parts left out.
 
 use std::time::Duration;
 
+use quorlock_testkit::SeededRng;
+
 use crate::clock::Rate;
-use crate::dice::Dice;
 use crate::fault::{Aim, Kind};
 
-/// What all seeds of a series have in common.
+/// The options shared by all seeds.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// For how long things go wrong.
+    /// For how long faults are injected.
     pub span: Duration,
-    /// What may go wrong.
+    /// The kinds of faults.
     pub faults: Vec<Kind>,
-    /// What is broken on purpose, or otherwise special.
+    /// A deliberately broken protection, or another variation.
     pub twist: Twist,
-    /// What the clients want.
+    /// What the clients acquire.
     pub subject: Subject,
-    /// The most clients.
+    /// The maximum number of clients.
     pub most_clients: usize,
-    /// Which entries of the schedule are kept; all of them if `None`.
+    /// The entries of the schedule to keep; all if `None`.
     pub kept: Option<Vec<usize>>,
-    /// Whether everything that happens is printed.
+    /// Whether every event is printed.
     pub trace: bool,
 }
 
 impl Default for Options {
-    /// A minute of everything that the library promises to survive.
+    /// A minute of every fault that the library is designed to tolerate.
     fn default() -> Options {
         Options {
             span: Duration::from_secs(60),
@@ -42,58 +43,59 @@ impl Default for Options {
     }
 }
 
-/// What is special about a run.
+/// A variation of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Twist {
     /// Nothing.
     None,
-    /// A third of all packets are later than a node may be.
+    /// A third of all packets exceed a node's timeout.
     LatePackets,
-    /// Every other node is of a kind that remembers, whatever happens to its process.
+    /// Every other node declares that it keeps its data across restarts, and does.
     Remembering,
-    /// Canary: these nodes say so, and forget.
+    /// Canary: these nodes declare so, but lose it.
     FalseMemory,
-    /// Canary: votes of restarted nodes count at once.
+    /// Canary: votes of restarted nodes count immediately.
     GuardOff,
-    /// Canary: the nodes' clocks run a tenth too fast.
+    /// Canary: the nodes' clocks run 10 % fast.
     FastNodes,
-    /// Canary: clients rely on their leases without looking at the clock.
+    /// Canary: clients rely on their leases without checking the clock.
     Careless,
-    /// Canary: calendars are further apart than fencing tokens allow for when nodes forget.
+    /// Canary: calendars differ by more than fencing tokens allow for when nodes lose their data.
     WrongCalendars,
-    /// Canary: nodes release a lock for whoever asks.
+    /// Canary: nodes release a lock without comparing the token.
     ReleasesForAnybody,
-    /// Canary: nodes say that they have released, and have not.
+    /// Canary: nodes confirm a release without deleting the key.
     KeepsWhatIsReleased,
-    /// Canary: nodes offer a lock for whichever holder asks.
+    /// Canary: nodes offer a lock without comparing the holder's token.
     OffersForAnybody,
-    /// Canary: an offer ends at the nodes long before its messages say.
+    /// Canary: offers expire on the nodes long before the time in their messages.
     OffersEndEarly,
-    /// Canary: those who differ about a semaphore's permits take theirs without the nodes comparing.
+    /// Canary: clients that disagree about a semaphore's permits acquire without the nodes
+    /// comparing the number.
     LimitIgnored,
     /// Canary: observers believe the first node that answers.
     Credulous,
 }
 
-/// What the clients of a run want.
+/// What the clients of a run acquire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Subject {
-    /// Locks, alone or shared.
+    /// Locks, exclusive or shared.
     Locks,
-    /// Permits of semaphores, about whose number some of them differ.
+    /// Permits of semaphores; some clients disagree about their number.
     Semaphores,
-    /// To lead, or to be told who does.
+    /// Leadership; observers watch.
     Elections,
 }
 
 impl Subject {
-    /// All of them, by the names that the command line knows.
+    /// All subjects with their names on the command line.
     pub const ALL: [(&'static str, Subject); 3] =
         [("locks", Subject::Locks), ("semaphores", Subject::Semaphores), ("elections", Subject::Elections)];
 
-    /// What the command line calls it.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         Subject::ALL.iter().find(|(_, subject)| *subject == self).map_or("locks", |(name, _)| name)
@@ -101,7 +103,7 @@ impl Subject {
 }
 
 impl Twist {
-    /// All of them, by the names that the command line knows.
+    /// All twists with their names on the command line.
     pub const ALL: [(&'static str, Twist); 14] = [
         ("none", Twist::None),
         ("late-packets", Twist::LatePackets),
@@ -119,14 +121,14 @@ impl Twist {
         ("credulous", Twist::Credulous),
     ];
 
-    /// What the command line calls it.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         Twist::ALL.iter().find(|(_, twist)| *twist == self).map_or("none", |(name, _)| name)
     }
 }
 
-/// One run.
+/// The plan of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -134,79 +136,79 @@ pub(crate) struct Plan {
     pub(crate) twist: Twist,
     pub(crate) nodes: usize,
     pub(crate) clients: usize,
-    /// Tasks of each client that want locks.
+    /// The number of tasks of each client.
     pub(crate) workers: usize,
     pub(crate) resources: usize,
     pub(crate) subject: Subject,
-    /// How many permits each semaphore has, and how many some believe that it has.
+    /// The permits of each semaphore.
     pub(crate) permits: Vec<Permits>,
-    /// Whether most want to read.
+    /// Whether most acquisitions are shared.
     pub(crate) readers: bool,
     pub(crate) max_ttl: Duration,
     pub(crate) drift: f64,
-    /// The base latency between two hosts is up to this.
+    /// The maximum base latency between two hosts.
     pub(crate) distance: Duration,
     pub(crate) rates: Vec<Rate>,
     pub(crate) schedule: Vec<Entry>,
 }
 
 impl Plan {
-    /// Whether this node says that it remembers.
+    /// Whether this node declares that it keeps its data.
     pub(crate) fn remembers(&self, node: usize) -> bool {
         matches!(self.twist, Twist::Remembering | Twist::FalseMemory) && node.is_multiple_of(2)
     }
 }
 
-/// How many permits a semaphore has.
+/// The number of permits of a semaphore.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits {
     pub(crate) right: usize,
-    /// What some believe, if any do.
+    /// The number that some clients believe in, if any do.
     pub(crate) wrong: Option<usize>,
 }
 
-/// The numbers of the keys of one semaphore are this far apart from those of the next.
+/// The distance between the key numbers of two semaphores.
 const SLOTS: usize = 64;
 
 /// One fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Its number in the whole schedule, whatever was left out.
+    /// Its number in the whole schedule, before any entry was left out.
     pub(crate) number: usize,
     pub(crate) at: Duration,
     pub(crate) aim: Aim,
-    /// How long after what it aims at.
+    /// The delay after its trigger.
     pub(crate) after: Duration,
     pub(crate) kind: Kind,
-    /// Whom it concerns, unless it aims at somebody.
+    /// The client it hits, unless its trigger determines it.
     pub(crate) client: usize,
     pub(crate) nodes: Vec<usize>,
     pub(crate) lasts: Duration,
-    /// How much: of latency, of lateness, of a step.
+    /// The amount of latency, delay or step.
     pub(crate) size: Duration,
-    /// Which variety.
+    /// The variant.
     pub(crate) flavour: usize,
 }
 
-/// The drift allowance of all clients, in millionths, and what both clocks may use of it.
+/// The drift allowance of all clients, in millionths, and the part of it that both clocks may use.
 const DRIFT: i64 = 10_000;
 const USED: i64 = DRIFT * 45 / 100;
 
 impl Plan {
     pub(crate) fn of(seed: u64, options: &Options) -> Plan {
-        let dice = Dice::new(seed, 1);
-        let nodes = dice.pick(&[3, 3, 5, 5, 5, 4]);
-        let clients = dice.pick(&[2, 3, 3, 4]);
-        let workers = dice.pick(&[1, 2, 2, 3]);
-        let resources = dice.pick(&[1, 1, 2, 3]);
-        let max_ttl = Duration::from_secs(dice.pick(&[2, 4, 8, 20]));
-        let readers = dice.percent(50);
-        let distance = Duration::from_micros(dice.pick(&[500, 1_000, 3_000, 12_000]));
+        let rng = SeededRng::new(seed, "deployment");
+        let nodes = rng.pick(&[3, 3, 5, 5, 5, 4]);
+        let clients = rng.pick(&[2, 3, 3, 4]);
+        let workers = rng.pick(&[1, 2, 2, 3]);
+        let resources = rng.pick(&[1, 1, 2, 3]);
+        let max_ttl = Duration::from_secs(rng.pick(&[2, 4, 8, 20]));
+        let readers = rng.percent(50);
+        let distance = Duration::from_micros(rng.pick(&[500, 1_000, 3_000, 12_000]));
         let rate = |host: usize| {
             if options.twist == Twist::FastNodes && host < nodes {
                 return Rate(100_000);
             }
-            Rate(i64::try_from(dice.nanos(0, 2 * USED.unsigned_abs())).unwrap_or(0) - USED)
+            Rate(i64::try_from(rng.number(0, 2 * USED.unsigned_abs())).unwrap_or(0) - USED)
         };
         let rates = (0..nodes + clients).map(rate).collect();
         let mut plan = Plan {
@@ -226,28 +228,28 @@ impl Plan {
             rates,
             schedule: Vec::new(),
         };
-        plan.permits = plan.permits(&Dice::new(seed, 7));
-        plan.schedule = plan.trouble(&Dice::new(seed, 2), options);
+        plan.permits = plan.permits(&SeededRng::new(seed, "permits"));
+        plan.schedule = plan.trouble(&SeededRng::new(seed, "faults"), options);
         plan.clients = clients.min(options.most_clients);
         plan
     }
 
-    fn permits(&self, dice: &Dice) -> Vec<Permits> {
+    fn permits(&self, rng: &SeededRng) -> Vec<Permits> {
         let semaphores = if self.subject == Subject::Semaphores { self.resources } else { 0 };
         let permits = |_| {
-            let right = dice.pick(&[1, 2, 2, 3, 4, 10]);
-            let other = dice.pick(&[right + 1, right.max(2) - 1, 10]);
-            Permits { right, wrong: (other != right && dice.percent(50)).then_some(other) }
+            let right = rng.pick(&[1, 2, 2, 3, 4, 10]);
+            let other = rng.pick(&[right + 1, right.max(2) - 1, 10]);
+            Permits { right, wrong: (other != right && rng.percent(50)).then_some(other) }
         };
         (0..semaphores).map(permits).collect()
     }
 
-    /// The number of the key of one of a semaphore's permits.
+    /// Returns the key number of a permit.
     pub(crate) fn slot(semaphore: usize, number: usize) -> usize {
         semaphore * SLOTS + number
     }
 
-    /// What people call it: a lock, an election, or one of a semaphore's permits.
+    /// Returns the name of a lock, an election or a permit.
     pub(crate) fn key(&self, resource: usize) -> String {
         match self.subject {
             Subject::Locks => format!("r{resource}"),
@@ -256,12 +258,12 @@ impl Plan {
         }
     }
 
-    /// The semaphore and the number of a permit, if the clients want permits.
+    /// Returns the semaphore and the number of a permit, if the subject is semaphores.
     pub(crate) fn permit(&self, resource: usize) -> Option<(usize, usize)> {
         (self.subject == Subject::Semaphores).then_some((resource / SLOTS, resource % SLOTS))
     }
 
-    /// The numbers of all keys that may stand at the nodes.
+    /// Returns the numbers of all keys that may be stored on the nodes.
     pub(crate) fn keys(&self) -> Vec<usize> {
         let most = |permits: &Permits| permits.right.max(permits.wrong.unwrap_or_default());
         let of = |(semaphore, permits)| (0..most(permits)).map(move |number| Plan::slot(semaphore, number));
@@ -271,31 +273,31 @@ impl Plan {
         }
     }
 
-    /// How far the calendars of any two hosts may be apart.
+    /// Returns the maximum difference between the calendars of two hosts.
     pub(crate) fn calendars_apart(&self) -> Duration {
         if self.twist == Twist::WrongCalendars { self.max_ttl * 10 } else { self.max_ttl / 2 }
     }
 
-    /// A majority of the nodes.
+    /// Returns the size of a majority of the nodes.
     pub(crate) fn quorum(&self) -> usize {
         self.nodes / 2 + 1
     }
 
-    fn trouble(&self, dice: &Dice, options: &Options) -> Vec<Entry> {
-        // In half of the runs no more than a minority is hit at a time; in the others, anything.
-        let most = if dice.percent(50) { self.nodes - self.quorum() } else { self.nodes };
-        let pace = dice.pick(&[400, 1_000, 2_500]);
-        // Some runs see everything, some only a few kinds, but those often.
+    fn trouble(&self, rng: &SeededRng, options: &Options) -> Vec<Entry> {
+        // Half of the runs hit at most a minority at a time, the others any number of nodes.
+        let most = if rng.percent(50) { self.nodes - self.quorum() } else { self.nodes };
+        let pace = rng.pick(&[400, 1_000, 2_500]);
+        // Some runs have every kind of fault, some only a few kinds, but those often.
         let mut kinds = options.faults.clone();
-        if dice.percent(50) {
-            kinds = (0..3).filter(|_| !kinds.is_empty()).map(|_| dice.pick(&kinds)).collect();
+        if rng.percent(50) {
+            kinds = (0..3).filter(|_| !kinds.is_empty()).map(|_| rng.pick(&kinds)).collect();
         }
         let mut schedule = Vec::new();
         let mut at = Duration::from_millis(500);
         while !kinds.is_empty() && at < options.span {
-            let entry = self.entry(dice, at, dice.pick(&kinds), most, schedule.len());
+            let entry = self.entry(rng, at, rng.pick(&kinds), most, schedule.len());
             schedule.push(entry);
-            at += dice.between(Duration::ZERO, Duration::from_millis(2 * pace));
+            at += rng.between(Duration::ZERO, Duration::from_millis(2 * pace));
         }
         if let Some(kept) = &options.kept {
             schedule.retain(|entry| kept.contains(&entry.number));
@@ -303,30 +305,30 @@ impl Plan {
         schedule
     }
 
-    fn entry(&self, dice: &Dice, at: Duration, kind: Kind, most: usize, number: usize) -> Entry {
+    fn entry(&self, rng: &SeededRng, at: Duration, kind: Kind, most: usize, number: usize) -> Entry {
         let millis = Duration::from_millis;
-        let hit = 1 + dice.below(most);
+        let hit = 1 + rng.below(most);
         let mut nodes: Vec<usize> = (0..self.nodes).collect();
         while nodes.len() > hit {
-            nodes.swap_remove(dice.below(nodes.len()));
+            nodes.swap_remove(rng.below(nodes.len()));
         }
-        let aim = dice.pick(&[Aim::Nothing, Aim::Granted, Aim::Granted, Aim::Asking, Aim::Ending]);
+        let aim = rng.pick(&[Aim::Nothing, Aim::Granted, Aim::Granted, Aim::Asking, Aim::Ending]);
         let after = match aim {
             Aim::Nothing => Duration::ZERO,
-            Aim::Granted if dice.percent(50) => dice.between(Duration::ZERO, self.max_ttl),
-            Aim::Granted | Aim::Asking | Aim::Ending => dice.between(Duration::ZERO, self.distance * 6),
+            Aim::Granted if rng.percent(50) => rng.between(Duration::ZERO, self.max_ttl),
+            Aim::Granted | Aim::Asking | Aim::Ending => rng.between(Duration::ZERO, self.distance * 6),
         };
-        let lasts = match dice.below(3) {
-            0 => dice.between(millis(1), millis(200)),
-            1 => dice.between(millis(200), millis(2_000)),
-            _ => dice.between(millis(500), self.max_ttl + self.max_ttl / 2),
+        let lasts = match rng.below(3) {
+            0 => rng.between(millis(1), millis(200)),
+            1 => rng.between(millis(200), millis(2_000)),
+            _ => rng.between(millis(500), self.max_ttl + self.max_ttl / 2),
         };
-        let size = match dice.below(3) {
-            0 => dice.between(millis(1), millis(60)),
-            1 => dice.between(millis(30), millis(400)),
-            _ => dice.between(millis(100), self.max_ttl + self.max_ttl / 4),
+        let size = match rng.below(3) {
+            0 => rng.between(millis(1), millis(60)),
+            1 => rng.between(millis(30), millis(400)),
+            _ => rng.between(millis(100), self.max_ttl + self.max_ttl / 4),
         };
-        let (client, flavour) = (dice.below(self.clients), dice.below(64));
+        let (client, flavour) = (rng.below(self.clients), rng.below(64));
         Entry { number, at, aim, after, kind, client, nodes, lasts, size, flavour }
     }
 }

@@ -1,4 +1,4 @@
-//! What the clients did: the record that is judged.
+//! The record of what the clients did.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +23,9 @@ pub use finding::{Finding, Rule};
 pub(crate) use holding::Holding;
 pub(crate) use observing::Seen;
 
-/// What has happened how often.
+/// How often each event happened.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "each name says what it counts")]
+#[expect(missing_docs, reason = "each name states what it counts")]
 #[non_exhaustive]
 pub struct Counts {
     pub asked: u64,
@@ -47,9 +47,9 @@ pub(crate) struct Recorder {
     world: Arc<World>,
     plan: Arc<Plan>,
     state: Mutex<State>,
-    /// The nodes as they are now.
+    /// The current nodes.
     pub(crate) servers: Mutex<Vec<BuiltinServer>>,
-    /// Clients are to finish what they do, and then to get each lock once more.
+    /// Set when clients should finish their work, and then acquire each lock once more.
     pub(crate) peace: AtomicBool,
 }
 
@@ -57,25 +57,25 @@ pub(crate) struct Recorder {
 struct State {
     exclusion: Exclusion,
     permits: Permits,
-    /// For elections: which nodes have had whom lead, and when last.
+    /// For elections: which leaders the nodes have stored, and when last.
     standings: Standings,
-    /// Of whom each observer was told last, by the number of its operation.
+    /// The operation last reported as leader to each observer.
     told: BTreeMap<(usize, usize), Option<usize>>,
-    /// For those who judge at the end.
+    /// For the checks at the end.
     history: History,
-    /// For whom the nemesis may lie in wait, since it last looked.
+    /// Possible triggers since the nemesis last looked.
     moments: Vec<(Moment, usize)>,
     operations: Vec<Operation>,
     holds: Vec<Hold>,
-    /// When each node last forgot everything.
+    /// When each node last lost its data.
     amnesia: BTreeMap<usize, Time>,
     findings: Vec<Finding>,
     counts: Counts,
-    /// Workers that have got all locks once more.
+    /// The number of workers that have acquired all locks once more.
     content: usize,
 }
 
-/// What the nemesis may wait for.
+/// Triggers of the nemesis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
     Asking,
@@ -87,9 +87,9 @@ struct Operation {
     client: usize,
     life: u32,
     mode: Mode,
-    /// What it wants, all at once.
+    /// The resources of the attempt, all or none.
     resources: Vec<usize>,
-    /// Of how many permits it wants one.
+    /// The number of permits of the semaphore, if it wants one.
     permits: Option<usize>,
     over: Option<Time>,
 }
@@ -97,7 +97,7 @@ struct Operation {
 struct Hold {
     client: usize,
     operation: usize,
-    /// When the lease was last seen to hold, and until when it said so.
+    /// When the lease was last confirmed as valid, and until when.
     seen: Time,
     until: Time,
     resources: Vec<usize>,
@@ -120,12 +120,12 @@ impl Recorder {
         self.peace.load(Ordering::Relaxed)
     }
 
-    /// Somebody wants a lock. The number is part of the label of what it leaves at the nodes.
+    /// A client requests a lock. The returned number is part of the label in the keys it stores.
     pub(crate) fn asked(&self, client: usize, life: u32, resource: usize, mode: Mode) -> usize {
         self.ask(client, life, resource, mode, None)
     }
 
-    /// Somebody wants one of so many permits.
+    /// A client requests one of `permits` permits.
     pub(crate) fn asked_for_one(&self, client: usize, life: u32, semaphore: usize, permits: usize) -> usize {
         let wrong = self.plan.permits[semaphore].right != permits;
         self.lock().counts.differing += u64::from(wrong);
@@ -164,7 +164,7 @@ impl Recorder {
         operation
     }
 
-    /// Whoever has asked wants this as well, or nothing.
+    /// The attempt also locks this resource.
     pub(crate) fn also(&self, operation: usize, resource: usize) {
         let mut state = self.lock();
         state.operations[operation].resources.push(resource);
@@ -175,7 +175,7 @@ impl Recorder {
         self.note("also", [operation, resource, 0], || format!("op{operation} wants r{resource} as well"));
     }
 
-    /// Somebody has got it.
+    /// A client acquired the lock.
     pub(crate) fn granted(
         self: &Arc<Self>,
         [client, resource, operation]: [usize; 3],
@@ -191,7 +191,7 @@ impl Recorder {
         let now = self.world.now();
         let until = now + clock.until_it_shows(lease.remaining());
         let (seen, ended) = (now, false);
-        // Who asks for a permit, and gets it, learns only then which one it is.
+        // The client learns the number of its permit only when it is granted.
         let resources = match self.plan.permit(resource) {
             Some(_) => vec![resource],
             None => state.operations[operation].resources.clone(),
@@ -237,7 +237,7 @@ impl Recorder {
         self.lock().counts.given_up += 1;
     }
 
-    /// Whoever wanted a lock has no more to do with it.
+    /// The attempt has ended.
     pub(crate) fn over(&self, operation: usize) {
         let now = self.world.now();
         let mut state = self.lock();
@@ -250,7 +250,7 @@ impl Recorder {
         self.note("over", [operation, 0, 0], || format!("op{operation} is over"));
     }
 
-    /// A client is dead, and so holds nothing.
+    /// A client crashed: all its holds end.
     pub(crate) fn died(&self, client: usize) {
         let mut state = self.lock();
         let its = state.holds.iter_mut().enumerate().filter(|(_, hold)| hold.client == client && !hold.ended);
@@ -268,7 +268,7 @@ impl Recorder {
         }
     }
 
-    /// A node has forgotten everything.
+    /// A node lost its data.
     pub(crate) fn forgot(&self, node: usize) {
         let now = self.world.now();
         let mut state = self.lock();
@@ -276,7 +276,7 @@ impl Recorder {
         state.history.record(self.stamp(), What::Forgot { node: name("node", node).as_str().into() });
     }
 
-    /// A worker has got each lock once more.
+    /// A worker has acquired each lock once more.
     pub(crate) fn is_content(&self) {
         self.lock().content += 1;
     }
@@ -310,7 +310,7 @@ fn name(of: &str, number: usize) -> String {
     format!("{of}{number}")
 }
 
-/// The number of the operation that a token belongs to.
+/// Returns the operation that a token belongs to.
 fn number_of(token: &[u8]) -> Option<usize> {
     String::from_utf8_lossy(token).rsplit_once(" op").and_then(|(_, number)| number.parse().ok())
 }

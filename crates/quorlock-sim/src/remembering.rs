@@ -1,4 +1,4 @@
-//! A kind of node that remembers: servers that keep their data, and say so.
+//! A node kind that keeps its data across restarts, and declares so.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use quorlock::{
     redis::Address,
 };
 
-/// `remembering://HOST`: a server of the world at which one history goes on whatever happens to its process.
+/// `remembering://HOST`: a server of the simulation whose data survives whatever happens to its process.
 #[derive(Debug)]
 pub(crate) struct Remembering;
 

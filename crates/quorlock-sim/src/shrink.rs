@@ -1,19 +1,19 @@
-//! Makes a run that fails smaller, as long as it fails.
+//! Shrinks a failing run while it keeps failing.
 
 use std::time::Duration;
 
 use crate::plan::Options;
 use crate::sim::{Outcome, run};
 
-/// The most runs that are spent on one seed.
+/// The maximum number of runs per seed.
 const RUNS: usize = 150;
 
-/// Leaves out clients, time and faults while `seed` still breaks the same promise. Gives the
-/// smallest options found, and what came of them.
+/// Removes clients, time and faults while `seed` still violates the same guarantee. Returns the
+/// smallest options found, and their outcome.
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// Like [`run`].
 #[must_use]
 pub fn shrink(seed: u64, options: &Options, failed: Outcome) -> (Options, Outcome) {
     let mut search = Search { seed, runs: 0, options: options.clone(), failed };
@@ -31,13 +31,13 @@ pub fn shrink(seed: u64, options: &Options, failed: Outcome) -> (Options, Outcom
 struct Search {
     seed: u64,
     runs: usize,
-    /// The smallest that failed so far.
+    /// The smallest options that failed so far.
     options: Options,
     failed: Outcome,
 }
 
 impl Search {
-    /// Tries something smaller, and tells whether it fails in the same way.
+    /// Tries smaller options; returns whether they fail in the same way.
     fn try_options(&mut self, mut options: Options) -> bool {
         if self.runs >= RUNS {
             return false;
@@ -53,7 +53,7 @@ impl Search {
         fails
     }
 
-    /// Nothing goes wrong after the finding.
+    /// Ends the faults shortly after the finding.
     fn shorten(&mut self) {
         let Some(finding) = &self.failed.finding else { return };
         let span = Duration::from_secs(finding.at.as_secs() + 1);

@@ -1,4 +1,4 @@
-//! Runs a plan: takes one event after the other and lets the host concerned go on.
+//! Runs a plan: processes one event after the other, and runs the host concerned.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,37 +8,36 @@ use std::sync::{Arc, Once, PoisonError};
 use std::time::Duration;
 
 use quorlock::{Coordinator, RestartGuard};
-use quorlock_testkit::{BuiltinServer, Memory, Misconduct, SeededEntropy};
+use quorlock_testkit::{BuiltinServer, Memory, Misconduct, SeededEntropy, SeededRng};
 use tokio::runtime::{self, Runtime};
 
 use crate::client::{Watcher, Worker};
 use crate::clock::HostClock;
-use crate::dice::{Dice, nanos};
 use crate::fault::Kind;
 use crate::nemesis::Nemesis;
 use crate::network::{End, Link, Network};
 use crate::plan::{Options, Plan, Subject, Twist};
 use crate::record::{Counts, Finding, Recorder, Rule};
 use crate::remembering::Remembering;
-use crate::world::{Event, Host, Time, Trace, World};
+use crate::world::{Event, Host, Time, Trace, World, nanos};
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The first promise that was broken, if one was.
+    /// The first violation, if there was one.
     pub finding: Option<Finding>,
-    /// Two runs of one seed have the same.
+    /// The trace hash: equal for equal runs.
     pub trace: u64,
     /// How much time was simulated.
     pub simulated: Duration,
     /// What the clients did.
     pub counts: Counts,
-    /// How many faults of each kind struck.
+    /// How many faults of each kind were injected.
     pub faults: BTreeMap<Kind, u64>,
-    /// How many entries the schedule has.
+    /// The number of entries of the schedule.
     pub entries: usize,
-    /// How many clients there were.
+    /// The number of clients.
     pub clients: usize,
 }
 
@@ -46,7 +45,7 @@ pub struct Outcome {
 ///
 /// # Panics
 ///
-/// If the simulation itself is broken, or no runtime can be made.
+/// If the simulation itself is broken, or no runtime can be created.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> Outcome {
     play(Plan::of(seed, options), options.trace)
@@ -73,33 +72,33 @@ pub(crate) struct Sim {
     pub(crate) plan: Arc<Plan>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) clocks: Vec<HostClock>,
-    /// What runs on each host; nothing while it is down.
+    /// The runtime of each host; `None` while it is down.
     runtimes: Vec<Option<Runtime>>,
     pub(crate) nemesis: Nemesis,
-    /// Makes run ids and the seeds of processes.
-    births: Dice,
+    /// Generates run ids and the seeds of processes.
+    births: SeededRng,
 }
 
-/// How often keys are looked at that nobody answers for.
+/// How often nodes are searched for orphaned keys.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Sim {
     fn new(plan: Arc<Plan>, trace: bool) -> Sim {
         let hosts = plan.nodes + plan.clients;
-        let dice = Dice::new(plan.seed, 3);
-        let network = Network::new(links(&plan, &dice, hosts), nanos(plan.max_ttl));
-        let world = World::new(Dice::new(plan.seed, 4), network, hosts, Trace::new(trace));
+        let rng = SeededRng::new(plan.seed, "links");
+        let network = Network::new(links(&plan, &rng, hosts), nanos(plan.max_ttl));
+        let world = World::new(SeededRng::new(plan.seed, "network"), network, hosts, Trace::new(trace));
         let clock = |host: Host| {
-            let origin = Duration::from_secs(3600) + dice.between(Duration::ZERO, Duration::from_secs(1000));
-            // Fencing tokens keep their order as long as calendars agree within half of max_ttl.
+            let origin = Duration::from_secs(3600) + rng.between(Duration::ZERO, Duration::from_secs(1000));
+            // Fencing tokens keep their order as long as calendars agree within half of `max_ttl`.
             let apart = plan.calendars_apart();
-            let calendar = Duration::from_secs(1_800_000_000) + dice.between(Duration::ZERO, apart);
+            let calendar = Duration::from_secs(1_800_000_000) + rng.between(Duration::ZERO, apart);
             HostClock::new(&world, host, plan.rates[host], origin, calendar)
         };
         let clocks = (0..hosts).map(clock).collect();
         let recorder = Recorder::new(&world, &plan);
         let nemesis = Nemesis::new(&plan);
-        let births = Dice::new(plan.seed, 5);
+        let births = SeededRng::new(plan.seed, "processes");
         let runtimes = (0..hosts).map(|_| None).collect();
         let mut sim = Sim { world, plan, recorder, clocks, runtimes, nemesis, births };
         for node in 0..sim.plan.nodes {
@@ -122,7 +121,7 @@ impl Sim {
     fn run(&mut self) {
         let panics = Panics::watched();
         let deadline = nanos(self.plan.span + self.plan.max_ttl * 20 + Duration::from_secs(300));
-        let everybody = self.plan.clients * self.plan.workers;
+        let workers = self.plan.clients * self.plan.workers;
         let mut done: Option<Time> = None;
         while self.recorder.finding().is_none() {
             let Some(event) = self.world.next() else { break };
@@ -132,20 +131,20 @@ impl Sim {
                 self.aim(moment, client);
             }
             if panics.since() > 0 {
-                self.recorder.find(Rule::Panic, "a task has panicked".to_owned());
+                self.recorder.find(Rule::Panic, "a task panicked".to_owned());
             }
             let now = self.world.now();
-            if done.is_none() && self.recorder.content() >= everybody {
+            if done.is_none() && self.recorder.content() >= workers {
                 done = Some(now);
             }
-            // Long enough for the last look at what is left behind.
+            // Long enough for the last search for orphaned keys.
             if done.is_some_and(|done| now > done + nanos(Duration::from_secs(4))) {
                 break;
             }
             if now > deadline {
                 let content = self.recorder.content();
                 let text = format!(
-                    "only {content} of {everybody} workers ended after {:?}",
+                    "only {content} of {workers} workers finished after {:?}",
                     Duration::from_nanos(now)
                 );
                 self.recorder.find(Rule::Liveness, text);
@@ -199,22 +198,25 @@ impl Sim {
         }
     }
 
-    /// Lets a host go on until it has nothing more to do.
+    /// Runs a host until it is idle.
     pub(crate) fn go_on(&self, host: Host) {
         let runs = self.world.with(|inside, _| inside.hosts[host].up && inside.hosts[host].stopped == 0);
         if let (true, Some(runtime)) = (runs, &self.runtimes[host]) {
-            // The runtime's time is paused: it moves on, and ends this wait, when nothing is left
-            // to do. Nothing else goes by it.
-            #[expect(clippy::disallowed_methods, reason = "nobody's time: it tells that the runtime is idle")]
+            // The runtime's time is paused: it advances, and ends this sleep, when the runtime is
+            // idle. Nothing else uses it.
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "not a real sleep: it ends when the runtime is idle"
+            )]
             let idle = async { tokio::time::sleep(Duration::from_millis(1)).await };
             runtime.block_on(idle);
         }
     }
 
-    /// Starts the process of a host, with nothing in it.
+    /// Starts an empty process on a host.
     fn boot(&mut self, host: Host) {
         let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        self.runtimes[host] = Some(runtime.expect("a runtime needs nothing that could be missing"));
+        self.runtimes[host] = Some(runtime.expect("a current-thread runtime can be created"));
         self.world.with(|inside, _| {
             let standing = &mut inside.hosts[host];
             standing.life += 1;
@@ -236,7 +238,7 @@ impl Sim {
         self.runtimes[host] = None;
     }
 
-    /// Starts a node's process again.
+    /// Restarts a node's process.
     pub(crate) fn start_node(&mut self, node: Host, memory: Memory) {
         let keeps = self.plan.twist == Twist::Remembering && self.plan.remembers(node);
         let memory = if keeps { Memory::Kept } else { memory };
@@ -264,7 +266,7 @@ impl Sim {
                 recorder: self.recorder.clone(),
                 coordinator: coordinator.clone(),
                 clock: clock.clone(),
-                dice: Dice::new(self.births.word(), 6),
+                rng: SeededRng::new(self.births.next_u64(), "worker"),
                 host,
                 client,
                 life,
@@ -273,7 +275,7 @@ impl Sim {
             self.spawn(host, worker.run());
         }
         if self.plan.subject == Subject::Elections {
-            // Over connections of its own: what comes of the candidates' is told by others.
+            // Over connections of its own, independent of the candidates'.
             let coordinator = self.coordinator(host);
             for resource in 0..self.plan.resources {
                 let watcher = Watcher {
@@ -282,7 +284,7 @@ impl Sim {
                     recorder: self.recorder.clone(),
                     coordinator: coordinator.clone(),
                     clock: clock.clone(),
-                    dice: Dice::new(self.births.word(), 8),
+                    rng: SeededRng::new(self.births.next_u64(), "watcher"),
                     client,
                     resource,
                 };
@@ -307,15 +309,15 @@ impl Sim {
             .drift(self.plan.drift)
             .restart_guard(guard)
             .clock(clock)
-            .entropy(SeededEntropy::new(self.births.word()))
+            .entropy(SeededEntropy::new(self.births.next_u64()))
             .dial(dial)
             .build()
-            .expect("a plan is a deployment that can work")
+            .expect("a plan is a valid deployment")
     }
 
     fn spawn(&self, host: Host, task: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtimes[host] {
-            // Nobody waits for its end: it is recorded.
+            // Not joined: its end is recorded.
             drop(runtime.spawn(task));
         }
     }
@@ -341,10 +343,10 @@ impl Sim {
 
     pub(crate) fn usual_misconduct(&self) -> Option<Misconduct> {
         match self.plan.twist {
-            Twist::ReleasesForAnybody => Some(Misconduct::ReleasesForAnybody),
-            Twist::KeepsWhatIsReleased => Some(Misconduct::KeepsWhatIsReleased),
-            Twist::OffersForAnybody => Some(Misconduct::OffersForAnybody),
-            Twist::OffersEndEarly => Some(Misconduct::OffersEndEarly),
+            Twist::ReleasesForAnybody => Some(Misconduct::ReleasesForAnyClient),
+            Twist::KeepsWhatIsReleased => Some(Misconduct::IgnoresReleases),
+            Twist::OffersForAnybody => Some(Misconduct::OffersForAnyClient),
+            Twist::OffersEndEarly => Some(Misconduct::OffersExpireEarly),
             Twist::None
             | Twist::LatePackets
             | Twist::Remembering
@@ -359,22 +361,27 @@ impl Sim {
     }
 
     fn run_id(&self) -> String {
-        format!("{:016x}{:016x}{:08x}", self.births.word(), self.births.word(), self.births.word() >> 32)
+        format!(
+            "{:016x}{:016x}{:08x}",
+            self.births.next_u64(),
+            self.births.next_u64(),
+            self.births.next_u64() >> 32
+        )
     }
 }
 
-fn links(plan: &Plan, dice: &Dice, hosts: usize) -> Vec<Vec<Link>> {
+fn links(plan: &Plan, rng: &SeededRng, hosts: usize) -> Vec<Vec<Link>> {
     let link = || {
-        let latency = dice.nanos(50_000, nanos(plan.distance));
-        // A node has a quarter of the TTL, 125 to 500 ms here: an answer that is late once or twice comes after it.
+        let latency = rng.number(50_000, nanos(plan.distance));
+        // A node's timeout is a quarter of the TTL, 125 to 500 ms here; a response that is late
+        // once or twice exceeds it.
         let late = if plan.twist == Twist::LatePackets { (31, 200_000_000) } else { (0, 0) };
         Link { latency, jitter: latency / 2, late, ..Link::default() }
     };
     (0..hosts).map(|_| (0..hosts).map(|_| link()).collect()).collect()
 }
 
-/// Counts the panics of this thread: a task that panics takes nobody with it, and would go
-/// unnoticed.
+/// Counts the panics of this thread: the panic of a task affects no other task, and would go unnoticed.
 struct Panics {
     before: u64,
 }
@@ -407,7 +414,7 @@ mod tests {
     use crate::fault::{Aim, Kind};
     use crate::plan::{Entry, Subject};
 
-    /// All nodes are far away for a while, for two reasons at a time.
+    /// All nodes have a high latency for a while, from two faults at a time.
     fn far_away(seed: u64, subject: Subject) -> Plan {
         let mut options = Options::default();
         (options.faults, options.subject, options.span) = (Vec::new(), subject, Duration::from_secs(25));
@@ -422,7 +429,7 @@ mod tests {
                 kind: Kind::Slow,
                 client: 0,
                 nodes: (0..plan.nodes).collect(),
-                // Shorter than any TTL, so that the end of the fault says little.
+                // Shorter than any TTL, so that keys outlive the fault.
                 lasts: Duration::from_secs(4),
                 size: Duration::from_secs(size),
                 flavour: 0,
@@ -431,8 +438,8 @@ mod tests {
         plan
     }
 
-    /// A request that takes longer than keys last arrives when it arrives, and is taken back by what
-    /// follows it over the same connection, as late: what stands in between is nobody's fault.
+    /// A request delayed for longer than keys last is taken back by the next request on the same
+    /// connection, just as late: its key is not an orphan.
     #[test]
     fn a_key_whose_release_is_still_behind_it_is_no_orphan() {
         for seed in 0..12 {
@@ -441,7 +448,7 @@ mod tests {
         }
     }
 
-    /// And a middlebox that repeats a request into such a network delivers it as late.
+    /// A middlebox that repeats a request into such a network delivers it just as late.
     #[test]
     fn a_request_that_is_repeated_into_a_slow_network_is_no_orphan_when_it_arrives() {
         for seed in 0..12 {

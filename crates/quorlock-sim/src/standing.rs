@@ -1,22 +1,22 @@
-//! Which nodes have had whose key, and when last.
+//! Which nodes stored which token, and when last.
 
 use std::collections::BTreeMap;
 
 use crate::world::Time;
 
-/// When each node has last been seen to have each token.
+/// When each token was last seen on each node.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     seen: BTreeMap<Vec<u8>, BTreeMap<usize, Time>>,
 }
 
 impl Standings {
-    /// A node has this token now.
+    /// The node has this token now.
     pub(crate) fn see(&mut self, token: Vec<u8>, node: usize, now: Time) {
         self.seen.entry(token).or_default().insert(node, now);
     }
 
-    /// How many nodes have had it at some time since then.
+    /// Returns how many nodes have had the token since then.
     pub(crate) fn since(&self, token: &[u8], since: Time) -> usize {
         let nodes = self.seen.get(token).into_iter().flatten();
         nodes.filter(|(_, last)| **last >= since).count()

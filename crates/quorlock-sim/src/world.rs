@@ -1,24 +1,31 @@
-//! Simulated time, what happens next in it, and the trace of what has happened.
+//! Simulated time, the event queue and the trace.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use quorlock_testkit::SeededRng;
+
 use crate::clock::Timer;
-use crate::dice::Dice;
 use crate::network::Network;
 
-/// Real simulated time in nanoseconds since the start. No host sees it: each has its own clock.
+/// True simulated time in nanoseconds since the start. No host sees it: each has its own clock.
 pub(crate) type Time = u64;
 
-/// A machine, or rather a process on one: the nodes come first, then the clients.
+/// Converts a duration to simulated time.
+pub(crate) fn nanos(time: Duration) -> Time {
+    Time::try_from(time.as_nanos()).unwrap_or(Time::MAX)
+}
+
+/// A machine, or a process on it: the nodes come first, then the clients.
 pub(crate) type Host = usize;
 
-/// What all hosts share: time, the network and the trace.
+/// The state shared by all hosts: time, the network and the trace.
 pub(crate) struct World {
     now: AtomicU64,
     inside: Mutex<Inside>,
@@ -27,8 +34,8 @@ pub(crate) struct World {
 pub(crate) struct Inside {
     upcoming: BinaryHeap<Upcoming>,
     scheduled: u64,
-    /// Decides latencies, and how late timers are.
-    pub(crate) dice: Dice,
+    /// Determines latencies and timer delays.
+    pub(crate) rng: SeededRng,
     pub(crate) network: Network,
     pub(crate) hosts: Vec<Standing>,
     /// To be woken once the world is unlocked.
@@ -36,41 +43,41 @@ pub(crate) struct Inside {
     trace: Trace,
 }
 
-/// How a host stands.
+/// The state of a host.
 #[derive(Default)]
 pub(crate) struct Standing {
-    /// Counts the starts of its process. What belongs to an earlier one is void.
+    /// Counts the starts of its process. Events of an earlier life are void.
     pub(crate) life: u32,
     pub(crate) up: bool,
     /// How many faults keep its process from running.
     pub(crate) stopped: u32,
-    /// When that began or ended last.
+    /// When that last began or ended.
     pub(crate) stopped_last: Time,
-    /// Since when its timers stand still.
+    /// Since when its timers have been stopped.
     pub(crate) frozen_since: Option<Time>,
-    /// For how long they have stood still so far.
+    /// How long they have been stopped in total.
     pub(crate) frozen: Time,
-    /// Timers that were due while they stood still.
+    /// Timers that became due while they were stopped.
     pub(crate) overdue: Vec<Arc<Timer>>,
 }
 
-/// What happens next.
+/// An event.
 pub(crate) enum Event {
     /// A timer of a host is due.
     Timer(Arc<Timer>),
-    /// Bytes reach the end of a connection: its number, and which way they go.
+    /// Bytes reach the end of a connection, given by its number and direction.
     Arrival(usize, usize),
-    /// A server is to take in a connection.
+    /// A server should accept a connection.
     Accept(usize),
-    /// An entry of the schedule is due: from now on it waits for what it aims at.
+    /// An entry of the schedule is due: it waits for its trigger from now on.
     Armed(usize),
-    /// A fault strikes.
+    /// A fault is injected.
     Strike(usize),
     /// The middle of a fault, for those that have one.
     Half(usize),
     /// The end of a fault.
     Relief(usize),
-    /// Time to look for what must not be there.
+    /// Time to search for orphaned keys.
     Look,
     /// The end of all faults.
     Peace,
@@ -83,11 +90,11 @@ struct Upcoming {
 }
 
 impl World {
-    pub(crate) fn new(dice: Dice, network: Network, hosts: usize, trace: Trace) -> Arc<World> {
+    pub(crate) fn new(rng: SeededRng, network: Network, hosts: usize, trace: Trace) -> Arc<World> {
         let inside = Inside {
             upcoming: BinaryHeap::new(),
             scheduled: 0,
-            dice,
+            rng,
             network,
             hosts: (0..hosts).map(|_| Standing::default()).collect(),
             wakers: Vec::new(),
@@ -100,7 +107,7 @@ impl World {
         self.now.load(atomic::Ordering::Relaxed)
     }
 
-    /// Changes something, and wakes whom that concerns.
+    /// Changes the state, and wakes the tasks concerned.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Inside, Time) -> T) -> T {
         let mut inside = self.lock();
         let result = change(&mut inside, self.now());
@@ -112,11 +119,11 @@ impl World {
         result
     }
 
-    /// Moves time on to what happens next.
+    /// Advances time to the next event.
     pub(crate) fn next(&self) -> Option<Event> {
         let mut inside = self.lock();
         let Upcoming { at, event, .. } = inside.upcoming.pop()?;
-        debug_assert!(at >= self.now(), "time goes back");
+        debug_assert!(at >= self.now(), "time goes backwards");
         self.now.store(at, atomic::Ordering::Relaxed);
         Some(event)
     }
@@ -125,16 +132,16 @@ impl World {
         self.lock().schedule(at.max(self.now()), event);
     }
 
-    /// Adds to the trace. The words are part of its hash; the text is for people, and is made only
-    /// for those who read it.
+    /// Adds to the trace. `what` and `words` are part of its hash; `text` is generated only if the
+    /// trace is printed.
     pub(crate) fn note(&self, what: &'static str, words: [u64; 3], text: impl FnOnce() -> String) {
         let now = self.now();
         self.lock().trace.add(now, what, words, text);
     }
 
-    /// The hash of the trace so far.
+    /// Returns the hash of the trace so far.
     pub(crate) fn trace_hash(&self) -> u64 {
-        self.lock().trace.hash
+        self.lock().trace.hasher.finish()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -155,32 +162,27 @@ impl Inside {
     }
 }
 
-/// Everything that happens, as a hash; and as lines for whoever wants to read it.
+/// All events, hashed; and printed on request.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    hash: u64,
+    hasher: DefaultHasher,
     shown: bool,
 }
 
 impl Trace {
     pub(crate) fn new(shown: bool) -> Trace {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, shown }
+        Trace { hasher: DefaultHasher::new(), shown }
     }
 
     fn add(&mut self, now: Time, what: &'static str, words: [u64; 3], text: impl FnOnce() -> String) {
-        // FNV-1a, over words instead of bytes: it tells runs apart, and guards against nobody.
-        let mut mix = |word: u64| self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
-        what.bytes().for_each(|byte| mix(byte.into()));
-        mix(now);
-        words.into_iter().for_each(mix);
-        self.hash ^= self.hash >> 29;
+        (what, now, words).hash(&mut self.hasher);
         if self.shown {
             println!("{:>14.6} {what:<9} {}", Duration::from_nanos(now).as_secs_f64(), text());
         }
     }
 }
 
-// The earliest first, and of two at the same time the one that was scheduled first.
+// The earliest first; of two at the same time, the one scheduled first.
 impl Ord for Upcoming {
     fn cmp(&self, other: &Upcoming) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))

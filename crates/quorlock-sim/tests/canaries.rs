@@ -1,16 +1,16 @@
-//! What is broken on purpose must be found: a hundred quiet seeds prove little.
+//! Each deliberately broken protection must be found: a hundred clean seeds prove little.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use quorlock_sim::{Kind, Options, Rule, Subject, Twist, run};
 
-/// Runs seeds until one breaks a promise; prints how many that took.
+/// Runs seeds until one finds a violation; prints how many it took.
 fn caught(what: &str, options: &Options, most: u64, rules: &[Rule]) {
     for seed in 0..most {
         if let Some(finding) = run(seed, options).finding {
             println!("{what}: caught by seed {seed}, after {} runs: {finding}", seed + 1);
-            assert!(rules.contains(&finding.rule), "{what} is caught for a reason of its own: {finding}");
+            assert!(rules.contains(&finding.rule), "{what} is caught for an unexpected reason: {finding}");
             return;
         }
     }
@@ -29,7 +29,7 @@ const EXCLUSION: &[Rule] = &[Rule::Exclusion, Rule::Backing];
 
 #[test]
 fn nodes_that_forget_and_vote_at_once_are_caught() {
-    // They have forgotten their counters, too.
+    // The counters are lost, too.
     let options = options(Twist::GuardOff, &[Kind::Amnesia]);
     caught("no restart guard", &options, 20, &[Rule::Exclusion, Rule::Fencing]);
 }
@@ -59,7 +59,7 @@ fn holders_that_do_not_look_at_the_clock_are_caught() {
 
 #[test]
 fn calendars_that_are_too_far_apart_are_caught_once_nodes_forget() {
-    // Two have to want a lock in the moment after its counter was forgotten: about one seed in fifty.
+    // Two clients must want a lock right after its counter was lost: about one seed in fifty.
     let options = options(Twist::WrongCalendars, &[Kind::Amnesia]);
     caught("calendars ten TTLs apart", &options, 160, &[Rule::Fencing]);
 }
@@ -72,10 +72,11 @@ fn nodes_that_release_for_anybody_are_caught() {
 
 #[test]
 fn nodes_that_offer_a_lock_for_anybody_are_caught() {
-    // The offer of a former holder has to come late, while another one holds the lock: about one seed in six.
+    // The offer of a former holder must arrive late, while another client holds the lock: about one
+    // seed in six.
     let mut options = options(Twist::OffersForAnybody, &[Kind::Replay]);
     options.span = Duration::from_secs(60);
-    caught("an offer without compare", &options, 60, EXCLUSION);
+    caught("offer without compare", &options, 60, EXCLUSION);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One seed is one run, in whatever process, and whatever ran before in it.
+//! A seed determines the run, in any process, and whatever ran before in it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::Command;
@@ -34,7 +34,7 @@ fn a_seed_gives_the_same_trace_again_and_in_another_process() {
         let said = String::from_utf8_lossy(&child.stdout).into_owned();
         assert!(
             said.contains(&format!("trace {first:016x}")),
-            "seed {seed} ran otherwise in a child: {said}"
+            "seed {seed} ran differently in a child process: {said}"
         );
     }
     hashes.dedup();

@@ -1,4 +1,4 @@
-//! A fixed set of seeds, in which everything goes wrong that the library promises to survive.
+//! A fixed set of seeds with every fault that the library is designed to tolerate.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -19,10 +19,11 @@ fn promises_hold_whatever_goes_wrong() {
         }
         granted += outcome.counts.granted;
     }
-    assert!(granted > 500, "{granted} grants in 16 minutes are too few to prove anything");
+    assert!(granted > 500, "{granted} grants in 16 minutes prove too little");
 }
 
-/// Nodes of two kinds: some remember over a restart and vote at once, others forget and are quarantined.
+/// Nodes of two kinds: some keep their data across restarts and vote immediately, others lose it
+/// and are quarantined.
 #[test]
 fn promises_hold_among_nodes_that_remember_and_nodes_that_forget() {
     let mut granted = 0;
@@ -34,10 +35,10 @@ fn promises_hold_among_nodes_that_remember_and_nodes_that_forget() {
         assert_eq!(outcome.finding, None, "seed {seed}");
         granted += outcome.counts.granted;
     }
-    assert!(granted > 100, "{granted} grants are too few to prove anything");
+    assert!(granted > 100, "only {granted} grants");
 }
 
-/// The library does not chase its tail when answers come after it has stopped waiting for them.
+/// The library still makes progress when responses arrive after their timeout.
 #[test]
 fn locks_are_got_where_a_third_of_all_packets_is_late() {
     let mut options = Options::default();
@@ -63,7 +64,7 @@ fn semaphores_fill_up_and_never_beyond_whatever_goes_wrong_and_whoever_differs()
         granted += outcome.counts.granted;
         differing += outcome.counts.differing;
     }
-    assert!(granted > 200 && differing > 20, "{granted} grants, {differing} who differ: too few");
+    assert!(granted > 200 && differing > 20, "too few: {granted} grants, {differing} disagreements");
 }
 
 #[test]
@@ -78,5 +79,5 @@ fn elections_have_one_leader_and_observers_are_told_of_it_whatever_goes_wrong() 
         granted += outcome.counts.granted;
         observed += outcome.counts.observed;
     }
-    assert!(granted > 100 && observed > 200, "{granted} leaders, seen {observed} times: too few");
+    assert!(granted > 100 && observed > 200, "too few: {granted} leaders, observed {observed} times");
 }

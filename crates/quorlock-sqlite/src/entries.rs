@@ -1,7 +1,7 @@
-//! The rows, as one transaction sees them.
+//! The rows, within one transaction.
 //!
-//! Locks, counters of fencing tokens and tombstones have a name each, and are rows of one table under it. Those who
-//! share a lock, and writers who wait for them, are further rows under its name.
+//! Each lock, fencing counter and tombstone is a row under its name, all in one table. Readers and waiting
+//! writers of a lock are further rows under the lock's name.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::failure::{Failure, wrong};
 use crate::mark::Marks;
 
-/// A vote, and where the counter of fencing tokens stands.
+/// A vote, and the fencing counter.
 pub(crate) type Told = (Vote, Option<FencingToken>);
 
-/// What a row is. The numbers are in the database.
+/// The kind of a row. The numbers are stored in the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     /// A token holds the lock.
     Lock = 1,
-    /// A counter of fencing tokens.
+    /// A fencing counter.
     Counter = 2,
     /// A cancelled attempt.
     Tombstone = 3,
-    /// One of those who share a lock.
+    /// A reader of a shared lock.
     Reader = 4,
-    /// A writer who waits for them.
+    /// A writer that waits for the readers.
     Intent = 5,
 }
 
-/// All rows under a name but those of readers and intents.
+/// The part of all rows except readers and intents.
 const MAIN: i64 = 0;
 
 impl What {
@@ -42,74 +42,74 @@ impl What {
     }
 }
 
-/// A token that holds a lock, or shares it.
+/// A token that holds a lock or a share.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) token: Token,
-    /// On the boot clock; `None` for what never ends.
+    /// On the boot clock; `None` if it never expires.
     pub(crate) ends: Option<u64>,
-    /// Its fencing token.
+    /// The fencing token.
     pub(crate) number: Option<FencingToken>,
-    /// Whether another client was refused since it holds the lock.
+    /// Whether another client was refused while this token held the lock.
     pub(crate) wanted: bool,
-    /// By which others see that it has crashed.
+    /// The mark by which others detect that the holder has crashed.
     pub(crate) mark: Option<String>,
 }
 
-/// A number that can be drawn.
+/// A fencing token that can be drawn.
 #[derive(Clone, Copy)]
 pub(crate) struct Drawing {
-    pub(crate) stands: FencingToken,
+    pub(crate) current: FencingToken,
     pub(crate) next: FencingToken,
 }
 
-/// The rows within one transaction.
+/// The rows, within one transaction.
 #[derive(Debug)]
 pub(crate) struct Entries<'a> {
     pub(crate) database: &'a Connection,
     pub(crate) marks: &'a Marks,
-    /// The mark of this process, which what it is granted gets.
+    /// The mark of this process, stored with each grant.
     pub(crate) mark: Option<&'a str>,
     /// The boot clock, in microseconds.
     pub(crate) now: u64,
     /// The calendar clock.
     pub(crate) wall: Duration,
-    /// No number was drawn before this boot that is above this.
+    /// No fencing token drawn before this boot is larger.
     pub(crate) floor: FencingToken,
-    /// Whether it may write.
+    /// Whether the transaction may write.
     pub(crate) may_write: bool,
-    /// The largest number that a counter was set to.
+    /// The largest number to which a counter was set.
     pub(crate) largest: FencingToken,
 }
 
-/// What has ended and is deleted by one request, of each kind of row.
+/// How many expired rows of each kind one request deletes.
 const SWEPT: u32 = 4;
 
 impl Entries<'_> {
-    /// So much later, on the boot clock. Never rounded down.
+    /// Returns the time after this duration, on the boot clock. Never rounds down.
     pub(crate) fn after(&self, time: Duration) -> u64 {
         let micros = time.as_nanos().div_ceil(1000);
         self.now.saturating_add(u64::try_from(micros).unwrap_or(u64::MAX)).min(LAST)
     }
 
-    /// Who holds the lock.
+    /// Returns the holder of the lock.
     pub(crate) fn held(&self, key: &str) -> Result<Option<Held>, Failure> {
         let found = self.main(key)?;
         let Some((what, held)) = found.filter(|(what, held)| self.lives(*what, held.ends)) else {
             return Ok(None);
         };
         if what != What::Lock as i64 {
-            return Err(wrong("the key holds something else than a lock"));
+            return Err(wrong("the key does not hold a lock"));
         }
         if self.is_gone(held.mark.as_deref()) {
             return Ok(None);
         }
-        // Readers that have crashed hold it no longer.
+        // Crashed readers no longer hold it.
         let crashed = held.token.is_marker() && self.all_readers_are_gone(key)?;
         Ok((!crashed).then_some(held))
     }
 
-    /// The row, whether or not it has ended.
+    /// Returns the row, even if it has expired.
     fn main(&self, key: &str) -> Result<Option<(i64, Held)>, Failure> {
         let sql = "SELECT token, ends, number, wanted, mark, what FROM entries \
                    WHERE key = ?1 AND part = 0 AND member = x''";
@@ -126,7 +126,7 @@ impl Entries<'_> {
         mark.is_some_and(|mark| Some(mark) != self.mark && self.marks.is_gone(mark))
     }
 
-    /// Whether something stands under this name, of whatever kind.
+    /// Whether there is a row under this name, of any kind.
     pub(crate) fn exists(&self, key: &str) -> Result<bool, Failure> {
         Ok(self.main(key)?.is_some_and(|(what, held)| self.lives(what, held.ends)))
     }
@@ -159,7 +159,7 @@ impl Entries<'_> {
         Ok(())
     }
 
-    /// Stores the claim's token, which may have been drawn a number for. Those who shared the lock have gone.
+    /// Stores the claim's token and the number that was drawn for it, if any. Removes former readers.
     pub(crate) fn grant(
         &mut self,
         claim: &Claim,
@@ -173,14 +173,14 @@ impl Entries<'_> {
         self.put(What::Lock, claim.key(), b"", &held)
     }
 
-    /// The token, as this process stores it.
+    /// Returns the token as this process stores it.
     pub(crate) fn new_of(&self, token: &Token) -> Held {
-        // What is retained is meant to outlive its holder.
+        // A retained token is meant to outlive its holder.
         let mark = self.mark.filter(|_| !token.is_retained()).map(str::to_owned);
         Held { token: token.clone(), ends: None, number: None, wanted: false, mark }
     }
 
-    /// Never shortens its life.
+    /// Extends the life of the lock, and never shortens it.
     pub(crate) fn prolong(&mut self, key: &str, held: &Held, ttl: Duration) -> Result<(), Failure> {
         let wanted = self.after(ttl);
         if held.ends.is_some_and(|ends| ends >= wanted) {
@@ -203,7 +203,7 @@ impl Entries<'_> {
         Ok(self.database.prepare_cached(sql)?.execute(params![key, part, member])? > 0)
     }
 
-    /// Notes that another client wants the lock.
+    /// Records that another client wants the lock.
     pub(crate) fn want(&mut self, key: &str, held: &Held) -> Result<(), Failure> {
         if held.wanted {
             return Ok(());
@@ -221,7 +221,7 @@ impl Entries<'_> {
         self.put(What::Tombstone, &claim.tombstone(), b"", &nothing)
     }
 
-    /// Deletes some of what has ended. A request adds no more rows than it deletes of those that have ended.
+    /// Deletes some expired rows: at least as many as a request adds, if there are that many.
     fn sweep(&mut self) -> Result<(), Failure> {
         self.writes()?;
         let sql = "DELETE FROM entries WHERE (key, part, member) IN \
@@ -238,9 +238,9 @@ impl Entries<'_> {
     }
 }
 
-/// Those who share a lock, and writers who wait for them.
+/// Readers and waiting writers.
 impl Entries<'_> {
-    /// Those that have not ended, by their ends.
+    /// Returns those that have not expired, ordered by expiry.
     pub(crate) fn members(&self, what: What, key: &str) -> Result<Vec<(Vec<u8>, Held)>, Failure> {
         let sql = "SELECT token, ends, number, wanted, mark, member FROM entries \
                    WHERE key = ?1 AND part = ?2 AND ends > ?3 ORDER BY ends, member";
@@ -258,7 +258,7 @@ impl Entries<'_> {
         Ok(members)
     }
 
-    /// Whether readers have crashed, and none is left.
+    /// Whether there were readers and all have crashed.
     fn all_readers_are_gone(&self, key: &str) -> Result<bool, Failure> {
         let sql = "SELECT mark FROM entries WHERE key = ?1 AND part = ?2 AND ends > ?3";
         let mut statement = self.database.prepare_cached(sql)?;
@@ -282,39 +282,40 @@ impl Entries<'_> {
     }
 }
 
-/// The counter of fencing tokens.
+/// The fencing counter.
 impl Entries<'_> {
-    /// Zero if there is none.
+    /// Returns the counter; zero if there is none.
     pub(crate) fn counter(&self, key: &str) -> Result<FencingToken, Failure> {
         let found = self.main(&fence_counter(key))?;
         match found.filter(|(what, held)| self.lives(*what, held.ends)) {
             None => Ok(FencingToken::ZERO),
             Some((what, held)) if what == What::Counter as i64 => {
-                held.number.ok_or_else(|| wrong("the counter of fencing tokens is beyond its end"))
+                held.number.ok_or_else(|| wrong("the fencing counter is out of range"))
             }
-            Some(_) => Err(wrong("the counter of fencing tokens is something else")),
+            Some(_) => Err(wrong("the fencing counter has the wrong type")),
         }
     }
 
-    /// One from which a number can be drawn.
+    /// Returns the counter if a number can be drawn from it.
     pub(crate) fn usable_counter(&self, key: &str) -> Result<FencingToken, Failure> {
         let counter = self.counter(key)?;
         let usable = counter < FencingToken::MAX;
-        if usable { Ok(counter) } else { Err(wrong("the counter of fencing tokens is at its end")) }
+        if usable { Ok(counter) } else { Err(wrong("the fencing counter is exhausted")) }
     }
 
-    /// Where the counter may have stood, which a loss of power may have put back.
+    /// Returns the largest value that the counter may have had before a power loss.
     pub(crate) fn may_have_stood(&self, counter: FencingToken) -> FencingToken {
         let matters = self.floor.counter_ends() > self.wall;
         if matters { counter.max(self.floor) } else { counter }
     }
 
-    /// Which number is next. Changes nothing: what fails, fails here.
+    /// Determines the next number. Changes nothing; every error occurs here.
     pub(crate) fn prepare(&self, key: &str, hint: Option<FenceHint>) -> Result<Option<Drawing>, Failure> {
         let Some(hint) = hint else { return Ok(None) };
-        let stands = self.usable_counter(key)?;
-        let next = hint.from(self.may_have_stood(stands), self.wall).map_err(|why| wrong(why.to_string()))?;
-        Ok(Some(Drawing { stands, next }))
+        let current = self.usable_counter(key)?;
+        let next =
+            hint.from(self.may_have_stood(current), self.wall).map_err(|why| wrong(why.to_string()))?;
+        Ok(Some(Drawing { current, next }))
     }
 
     pub(crate) fn raise(&mut self, key: &str, number: FencingToken) -> Result<(), Failure> {
@@ -329,13 +330,13 @@ impl Entries<'_> {
         self.put(What::Counter, &fence_counter(key), b"", &counter)
     }
 
-    /// The counter is ahead, or may have been before it went.
+    /// Answers that the counter is ahead, or may have been before it was lost.
     pub(crate) fn ahead(&self, counter: FencingToken) -> Told {
         (Vote::FenceAhead, told(counter.max(FencingToken::forgotten(self.wall))))
     }
 }
 
-/// The largest number of an integer of SQL.
+/// The largest integer in SQL.
 const LAST: u64 = u64::MAX / 2;
 
 fn held_of(row: &Row<'_>) -> rusqlite::Result<Held> {
@@ -349,11 +350,11 @@ fn held_of(row: &Row<'_>) -> rusqlite::Result<Held> {
     })
 }
 
-pub(crate) fn stands(drawing: Option<Drawing>) -> Option<FencingToken> {
-    drawing.and_then(|drawing| told(drawing.stands))
+pub(crate) fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
+    drawing.and_then(|drawing| told(drawing.current))
 }
 
-/// A counter of zero is none.
+/// Maps a counter of zero to `None`.
 pub(crate) fn told(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
 }

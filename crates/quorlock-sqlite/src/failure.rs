@@ -1,4 +1,4 @@
-//! What an error of the database means.
+//! Maps errors of the database to [`NodeError`].
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::place;
 /// Why a request was not carried out.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The database says so.
+    /// An error of the database.
     Database(rusqlite::Error),
-    /// What stands there is not what should.
+    /// The data is not what it should be.
     Wrong(String),
-    /// It needs a transaction that may write.
+    /// The request needs a transaction that may write.
     MustWrite,
-    /// The node may not, or cannot, be used.
+    /// The node is unusable.
     Node(NodeError),
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn wrong(what: impl Into<String>) -> Failure {
 }
 
 impl Failure {
-    /// The same for who asked, of the database at `path`. `committing`: whether the commit itself has failed, so
-    /// that it may have been done.
+    /// Converts to the error of the request, for the database at `path`. `committing`: whether the commit
+    /// itself failed, so that it may have taken effect.
     pub(crate) fn explain(self, path: &Path, committing: bool) -> NodeError {
         match self {
             Failure::Node(error) => error,
@@ -66,7 +66,7 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
             failed(
                 NodeErrorKind::Busy,
                 format!(
-                    "another program keeps `{shown}` locked: end its transaction (`fuser {shown}` names who has it \
+                    "another program keeps `{shown}` locked: end its transaction (`fuser {shown}` names the processes that have it \
                      open)"
                 ),
                 error,
@@ -78,8 +78,8 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
         }
         Some(ErrorCode::DatabaseCorrupt) => {
             let words = format!(
-                "`{shown}` is damaged: when no lock is held, delete it, `{shown}-wal` and `{shown}-shm`; it is made \
-                 anew"
+                "`{shown}` is damaged: when no lock is held, delete it, `{shown}-wal` and `{shown}-shm`; it is created \
+                 again"
             );
             unfit(NodeErrorKind::WrongServer, words, error)
         }
@@ -88,8 +88,8 @@ fn explain(error: rusqlite::Error, path: &Path, committing: bool) -> NodeError {
         Some(ErrorCode::Unknown) | None if !committing => {
             // A table or a column is missing, or has another type.
             let words = format!(
-                "the tables of `{shown}` are not those of this version: when no lock is held, delete the file; it is \
-                 made anew"
+                "the tables of `{shown}` are not those of this version: when no lock is held, delete the file; it is created \
+                 again"
             );
             unfit(NodeErrorKind::WrongServer, words, error)
         }

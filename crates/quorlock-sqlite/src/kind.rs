@@ -1,4 +1,4 @@
-//! What makes a node of a URL.
+//! Creates nodes from `sqlite:` URLs.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -10,14 +10,15 @@ use crate::SqliteNode;
 
 /// SQLite databases of this host: `sqlite:///var/lib/quorlock.db`.
 ///
-/// `sqlite:/var/lib/quorlock.db` is the same. The path is absolute: a relative one would lead to another file, and so to
-/// other locks, in every directory. `%2C` is a comma, so that the URL can stand in a list, and `%25` a percent sign.
+/// `sqlite:/var/lib/quorlock.db` is the same. The path is absolute: a relative one would name another file,
+/// and so other locks, in every directory. `%2C` encodes a comma, which separates URLs in a list, and `%25` a
+/// percent sign.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SqliteKind;
 
 impl SqliteKind {
-    /// The kind.
+    /// Creates the kind.
     #[must_use]
     pub fn new() -> SqliteKind {
         SqliteKind
@@ -58,7 +59,7 @@ impl NodeKind for SqliteKind {
         if path.ends_with('/') {
             return Err(wrong("names a directory, and no file in it"));
         }
-        // One spelling for `//a/./b` and `/a/b`.
+        // The same spelling for `//a/./b` and `/a/b`.
         Ok(Box::new(Database(Path::new(&path).components().collect())))
     }
 }

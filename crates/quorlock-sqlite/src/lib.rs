@@ -1,7 +1,7 @@
-//! A kind of node for one host without a server: locks in a SQLite database, `sqlite:///var/lib/quorlock.db`.
+//! SQLite databases as nodes of `quorlock`, for one host without a server: `sqlite:///var/lib/quorlock.db`.
 //!
-//! It is the one node of a deployment, for programs on one host and in its containers. `docs/sqlite.md` says what
-//! it is for, what it costs, and what is not promised.
+//! It is the only node of a deployment, for programs on one host and in its containers. `docs/sqlite.md`
+//! describes when to use it, what it costs, and what is not guaranteed.
 //!
 //! ```no_run
 //! use quorlock::Coordinator;
@@ -16,15 +16,15 @@
 //!
 //! # Time
 //!
-//! Locks end by the clock of the boot, which counts suspend and is not set by anyone, and all of an earlier boot are
-//! void: their holders are gone. Counters of fencing tokens end by the calendar clock.
+//! Locks expire by the boot clock, which includes suspend and cannot be set. Locks of an earlier boot are
+//! void: their holders are gone. Fencing counters expire by the calendar clock.
 //!
 //! # What reaches the disk
 //!
-//! No lock waits for the disk: a process that is killed loses nothing that it was answered, since the kernel has
-//! it, and a host that loses power has no holders left. Counters of fencing tokens are another matter: they must not
-//! fall. So the database keeps a number on the disk that no fencing token has reached yet, some minutes ahead, and
-//! only moving that waits for the disk. After a boot all numbers are drawn above it.
+//! No lock waits for the disk: a process that is killed loses nothing that was acknowledged, since the kernel
+//! has it, and a host that loses power has no holders left. Fencing counters are different: they must not
+//! decrease. So the database stores on disk a number that no fencing token has reached yet, some minutes
+//! ahead, and only advancing it waits for the disk. After a boot all fencing tokens are drawn above it.
 #![cfg(unix)]
 
 mod entries;

@@ -1,12 +1,13 @@
-//! Marks: by which others see that a holder has crashed, before its time is over.
+//! Marks, by which other processes detect that a holder has crashed before its lock expires.
 //!
-//! A mark is a lock on one byte of the file `DB-alive`, whose place is random. It belongs to an open file (an
-//! *open file description*), and ends when the last descriptor of that is closed: by the process that opened it,
-//! and by all that have inherited it. The row of a lock names the file and the byte. So a row whose byte is not
-//! locked belongs to a holder of which nothing is left.
+//! A mark is a lock on one byte of the file `DB-alive`, at a random offset. It belongs to an *open file
+//! description*, and ends when its last descriptor is closed, by the process that opened it and by all that
+//! have inherited it. The row of a lock names the file and the byte. So if that byte is not locked, no
+//! process of the holder is left.
 //!
-//! The name of the file is its device and inode. A file that was deleted and made anew is another one while any
-//! holder has the old one open, and of a mark in another file nothing is known: then the time decides alone.
+//! The file is named by its device and inode. A file that was deleted and created again is another one while
+//! any holder has the old one open. The state of a mark in another file is unknown: then only the expiry
+//! decides.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,12 +19,13 @@ use rustix::io::{FdFlags, fcntl_setfd};
 /// The file with the marks.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    /// To look, never to lock.
+    /// For queries; never locked.
     look: File,
     file: String,
 }
 
-/// The mark of this process. It lasts until this is dropped here, and is closed by all who have inherited it.
+/// The mark of this process. It lasts until it is dropped here and closed by all processes that have
+/// inherited it.
 #[derive(Debug)]
 pub(crate) struct Mark {
     file: File,
@@ -31,40 +33,40 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// As the rows of locks have it.
+    /// The name, as stored in the rows of locks.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 }
 
 impl Marks {
-    /// Opens the file, and makes it if need be.
+    /// Opens the file, creating it if needed.
     pub(crate) fn open(path: &Path) -> io::Result<Marks> {
         let look = open(path)?;
         let file = name_of(&look)?;
         Ok(Marks { look, file })
     }
 
-    /// Makes a mark that the processes which this one starts inherit.
+    /// Makes a mark that child processes inherit.
     ///
-    /// `None` where that is not possible, or the file is another one by now: then locks have no mark.
+    /// Returns `None` if that is impossible or the file was replaced: then locks have no mark.
     pub(crate) fn make(&self, path: &Path, mut random: impl FnMut() -> u64) -> Option<Mark> {
         let file = open(path).ok().filter(|file| name_of(file).is_ok_and(|name| name == self.file))?;
-        // One that has the place already is met once in a billion times.
+        // A random offset is already taken once in a billion times.
         let place = (0..3).map(|_| random() >> 34).find(|place| ofd::lock(&file, *place))?;
         let mark = Mark { file, name: format!("{}:{place}", self.file) };
         fcntl_setfd(&mark.file, FdFlags::empty()).ok()?;
         Some(mark)
     }
 
-    /// Whether it is certain that all who had this mark have ended.
+    /// Whether it is certain that all processes with this mark have ended.
     pub(crate) fn is_gone(&self, mark: &str) -> bool {
         let place = mark.rsplit_once(':').filter(|(file, _)| *file == self.file);
         let place = place.and_then(|(_, place)| place.parse().ok());
         place.is_some_and(|place| ofd::is_free(&self.look, Some(place)))
     }
 
-    /// Whether a process may have a mark.
+    /// Whether any process may have a mark.
     pub(crate) fn are_any(&self) -> bool {
         !ofd::is_free(&self.look, None)
     }
@@ -79,7 +81,7 @@ fn name_of(file: &File) -> io::Result<String> {
     Ok(format!("{}:{}", found.st_dev, found.st_ino))
 }
 
-/// Locks of open file descriptions.
+/// Locks of open file descriptions (OFD locks).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod ofd {
     use std::fs::File;
@@ -87,12 +89,13 @@ mod ofd {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::libc::{F_UNLCK, F_WRLCK, SEEK_SET, flock};
 
-    /// Whether the byte could be locked.
+    /// Tries to lock the byte. Returns whether it succeeded.
     pub(super) fn lock(file: &File, place: u64) -> bool {
         bytes(Some(place)).is_some_and(|byte| fcntl(file, FcntlArg::F_OFD_SETLK(&byte)).is_ok())
     }
 
-    /// Whether it is certain that no other open file has a lock on the byte; without one, on any.
+    /// Whether it is certain that no other open file description has a lock on the byte; if `None`, on any
+    /// byte.
     pub(super) fn is_free(file: &File, place: Option<u64>) -> bool {
         let Some(mut bytes) = bytes(place) else { return false };
         let asked = fcntl(file, FcntlArg::F_OFD_GETLK(&mut bytes));
@@ -134,7 +137,7 @@ mod tests {
         let name = mark.name().to_owned();
         assert!(marks.are_any() && !marks.is_gone(&name));
         drop(mark);
-        assert!(!marks.is_gone(&name), "whoever has inherited it keeps it");
+        assert!(!marks.is_gone(&name), "a process that inherited it keeps it");
         drop(inherited);
         assert!(marks.is_gone(&name) && !marks.are_any());
     }

@@ -20,7 +20,7 @@ use quorlock::{
 
 use crate::worker::{Job, Worker, capabilities};
 
-/// A node that keeps its locks in a database of SQLite, for the programs of this host.
+/// A node that keeps its locks in a SQLite database, for the programs of this host.
 #[derive(Clone)]
 pub struct SqliteNode {
     name: Arc<str>,
@@ -29,8 +29,8 @@ pub struct SqliteNode {
 }
 
 impl SqliteNode {
-    /// The node called `name` that keeps its locks in the database at `path`, which is made when it is asked for
-    /// the first time. The directory must be there.
+    /// Creates a node called `name` that keeps its locks in the database at `path`, which is created by the
+    /// first request. The directory must exist.
     ///
     /// # Errors
     ///
@@ -39,8 +39,8 @@ impl SqliteNode {
         SqliteNode::start(name.into(), path, None, seams)
     }
 
-    /// The same, which takes `boot` for the name of this boot of the host: for tests, in which a restart of the host
-    /// is another name.
+    /// Creates a node that uses `boot` as the name of this boot, for tests: another name simulates a restart
+    /// of the host.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Node for SqliteNode {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        // If the thread has ended, the responder is dropped, which is an answer.
+        // If the thread has ended, dropping the responder answers the request.
         drop(self.jobs.send(Job::Ask(request, responder)));
     }
 
@@ -107,20 +107,20 @@ impl Node for SqliteNode {
     }
 }
 
-/// The check-up.
+/// Facts for `doctor`.
 impl SqliteNode {
-    /// In five seconds, even if another process keeps the database locked.
+    /// Collects the facts within five seconds, even if another process keeps the database locked.
     async fn facts_by(self, key: Arc<str>) -> Facts {
         const LIMIT: Duration = Duration::from_secs(5);
         let clock = self.seams.clock();
         let mut facts = Facts::default();
         facts.software = Some(Software::new("quorlock-sqlite", env!("CARGO_PKG_VERSION")));
         facts.role = Some(Role::Master);
-        // What must outlive a loss of power is on the disk before it is answered.
+        // Whatever must survive a power loss is on disk before it is acknowledged.
         (facts.append_only, facts.fsync) = (Some(true), Some(Fsync::Always));
         (facts.replicas, facts.memory) = (Some(0), Some(Memory::new(0, None, "noeviction")));
         facts.hints = Some(true);
-        // Keys end by the clock of this host.
+        // Locks expire by the clock of this host.
         facts.clock = Some(ClockReading::new(0, Duration::ZERO));
         facts.place = Some(Location::new(None, Vec::new(), true));
         let examined = {
@@ -141,7 +141,7 @@ impl SqliteNode {
             let response = ask(self, Request::Inspect { key: Arc::clone(&key) }).await?;
             facts.round_trips.push(clock.now().since(sent));
             facts.identity = Some(response.identity.id.as_ref().into());
-            // Nothing is older than the boot, though nothing was ever forgotten.
+            // Nothing is older than the boot, though nothing was ever lost.
             let booted = clock.now().since(Moment::ORIGIN);
             facts.uptime = Some(response.identity.age.min(booted));
         }

@@ -1,4 +1,4 @@
-//! Where the file is: of a disk of this host, whose boot has a name.
+//! Checks where the file is: on a disk of this host, whose boots have names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use rustix::fs::{Access, access, statfs};
 use rustix::io::Errno;
 
-/// The path without symbolic links, so that the files beside it have one name, and its directory.
+/// Returns the path without symbolic links, so that the files next to the database have only one name.
 ///
 /// # Errors
 ///
-/// Where no database can be there.
+/// If no database can be there.
 pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
     let real = fs::canonicalize(path).ok();
     let path = match (&real, path.parent(), path.file_name()) {
@@ -22,7 +22,7 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
         (None, ..) => return Err(unopened(path)),
     };
     let directory = path.parent().unwrap_or(Path::new("/"));
-    // Of an error nothing is known, and the database will not open either.
+    // On an error nothing is known, and the database will not open either.
     if let Ok(system) = statfs(directory)
         && let Some(name) = shared(system.f_type)
     {
@@ -36,7 +36,7 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
     Ok(path)
 }
 
-/// What may be another host's disk, by its magic number.
+/// Returns the name of a file system that other hosts may share, by its magic number.
 fn shared(magic: impl Into<i64>) -> Option<&'static str> {
     Some(match magic.into() & 0xffff_ffff {
         0x6969 => "NFS",
@@ -57,16 +57,17 @@ fn shared(magic: impl Into<i64>) -> Option<&'static str> {
     })
 }
 
-/// The name of this boot of the kernel: every process that could hold a lock of an earlier one is gone.
+/// Returns the name of this boot of the kernel. Every process that could hold a lock of an earlier boot is
+/// gone.
 ///
 /// # Errors
 ///
-/// Where the system has none.
+/// If the system has none.
 pub(crate) fn boot() -> Result<String, NodeError> {
     match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(boot) => Ok(boot.trim().to_owned()),
         Err(error) => {
-            let words = "this system does not tell which boot it is (/proc/sys/kernel/random/boot_id): `sqlite:` \
+            let words = "this system does not identify its boot (/proc/sys/kernel/random/boot_id): `sqlite:` \
                          needs Linux with /proc";
             let reason = Reason::new(words).because(error);
             Err(NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason })
@@ -74,8 +75,8 @@ pub(crate) fn boot() -> Result<String, NodeError> {
     }
 }
 
-/// Why there is no database at `path`, where it could not be opened. Opens nothing: SQLite's locks end when any
-/// descriptor of their file is closed.
+/// Returns why the database at `path` could not be opened. Does not open the file: closing any descriptor of
+/// it would release SQLite's locks.
 pub(crate) fn unopened(path: &Path) -> NodeError {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let (shown, folder) = (path.display().to_string(), directory.display().to_string());
@@ -85,7 +86,7 @@ pub(crate) fn unopened(path: &Path) -> NodeError {
         return failed(NodeErrorKind::Misconfigured, words);
     }
     if let Err(Errno::NOENT | Errno::NOTDIR) = access(directory, Access::EXISTS) {
-        let words = format!("there is no directory `{folder}`: make it, or name a file elsewhere");
+        let words = format!("there is no directory `{folder}`: create it, or name a file elsewhere");
         return failed(NodeErrorKind::Misconfigured, words);
     }
     let file = access(path, Access::READ_OK | Access::WRITE_OK);
@@ -95,8 +96,8 @@ pub(crate) fn unopened(path: &Path) -> NodeError {
         match answer {
             Err(Errno::ACCESS | Errno::PERM) => {
                 let words = format!(
-                    "this user may not write the {what} `{name}`: give it the right to file and directory (SQLite \
-                     keeps files beside its own), or name a file elsewhere"
+                    "this user may not write the {what} `{name}`: grant write access to file and directory (SQLite \
+                     creates files next to the database), or name a file elsewhere"
                 );
                 return failed(NodeErrorKind::PermissionDenied(quorlock::node::Access::Key), words);
             }
@@ -104,11 +105,11 @@ pub(crate) fn unopened(path: &Path) -> NodeError {
             Err(_) | Ok(()) => {}
         }
     }
-    let words = format!("`{shown}` cannot be opened as a database: name a file that can be written");
+    let words = format!("`{shown}` cannot be opened as a database: name a writable file");
     failed(NodeErrorKind::Misconfigured, words)
 }
 
-/// The file takes no writes.
+/// The error of a file that is read-only.
 pub(crate) fn read_only(path: &Path) -> NodeError {
     let words = format!(
         "`{}` takes no writes: make the file, its directory and its file system writable, or name a file elsewhere",
@@ -132,7 +133,7 @@ mod tests {
         for (magic, name) in magics {
             assert_eq!(shared(magic), Some(name));
         }
-        // As it is where the number is signed and has 32 bits.
+        // As on systems where the number is signed and has 32 bits.
         assert_eq!(shared(-11_317_950_i32), shared(0xff53_4d42_i64));
         // ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS, F2FS.
         for magic in

@@ -1,15 +1,15 @@
-//! What each request does, in the words of the contract: here of one lock that is not shared.
+//! Applies requests as the contract specifies; here for one exclusive lock.
 
 use std::time::Duration;
 
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode, fence_counter};
 
-use crate::entries::{Entries, Held, Told, What, stands, told};
+use crate::entries::{Entries, Held, Told, What, current, told};
 use crate::failure::Failure;
 
 impl Entries<'_> {
-    /// Carries it out.
+    /// Applies the request.
     pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Told, Failure> {
         match request {
             Request::Acquire { claim, ttl, fence_hint } => match kind(claim) {
@@ -44,7 +44,7 @@ impl Entries<'_> {
             | Request::ListWaiters { .. }
             | Request::Offer { .. }
             | _ => {
-                let reason = Reason::new("a database of SQLite does not know this request");
+                let reason = Reason::new("a SQLite node does not know this request");
                 Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }.into())
             }
         }
@@ -70,13 +70,13 @@ impl Entries<'_> {
                 self.raise_if(claim.key(), number)?;
                 Ok((Vote::Granted, number))
             }
-            Some(held) if held.token == *claim.token() => Ok((Vote::Granted, stands(drawing))),
+            Some(held) if held.token == *claim.token() => Ok((Vote::Granted, current(drawing))),
             Some(held) => {
-                // Without fencing nothing is left of a refusal.
+                // Without fencing a refusal leaves nothing.
                 if drawing.is_some() {
                     self.want(claim.key(), &held)?;
                 }
-                Ok((self.holding(&held).into(), stands(drawing)))
+                Ok((self.holding(&held).into(), current(drawing)))
             }
         }
     }
@@ -96,9 +96,9 @@ impl Entries<'_> {
         match &held {
             Some(held) if held.token == *to.token() => {
                 self.prolong(to.key(), held, ttl)?;
-                Ok((Vote::Granted, stands(drawing)))
+                Ok((Vote::Granted, current(drawing)))
             }
-            Some(held) if held.token != *from.token() => Ok((self.holding(held).into(), stands(drawing))),
+            Some(held) if held.token != *from.token() => Ok((self.holding(held).into(), current(drawing))),
             Some(_) | None => {
                 let number = drawing.map(|drawing| drawing.next);
                 self.grant(to, ttl, number, held.is_some_and(|held| held.wanted))?;
@@ -133,7 +133,7 @@ impl Entries<'_> {
         }
     }
 
-    /// As of a release: `Wanted` where another client was refused meanwhile.
+    /// Releases a lock: `Wanted` if another client was refused in the meantime.
     pub(crate) fn release(&mut self, claim: &Claim) -> Result<Told, Failure> {
         let Some(held) = self.held_by(claim)? else { return Ok((Vote::Free, None)) };
         self.remove(claim.key())?;
@@ -171,7 +171,7 @@ impl Entries<'_> {
     }
 
     fn inspect(&self, key: &str) -> Result<Told, Failure> {
-        // Who holds it can be told whatever stands where the counter should.
+        // A holder is reported even if the counter is unreadable.
         let counter = || self.counter(key).ok().and_then(told);
         Ok(match self.held(key)? {
             None => (Vote::Free, counter()),

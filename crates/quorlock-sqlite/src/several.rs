@@ -1,4 +1,4 @@
-//! Several locks in one request: what is done is done at all of them or at none (rules M-1 to M-4).
+//! Several locks in one request: it applies to all of them or to none (rules M-1 to M-4).
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use quorlock::protocol::{Claim, FenceHint, FencingToken};
 use crate::entries::{Entries, Held, Told, What, told};
 use crate::failure::Failure;
 
-/// Who holds the locks of a claim.
+/// The holders of the locks of a claim.
 enum Found {
     /// Another client holds this one.
     ByAnother(Claim, Held),
-    /// No other holds any: those that are ours, and those that are free.
+    /// No other client holds any: first those that the claim holds, then those that are free.
     Ours(Vec<(Claim, Held)>, Vec<Claim>),
 }
 
@@ -36,7 +36,7 @@ impl Entries<'_> {
         let mut number = hint.map(|_| FencingToken::ZERO);
         for key in claim.keys() {
             if let Some(drawing) = self.prepare(key, hint)? {
-                let drawn = if free.is_empty() { drawing.stands } else { drawing.next };
+                let drawn = if free.is_empty() { drawing.current } else { drawing.next };
                 number = number.max(Some(drawn));
             }
         }
@@ -105,7 +105,7 @@ impl Entries<'_> {
         Ok((Vote::Granted, Some(fencing_token)))
     }
 
-    /// What is not ours stays, of whatever kind.
+    /// Releases the locks that the claim holds. Anything else stays, whatever it is.
     pub(crate) fn release_several(&mut self, claim: &Claim) -> Result<Told, Failure> {
         let mut was = Vote::Free;
         for one in claim.each() {
@@ -131,7 +131,7 @@ impl Entries<'_> {
         Ok(Found::Ours(ours, free))
     }
 
-    /// Who holds this one, and which it is.
+    /// Answers with the lock that is held, and its holder.
     fn in_the_way(&self, one: &Claim, held: &Held, fenced: bool) -> Result<Told, Failure> {
         let counter = if fenced { told(self.usable_counter(one.key())?) } else { None };
         Ok((self.holding(held).at(one.key().into()).into(), counter))

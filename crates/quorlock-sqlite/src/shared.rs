@@ -1,17 +1,17 @@
-//! Those who share a lock, and writers who wait for them.
+//! Shared locks: readers, and writers that wait for them.
 //!
-//! While readers share a lock its row has the [`SHARED_MARKER`], and ends no sooner than the last of them; each has a
-//! row of its own beside it.
+//! While readers share a lock, its row has the [`SHARED_MARKER`] and does not expire before the last of them.
+//! Each reader also has its own row.
 
 use std::time::Duration;
 
 use quorlock::node::{Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, SHARED_MARKER, Token, WaiterId};
 
-use crate::entries::{Entries, Held, Told, What, stands};
+use crate::entries::{Entries, Held, Told, What, current};
 use crate::failure::Failure;
 
-/// As many readers are named.
+/// At most this many readers are listed.
 const MOST_NAMED: usize = 100;
 
 impl Entries<'_> {
@@ -30,18 +30,18 @@ impl Entries<'_> {
         let shared = match &held {
             Some(held) if !held.token.is_marker() => {
                 self.want(key, held)?;
-                return Ok((self.holding(held).into(), stands(drawing)));
+                return Ok((self.holding(held).into(), current(drawing)));
             }
             Some(_) => true,
             None => false,
         };
         if shared && self.share(claim)?.is_some() {
-            return Ok((Vote::Granted, stands(drawing)));
+            return Ok((Vote::Granted, current(drawing)));
         }
         if !self.members(What::Intent, key)?.is_empty() {
-            return Ok((Vote::NotYourTurn, stands(drawing)));
+            return Ok((Vote::NotYourTurn, current(drawing)));
         }
-        let mut number = stands(drawing);
+        let mut number = current(drawing);
         if let Some(drawing) = drawing.filter(|_| !shared || number.is_none()) {
             self.raise(key, drawing.next)?;
             number = Some(drawing.next);
@@ -60,7 +60,7 @@ impl Entries<'_> {
         let key = claim.key();
         let ends = self.after(ttl);
         match self.held(key)? {
-            // A writer becomes a reader.
+            // Downgrade: a writer becomes a reader.
             Some(held) if held.token == *claim.token() => {
                 self.raise_past(key, fencing_token)?;
                 let wanted = Held { ends: Some(self.now), ..marker_of(held.wanted) };
@@ -108,7 +108,7 @@ impl Entries<'_> {
         Ok((Vote::Granted, Some(fencing_token)))
     }
 
-    /// Ends the share, and the lock with the last one; or the lock, where the token holds it alone.
+    /// Releases the share, and the lock with the last share; or the lock, if the token holds it exclusively.
     pub(crate) fn release_shared(&mut self, claim: &Claim) -> Result<Told, Failure> {
         let key = claim.key();
         let held = match self.held(key)? {
@@ -147,7 +147,7 @@ impl Entries<'_> {
         Ok((if there { Vote::Granted } else { Vote::Free }, None))
     }
 
-    /// With the readers, if there are any.
+    /// Adds the readers, if there are any.
     pub(crate) fn with_readers(&self, key: &str, holding: Holding) -> Result<Holding, Failure> {
         if !holding.token.is_marker() {
             return Ok(holding);
@@ -161,7 +161,7 @@ impl Entries<'_> {
         Ok(members.map(|(_, reader)| reader).find(|reader| reader.token == *claim.token()))
     }
 
-    /// Makes the claim a reader until then: of the marker that stands there, or of a new one.
+    /// Adds the claim as a reader until `ends`: to the existing marker, or to a new one.
     fn join(&mut self, claim: &Claim, marker: Option<Held>, ends: u64) -> Result<(), Failure> {
         let key = claim.key();
         let marker = if let Some(marker) = marker {
@@ -176,7 +176,7 @@ impl Entries<'_> {
         self.put(What::Lock, key, b"", &Held { ends: Some(until), ..marker })
     }
 
-    /// Above the number, and above the counter.
+    /// Raises the counter above the number and above its current value.
     fn raise_past(&mut self, key: &str, fencing_token: Option<FencingToken>) -> Result<(), Failure> {
         let Some(fencing_token) = fencing_token else { return Ok(()) };
         let before = self.usable_counter(key)?.max(fencing_token);
@@ -184,7 +184,7 @@ impl Entries<'_> {
     }
 }
 
-/// It has no mark: its readers have.
+/// Returns the marker, which has no mark: its readers have their own.
 fn marker_of(wanted: bool) -> Held {
     let token = Token::found(SHARED_MARKER.as_bytes());
     Held { token, ends: None, number: None, wanted, mark: None }

@@ -1,4 +1,4 @@
-//! The database: how it is opened and made, and one transaction for each request.
+//! The database: opens and creates it, and runs one transaction per request.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt as _;
@@ -19,7 +19,7 @@ use crate::place;
 
 /// The version of the tables, in `user_version`.
 const TABLES: i64 = 1;
-/// Says whose database it is, in `application_id`: `qrlk`.
+/// Identifies the application, in `application_id`: `qrlk`.
 const APPLICATION: i64 = 0x7172_6c6b;
 
 const SCHEMA: &str = "
@@ -46,13 +46,14 @@ const SCHEMA: &str = "
     CREATE INDEX entries_by_end ON entries (what, ends);
 ";
 
-/// So far ahead are numbers that need no write to the disk.
+/// How far ahead the reserve is: numbers up to it need no flush to disk.
 const RESERVE: Duration = Duration::from_secs(10 * 60);
-/// A number that is further ahead than this, by a clock that was wrong, is itself written to the disk.
+/// A number further ahead than this, from a client with a wrong clock, is itself flushed to disk.
 const FAR_AHEAD: Duration = Duration::from_secs(60 * 60);
-/// Pages of the write-ahead log until it is copied into the file: the next to open it reads it whole.
+/// The number of pages in the write-ahead log at which it is checkpointed: the next process to open the
+/// database reads the whole log.
 const LOG_PAGES: i64 = 250;
-/// What waits for another transaction waits this long at a time, and as often as this.
+/// The pause between two attempts while another transaction runs, and the number of attempts.
 const PAUSE: Duration = Duration::from_micros(500);
 const PAUSES: i32 = 3000;
 
@@ -60,7 +61,7 @@ const PAUSES: i32 = 3000;
 #[derive(Debug)]
 pub(crate) struct Store {
     database: Connection,
-    /// Where it is.
+    /// The path of the database.
     path: PathBuf,
     /// Device and inode.
     file: (u64, u64),
@@ -70,7 +71,7 @@ pub(crate) struct Store {
     seams: Seams,
 }
 
-/// What the database says of itself. It stays so during a boot, but for the reserve, which grows.
+/// The metadata in the database. During a boot only the reserve changes, which grows.
 #[derive(Clone, Debug)]
 struct About {
     id: String,
@@ -80,17 +81,17 @@ struct About {
     floor: FencingToken,
 }
 
-/// The name of a history, and for how long it has been kept.
+/// The name of a history, and its age.
 pub(crate) type History = (String, Duration);
 
 impl Store {
-    /// Opens the database, and makes it if there is none.
+    /// Opens the database, creating it if there is none.
     pub(crate) fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, NodeError> {
         let path = place::found(path)?;
         open(&path, boot, seams).map_err(|failure| failure.explain(&path, false))
     }
 
-    /// Whether the file at the path is another one by now, or none.
+    /// Whether the file at the path was replaced or deleted.
     pub(crate) fn was_replaced(&self) -> bool {
         file_at(&self.path) != Some(self.file)
     }
@@ -98,19 +99,19 @@ impl Store {
     pub(crate) fn history(&self) -> History {
         let About { id, boot, counted_from, .. } = &self.about;
         let now = since_boot(self.seams.clock().now());
-        // What was granted in an earlier boot has no holder any more.
+        // Grants of an earlier boot have no holders any more.
         let age = counted_from.map_or(Duration::MAX, |from| Duration::from_micros(now.saturating_sub(from)));
         (format!("{id}/{boot}"), age)
     }
 
-    /// A number that changes with each transaction of another connection.
+    /// Returns a number that changes with each transaction of another connection.
     pub(crate) fn version(&self) -> rusqlite::Result<i64> {
         self.database.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
     }
 
     /// Carries out a request, in one transaction.
     pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Told, NodeError> {
-        // Most acquisitions of a lock that others want change nothing.
+        // Most acquisitions of a contended lock change nothing.
         if matches!(request, Request::Acquire { .. } | Request::Inspect { .. }) {
             match self.read(|entries| entries.carry_out(request)) {
                 Err(Failure::MustWrite) => {}
@@ -123,7 +124,7 @@ impl Store {
         self.write(request, false)
     }
 
-    /// Looks, and changes nothing.
+    /// Reads without changing anything.
     pub(crate) fn read<T>(
         &self,
         look: impl FnOnce(&mut Entries<'_>) -> Result<T, Failure>,
@@ -146,10 +147,10 @@ impl Store {
         let mut reserve = self.about.reserve;
         if largest > reserve {
             if !durably {
-                // How durable it is can be said outside of a transaction only.
+                // `synchronous` can be set only outside of a transaction.
                 drop(transaction);
                 let told = self.write(request, true);
-                // What is durable by mistake is slower, and no harm.
+                // Keeping the durable mode by mistake is slower, but harmless.
                 drop(set_durable(&self.database, false));
                 return told;
             }
@@ -172,7 +173,7 @@ impl Store {
             database,
             marks: &self.marks,
             mark: self.mark.as_ref().map(Mark::name),
-            // After the wait for others.
+            // Read after waiting for other transactions.
             now: since_boot(clock.now()),
             wall: clock.wall(),
             floor: self.about.floor,
@@ -193,7 +194,8 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(path, flags)?;
     database.busy_handler(Some(wait))?;
-    // The next to open it, mostly soon, needs no log that is written back; and no request waits for the disk now.
+    // The next process usually opens the database soon and needs no checkpoint; and no request should wait
+    // for the disk now.
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     set_durable(&database, false)?;
     database.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
@@ -212,12 +214,12 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
     Ok(Store { database, path: path.to_owned(), file, marks, mark: None, about, seams: seams.clone() })
 }
 
-/// With a write to the disk before a commit is over, or without.
+/// Sets whether a commit waits for the disk.
 fn set_durable(database: &Connection, durable: bool) -> Result<(), Failure> {
     Ok(database.pragma_update(None, "synchronous", if durable { "FULL" } else { "NORMAL" })?)
 }
 
-/// Whether the database has nothing in it yet; an error if it is not ours.
+/// Whether the database is still empty. Fails if it belongs to another program.
 fn is_new(database: &Connection, path: &Path) -> Result<bool, Failure> {
     let number = |pragma| database.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let (application, tables) = (number("application_id")?, number("user_version")?);
@@ -227,7 +229,7 @@ fn is_new(database: &Connection, path: &Path) -> Result<bool, Failure> {
             return Ok(false);
         }
         let words = format!(
-            "`{shown}` was made by another version of quorlock (its tables are of version {tables}, this program \
+            "`{shown}` was created by another version of quorlock (its tables are of version {tables}, this program \
              knows {TABLES}): use one version on this host, or name another file"
         );
         return Err(unfit(NodeErrorKind::Unsupported, words));
@@ -245,7 +247,7 @@ fn unfit(kind: NodeErrorKind, words: String) -> Failure {
     Failure::Node(NodeError::Unfit { kind, reason: Reason::new(words) })
 }
 
-/// Makes the tables, one process after the other: SQLite does not wait for others when it begins its log.
+/// Creates the tables, in one process at a time: SQLite does not wait for others when it starts its log.
 fn create(
     database: &Connection,
     path: &Path,
@@ -260,7 +262,8 @@ fn create(
     database.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
     transaction.execute_batch(SCHEMA)?;
-    // Marks are made by holders: a process that has one, where there is no lock yet, has it from a file that is gone.
+    // Only holders make marks: if there are marks but no locks yet, their database was deleted, and locks may be
+    // lost.
     let counted_from = marks.are_any().then(|| since_boot(seams.clock().now()));
     let id = format!("{:032x}", seams.entropy().next_u128());
     transaction.execute("INSERT INTO about VALUES (1, ?1, ?2, ?3, 0, 0)", params![id, boot, counted_from])?;
@@ -269,7 +272,7 @@ fn create(
     Ok(transaction.commit()?)
 }
 
-/// All locks are of an earlier boot, and void.
+/// Deletes all locks, which are of an earlier boot and therefore void.
 fn begin_boot(database: &Connection, boot: &str) -> Result<About, Failure> {
     let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
     // Another process may have been first.
@@ -297,20 +300,21 @@ fn read_about(database: &Connection) -> Result<About, Failure> {
     })?)
 }
 
-/// The file with the marks belongs to the owner of the database, as SQLite's own files beside it do.
+/// Opens the file with the marks. It belongs to the owner of the database, like SQLite's own files next to
+/// it.
 fn open_marks(path: &Path) -> Result<Marks, Failure> {
     let marks = beside(path, "alive");
     let is_new = !marks.exists();
     let opened = Marks::open(&marks).map_err(|_| Failure::Node(place::unopened(&marks)))?;
     if is_new && let Ok(database) = fs::metadata(path) {
-        // Root alone may give it away, and who may not shares it by the mode.
+        // Only root can change the owner; other users share the file by its mode.
         drop(std::os::unix::fs::chown(&marks, Some(database.uid()), Some(database.gid())));
         drop(fs::set_permissions(&marks, database.permissions()));
     }
     Ok(opened)
 }
 
-/// Waits until no other process makes the tables.
+/// Waits until no other process is creating the tables.
 fn turn(path: &Path) -> Result<File, Failure> {
     let marks = beside(path, "alive");
     let file = OpenOptions::new().read(true).write(true).open(&marks);
@@ -318,7 +322,8 @@ fn turn(path: &Path) -> Result<File, Failure> {
     let mut pauses = 0;
     while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         if !wait(pauses) {
-            let words = format!("another process has been making `{}` for too long: end it", path.display());
+            let words =
+                format!("another process has been creating `{}` for too long: end it", path.display());
             let reason = Reason::new(words);
             return Err(Failure::Node(NodeError::Failed { kind: NodeErrorKind::Busy, reason }));
         }
@@ -327,7 +332,7 @@ fn turn(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// A file beside the database.
+/// Returns the path of a file next to the database.
 fn beside(path: &Path, what: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-");
@@ -339,7 +344,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Waits for a transaction of another process, a bounded time in all.
+/// Pauses while another process has a transaction. Returns `false` once the maximum is reached.
 fn wait(before: i32) -> bool {
     #[expect(
         clippy::disallowed_methods,
@@ -349,7 +354,7 @@ fn wait(before: i32) -> bool {
     before < PAUSES
 }
 
-/// Microseconds on the boot clock.
+/// Returns the boot clock, in microseconds.
 pub(crate) fn since_boot(now: Moment) -> u64 {
     micros(now.since(Moment::ORIGIN))
 }

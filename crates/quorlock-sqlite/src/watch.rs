@@ -1,4 +1,4 @@
-//! Locks that were refused, and whether they have become free since: for waiters.
+//! Watches refused locks, and detects when they may have become free.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::entries::{Entries, What};
 use crate::failure::Failure;
 use crate::store::{Store, since_boot};
 
-/// Between two looks at least, and at most: a 32nd of how long clients have been waiting.
+/// The minimum and maximum time between two looks; in between, a 32nd of how long clients have been waiting.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
 const SHARE: u32 = 32;
@@ -19,38 +19,38 @@ const SHARE: u32 = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     keys: BTreeMap<String, Awaited>,
-    /// Since when there have been any, without a longer pause.
+    /// Since when clients have been waiting without a longer break.
     since: Option<Moment>,
     last: Option<Moment>,
-    /// As the database was looked at last.
+    /// The version of the database at the last look.
     version: Option<i64>,
 }
 
-/// What is waited for at one key.
+/// What clients wait for at one key.
 #[derive(Debug)]
 enum Awaited {
-    /// That this holder has gone, by the time that it ends or before.
+    /// The end of this holder, by expiry or earlier.
     End { ends: Option<u64>, mark: Option<String>, shared: bool },
-    /// That no writer waits.
+    /// The absence of waiting writers.
     NoIntent,
-    /// That someone holds it.
+    /// The presence of a holder.
     Holder,
 }
 
 impl Watch {
-    /// How long until the next look; `None` if no client waits.
+    /// Returns the time until the next look; `None` if no client waits.
     pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         let since = self.since.filter(|_| !self.keys.is_empty())?;
         Some((now.since(since) / SHARE).clamp(SHORTEST, LONGEST))
     }
 
-    /// Notes what the answer leaves a client waiting for.
+    /// Records what a client waits for after the answer to its request.
     pub(crate) fn note(&mut self, request: &Request, vote: &Vote, store: &Store, now: Moment) {
         let (key, awaited) = match (request, vote) {
             (_, Vote::Held(holding)) => {
                 let Some(key) = holding.key.as_deref().or_else(|| key_of(request)) else { return };
                 let found = store.read(|entries| look(entries, key));
-                // It is free by now: the next look says so.
+                // Already free: the next look reports it.
                 let gone = Awaited::End { ends: Some(0), mark: None, shared: false };
                 (key, found.ok().flatten().unwrap_or(gone))
             }
@@ -65,7 +65,7 @@ impl Watch {
         self.version = None;
     }
 
-    /// The keys of which waiters should be told.
+    /// Returns the keys whose waiters must be notified.
     pub(crate) fn look(&mut self, store: &Store, now: Moment) -> Result<Vec<String>, Failure> {
         if self.keys.is_empty() {
             return Ok(Vec::new());
@@ -84,7 +84,7 @@ impl Watch {
                     Awaited::NoIntent => true,
                     Awaited::Holder => false,
                 };
-                // Readers have marks of their own.
+                // Readers have their own marks.
                 let shared = matches!(awaited, Awaited::End { shared: true, .. });
                 if (due || shared || !unchanged) && has_changed(entries, key, awaited)? {
                     changed.push(key.clone());
@@ -98,7 +98,7 @@ impl Watch {
         Ok(changed)
     }
 
-    /// Something was changed by this connection, which tells itself nothing.
+    /// Records a change by this connection, which does not change its own `data_version`.
     pub(crate) fn touch(&mut self) {
         self.version = None;
     }
@@ -127,8 +127,8 @@ fn look(entries: &Entries<'_>, key: &str) -> Result<Option<Awaited>, Failure> {
     }))
 }
 
-/// Whether a client that waits may find it otherwise. From holder to holder is no such change: it is refused as
-/// before.
+/// Whether the state has changed for a waiter. A change from one holder to another does not count: the waiter
+/// would still be refused.
 fn has_changed(entries: &Entries<'_>, key: &str, awaited: &mut Awaited) -> Result<bool, Failure> {
     match awaited {
         Awaited::Holder => Ok(entries.held(key).map_or(true, |held| held.is_some())),

@@ -1,4 +1,4 @@
-//! The thread that carries out requests in the order asked, and looks for those who wait.
+//! The node's thread: carries out requests in order, and polls for waiters.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,17 +31,17 @@ pub(crate) fn capabilities() -> Capabilities {
         .of_one_host()
 }
 
-/// What the node's thread has.
+/// The state of the node's thread.
 pub(crate) struct Worker {
     path: PathBuf,
     seams: Seams,
-    /// Instead of that of this system, in tests.
+    /// Replaces the boot name of this system, in tests.
     boot: Option<String>,
     store: Option<Store>,
     watch: Watch,
     listeners: Vec<Arc<dyn HintListener>>,
     observers: Vec<Arc<dyn StatusListener>>,
-    /// As it was told last.
+    /// The state of which the observers were last notified.
     state: Option<ConnectionState>,
 }
 
@@ -59,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// Works until the node is dropped.
+    /// Runs until the node is dropped.
     pub(crate) fn work(mut self, asked: &Receiver<Job>) {
         loop {
             let job = match self.watch.pause(self.seams.clock().now()) {
@@ -85,7 +85,7 @@ impl Worker {
                 };
                 responder.send(response);
             }
-            // An error means that no caller waits any more.
+            // An error means that the caller no longer waits.
             Job::Ready(sender) => drop(sender.send(self.ready().map(drop))),
             Job::Observe(observer) => {
                 drop(self.ready());
@@ -118,7 +118,7 @@ impl Worker {
             Ok((vote, number)) => Ok(Response::new(vote, identity).with_fencing_token(number)),
             Err(error) => {
                 if error.is_permanent() || error.may_have_acted() {
-                    // The next request opens it anew.
+                    // The next request reopens it.
                     self.close();
                 }
                 Err(error)
@@ -126,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Opens the database if need be, and tells those who observe.
+    /// Opens the database if needed, and notifies the observers.
     fn ready(&mut self) -> Result<Arc<Identity>, NodeError> {
         if self.store.as_ref().is_some_and(Store::was_replaced) {
             self.close();
@@ -154,7 +154,7 @@ impl Worker {
         self.hint(Hint::Flushed);
     }
 
-    /// Looks whether what clients wait for has happened.
+    /// Polls for what clients wait for.
     fn look(&mut self) {
         let Some(store) = &self.store else { return };
         match self.watch.look(store, self.seams.clock().now()) {
@@ -163,7 +163,7 @@ impl Worker {
                     self.hint(Hint::Invalidated(key.as_bytes()));
                 }
             }
-            // The next request is answered with what is wrong.
+            // The next request is answered with the error.
             Err(_) => self.close(),
         }
     }
@@ -172,7 +172,7 @@ impl Worker {
         self.listeners.iter().for_each(|listener| listener.on_hint(hint));
     }
 
-    /// Tells those who observe of what is new.
+    /// Notifies the observers of a new state.
     fn tell(&mut self, state: ConnectionState) {
         let same = match (&self.state, &state) {
             (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
@@ -187,7 +187,7 @@ impl Worker {
     }
 }
 
-/// Whether something may be another now, for those who wait in this process.
+/// Whether the request may have changed something for waiters in this process.
 fn changes(request: &Request, vote: &Vote) -> bool {
     !matches!(request, Request::Inspect { .. }) && !matches!(vote, Vote::Held(_) | Vote::NotYourTurn)
 }

@@ -1,4 +1,4 @@
-//! A database keeps the contract of every node, and the suite notices one that does not.
+//! The contract suite on a database, and that the suite detects a broken node.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-/// Another client of the file, who changes what stands there past the node.
+/// Another client of the file, which changes rows without going through the node.
 struct Editor {
     path: PathBuf,
     node: Arc<Rebooted>,
@@ -33,7 +33,7 @@ impl Editor {
     }
 }
 
-/// What `ends` is counted by.
+/// Returns the clock of `ends` for this kind of row.
 fn clock_of(what: i64) -> u64 {
     let clock = SystemClock::default();
     let now = if what == 2 { clock.wall() } else { clock.now().since(Moment::ORIGIN) };
@@ -44,9 +44,9 @@ impl Plant for Editor {
     fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
         let (what, token, number) = match value {
             Value::Text(text) => (1, text, None),
-            // SQL has no number beyond.
+            // The maximum integer in SQL.
             Value::Number(counter) => {
-                (2, Vec::new(), Some(i64::try_from(counter.stands).unwrap_or(i64::MAX)))
+                (2, Vec::new(), Some(i64::try_from(counter.current).unwrap_or(i64::MAX)))
             }
             Value::List(_) | Value::Scores(_) | Value::Fields(_) => (9, Vec::new(), None),
         };
@@ -81,7 +81,7 @@ impl Plant for Editor {
     }
 }
 
-/// A node whose host may boot anew.
+/// A node whose host may reboot.
 #[derive(Debug)]
 struct Rebooted {
     path: PathBuf,
@@ -127,7 +127,7 @@ impl Node for Rebooted {
     }
 }
 
-/// The clauses that `node` breaks.
+/// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, editor: &Editor) -> Vec<String> {
     let Err(breach) = check_contract(node, editor, &SystemClock::default()).await else { return Vec::new() };
     breach.to_string().lines().filter(|line| line.starts_with("- ")).map(str::to_owned).collect()

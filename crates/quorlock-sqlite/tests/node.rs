@@ -1,4 +1,4 @@
-//! What is particular to a database of SQLite: boots, power, bad files, and other programs at the file.
+//! Properties of SQLite nodes: boots, power loss, bad files, and other programs that use the file.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -38,7 +38,7 @@ fn claim(key: &str) -> Arc<Claim> {
     Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
 }
 
-/// By a client whose clock is right.
+/// Acquires for a client whose clock is right.
 async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
     acquire_at(node, claim, SystemClock::default().wall()).await
 }
@@ -79,18 +79,18 @@ async fn locks_outlive_the_process_and_not_the_boot() {
     let after = acquire(&booted(&path, "two"), &claim("a")).await.unwrap();
     assert_eq!(after.vote, Vote::Granted);
     assert_ne!(after.identity.id, first.identity.id);
-    assert!(after.identity.age > TTL * 1000, "nothing that was granted before has a holder");
+    assert!(after.identity.age > TTL * 1000, "no earlier grant has a holder");
     assert!(after.fencing_token > first.fencing_token);
 }
 
-/// As where a host without a battery for its clock has lost its power.
+/// Simulates a host without a battery for its clock that has lost power.
 #[tokio::test]
 async fn fencing_tokens_grow_over_a_boot_that_has_lost_counters_and_the_time() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let first = acquire(&booted(&path, "one"), &claim("a")).await.unwrap().fencing_token.unwrap();
     let database = Connection::open(&path).unwrap();
-    // What is written without a wait for the disk may be lost.
+    // Rows written without a flush may be lost.
     assert_eq!(database.execute("DELETE FROM entries WHERE what = 2", []).unwrap(), 1);
     let reserve: u64 = database.query_row("SELECT reserve FROM about", [], |row| row.get(0)).unwrap();
     assert!(first.get() < reserve);
@@ -111,7 +111,7 @@ async fn a_number_that_is_answered_is_never_above_the_one_on_the_disk() {
         let number = ask(&node, request).await.unwrap().fencing_token.unwrap();
         let database = Connection::open(&path).unwrap();
         let reserve: u64 = database.query_row("SELECT reserve FROM about", [], |row| row.get(0)).unwrap();
-        assert!(number.get() <= reserve, "{number} was answered, and {reserve} is on the disk");
+        assert!(number.get() <= reserve, "{number} was answered, but {reserve} is on disk");
     }
 }
 
@@ -187,7 +187,7 @@ async fn what_is_no_database_for_locks_is_refused_with_its_cure() {
     assert_eq!(other.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)), Ok(1));
 }
 
-/// A small file system, unmounted when this is dropped. `None`, and a loud word, for those who may not mount one.
+/// A small file system, unmounted when dropped. `None`, with a message, if the user may not mount one.
 struct Disk(TempDir);
 
 impl Disk {
@@ -195,7 +195,7 @@ impl Disk {
         let disk = Disk(tempfile::tempdir().unwrap());
         let done = disk.mount(&["-t", "tmpfs", "-o", "size=512k", "quorlock-test"]);
         if !done {
-            // Not by `eprintln`, which the harness keeps to itself while a test passes.
+            // Not `eprintln`, whose output the harness captures while a test passes.
             drop(writeln!(std::io::stderr(), "skipped: this user may not mount a small file system"));
         }
         done.then_some(disk)
@@ -210,7 +210,7 @@ impl Disk {
         self.0.path().join(name)
     }
 
-    /// Leaves no room.
+    /// Fills the disk.
     fn fill(&self) {
         let mut file = fs::File::create(self.path("rest")).unwrap();
         for length in [4096, 1] {
@@ -253,7 +253,7 @@ async fn a_full_disk_is_told_with_its_cure_and_nothing_is_lost() {
 async fn a_file_system_that_takes_no_writes_is_told_with_its_cure() {
     let Some(disk) = Disk::mounted() else { return };
     let path = disk.path("locks.db");
-    // Its thread ends some time after the node is dropped, and closes the file then.
+    // Its thread ends and closes the file some time after the node is dropped.
     let there = node(&path);
     acquire(&there, &claim("a")).await.unwrap();
     drop(there);
@@ -278,7 +278,7 @@ async fn a_transaction_of_another_program_that_does_not_end_is_told_and_granted_
     let error = acquire(&node, &claim("b")).await.unwrap_err();
     assert_eq!(error.kind(), NodeErrorKind::Busy, "{error:#}");
     assert!(!error.may_have_acted() && error.to_string().contains("another program keeps"), "{error:#}");
-    // Who only looks waits for nobody.
+    // A request that only reads does not wait.
     let seen = ask(&node, Request::Inspect { key: "a".into() }).await.unwrap();
     assert!(matches!(&seen.vote, Vote::Held(holding) if matches!(holding.expiry, Expiry::In(_))), "{seen:?}");
     other.execute_batch("COMMIT").unwrap();

@@ -1,9 +1,8 @@
-//! The built-in server: the part of Redis that locks need, over a real socket.
+//! The built-in server: the subset of Redis that locks need, over a real socket.
 //!
-//! For machines without any server, so that a demonstration runs everywhere, and for tests that
-//! want hundreds of servers. It stands in for Redis in no claim and no published figure. Commands
-//! that it does not know it refuses, and it has no Lua: it knows the scripts of `quorlock` by their
-//! text.
+//! For machines without any server, so that demonstrations run everywhere, and for tests that need hundreds
+//! of servers. No claim and no published figure is based on it. It refuses unknown commands, and it has no
+//! Lua: it recognizes the scripts of `quorlock` by their text.
 
 use std::fmt;
 use std::io;
@@ -37,7 +36,8 @@ use eval::Loaded;
 pub use simulated::{Memory, Misconduct};
 use tracking::{Author, Trackers};
 
-/// Serves until the future is dropped or a client says `SHUTDOWN`, from an empty store. Open connections end with it.
+/// Serves an empty store until the future is dropped or a client sends `SHUTDOWN`, which close all
+/// connections.
 ///
 /// # Errors
 ///
@@ -45,12 +45,12 @@ use tracking::{Author, Trackers};
 ///
 /// # Cancel safety
 ///
-/// Dropping the future is the way to end the server.
+/// Drop the future to stop the server.
 pub async fn serve(listener: TcpListener) -> io::Result<()> {
     BuiltinServer::new().serve(listener).await
 }
 
-/// A built-in server: a handle to what it remembers, which several listeners may share.
+/// A built-in server: a handle to its keys, which several listeners may share.
 #[derive(Clone)]
 pub struct BuiltinServer {
     shared: Arc<Shared>,
@@ -58,8 +58,8 @@ pub struct BuiltinServer {
 
 struct Shared {
     store: Mutex<Store>,
-    /// Locked for the whole of a command: they are carried out one at a time, as in Redis, so that
-    /// each change has an author.
+    /// Locked during each command, so that commands run one at a time, as in Redis, and each change has one
+    /// author.
     trackers: Mutex<Trackers>,
     loaded: Loaded,
     clock: Arc<dyn Clock>,
@@ -68,23 +68,23 @@ struct Shared {
     password: Option<String>,
     connections: AtomicI64,
     clients: Clients,
-    /// What it does wrong on purpose.
+    /// A deliberate fault.
     misconduct: Mutex<Option<Misconduct>>,
-    /// Somebody said `SHUTDOWN`.
+    /// Signalled when a client sends `SHUTDOWN`.
     ended: Notify,
 }
 
 impl BuiltinServer {
-    /// An empty server on the system's clock that asks for no password.
+    /// Creates an empty server on the system's clock, without a password.
     #[must_use]
     pub fn new() -> BuiltinServer {
         BuiltinServer::with(Arc::new(SystemClock::default()), None)
     }
 
-    /// An empty server whose keys expire by `clock`, and which asks for `password` if there is one.
+    /// Creates an empty server whose keys expire by `clock`, and which requires `password` if there is one.
     #[must_use]
     pub fn with(clock: Arc<dyn Clock>, password: Option<String>) -> BuiltinServer {
-        // As long as a real one, because clients may look at it.
+        // As long as a real one, because clients may check it.
         let run_id = format!("{:032x}{:08x}", SystemEntropy::default().next_u128(), std::process::id());
         BuiltinServer::made(clock, run_id, password, Store::default())
     }
@@ -110,8 +110,8 @@ impl BuiltinServer {
         }
     }
 
-    /// Serves until the future is dropped or a client says `SHUTDOWN`. Open connections end with it; the keys stay with the
-    /// handle.
+    /// Serves until the future is dropped or a client sends `SHUTDOWN`, which close all connections. The keys
+    /// stay with the handle.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl BuiltinServer {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future is the way to end it.
+    /// Drop the future to stop the server.
     pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
         let mut connections = JoinSet::new();
         loop {
@@ -130,7 +130,7 @@ impl BuiltinServer {
                     connections.spawn(Connection::new(Arc::clone(&self.shared), peer).serve(stream));
                 }
                 () = self.shared.ended.notified() => return Ok(()),
-                // Forgets those that have ended.
+                // Removes closed connections.
                 Some(_) = connections.join_next() => {}
             }
         }
@@ -160,7 +160,7 @@ impl Shared {
         self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends when a key has ended that somebody wants to hear of. Never if there is none.
+    /// Waits until a tracked key has expired. Never returns if there is none.
     async fn until_a_key_ends(&self) {
         let end = self.store().next_change();
         match end {
@@ -174,17 +174,17 @@ impl Shared {
     }
 }
 
-/// One client.
+/// A client connection.
 struct Connection {
     shared: Arc<Shared>,
     id: i64,
     peer: SocketAddr,
     version: Version,
     name: Vec<u8>,
-    /// Where the pushes come, if it is told what changes.
+    /// The pushes to send, if the client tracks keys.
     pushes: Option<UnboundedReceiver<Resp>>,
     welcome: bool,
-    /// What it has said since `MULTI`, to be carried out in one step.
+    /// The commands since `MULTI`, to be executed in one step.
     transaction: Option<Vec<Vec<Vec<u8>>>>,
     life: Arc<Life>,
     over: bool,
@@ -223,7 +223,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Carries out every complete command and tells how much of the input they took.
+    /// Executes every complete command. Returns how many bytes of the input they took.
     fn answer_all(&mut self, input: &[u8], output: &mut Vec<u8>) -> usize {
         let mut used = 0;
         while !self.over {
@@ -254,7 +254,7 @@ impl Drop for Connection {
     }
 }
 
-/// The next push. None comes to a connection that is not told what changes.
+/// Returns the next push. Waits forever if the client tracks no keys.
 async fn next(pushes: &mut Option<UnboundedReceiver<Resp>>) -> Resp {
     if let Some(pushes) = pushes
         && let Some(push) = pushes.recv().await

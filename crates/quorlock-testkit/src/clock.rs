@@ -1,4 +1,4 @@
-//! Clocks for tests: one that the paused runtime moves, and one that runs wrong on purpose.
+//! Clocks for tests: one that follows the paused runtime, and one that is deliberately wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,11 +8,11 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Sleep};
 use tokio::time::Instant;
 
-/// The time of the tokio runtime, which `#[tokio::test(start_paused = true)]` moves.
+/// The time of the tokio runtime, which `#[tokio::test(start_paused = true)]` controls.
 ///
-/// It starts an hour after its origin, so that a computation that goes back in time does not meet
-/// the origin by accident. Its calendar starts with the year 2026, whatever the year is, so that two
-/// runs of a simulation see the same dates.
+/// It starts an hour after its origin, so that a computation that goes back in time does not reach the origin
+/// by accident. Its calendar always starts at the beginning of 2026, so that two runs of a simulation see the
+/// same dates.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     made: Instant,
@@ -22,7 +22,7 @@ impl TokioClock {
     const HEAD_START: Duration = Duration::from_secs(3600);
     const NEW_YEAR: Duration = Duration::from_secs(1_767_225_600);
 
-    /// A clock that starts now. Clocks made at different times show different times.
+    /// Creates a clock that starts now. Clocks created at different times show different times.
     #[must_use]
     pub fn new() -> TokioClock {
         #[expect(clippy::disallowed_methods, reason = "this is a clock")]
@@ -51,24 +51,24 @@ impl Clock for TokioClock {
     }
 }
 
-/// A clock that runs too fast or too slow, and that can be put forward or back.
+/// A clock that runs too fast or too slow, and can be set forward or back.
 ///
-/// For drift: a rate of 1.02 gains two seconds in a hundred. As the clock of a client it must not
-/// be put back: a [`Clock`] never goes back. As the clock of a server it may, because Redis
-/// expires keys by the wall clock. Its calendar goes with it, and can be wrong by itself.
+/// For drift: a rate of 1.02 gains two seconds in a hundred. As the clock of a client it must not be set
+/// back: a [`Clock`] is monotonic. As the clock of a server it may, because Redis expires keys by the wall
+/// clock. Its calendar moves with it, and can also be set separately.
 #[derive(Debug)]
 pub struct SkewedClock {
     inner: Arc<dyn Clock>,
     made: Moment,
     rate: f64,
     jumped_nanos: AtomicI64,
-    /// By how much the calendar is ahead of that.
+    /// How far the calendar is ahead of the clock.
     calendar_nanos: AtomicI64,
 }
 
 impl SkewedClock {
-    /// A clock that agrees with `inner` now and runs at `rate` times its speed, between a
-    /// thousandth and a thousand times.
+    /// Creates a clock that agrees with `inner` now and runs at `rate` times its speed, between a thousandth
+    /// and a thousand.
     #[must_use]
     pub fn new(inner: Arc<dyn Clock>, rate: f64) -> SkewedClock {
         let made = inner.now();
@@ -77,22 +77,22 @@ impl SkewedClock {
         SkewedClock { inner, made, rate, jumped_nanos, calendar_nanos }
     }
 
-    /// Puts the clock forward. Waits that have begun do not notice, as real timers do not.
+    /// Sets the clock forward. As with real timers, waits in progress are not affected.
     pub fn jump_forward(&self, by: Duration) {
         self.jumped_nanos.fetch_add(nanos(by), Ordering::SeqCst);
     }
 
-    /// Puts the clock back.
+    /// Sets the clock back.
     pub fn jump_back(&self, by: Duration) {
         self.jumped_nanos.fetch_sub(nanos(by), Ordering::SeqCst);
     }
 
-    /// Puts only the calendar forward, [`Clock::wall`]: the clock of somebody who has the wrong date.
+    /// Sets only the calendar ([`Clock::wall`]) forward, for a client with the wrong date.
     pub fn calendar_forward(&self, by: Duration) {
         self.calendar_nanos.fetch_add(nanos(by), Ordering::SeqCst);
     }
 
-    /// Puts only the calendar back.
+    /// Sets only the calendar back.
     pub fn calendar_back(&self, by: Duration) {
         self.calendar_nanos.fetch_sub(nanos(by), Ordering::SeqCst);
     }
@@ -117,7 +117,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// `time`, and so much more or less.
+/// Returns `time` plus `nanos`, which may be negative.
 fn moved(time: Duration, nanos: i64) -> Duration {
     let by = Duration::from_nanos(nanos.unsigned_abs());
     if nanos < 0 { time.saturating_sub(by) } else { time.saturating_add(by) }

@@ -1,7 +1,7 @@
-//! The contract that every node keeps, in memory or real.
+//! The contract that every node must keep, in memory or real.
 //!
-//! One suite for all of them: what holds of a node in memory may be believed of a real one only
-//! because both pass it. See [`check_contract`].
+//! One suite for all nodes: results with in-memory nodes apply to real ones only because both pass it. See
+//! [`check_contract`].
 
 use std::fmt;
 use std::io;
@@ -37,22 +37,21 @@ mod unsupported;
 use bench::{Bench, Finding};
 use ear::Ear;
 
-/// Checks that `node` keeps every clause of the contract, one after the other: of what it says that it
-/// [can](Capabilities) do, that it does it, and of all else that it refuses it by name.
+/// Checks every clause of the contract, one after the other: that `node` does what it [reports](Capabilities)
+/// to support, and that it refuses everything else by name.
 ///
-/// `plant` changes data in the same server, past the node. `clock` is the one by which the node's
-/// keys end. The clauses about hints are checked only if the node says that it hears of changes: a
-/// node from which nobody has heard before is best, because some can be asked for hints only when
-/// they connect. Each clause uses keys of its own, so the server may be in use otherwise; they
-/// stay behind until their TTL ends.
+/// `plant` changes data in the same server without going through the node. `clock` is the one by which the
+/// node's keys expire. The clauses about hints are checked only if the node reports that hints are active:
+/// use a node without an earlier listener, because some can enable hints only when they connect. Each clause
+/// uses its own keys, so the server may be in use otherwise; the keys remain until their TTL expires.
 ///
 /// # Errors
 ///
-/// Every clause that does not hold, with what was found instead.
+/// Every clause that fails, with what was found instead.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future leaves keys behind, and nothing else.
+/// Dropping the future leaves only keys behind.
 ///
 /// # Examples
 ///
@@ -83,7 +82,7 @@ pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Cloc
     if broken.is_empty() { Ok(()) } else { Err(Breach { node: node.name().to_owned(), broken }) }
 }
 
-/// Another client of a server: changes what stands there, past the node under test.
+/// Another client of a server: changes data without going through the node under test.
 pub trait Plant: Send + Sync {
     /// Stores `value` under `key`, which is free.
     fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>>;
@@ -91,12 +90,12 @@ pub trait Plant: Send + Sync {
     /// Deletes `key`.
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>>;
 
-    /// When `key` ends, if it is there.
+    /// Returns when `key` expires, if it exists.
     fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>>;
 
-    /// Ends the server and starts it again, as a crash of its host would. Where this is an error of the kind
-    /// [`Unsupported`](io::ErrorKind::Unsupported), as it is unless overridden, the clauses about restarts
-    /// are left out.
+    /// Stops the server and starts it again, as a crash of its host would. If this fails with
+    /// [`Unsupported`](io::ErrorKind::Unsupported), which is the default, the clauses about restarts are
+    /// skipped.
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
     }
@@ -126,7 +125,7 @@ impl Plant for MemoryNode {
     }
 }
 
-/// Clauses that a node does not keep.
+/// The clauses that a node breaks.
 #[derive(Clone, Debug)]
 pub struct Breach {
     node: String,
@@ -146,11 +145,11 @@ impl fmt::Display for Breach {
 
 impl std::error::Error for Breach {}
 
-/// One clause of the contract: a sentence, and how to find out.
+/// A clause of the contract: a sentence, and its check.
 #[derive(Clone, Copy)]
 pub(crate) struct Clause {
     name: &'static str,
-    /// It is checked only of a node that can do all this.
+    /// What the node must support for the clause to be checked.
     needs: &'static [Need],
     check: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Finding>,
 }
@@ -161,7 +160,7 @@ impl Clause {
     }
 }
 
-/// What a clause needs of a node.
+/// A requirement of a clause.
 #[derive(Clone, Copy)]
 enum Need {
     Shared,
@@ -169,11 +168,11 @@ enum Need {
     Queue,
     Transfer,
     Offer,
-    /// That requests are carried out in the order asked.
+    /// Requests are executed in the order in which they were asked.
     Order,
-    /// That removals are told.
+    /// Hints about removals.
     Hints,
-    /// That the ends of keys are told.
+    /// Hints about expiries.
     ExpiryHints,
 }
 
@@ -214,74 +213,74 @@ macro_rules! list {
     };
 }
 
-/// All of them. A new clause is one function and one line here, with what it needs of the node.
+/// All clauses. A new clause is one function and one line here, with its requirements.
 #[expect(clippy::too_many_lines, reason = "a list")]
 fn clauses() -> &'static [Clause] {
     list![
         acquire::a_free_key_is_granted,
         acquire::a_held_key_is_refused_with_its_holder_and_its_remaining_time,
         acquire::the_own_token_is_granted_again_and_not_prolonged,
-        acquire::of_two_at_once_one_is_granted,
-        acquire::a_key_ends_by_itself_and_not_before_its_time,
-        acquire::data_without_an_end_is_held_for_ever,
-        acquire::a_key_that_is_no_string_fails_until_somebody_mends_it,
+        acquire::of_two_concurrent_requests_one_is_granted,
+        acquire::a_key_expires_and_not_before_its_time,
+        acquire::data_without_expiry_is_held_forever,
+        acquire::a_key_of_the_wrong_type_fails_until_it_is_deleted,
         renew::a_renewal_prolongs_the_own_key,
         renew::a_renewal_never_shortens,
         renew::a_renewal_restores_a_missing_key_and_says_so,
         renew::a_renewal_of_a_foreign_key_is_refused_and_changes_nothing,
-        renew::a_renewal_gives_an_end_to_a_key_that_has_none,
+        renew::a_renewal_gives_an_expiry_to_a_key_without_one,
         release::a_release_frees_the_own_key,
         release::a_release_leaves_a_foreign_key,
         release::a_release_of_a_missing_key_says_that_it_is_free,
-        release::a_release_tells_once_that_somebody_waits [Queue],
+        release::a_release_reports_waiting_clients_once [Queue],
         release::an_inspection_changes_nothing,
         cancel::a_cancellation_frees_the_own_key,
         cancel::a_late_acquisition_of_a_cancelled_attempt_does_nothing,
         cancel::a_late_renewal_of_a_cancelled_attempt_does_nothing,
         cancel::a_cancellation_leaves_a_foreign_key_and_still_stops_its_own_attempt,
         cancel::a_cancellation_stops_no_other_attempt,
-        cancel::a_tombstone_ends,
+        cancel::a_tombstone_expires,
         cancel::a_late_transfer_to_a_cancelled_attempt_does_nothing [Transfer],
         transfer::a_transfer_passes_the_key_on_from_its_holder [Transfer],
         transfer::a_transfer_from_a_stranger_is_refused_and_changes_nothing [Transfer],
         transfer::a_transfer_takes_a_free_key [Transfer],
         transfer::a_transfer_asked_twice_is_granted_twice [Transfer],
-        transfer::a_transfer_restarts_the_time [Transfer],
-        queue::those_who_wait_come_in_the_order_in_which_they_began_to [Queue],
-        queue::the_first_two_learn_who_holds_the_key [Queue],
+        transfer::a_transfer_restarts_the_ttl [Transfer],
+        queue::waiters_are_served_in_order_of_arrival [Queue],
+        queue::the_first_two_waiters_learn_the_holder [Queue],
         queue::a_place_grants_nothing [Queue],
-        queue::who_stops_asking_is_passed_over_after_their_patience [Queue],
+        queue::a_silent_waiter_is_skipped_after_its_patience [Queue],
         queue::a_turn_that_is_not_taken_goes_to_the_next [Queue],
-        queue::a_release_of_several_tells_the_first_waiter_of_each [Queue, Several],
-        queue::the_last_reader_tells_the_first_waiter [Queue, Shared],
-        queue::leaving_a_turn_tells_the_next [Queue],
-        queue::who_leaves_the_queue_is_not_told [Queue],
+        queue::a_release_of_several_notifies_the_first_waiter_of_each [Queue, Several],
+        queue::the_last_reader_notifies_the_first_waiter [Queue, Shared],
+        queue::leaving_a_turn_notifies_the_next_waiter [Queue],
+        queue::a_waiter_that_left_is_not_notified [Queue],
         queue::a_plain_acquisition_ignores_the_queue [Queue],
-        queue::places_far_from_the_front_are_not_told_apart [Queue],
-        offer::an_offer_replaces_the_own_token_and_is_told_with_its_number [Offer],
+        queue::positions_far_from_the_front_are_not_distinguished [Queue],
+        offer::an_offer_replaces_the_own_token_and_is_sent_with_its_number [Offer],
         offer::an_offer_without_fencing_draws_nothing [Offer],
         offer::an_offer_to_an_inbox_without_a_listener_is_a_release [Offer],
         offer::an_offer_of_what_is_not_held_changes_nothing [Offer],
         queue::waiters_are_listed [Queue],
         offer::waiters_that_accept_offers_are_listed_with_their_contexts [Offer, Queue],
-        offer::a_dead_waiter_is_passed_over_where_its_inbox_has_no_listener [Offer, Queue],
-        offer::a_holder_is_told_who_is_first_in_the_queue [Offer, Queue],
-        offer::a_holder_is_told_that_a_waiter_has_seen_another_program [Offer, Queue],
-        offer::who_is_offered_the_lock_is_told_who_comes_behind [Offer, Queue],
+        offer::a_dead_waiter_is_skipped_if_its_inbox_has_no_listener [Offer, Queue],
+        offer::a_holder_learns_the_first_waiter_in_the_queue [Offer, Queue],
+        offer::a_holder_learns_that_a_waiter_has_seen_another_program [Offer, Queue],
+        offer::a_waiter_with_an_offer_learns_the_next_waiter [Offer, Queue],
         offer::the_second_is_asked_to_ask_again_when_its_last_request_is_old [Offer, Queue],
-        offer::who_has_its_turn_is_told_who_comes_behind [Offer, Queue],
-        hints::a_removal_by_another_client_is_told_to_who_was_refused [Hints],
-        hints::a_removal_is_told_to_who_is_first_in_the_queue [Queue, Hints],
-        hints::a_turn_is_told_by_the_change_of_a_key [Queue, Hints],
-        hints::the_end_of_a_key_is_told_to_who_was_refused [ExpiryHints],
+        offer::a_waiter_with_the_turn_learns_the_next_waiter [Offer, Queue],
+        hints::a_removal_by_another_client_notifies_refused_clients [Hints],
+        hints::a_removal_notifies_the_first_in_the_queue [Queue, Hints],
+        hints::a_turn_is_notified_by_the_change_of_a_key [Queue, Hints],
+        hints::an_expiry_notifies_refused_clients [ExpiryHints],
         fence::each_holder_draws_a_larger_number,
         fence::a_number_is_one_more_than_the_larger_of_counter_and_hint,
         fence::a_hint_is_cut_to_the_time_of_the_node_and_a_lead,
-        fence::a_refused_acquisition_tells_the_counter_and_draws_nothing,
+        fence::a_refused_acquisition_reports_the_counter_and_draws_nothing,
         fence::a_refused_acquisition_leaves_no_counter_where_there_was_none,
         fence::a_refused_acquisition_never_lowers_the_counter,
         fence::a_counter_that_is_forgotten_is_gone,
-        fence::whoever_asks_is_told_what_was_drawn_for_the_holder,
+        fence::an_inspection_reports_what_was_drawn_for_the_holder,
         fence::asking_again_with_the_own_token_draws_nothing_new,
         fence::asking_again_where_the_counter_is_gone_is_granted_without_a_number,
         fence::a_transfer_draws_a_larger_number [Transfer],
@@ -295,14 +294,14 @@ fn clauses() -> &'static [Clause] {
         fence::an_inspection_leaves_the_counter_and_its_end,
         fence::numbers_are_exact_until_the_counter_ends,
         fence::a_counter_that_is_no_number_fails_and_leaves_no_key,
-        fence::without_fencing_nothing_is_left_beside_the_key,
-        fence::a_plain_acquisition_that_is_refused_tells_the_holder_and_leaves_no_mark,
+        fence::without_fencing_only_the_key_is_stored,
+        fence::a_refused_plain_acquisition_reports_the_holder_and_leaves_no_mark,
         shared::readers_share_a_lock_and_keep_every_writer_out [Shared],
         shared::readers_without_fencing_share_a_lock_too [Shared],
         shared::a_writer_keeps_readers_out_and_is_named [Shared],
-        shared::every_reader_has_an_end_of_its_own [Shared],
-        shared::a_reader_that_leaves_takes_its_time_along [Shared],
-        shared::readers_that_ended_keep_nobody_out [Shared],
+        shared::every_reader_has_its_own_expiry [Shared],
+        shared::the_expiry_follows_the_remaining_readers [Shared],
+        shared::expired_readers_exclude_no_client [Shared],
         shared::the_own_share_is_granted_again_and_not_prolonged [Shared],
         shared::a_renewal_of_a_share_prolongs_it_and_never_shortens [Shared],
         shared::a_renewal_restores_a_missing_share_and_says_so [Shared],
@@ -311,29 +310,29 @@ fn clauses() -> &'static [Clause] {
         shared::the_release_of_a_share_frees_what_is_still_held_alone [Shared],
         shared::late_requests_of_a_cancelled_share_do_nothing [Shared],
         shared::an_intent_keeps_new_readers_out_and_lets_the_others_renew [Shared],
-        shared::an_intent_ends_by_itself_and_another_one_stays [Shared],
-        shared::a_removal_is_told_to_a_reader_that_was_refused [Shared, Hints],
-        shared::a_removal_is_told_to_a_writer_that_was_refused_by_readers [Shared, Hints],
+        shared::an_intent_expires_and_another_one_stays [Shared],
+        shared::a_removal_notifies_a_refused_reader [Shared, Hints],
+        shared::a_removal_notifies_a_writer_that_was_refused_by_readers [Shared, Hints],
         shared::the_first_reader_draws_and_the_others_read_its_number [Shared],
         shared::a_writer_that_becomes_a_reader_leaves_a_larger_number [Shared],
-        shared::a_write_back_counts_for_whoever_shares_the_lock [Shared],
+        shared::a_write_back_counts_for_every_reader [Shared],
         shared::a_writer_that_becomes_a_reader_leaves_a_larger_number_where_the_counter_has_gone [Shared],
         shared::a_restored_share_raises_the_counter_above_every_writer_before [Shared],
-        several::several_free_locks_are_granted_at_once [Several],
-        several::several_locks_without_fencing_leave_nothing_beside_them [Several],
+        several::several_free_locks_are_granted_together [Several],
+        several::several_locks_without_fencing_store_only_their_keys [Several],
         several::of_several_locks_one_that_is_held_keeps_all_and_is_named [Several],
-        several::several_locks_keep_out_whoever_wants_one_of_them [Several, Shared],
+        several::several_locks_exclude_clients_that_want_one_of_them [Several, Shared],
         several::readers_of_one_keep_several_locks [Shared, Several],
         several::several_own_locks_are_granted_again_and_not_prolonged [Several],
-        several::several_locks_end_by_themselves [Several],
+        several::several_locks_expire [Several],
         several::a_renewal_of_several_prolongs_each_and_never_shortens [Several],
         several::a_renewal_restores_the_one_of_several_that_is_gone_and_says_so [Several],
-        several::a_renewal_changes_none_of_several_where_one_is_somebody_elses [Several],
+        several::a_renewal_changes_none_of_several_if_another_client_holds_one [Several],
         several::a_release_frees_those_of_several_that_are_ours [Several],
-        several::a_release_of_several_tells_once_that_somebody_was_refused [Several],
+        several::a_release_of_several_reports_refused_clients_once [Several],
         several::late_requests_of_several_that_were_cancelled_do_nothing [Several],
         several::what_was_cancelled_at_one_of_several_is_not_restored [Several],
-        several::a_removal_is_told_to_who_was_refused_several [Several, Hints],
+        several::a_removal_notifies_clients_that_were_refused_several [Several, Hints],
         several::several_locks_draw_one_number_above_that_of_each [Several],
         several::a_write_back_of_several_raises_every_counter [Several],
         several::a_write_back_counts_for_none_of_several_where_one_is_lost [Several],
@@ -344,8 +343,8 @@ fn clauses() -> &'static [Clause] {
         names::tokens_are_reported_byte_for_byte,
         names::any_key_can_be_locked_and_cancelled,
         names::keys_that_look_alike_are_different_keys,
-        order::five_hundred_requests_at_once_are_carried_out_in_order [Order],
-        order::a_request_is_carried_out_though_its_asker_has_gone [Order],
+        order::five_hundred_concurrent_requests_are_executed_in_order [Order],
+        order::a_request_is_executed_after_its_caller_is_gone [Order],
         order::every_answer_names_the_same_history,
         unsupported::what_it_cannot_do_is_refused_by_name_and_changes_nothing,
         restart::after_a_restart_all_is_remembered_or_the_history_is_a_new_one,

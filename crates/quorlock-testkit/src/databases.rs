@@ -12,7 +12,7 @@ mod processes;
 
 pub use database::Database;
 
-/// A database server that this machine can run, found by its programs.
+/// A database server that this machine can run.
 ///
 /// # Examples
 ///
@@ -43,13 +43,13 @@ enum Make {
 }
 
 impl Engine {
-    /// PostgreSQL, the newest of those that are installed. It runs as the user `postgres` where this
-    /// program runs as root, which PostgreSQL refuses to.
+    /// Finds the newest installed PostgreSQL. Its servers run as the user `postgres` if this program runs as
+    /// root, which PostgreSQL refuses.
     ///
     /// # Errors
     ///
-    /// If `initdb` and the programs beside it are not found; or as root, if there is no user
-    /// `postgres` or no program `setpriv`.
+    /// If `initdb` and the programs next to it are not found; or as root, if there is no user `postgres` or
+    /// no program `setpriv`.
     pub fn postgres() -> io::Result<Engine> {
         let mut places: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
             .into_iter()
@@ -71,7 +71,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// MariaDB.
+    /// Finds MariaDB.
     ///
     /// # Errors
     ///
@@ -81,19 +81,19 @@ impl Engine {
         Engine::found(Make::MariaDb, places, &["mariadbd", "mariadb-install-db"], "MariaDB")
     }
 
-    /// The programs need not be in one folder: the server's is what tells the version.
+    /// The programs need not be in one folder: the server program's version counts.
     fn found(make: Make, first: Vec<PathBuf>, programs: &[&str], name: &str) -> io::Result<Engine> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places: Vec<PathBuf> = first.into_iter().chain(std::env::split_paths(&path)).collect();
         let complete = |place: &&PathBuf| programs.iter().all(|program| place.join(program).is_file());
         let Some(place) = places.iter().find(complete).or_else(|| {
-            // Where programs of the administrator are in a folder of their own.
+            // The administrator's programs may be in another folder.
             let scattered = |program: &&str| places.iter().any(|place| place.join(program).is_file());
             let server = |place: &&PathBuf| place.join(make.server()).is_file();
             programs.iter().all(scattered).then(|| places.iter().find(server)).flatten()
         }) else {
             let programs = programs.join("`, `");
-            return Err(missing(&format!("there is no {name} here: `{programs}` were not found")));
+            return Err(missing(&format!("{name} is not installed: `{programs}` were not found")));
         };
         let said = Command::new(place.join(make.server())).arg("--version").output()?;
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
@@ -103,8 +103,8 @@ impl Engine {
         Ok(Engine { make, version, programs: place.clone() })
     }
 
-    /// Starts a new server with an empty database, on a port of the loopback interface, and waits
-    /// until it answers. What it answers is on its disk: none of its settings trades that for speed.
+    /// Starts a new server with an empty database, on a port of the loopback interface, and waits until it
+    /// answers. Everything that it acknowledges is on disk: no setting trades that for speed.
     ///
     /// # Errors
     ///
@@ -117,8 +117,8 @@ impl Engine {
         Database::start(self, None).await
     }
 
-    /// As [`start`](Engine::start), with its data on a disk of this size that it has for itself, and
-    /// that [`Database::fill_disk`] fills.
+    /// Like [`start`](Engine::start), with its data on a separate disk of this size, which
+    /// [`Database::fill_disk`] fills.
     ///
     /// # Errors
     ///
@@ -127,8 +127,8 @@ impl Engine {
         Database::start(self, Some(megabytes)).await
     }
 
-    /// The address of a server of this kind, or of what is in front of it, as a node: a user without
-    /// a password and a database of its own.
+    /// Returns the address of a server of this kind, or of a proxy in front of it, as a node URL: with a user
+    /// that has no password, and a dedicated database.
     #[must_use]
     pub fn url(&self, address: SocketAddr) -> String {
         match self.make {
@@ -137,13 +137,13 @@ impl Engine {
         }
     }
 
-    /// Whether it is PostgreSQL, which has a process for each connection, and standbys.
+    /// Whether this is PostgreSQL, which has a process per connection, and standbys.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
         self.make == Make::Postgres
     }
 
-    /// A program of it, run by a user that it accepts.
+    /// Returns a command for one of its programs, run by a user that it accepts.
     fn command(&self, program: &str) -> Command {
         let found = self.programs.join(program);
         let found = if found.is_file() { found } else { Path::new(program).to_owned() };

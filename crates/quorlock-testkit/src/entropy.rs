@@ -1,13 +1,13 @@
-//! Random numbers that come out the same in every run.
+//! Random numbers that are the same in every run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quorlock::runtime::Entropy;
 
-/// Random numbers that depend on a seed alone: the same on every machine, with every version of
-/// every crate, so that a seed printed by a failed test last year still reproduces the failure.
+/// Random numbers that depend only on a seed: the same on every machine, with every version of every crate,
+/// so that the seed of an old test failure still reproduces it.
 ///
-/// `SplitMix64`, whose whole definition is below. Never for real locks: whoever guesses a token can
+/// `SplitMix64`, which is completely defined below. Never for real locks: a client that guesses a token can
 /// release the lock.
 #[derive(Debug)]
 pub struct SeededEntropy {
@@ -15,7 +15,7 @@ pub struct SeededEntropy {
 }
 
 impl SeededEntropy {
-    /// The sequence that belongs to `seed`.
+    /// Creates the sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> SeededEntropy {
         SeededEntropy { state: AtomicU64::new(seed) }

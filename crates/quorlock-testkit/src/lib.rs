@@ -1,6 +1,6 @@
-//! Lock servers for tests: in memory, built in, and real ones; their faults, and the time.
+//! Lock servers for tests: in memory, built in, and real ones, with faults and control over time.
 //!
-//! For the tests of `quorlock` and of programs that use it, for demonstrations and for benches.
+//! For tests of `quorlock` and of programs that use it, demonstrations and benchmarks.
 
 pub mod builtin;
 mod clock;
@@ -11,6 +11,7 @@ mod entropy;
 mod memory;
 mod proxy;
 mod resp;
+mod rng;
 mod servers;
 mod store;
 mod timer;
@@ -22,13 +23,14 @@ pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},
     entropy::SeededEntropy,
-    memory::{InSocket, MemoryNode, Requests, memory_nodes, memory_nodes_on},
+    memory::{MemoryNode, Requests, UnreadRequests, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
+    rng::SeededRng,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
     store::{
-        Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, SetLife, SetOptions,
-        SetWhen, Several, Sharing, Store, Told, Value,
+        Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, ScriptResult, SetLife,
+        SetOptions, SetWhen, Several, Sharing, Store, Value,
     },
     wait::{eventually, find_eventually},
 };

@@ -1,4 +1,4 @@
-//! A bad network in front of a good server.
+//! A TCP proxy with network faults.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,8 +17,8 @@ use crate::wait::pause;
 
 /// A TCP proxy with the faults of a network: delay, jitter, silence, resets.
 ///
-/// It makes what killing and freezing a server cannot: an answer that is lost after the server has
-/// acted, and a way that is slow in one direction. It knows nothing of what it carries.
+/// It simulates what killing and freezing a server cannot: a response that is lost after the server has
+/// executed the request, and a network that is slow in one direction. It does not interpret the bytes.
 ///
 /// Dropping it resets every connection.
 ///
@@ -32,10 +32,10 @@ use crate::wait::pause;
 /// let servers = Servers::start(1).await?;
 /// for server in servers.iter() {
 ///     let proxy = Proxy::start(server.address()).await?;
-///     // Clients connect to `proxy.url()`. The server acts, and nobody hears its answers:
+///     // Clients connect to `proxy.url()`. The server executes requests, but its answers are held:
 ///     proxy.hold(Way::ToClient);
 ///     // The network heals, and everything arrives late:
-///     proxy.let_go(Way::ToClient);
+///     proxy.release(Way::ToClient);
 /// }
 /// # Ok(())
 /// # }
@@ -64,42 +64,41 @@ struct Faults {
     to_server: watch::Sender<Traffic>,
     to_client: watch::Sender<Traffic>,
     refusing: watch::Sender<bool>,
-    /// Changes when all connections are to be reset.
+    /// Notified when all connections must be reset.
     cut: watch::Sender<()>,
     open: AtomicUsize,
 }
 
-/// What is wrong in one direction. By default nothing is.
+/// The faults in one direction; none by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Whether nothing passes: see [`Proxy::hold`].
+    /// Whether everything is held: see [`Proxy::hold`].
     pub held: bool,
-    /// How much longer everything takes: see [`Proxy::delay`].
+    /// The added delay: see [`Proxy::delay`].
     pub delay: Duration,
-    /// Up to how much longer still, at random: see [`Proxy::jitter`].
+    /// The maximum of the random delay: see [`Proxy::jitter`].
     pub jitter: Duration,
 }
 
 impl Proxy {
-    /// Starts one in front of `upstream`, on a port of the loopback interface that the system hands
-    /// out.
+    /// Starts a proxy in front of `upstream`, on a port of the loopback interface that the system chooses.
     ///
     /// # Errors
     ///
-    /// If no port can be had.
+    /// If no port is available.
     pub async fn start(upstream: SocketAddr) -> io::Result<Proxy> {
         Proxy::listen((Ipv4Addr::LOCALHOST, 0).into(), upstream.to_string()).await
     }
 
-    /// Starts one that listens at `address`, in front of `upstream`, which is `HOST:PORT`.
+    /// Starts a proxy that listens at `address`, in front of `upstream`, which is `HOST:PORT`.
     ///
-    /// The host is looked up anew for each connection: a name may come to stand for another machine,
-    /// or for none while that is down. Clients are then reset, as they are if nobody listens there.
+    /// The host is resolved for each connection: a name may later refer to another machine, or to none while
+    /// that is down. Clients are then reset, as they are if no server listens there.
     ///
     /// # Errors
     ///
-    /// If nobody may listen at `address`, or somebody does.
+    /// If listening at `address` is not permitted, or it is in use.
     pub async fn listen(address: SocketAddr, upstream: impl Into<String>) -> io::Result<Proxy> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -121,72 +120,72 @@ impl Proxy {
         format!("redis://{}", self.address)
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.faults.open.load(Ordering::SeqCst)
     }
 
-    /// Nothing passes this way any more, nor the end of a connection. What comes is kept.
+    /// Holds everything in this direction, including the end of a connection, and buffers it.
     pub fn hold(&self, way: Way) {
         self.change(way, |traffic| traffic.held = true);
     }
 
-    /// Ends [`hold`](Proxy::hold): what was kept arrives now.
-    pub fn let_go(&self, way: Way) {
+    /// Ends [`hold`](Proxy::hold): the buffered bytes arrive now.
+    pub fn release(&self, way: Way) {
         self.change(way, |traffic| traffic.held = false);
     }
 
-    /// What comes from now on takes this much longer.
+    /// Delays later bytes by this much.
     pub fn delay(&self, way: Way, delay: Duration) {
         self.change(way, |traffic| traffic.delay = delay);
     }
 
-    /// What comes from now on takes up to this much longer, by a new random time for each piece. It
-    /// is added to the delay. No piece overtakes another: each waits for those before it.
+    /// Delays later bytes by up to this much, with a new random time for each piece, which is added to the
+    /// delay. No piece overtakes another: each waits for those before it.
     ///
-    /// Not from a seed: which bytes come in one piece is up to the system, so no seed could bring
-    /// the same times back.
+    /// There is no seed: how the bytes are split into pieces depends on the system, so no seed could
+    /// reproduce the delays.
     pub fn jitter(&self, way: Way, most: Duration) {
         self.change(way, |traffic| traffic.jitter = most);
     }
 
-    /// Resets every open connection on both sides. What was kept is lost.
+    /// Resets every open connection on both sides. Held bytes are lost.
     pub fn cut(&self) {
         self.faults.cut.send_replace(());
     }
 
-    /// New connections are reset at once, from now on or no longer.
+    /// Sets whether new connections are reset immediately.
     pub fn refuse(&self, refusing: bool) {
         self.faults.refusing.send_replace(refusing);
     }
 
-    /// Everything that comes from now on passes at once, and new connections are let in. What was
-    /// held arrives now, what was delayed when it would have anyway.
+    /// Ends all faults: later bytes pass immediately, and new connections are accepted. Held bytes arrive
+    /// now, delayed ones at their original time.
     pub fn heal(&self) {
         self.change(Way::Both, |traffic| *traffic = Traffic::default());
         self.refuse(false);
     }
 
-    /// What is wrong with requests.
+    /// Returns the faults of requests.
     #[must_use]
     pub fn to_server(&self) -> Traffic {
         *self.faults.to_server.borrow()
     }
 
-    /// What is wrong with answers.
+    /// Returns the faults of responses.
     #[must_use]
     pub fn to_client(&self) -> Traffic {
         *self.faults.to_client.borrow()
     }
 
-    /// Whether new connections are reset at once.
+    /// Whether new connections are reset immediately.
     #[must_use]
     pub fn is_refusing(&self) -> bool {
         *self.faults.refusing.borrow()
@@ -216,18 +215,18 @@ async fn accept(listener: TcpListener, upstream: Arc<str>, faults: Arc<Faults>) 
             accepted = listener.accept() => match accepted {
                 Ok((client, _)) if *faults.refusing.borrow() => drop(client.set_zero_linger()),
                 Ok((client, _)) => drop(connections.spawn(relay(client, Arc::clone(&upstream), Arc::clone(&faults)))),
-                // Out of file descriptors, or a client that has gone already. Both pass.
+                // Out of file descriptors, or the client is already gone. Both are temporary.
                 Err(_) => pause().await,
             },
-            // Forgets those that have ended.
+            // Removes closed connections.
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-/// One connection: orderly if both sides end it, reset if anything else does.
+/// Relays one connection; closes it properly if both sides do, and resets it otherwise.
 async fn relay(mut client: TcpStream, upstream: Arc<str>, faults: Arc<Faults>) {
-    // Set first: also an aborted task resets its connections.
+    // Set first, so that an aborted task also resets its connections.
     drop(client.set_zero_linger());
     let mut cut = faults.cut.subscribe();
     let connected = tokio::select! {
@@ -242,7 +241,7 @@ async fn relay(mut client: TcpStream, upstream: Arc<str>, faults: Arc<Faults>) {
     let was_cut = cut.clone();
     tokio::select! {
         _ = cut.changed() => {}
-        // After an orderly end both directions are shut down already, and the reset is not sent.
+        // After a proper close both directions are already shut down, and no reset is sent.
         _ = async { tokio::try_join!(
             pump(client_reads, server_writes, faults.to_server.subscribe(), &was_cut),
             pump(server_reads, client_writes, faults.to_client.subscribe(), &was_cut),
@@ -250,7 +249,7 @@ async fn relay(mut client: TcpStream, upstream: Arc<str>, faults: Arc<Faults>) {
     }
 }
 
-/// One direction. Reading goes on while earlier bytes wait, so a delay does not slow the stream.
+/// Relays one direction. Reads while earlier bytes wait, so that a delay does not reduce the throughput.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -269,7 +268,7 @@ async fn pump(
             let mut chunk = Vec::with_capacity(CHUNK);
             let ended = from.read_buf(&mut chunk).await? == 0;
             let Traffic { delay, jitter, .. } = *now.borrow();
-            // It may fall due before what came earlier, and waits for that in the queue all the same.
+            // If it is due before an earlier piece, it waits in the queue.
             let moment = clock.now() + delay + up_to(jitter);
             if ended || kept.send((moment, chunk)).await.is_err() {
                 return Ok(());
@@ -288,14 +287,14 @@ async fn pump(
     tokio::try_join!(read, write).map(|((), ())| ())
 }
 
-/// What was kept is lost with its connection, also where that is cut and the traffic let go in one
-/// breath: whoever sees the second sees the first.
+/// Waits while the traffic is held. Fails if the connection was cut: held bytes are lost with it, even if it
+/// is cut and the traffic released at the same time, because a task that sees the release also sees the cut.
 async fn let_through(traffic: &mut watch::Receiver<Traffic>, cut: &watch::Receiver<()>) -> io::Result<()> {
     traffic.wait_for(|traffic| !traffic.held).await.map_err(io::Error::other)?;
     if cut.has_changed().unwrap_or(true) { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
 }
 
-/// A random time below `most`.
+/// Returns a random time below `most`.
 fn up_to(most: Duration) -> Duration {
     // A whole number of nanoseconds below 2^64, however large `most` is.
     let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);

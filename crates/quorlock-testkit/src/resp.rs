@@ -1,8 +1,8 @@
-//! The protocol of Redis, both ways, with a limit on everything.
+//! The Redis protocol, encoding and decoding, with a limit on everything.
 
 use std::fmt;
 
-/// A value on the wire: what a server answers.
+/// A value on the wire, as a server answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Resp {
@@ -14,19 +14,19 @@ pub enum Resp {
     Number(i64),
     /// A string of any bytes.
     Text(Vec<u8>),
-    /// Text to be read by people; RESP2 knows no difference.
+    /// Text for display; RESP2 does not distinguish it.
     Verbatim(String),
-    /// Nothing.
+    /// No value.
     Null,
     /// A list.
     List(Vec<Resp>),
-    /// What nobody asked for: hints, in RESP3.
+    /// An unrequested message, such as a hint, in RESP3.
     Push(Vec<Resp>),
     /// Pairs; in RESP2 a list of twice the length.
     Map(Vec<(Resp, Resp)>),
 }
 
-/// Which version of the protocol a connection speaks.
+/// The version of the protocol that a connection uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Version {
     #[default]
@@ -34,7 +34,7 @@ pub(crate) enum Version {
     Three,
 }
 
-/// What is not the protocol.
+/// A violation of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Garbage(&'static str);
 
@@ -44,7 +44,7 @@ impl fmt::Display for Garbage {
     }
 }
 
-/// A lock client sends short commands. These limits keep a stray client from filling the memory.
+/// A lock client sends short commands. These limits prevent a stray client from exhausting the memory.
 const LONGEST_TEXT: usize = 1 << 20;
 const MOST_PARTS: usize = 1 << 16;
 const LONGEST_LINE: usize = 1 << 16;
@@ -127,18 +127,17 @@ fn line(out: &mut Vec<u8>, kind: char, rest: impl fmt::Display) {
 /// A command: its name and its arguments.
 pub(crate) type Command = Vec<Vec<u8>>;
 
-/// A command as a client sends it.
+/// Encodes a command as a client sends it.
 pub(crate) fn write_command(parts: &[&[u8]], out: &mut Vec<u8>) {
     Resp::List(parts.iter().map(Resp::text).collect()).write(Version::Two, out);
 }
 
-/// Reads one command from the front of `input`: its parts and its length, or `None` if more bytes
-/// must come first.
+/// Reads one command from the front of `input`: its parts and its length, or `None` if more bytes are needed.
 pub(crate) fn read_command(input: &[u8]) -> Result<Option<(Command, usize)>, Garbage> {
     let mut reader = Reader { input, at: 0 };
     let Some(header) = reader.line()? else { return Ok(None) };
     let Some(count) = header.strip_prefix(b"*") else {
-        return Err(Garbage("expected '*': commands are arrays here, inline commands are not known"));
+        return Err(Garbage("expected '*': commands are arrays here, inline commands are not supported"));
     };
     let Some(count) = length(count, MOST_PARTS)? else { return Ok(Some((Vec::new(), reader.at))) };
     let mut parts = Vec::new();
@@ -152,7 +151,7 @@ pub(crate) fn read_command(input: &[u8]) -> Result<Option<(Command, usize)>, Gar
     Ok(Some((parts, reader.at)))
 }
 
-/// Reads one answer from the front of `input`, as [`read_command`] does a command.
+/// Reads one answer from the front of `input`, like [`read_command`].
 pub(crate) fn read_answer(input: &[u8]) -> Result<Option<(Resp, usize)>, Garbage> {
     let mut reader = Reader { input, at: 0 };
     Ok(reader.answer(DEEPEST)?.map(|answer| (answer, reader.at)))
@@ -164,23 +163,23 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next line without its end, or `None` if it is not complete.
+    /// Returns the next line without its terminator, or `None` if it is incomplete.
     fn line(&mut self) -> Result<Option<&'a [u8]>, Garbage> {
         let rest = self.input.get(self.at..).unwrap_or_default();
         let Some(end) = rest.windows(2).take(LONGEST_LINE).position(|pair| pair == b"\r\n") else {
-            return if rest.len() > LONGEST_LINE { Err(Garbage("too long a line")) } else { Ok(None) };
+            return if rest.len() > LONGEST_LINE { Err(Garbage("the line is too long")) } else { Ok(None) };
         };
         self.at += end + 2;
         Ok(rest.get(..end))
     }
 
-    /// The next `size` bytes and the end of line behind them.
+    /// Returns the next `size` bytes, and consumes the terminator after them.
     fn text(&mut self, size: usize) -> Result<Option<&'a [u8]>, Garbage> {
         let rest = self.input.get(self.at..).unwrap_or_default();
         let Some((text, rest)) = rest.split_at_checked(size) else { return Ok(None) };
         let Some((end, _)) = rest.split_at_checked(2) else { return Ok(None) };
         if end != b"\r\n" {
-            return Err(Garbage("expected the end of a line behind a bulk string"));
+            return Err(Garbage("expected the end of a line after a bulk string"));
         }
         self.at += size + 2;
         Ok(Some(text))
@@ -207,7 +206,7 @@ impl<'a> Reader<'a> {
                 }
             }
             b'*' | b'%' | b'~' | b'>' => {
-                let depth = depth.checked_sub(1).ok_or(Garbage("lists nested too deep"))?;
+                let depth = depth.checked_sub(1).ok_or(Garbage("lists nested too deeply"))?;
                 let Some(count) = length(rest, MOST_PARTS)? else { return Ok(Some(Resp::Null)) };
                 let mut parts = Vec::new();
                 for _ in 0..if *kind == b'%' { count * 2 } else { count } {
@@ -226,7 +225,7 @@ fn number(digits: &[u8]) -> Result<i64, Garbage> {
     number.ok_or(Garbage("expected a number"))
 }
 
-/// A length up to `most`; `None` for the -1 that means "nothing" in RESP2.
+/// Parses a length up to `most`; `None` for the -1 that means "null" in RESP2.
 fn length(digits: &[u8], most: usize) -> Result<Option<usize>, Garbage> {
     let number = number(digits)?;
     match usize::try_from(number) {

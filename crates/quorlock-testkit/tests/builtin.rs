@@ -1,4 +1,4 @@
-//! The built-in server, as the client crate meets it and as a child process.
+//! The built-in server, with the client crate and as a child process.
 
 use std::io;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Valu
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// The present, as a hint for a fencing token.
+/// The current time, as a hint for a fencing token.
 fn wall_micros() -> u64 {
     u64::try_from(SystemClock::default().wall().as_micros()).unwrap_or_default()
 }
 
-/// A new server's address.
+/// Starts a server, and returns its address.
 async fn serve(query: &str) -> RedisResult<Client> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
@@ -212,7 +212,7 @@ async fn shutdown_ends_the_server() -> io::Result<()> {
     eventually("the server to end", Duration::from_secs(10), async || server.is_finished()).await
 }
 
-/// A client that is told what changes, with what it is told, and another one.
+/// A tracking client with its pushes, and another client.
 async fn tracking(options: &[&str]) -> RedisResult<(MultiplexedConnection, Pushes, MultiplexedConnection)> {
     let client = serve("?protocol=resp3").await?;
     let (sender, pushes) = unbounded_channel();
@@ -226,14 +226,14 @@ async fn tracking(options: &[&str]) -> RedisResult<(MultiplexedConnection, Pushe
 struct Pushes(UnboundedReceiver<PushInfo>);
 
 impl Pushes {
-    /// The next thing that was invalidated.
+    /// Returns the next invalidation.
     async fn next(&mut self) -> Option<Value> {
         let push = self.0.recv().await?;
         assert_eq!(push.kind, PushKind::Invalidate);
         push.data.into_iter().next()
     }
 
-    /// What has come before the answer to a request.
+    /// Returns the pushes that arrive before the answer to a request.
     async fn so_far(&mut self, client: &mut MultiplexedConnection) -> RedisResult<Vec<Vec<Value>>> {
         let _: String = cmd("PING").query_async(client).await?;
         Ok(std::iter::from_fn(|| self.0.try_recv().ok()).map(|push| push.data).collect())
@@ -252,7 +252,7 @@ async fn a_change_by_another_client_is_told_once_to_who_has_read_the_key() -> Re
         let _: String = cmd("SET").arg(name).arg("a").query_async(&mut other).await?;
     }
     assert_eq!(pushes.next().await, Some(key("read")));
-    assert!(pushes.so_far(&mut told).await?.is_empty(), "it was told once, and of nothing else");
+    assert!(pushes.so_far(&mut told).await?.is_empty(), "it is notified once, and of nothing else");
     let _: Option<String> = cmd("GET").arg("read").query_async(&mut told).await?;
     let _: i64 = cmd("DEL").arg("read").query_async(&mut other).await?;
     assert_eq!(pushes.next().await, Some(key("read")), "it has read it again");
@@ -265,7 +265,7 @@ async fn own_changes_are_told_unless_noloop_says_otherwise() -> RedisResult<()> 
         let (mut told, mut pushes, _) = tracking(options).await?;
         let _: Option<String> = cmd("GET").arg("k").query_async(&mut told).await?;
         let _: String = cmd("SET").arg("k").arg("a").query_async(&mut told).await?;
-        // A push may follow the answer to what caused it, but not the next one.
+        // A push may follow the answer that caused it, but not the next one.
         assert_eq!(pushes.so_far(&mut told).await?.len(), times, "{options:?}");
     }
     Ok(())
@@ -291,7 +291,7 @@ async fn the_end_of_a_lock_is_told_to_who_was_refused() -> RedisResult<()> {
     let refused: (String, String, i64, i64) = acquire("ours", 1000).query_async(&mut told).await?;
     let (said, holder, _, theirs) = refused;
     assert_eq!([said.as_str(), &holder], ["held", "theirs"]);
-    // Nobody asks for it, so the server looks by itself.
+    // No client asks for it, so the server must check by itself.
     assert_eq!(pushes.next().await, Some(key("lock")));
     let (said, ours): (String, i64) = acquire("ours", 1000).query_async(&mut told).await?;
     assert!(said == "granted" && ours > theirs, "{said}: {ours} after {theirs}");

@@ -1,5 +1,5 @@
-//! Built-in servers as child processes of this very program. No test harness: the first thing that
-//! such a program does is to serve, if that is what it was started for.
+//! Built-in servers as child processes of this very program. It has no test harness, because such a program
+//! must first of all serve if it was started for that.
 
 #![expect(clippy::indexing_slicing, reason = "an index out of range fails the test")]
 
@@ -73,7 +73,7 @@ async fn one_with_a_password_wants_it() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts one by hand and lets go of its lifeline.
+/// Starts one by hand and closes its lifeline.
 async fn one_without_a_parent_ends() -> io::Result<()> {
     let mut child = std::process::Command::new(std::env::current_exe()?)
         .env("QUORLOCK_BUILTIN_SERVER", "0")

@@ -1,4 +1,4 @@
-//! The contract suite: nodes in memory keep it, and it notices a node that does not.
+//! The contract suite: in-memory nodes pass it, and it detects broken ones.
 
 use std::io;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn a_dead_node_breaks_it_without_a_panic() {
     assert!(breach.to_string().contains("unreachable"), "{breach}");
 }
 
-/// Says that it tells changes, and tells none.
+/// Reports that hints are active, and gives none.
 #[derive(Debug)]
 struct Mute(MemoryNode);
 
@@ -100,10 +100,11 @@ impl Node for Mute {
 async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let memory = MemoryNode::on("memory", Arc::clone(&clock));
-    let breach = check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it says nothing");
+    let breach =
+        check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it gives no hints");
     let said = breach.to_string();
     assert!(said.contains("breaks 7 of"), "{said}");
-    assert!(said.contains("a removal by another client is told"), "{said}");
+    assert!(said.contains("a removal by another client notifies refused clients"), "{said}");
 }
 
 #[tokio::test]
@@ -120,13 +121,13 @@ async fn a_node_of_any_capability_alone_keeps_it() -> Result<(), Breach> {
     for capabilities in
         [least, least.in_order(Order::PerKey), least.hinting(Hints::Removal)].into_iter().chain(each)
     {
-        let node = MemoryNode::new("memory").able_to(capabilities);
+        let node = MemoryNode::new("memory").with_capabilities(capabilities);
         check_contract(&node, &node, &SystemClock::default()).await?;
     }
     Ok(())
 }
 
-/// Says that it cannot do what it does.
+/// Reports that it does not support what it does.
 #[derive(Debug)]
 struct Modest(MemoryNode);
 
@@ -154,15 +155,15 @@ async fn a_node_that_does_what_it_says_it_cannot_breaks_it() {
 
 #[tokio::test]
 async fn a_node_that_remembers_keeps_it() -> Result<(), Breach> {
-    let node = MemoryNode::new("memory").able_to(Capabilities::all().durable());
+    let node = MemoryNode::new("memory").with_capabilities(Capabilities::all().durable());
     check_contract(&node, &node, &SystemClock::default()).await
 }
 
-/// A server that forgets when it is restarted, and what its node says of it.
+/// A server that loses its keys when it is restarted, and the capabilities of its node.
 struct Forgetful {
     server: MemoryNode,
     capabilities: Capabilities,
-    /// Calls itself what it did before the restart.
+    /// Whether it keeps its id over the restart.
     same_name: bool,
 }
 
@@ -182,7 +183,7 @@ impl Plant for Forgetful {
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
         self.server.restart_empty();
         if self.same_name {
-            self.server.call_itself("always the same");
+            self.server.identify_as("always the same");
         }
         Box::pin(std::future::ready(Ok(())))
     }
@@ -194,9 +195,9 @@ async fn a_node_that_forgets_and_does_not_say_so_breaks_it() {
         (Capabilities::all().durable(), false, "what is durable survives a restart"),
         (Capabilities::all(), true, "after a restart all is remembered or the history is a new one"),
     ] {
-        let server = MemoryNode::new("memory").able_to(capabilities);
+        let server = MemoryNode::new("memory").with_capabilities(capabilities);
         if same_name {
-            server.call_itself("always the same");
+            server.identify_as("always the same");
         }
         let plant = Forgetful { server: server.clone(), capabilities, same_name };
         let breach = check_contract(&server, &plant, &SystemClock::default()).await;

@@ -1,4 +1,4 @@
-//! Seeded randomness is the same for ever.
+//! Seeded randomness never changes.
 
 use quorlock::runtime::Entropy;
 use quorlock_testkit::SeededEntropy;

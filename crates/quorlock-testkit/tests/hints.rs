@@ -1,4 +1,4 @@
-//! What a node in memory tells those who listen, under paused time.
+//! The hints of an in-memory node, under paused time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,12 +14,12 @@ use quorlock_testkit::{MemoryNode, TokioClock};
 const TTL: Duration = Duration::from_secs(30);
 const KEY: &str = "orders/42";
 
-/// Hints in the order in which they came, as words.
+/// Hints in the order in which they came, as text.
 #[derive(Debug, Default)]
 struct Ear(Mutex<Vec<String>>);
 
 impl Ear {
-    /// What was heard since the last call.
+    /// Returns the hints since the last call.
     fn heard(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -41,7 +41,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A node that somebody listens to.
+    /// Creates a node with a listener.
     fn new() -> Scene {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let (node, ear) = (MemoryNode::on("eu-1", Arc::clone(&clock)), Arc::new(Ear::default()));
@@ -54,7 +54,7 @@ impl Scene {
         Ok(ask(&self.node, request).await?.vote)
     }
 
-    /// One holds the key, and another one was refused.
+    /// Makes one claim hold the key, and another one be refused.
     async fn held(&self) -> Result<(), NodeError> {
         assert_eq!(self.vote(acquire(1)).await?, Vote::Granted);
         assert!(matches!(self.vote(acquire(2)).await?, Vote::Held(_)));
@@ -87,7 +87,7 @@ async fn a_release_is_told_once() -> Result<(), NodeError> {
     assert_eq!(scene.ear.heard(), [KEY]);
     scene.vote(acquire(3)).await?;
     scene.vote(release(3)).await?;
-    assert!(scene.ear.heard().is_empty(), "nobody was refused since");
+    assert!(scene.ear.heard().is_empty(), "no client was refused since");
     Ok(())
 }
 
@@ -162,7 +162,7 @@ async fn a_change_is_told_after_the_answer_that_came_before_it() -> Result<(), N
     let mut refused = ask(&scene.node, acquire(2)).boxed();
     assert!(refused.as_mut().now_or_never().is_none());
     scene.node.remove(KEY);
-    assert!(scene.ear.heard().is_empty(), "whoever was refused does not know it yet");
+    assert!(scene.ear.heard().is_empty(), "the refused client does not know it yet");
     scene.node.resume();
     assert!(matches!(refused.await?.vote, Vote::Held(_)));
     assert_eq!(scene.ear.heard(), [KEY]);
@@ -204,7 +204,7 @@ async fn a_disconnected_node_is_deaf_and_what_was_asked_for_is_forgotten() -> Re
     scene.node.connect();
     assert_eq!(scene.ear.heard(), ["Subscribed"]);
     scene.node.remove(KEY);
-    assert!(scene.ear.heard().is_empty(), "nobody was refused over this connection");
+    assert!(scene.ear.heard().is_empty(), "no client was refused over this connection");
     scene.held().await?;
     scene.node.restart_with_data();
     assert_eq!(scene.ear.heard(), ["Unsubscribed", "Subscribed"]);

@@ -1,4 +1,4 @@
-//! What the faults of a node in memory mean, under paused time.
+//! The faults of an in-memory node, under paused time.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,7 +10,7 @@ use quorlock::{
     node::{Access, Expiry, Node, NodeError, NodeErrorKind, Request, Response, Vote, ask},
     runtime::Clock,
 };
-use quorlock_testkit::{InSocket, MemoryNode, SkewedClock, TokioClock};
+use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock, UnreadRequests};
 
 const TTL: Duration = Duration::from_secs(30);
 const KEY: &str = "orders/42";
@@ -38,7 +38,7 @@ fn cancel(number: u128) -> Request {
 
 type Asked<'a> = BoxFuture<'a, Result<Response, NodeError>>;
 
-/// Asks, and does not wait.
+/// Sends a request without waiting for the response.
 fn send(node: &MemoryNode, request: Request) -> Asked<'_> {
     let mut asked = ask(node, request).boxed();
     if let Some(answer) = asked.as_mut().now_or_never() {
@@ -62,7 +62,7 @@ async fn delays_take_their_time_on_both_ways_and_keep_the_order() {
     node.delay(Duration::from_millis(30), Duration::from_millis(20));
     let asked = clock.now();
     let (first, second) = (send(&node, acquire(1)), send(&node, cancel(1)));
-    assert!(node.keys().is_empty(), "the request is still under way");
+    assert!(node.keys().is_empty(), "the request is still in flight");
     assert_eq!(voted(first.await), Vote::Granted);
     assert_eq!(clock.now().since(asked), Duration::from_millis(50));
     assert_eq!(voted(second.await), Vote::Granted, "the cancellation came second and found the token");
@@ -123,13 +123,17 @@ async fn a_late_request_of_an_ended_connection_comes_after_a_newer_one() {
     let released = send(&node, Request::Release { claim: claim(2) });
     node.resume();
     assert_eq!(voted(released.await), Vote::Free);
-    assert_eq!(node.holder(KEY).as_ref(), Some(claim(2).token()), "a mere release came too early: an orphan");
+    assert_eq!(
+        node.holder(KEY).as_ref(),
+        Some(claim(2).token()),
+        "a release without a tombstone came too early: an orphan"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_in_the_socket_can_be_lost_instead() {
     let (node, _) = node();
-    node.in_socket(InSocket::Lost);
+    node.unread_requests(UnreadRequests::Lost);
     node.hang();
     drop(send(&node, acquire(1)));
     node.disconnect();
@@ -196,7 +200,7 @@ async fn a_failing_node_says_why_and_does_nothing() {
     assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::OutOfSpace, false), "{error:?}");
     node.fail(NodeErrorKind::PermissionDenied(Access::Operation), "NOPERM this user has no permissions");
     assert!(ask(&node, acquire(1)).await.is_err_and(|error| error.is_permanent()));
-    node.mend();
+    node.recover();
     assert_eq!(voted(ask(&node, acquire(1)).await), Vote::Granted);
 }
 
@@ -228,8 +232,8 @@ async fn two_nodes_can_claim_to_be_one_process() {
     };
     let (first, second) = ids().await;
     assert_ne!(first, second, "equal names are no equal processes");
-    one.call_itself("same");
-    other.call_itself("same");
+    one.identify_as("same");
+    other.identify_as("same");
     let (first, second) = ids().await;
     assert_eq!(first, second);
 }
@@ -269,7 +273,7 @@ async fn a_nodes_own_calendar_cuts_hints_and_its_counter_keeps_the_order() {
     let by_a_client_ahead = FenceHint::at(clock.wall() + 10 * minute, None, minute);
     let mut last = None;
     let mut number = 0;
-    // The hint is cut to what the node takes for the time, and the lead.
+    // The hint is limited to the node's time plus the lead.
     for cut in [clock.wall() + minute, clock.wall() + 6 * minute] {
         number += 1;
         let request =

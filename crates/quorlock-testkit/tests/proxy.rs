@@ -1,4 +1,4 @@
-//! The network's faults, between the client crate and the built-in server.
+//! Network faults, between the client crate and the built-in server.
 
 use std::error::Error;
 use std::io;
@@ -29,7 +29,7 @@ impl Bench {
         Ok(Bench { servers, proxy, client })
     }
 
-    /// Sends a SET through the proxy, for a task that may wait for its answer.
+    /// Sends a SET through the proxy, in a task that waits for the answer.
     fn set(&self, value: &'static str) -> tokio::task::JoinHandle<RedisResult<String>> {
         let mut client = self.client.clone();
         tokio::spawn(async move { cmd("SET").arg("key").arg(value).query_async(&mut client).await })
@@ -60,7 +60,7 @@ async fn an_answer_can_be_held_though_the_server_has_acted() -> Result<(), Box<d
     let asked = bench.set("acted");
     bench.eventually_stored("acted").await?;
     assert!(!asked.is_finished(), "the answer is held");
-    bench.proxy.let_go(Way::ToClient);
+    bench.proxy.release(Way::ToClient);
     assert_eq!(asked.await??, "OK");
     Ok(())
 }
@@ -71,7 +71,7 @@ async fn a_request_can_be_held_and_arrives_late() -> Result<(), Box<dyn Error>> 
     bench.proxy.hold(Way::ToServer);
     let asked = bench.set("late");
     assert_eq!(bench.stored().await?, "(nil)");
-    bench.proxy.let_go(Way::Both);
+    bench.proxy.release(Way::Both);
     assert_eq!(asked.await??, "OK");
     Ok(())
 }
@@ -93,7 +93,8 @@ async fn jitter_adds_a_random_time_to_each_answer() -> Result<(), Box<dyn Error>
     let bench = Bench::start().await?;
     bench.proxy.jitter(Way::ToClient, MOST);
     let begun = SystemClock::default().now();
-    // That twelve such times add up to less than one of them can: 1 in 12 factorial, 479 million.
+    // The probability that twelve such delays add up to less than one of them can: 1 in 12 factorial, 479
+    // million.
     for _ in 0..12 {
         assert_eq!(bench.set("jittered").await??, "OK");
     }
@@ -109,7 +110,7 @@ async fn jitter_reorders_nothing() -> Result<(), Box<dyn Error>> {
     proxy.jitter(Way::ToServer, Duration::from_millis(5));
     let mut client = TcpStream::connect(proxy.address()).await?;
     let (mut server, _) = upstream.accept().await?;
-    // Some 64 pieces, none of which is like its neighbours.
+    // Some 64 pieces, no two of which are similar.
     let sent: Vec<u8> = (0..256 * 1024_u32).flat_map(u32::to_be_bytes).collect();
     let write = async {
         client.write_all(&sent).await?;
@@ -132,7 +133,7 @@ async fn a_healed_network_is_as_good_as_new() -> Result<(), Box<dyn Error>> {
     let asked = bench.set("held");
     assert!(bench.proxy.to_server().held && !bench.proxy.to_client().held && bench.proxy.is_refusing());
     assert_eq!(bench.proxy.to_client().delay, Duration::from_secs(3600));
-    // What waits in the proxy by then would be an hour late.
+    // What waits in the proxy at that point would arrive an hour late.
     bench.proxy.cut();
     assert!(asked.await?.is_err(), "its connection was reset");
     bench.proxy.heal();
@@ -173,7 +174,7 @@ async fn a_cut_ends_the_connection_and_a_new_one_works() -> Result<(), Box<dyn E
     bench.eventually_stored("cut").await?;
     bench.proxy.cut();
     assert!(asked.await?.is_err(), "its connection was reset");
-    bench.proxy.let_go(Way::ToClient);
+    bench.proxy.release(Way::ToClient);
     let value: String = cmd("GET").arg("key").query_async(&mut connect(&bench.proxy).await?).await?;
     assert_eq!(value, "cut");
     Ok(())
@@ -195,6 +196,6 @@ async fn connections_end_with_their_server_and_are_not_counted_any_more() -> Res
     let bench = Bench::start().await?;
     bench.servers.iter().for_each(quorlock_testkit::Server::kill);
     eventually("the proxy to notice", SOON, async || bench.proxy.connections() == 0).await?;
-    assert!(connect(&bench.proxy).await.is_err(), "there is nobody behind it");
+    assert!(connect(&bench.proxy).await.is_err(), "no server is behind it");
     Ok(())
 }

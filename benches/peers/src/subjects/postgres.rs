@@ -1,5 +1,5 @@
-//! The two ways in which programs usually lock by PostgreSQL. One connection for each task: a session
-//! that waits for an advisory lock can do nothing else.
+//! The two usual ways to lock with PostgreSQL. One connection per task: a session that waits for an
+//! advisory lock can do nothing else.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio_postgres::{Client, NoTls, Statement};
 use super::{MOST_TASKS, TTL};
 use crate::work::Peer;
 
-/// Where the table says that somebody else holds the lock.
+/// How often to retry while the table says that the lock is held.
 const RETRY_WITHIN: Duration = Duration::from_millis(20);
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS locks
     (name text PRIMARY KEY, holder bigint NOT NULL, until timestamptz NOT NULL)";
-/// A row whose time is up may be taken over.
+/// A row whose time is over may be taken over.
 const TAKE: &str = "INSERT INTO locks VALUES ($1, $2, now() + $3 * interval '1 millisecond')
     ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until WHERE locks.until < now()";
 const GIVE: &str = "DELETE FROM locks WHERE name = $1 AND holder = $2";
@@ -46,7 +46,7 @@ pub(crate) async fn version(address: &str) -> Result<String> {
     Ok(version.split(' ').next().unwrap_or_default().to_owned())
 }
 
-/// `pg_advisory_lock`: waits in the server, and ends with the session.
+/// `pg_advisory_lock`: waits in the server, and is released with the session.
 pub(super) struct Advisory(Vec<Session>);
 
 impl Advisory {
@@ -75,7 +75,7 @@ impl Peer for Advisory {
     }
 }
 
-/// A row for each lock that is held.
+/// One row per held lock.
 pub(super) struct Table(Vec<Session>);
 
 pub(super) struct Row {
@@ -104,7 +104,7 @@ impl Peer for Table {
 
     async fn release(&'static self, Row { session, name, holder }: Row) -> Result<()> {
         let rows = session.client.execute(&session.give, &[&name, &holder]).await?;
-        ensure!(rows == 1, "{name} was somebody else's");
+        ensure!(rows == 1, "{name} was held by another client");
         Ok(())
     }
 }

@@ -11,8 +11,8 @@ pub(super) struct Quorlock {
 
 impl Quorlock {
     pub(super) async fn connect(nodes: &[String], fencing: Fencing, guard: RestartGuard) -> Result<Quorlock> {
-        // With the restart guard, as users have it. The servers have only just started: they vote when no lock of
-        // before could still be held.
+        // With the restart guard, which is the default. The servers have just started, so they vote
+        // only when locks from before the start must have expired.
         let coordinator =
             Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).restart_guard(guard).build()?;
         let quorlock = Quorlock { coordinator, fencing };

@@ -4,7 +4,7 @@ use redlock::{Lock, RedLock};
 use super::TTL;
 use crate::work::Peer;
 
-/// It blocks, so each call has a thread.
+/// It blocks, so each call has its own thread.
 pub(super) struct Redlock(RedLock);
 
 impl Redlock {

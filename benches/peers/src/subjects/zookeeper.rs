@@ -3,7 +3,7 @@ use zookeeper_client::{Acls, Client, CreateMode, LockClient, LockOptions, LockPr
 
 use crate::work::Peer;
 
-/// The usual recipe: an ephemeral node with a number, the smallest holds, each watches the one before.
+/// The standard recipe: ephemeral sequential nodes; the lowest holds, each watches its predecessor.
 pub(super) struct ZooKeeper(Client);
 
 impl ZooKeeper {
@@ -24,7 +24,7 @@ impl Peer for ZooKeeper {
 
     async fn release(&'static self, held: Self::Held) -> Result<()> {
         self.0.delete(held.lock_path(), None).await?;
-        // Dropping it would delete the node a second time, and nobody would know when.
+        // Dropping it would delete the node again, at an unknown time.
         std::mem::forget(held);
         Ok(())
     }

@@ -84,7 +84,7 @@ impl Fault {
                 proxy.jitter(way.into(), jitter);
             }
             Fault::Hold { way } => proxy.hold(way.into()),
-            Fault::LetGo { way } => proxy.let_go(way.into()),
+            Fault::LetGo { way } => proxy.release(way.into()),
             Fault::Cut => proxy.cut(),
             Fault::Refuse => proxy.refuse(true),
             Fault::Heal => proxy.heal(),

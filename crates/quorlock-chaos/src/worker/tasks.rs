@@ -8,10 +8,10 @@ use quorlock::{
     Wait,
     runtime::{Clock as _, SystemClock},
 };
+use quorlock_testkit::SeededRng;
 
 use super::Worker;
 use super::hold::Attempt;
-use crate::dice::Dice;
 
 /// One thing that a contending task does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ enum Act {
 const OWN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Takes locks that others want, too.
-pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
+pub(super) async fn contend(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
     let load = &worker.orders.load;
     let acts = [
         (load.short, Act::Short),
@@ -62,7 +62,7 @@ pub(super) async fn contend(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
 }
 
 /// Takes the lock that nobody else wants, and gives it back: what it takes to acquire a free lock.
-pub(super) async fn probe(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
+pub(super) async fn probe(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
     while !worker.is_stopping() {
         if let Some(holding) = Attempt::at_own(&worker).acquire(Wait::UpTo(OWN_PATIENCE)).await {
             worker.counts.freshen(holding.invoked());
@@ -73,7 +73,7 @@ pub(super) async fn probe(worker: Arc<Worker>, dice: Dice) -> io::Result<()> {
     Ok(())
 }
 
-async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> {
+async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result<()> {
     let locks = worker.orders.locks.len();
     let number = dice.below(locks);
     let ttl = worker.orders.ttl;
@@ -167,7 +167,7 @@ async fn perform(worker: &Arc<Worker>, dice: &Dice, act: Act) -> io::Result<()> 
     Ok(())
 }
 
-pub(super) async fn pause(dice: &Dice, least: u64, most: u64) {
+pub(super) async fn pause(dice: &SeededRng, least: u64, most: u64) {
     let clock = SystemClock::default();
     let pause = dice.between(Duration::from_millis(least), Duration::from_millis(most));
     clock.sleep_until(clock.now() + pause).await;

@@ -176,7 +176,7 @@ async fn a_lock_that_is_lost_ends_the_command_before_somebody_else_can_have_it()
     let next = next.end().await.expect(0);
     assert_eq!(next.stdout, "alone\n", "two ran at once; {next:?}");
     for proxy in &proxies {
-        proxy.let_go(Way::Both);
+        proxy.release(Way::Both);
     }
     cut_off.end().await.expect(76);
 }

@@ -211,7 +211,7 @@ impl Runners {
     }
 
     fn mend(&mut self, place: usize) {
-        self.ways[place].iter().for_each(|way| way.let_go(Way::Both));
+        self.ways[place].iter().for_each(|way| way.release(Way::Both));
         self.cut_until[place] = None;
     }
 

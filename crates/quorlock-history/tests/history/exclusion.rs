@@ -24,7 +24,7 @@ fn a_long_hold_is_compared_with_all_that_begin_during_it() {
     let mut script = Script::default();
     script.held("ann1", 0, 900).held("bob1", 100, 200).held("cid1", 300, 400);
     let found = script.found(Check::Exclusion);
-    assert_eq!(found.len(), 2, "both were let in while ann held the lock: {found:?}");
+    assert_eq!(found.len(), 2, "both acquired it while ann held it: {found:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_line_that_is_no_event_is_named_with_its_number_and_cause() {
     script.invoked(1, "ann1");
     let text = format!("{}\n{{\"at\":1,\"event\":\"danced\"}}\n", script.history.to_lines());
     let error = History::from_lines(&text).unwrap_err();
-    assert_eq!(error.to_string(), "line 3 of the history is no event");
+    assert_eq!(error.to_string(), "line 3 of the history is not an event");
     assert!(error.source().unwrap().to_string().contains("danced"), "{error:?}");
 }
 
@@ -64,7 +64,7 @@ fn a_report_keeps_what_one_check_found_together() {
     let mut script = Script::default();
     script.held("ann1", 0, 500).held("bob1", 400, 900);
     let lines = script.history.to_lines();
-    // The same once more, by others and elsewhere.
+    // The same again with other clients and another resource.
     let elsewhere = lines.replace("orders/42", "orders/43").replace("ann", "cid").replace("bob", "dan");
     let history = History::from_lines(&(lines + &elsewhere)).unwrap();
     let report = quorlock_history::check(&history, &crate::script::expect());

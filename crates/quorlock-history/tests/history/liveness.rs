@@ -41,7 +41,7 @@ fn nobody_is_judged_who_crashed_or_still_had_time_or_was_done_before() {
     script.goes_on_until(3_201);
     assert_eq!(script.found(Check::Liveness).len(), 1, "time is up for cid");
     script.crashed(3_300, "cid");
-    assert_eq!(script.found(Check::Liveness).len(), 1, "a crash thereafter is no excuse");
+    assert_eq!(script.found(Check::Liveness).len(), 1, "a later crash does not excuse it");
 }
 
 #[test]

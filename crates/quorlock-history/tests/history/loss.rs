@@ -2,7 +2,7 @@ use quorlock_history::{Check, Violation, What, check};
 
 use crate::script::{Script, at, expect, millis};
 
-/// A lease from 10 to 900, and the history goes on for long after.
+/// A lease from 10 to 900 in a history that lasts much longer.
 fn lease() -> Script {
     let mut script = Script::default();
     script.invoked(0, "ann1").acquired(10, "ann1", 900).goes_on_until(5_000);
@@ -48,7 +48,7 @@ fn a_client_that_was_stopped_is_told_when_it_runs_again() {
     assert_eq!(
         lease().stopped("ann", 901, 2_000).lost(2_000, "ann1").found(Check::Loss).len(),
         1,
-        "it had run"
+        "it ran at the deadline"
     );
 }
 
@@ -116,7 +116,7 @@ fn a_lease_that_calls_itself_valid_after_the_news_of_its_loss_is_found() {
 #[test]
 fn a_lease_is_judged_by_the_end_that_stood_at_the_time() {
     let mut script = lease();
-    // The renewal came too late, and the look between the two ends was too late as well.
+    // The renewal came too late, and so did the check between the two deadlines.
     seen_valid(&mut script, 950).renewed(960, "ann1", 1_700).lost(1_700, "ann1");
     assert_eq!(script.found(Check::Loss).len(), 2);
 }

@@ -1,4 +1,4 @@
-//! What each check finds, and what it must not find.
+//! What each check finds, and what it must not report.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! A perfect history passes; one that is broken on purpose fails by the right check.
+//! A correct history passes; one broken on purpose is found by the right check.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -7,7 +7,7 @@ use quorlock_history::{Answer, Ending, Event, Token, Violation, What, check};
 use crate::perfect::{Grant, Played, any_turns, play};
 use crate::script::{Script, at, expect};
 
-/// Breaks a history at the chosen place, if there is one that fits.
+/// Breaks a history at the chosen place, if one fits.
 struct Mutation {
     name: &'static str,
     breaks: fn(&mut Played, Index) -> Option<()>,
@@ -80,7 +80,7 @@ impl Played {
         self.history = self.history.events().iter().cloned().filter_map(edit).collect();
     }
 
-    /// One of the grants that fit, each with its successor.
+    /// Picks a fitting grant and its successor.
     fn pick(
         &self,
         place: Index,

@@ -79,7 +79,7 @@ fn a_search_that_takes_too_long_says_so() {
         report.gave_up.iter().map(quorlock_history::Resource::as_str).collect::<Vec<_>>(),
         ["orders/42"]
     );
-    assert!(!report.is_clean(), "not knowing is not a yes");
+    assert!(!report.is_clean(), "an inconclusive check is not a pass");
     assert!(report.to_string().contains("gave up on `orders/42`"), "{report}");
 }
 
@@ -107,8 +107,8 @@ proptest! {
     }
 }
 
-/// Tries all orders of the holds: each takes the mutex as early as it can, and gives it back at
-/// once when it may. What is possible at all is possible so.
+/// Tries all orders of the holds: each takes and releases the mutex as early as it may, which is
+/// possible if any order is.
 fn explained(holds: &[(u64, u64, u64, Option<u64>)]) -> bool {
     fn rest(left: &[(u64, u64, u64, Option<u64>)], free: u64, last: u64) -> bool {
         left.is_empty()

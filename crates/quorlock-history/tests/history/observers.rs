@@ -3,7 +3,7 @@ use quorlock_history::{Check, Violation, What};
 use crate::script::{Script, at};
 
 impl Script {
-    /// Asked at `asked`, and told ten milliseconds later.
+    /// Asked at `asked`, answered ten milliseconds later.
     fn observed(&mut self, asked: u64, leader: &str, token: Option<u64>) -> &mut Script {
         let (client, resource) = ("zoe".into(), "orders/42".into());
         let (leader, fencing_token, asked_at) = (leader.into(), token, at(asked));
@@ -11,7 +11,7 @@ impl Script {
     }
 }
 
-/// Of Ann, who leads from 10 to 500, with the fencing token 7.
+/// Ann leads from 10 to 500 with fencing token 7.
 fn led() -> Script {
     let mut script = Script::default();
     script.fenced(0, "ann1", 7).released(500, "ann1");
@@ -20,7 +20,7 @@ fn led() -> Script {
 
 #[test]
 fn an_observer_may_be_told_of_who_leads_or_led_just_now() {
-    // Her keys are on their way before she knows, and may be for a TTL after.
+    // Her keys may be stored before her acquisition returns, and for a TTL afterwards.
     let mut script = led();
     script.observed(0, "ann1", None).observed(100, "ann1", Some(7)).observed(1_400, "ann1", Some(7));
     script.assert_clean();
@@ -32,7 +32,7 @@ fn a_leader_that_never_asked_to_lead_is_found() {
     {
         let found = script.found(Check::Observers);
         assert!(matches!(found[..], [Violation::Misled { gone_by: None, .. }]), "{found:?}");
-        assert!(found[0].to_string().ends_with("which never asked for it"), "{}", found[0]);
+        assert!(found[0].to_string().ends_with("but it never campaigned"), "{}", found[0]);
     }
 }
 
@@ -48,7 +48,7 @@ fn a_fencing_token_that_is_not_the_leaders_is_found() {
         let found = led().observed(asked, "ann1", Some(told)).found(Check::Observers);
         assert!(matches!(found[..], [Violation::OtherToken { .. }]), "{told} at {asked}: {found:?}");
     }
-    // A quorum had drawn it, and another node a larger one, when nothing was decided yet.
+    // A quorum had drawn it, and another node a larger one, before the outcome was decided.
     led().observed(5, "ann1", Some(6)).assert_clean();
     let mut forgetful = led();
     forgetful.record(90, What::Forgot { node: "n1".into() }).observed(100, "ann1", Some(8));

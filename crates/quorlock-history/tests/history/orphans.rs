@@ -85,13 +85,13 @@ fn a_client_that_crashes_while_it_cleans_up_leaves_its_keys_to_the_ttl() {
     script.assert_clean();
     let mut script = Script::default();
     script.held("ann1", 0, 190).crashed(350, "ann").key(1_000, "eu-1", "ann1", 1);
-    assert_eq!(script.found(Check::Orphans).len(), 1, "it had had its time");
+    assert_eq!(script.found(Check::Orphans).len(), 1, "the time for its clean-up had passed");
 }
 
 #[test]
 fn a_key_of_nobody_is_found_and_so_is_one_of_an_attempt_at_something_else() {
     let mut script = Script::default();
-    script.held("ann1", 0, 500).key(100, "eu-1", "somebody", 100);
+    script.held("ann1", 0, 500).key(100, "eu-1", "unknown", 100);
     let (node, resource, attempt) = ("eu-1".into(), "orders/43".into(), "ann1".into());
     script.record(100, What::Key { node, resource, attempt, remaining: millis(100) });
     let found = script.found(Check::Orphans);

@@ -1,4 +1,4 @@
-//! A perfect lock: one resource, granted to one client after the other.
+//! A correct lock: one resource, granted to one client after the other.
 
 use proptest::prelude::*;
 use quorlock_history::{Answer, Ending, History, Token, What};
@@ -8,19 +8,19 @@ use crate::script::{Script, at};
 /// One client's turn. Times are milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
-    /// How long the lock stays free before.
+    /// How long the lock is free before.
     gap: u64,
-    /// How long the client has waited by the time it gets the lock.
+    /// How long the client has waited when it gets the lock.
     waited: u64,
-    /// Whether it tried in vain before.
+    /// Whether an earlier attempt failed.
     tried: bool,
     renewals: u64,
-    /// How long it holds after the last renewal, unless the validity ends before.
+    /// How long it holds after the last renewal, unless the deadline comes first.
     holds: u64,
     ending: Ending,
 }
 
-/// What a turn has left in the history.
+/// What a turn recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) attempt: Token,
@@ -35,7 +35,7 @@ pub(crate) struct Grant {
 pub(crate) struct Played {
     pub(crate) history: History,
     pub(crate) grants: Vec<Grant>,
-    /// When nothing of it goes on any longer.
+    /// When all of it is over.
     pub(crate) end: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn any_turns() -> impl Strategy<Value = Vec<Turn>> {
         ending,
     });
     prop::collection::vec(turn, 1..20).prop_map(|mut turns| {
-        // Something for every mutation: a lapse, a release and a successor that did not wait.
+        // A candidate for every mutation: a lapse, a release, and a successor that did not wait.
         for ending in [Ending::Lapsed, Ending::Released, Ending::Released] {
             turns.push(Turn { gap: 20, waited: 10, tried: false, renewals: 1, holds: 100, ending });
         }

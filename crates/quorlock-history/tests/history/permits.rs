@@ -3,7 +3,7 @@ use quorlock_history::{Check, History, Violation, What};
 use crate::script::Script;
 
 impl Script {
-    /// As [`Script::held`], with one of so many permits, and its number if they have any.
+    /// Like [`Script::held`], with one of `of` permits, and its number if they have any.
     fn permit(&mut self, attempt: &str, from: u64, to: u64, of: usize, number: Option<usize>) -> &mut Script {
         self.invoked(from, attempt).record(from, What::OneOf { attempt: attempt.into(), permits: of });
         if let Some(number) = number {
@@ -23,7 +23,8 @@ fn as_many_as_there_are_permits_hold_one_each() {
     assert_eq!(History::from_lines(&lines).unwrap(), script.history, "{lines}");
 }
 
-/// Each node admits two; five nodes, three votes: A has 1, 2, 3, B has 1, 4, 5, C has 2, 3, 4.
+/// Each node admits two of three clients on five nodes with a quorum of three: A has 1, 2, 3, B has
+/// 1, 4, 5, C has 2, 3, 4.
 #[test]
 fn nodes_that_count_are_found_by_the_third_holder_of_two_permits() {
     let mut script = Script::default();
@@ -33,11 +34,11 @@ fn nodes_that_count_are_found_by_the_third_holder_of_two_permits() {
         .permit("cid1", 200, 300, 2, None);
     let found = script.found(Check::Permits);
     assert!(matches!(found[..], [Violation::Overfull { holders: 3, .. }]), "{found:?}");
-    assert!(found[0].to_string().contains("had 3 holders at once"), "{}", found[0]);
-    assert_eq!(script.report().violations.len(), 1, "and for no other reason");
+    assert!(found[0].to_string().contains("had 3 holders at the same time"), "{}", found[0]);
+    assert_eq!(script.report().violations.len(), 1, "no other check fails");
 }
 
-/// Who believes in ten permits takes the seventh beside four who believe in four: each is a mutex.
+/// A client that believes in ten permits takes the seventh while four believe in four: each is a mutex.
 #[test]
 fn limits_that_nobody_compares_are_found_by_two_who_differ_and_by_the_fifth_holder() {
     let mut script = Script::default();

@@ -33,7 +33,7 @@ fn a_stale_write_that_is_refused_and_a_holder_that_writes_again_are_right() {
         .wrote(1_200, "ann1", 7, Refused)
         .wrote(1_300, "bob1", 8, Accepted);
     script.assert_clean();
-    assert_eq!(script.report().seen.refused, 1, "it proves that the test bites");
+    assert_eq!(script.report().seen.refused, 1, "the test exercises a refusal");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn whoever_begins_after_another_has_returned_needs_the_larger_token() {
     let mut script = Script::default();
     script.invoked(0, "dan1").fenced(0, "ann1", 9).released(100, "ann1");
     script.fenced(110, "bob1", 5).released(200, "bob1").fenced(210, "cid1", 7).released(300, "cid1");
-    // Whoever waits all the time is in nobody's way.
+    // dan waits all the time and constrains no other attempt.
     script.acquired_with(310, "dan1", 1_000, 10).released(400, "dan1");
     let pair = |violation: Violation| match violation {
         Violation::TokenOrder { earlier, later } => (earlier.attempt.to_string(), later.attempt.to_string()),
@@ -73,7 +73,7 @@ fn whoever_begins_after_another_has_returned_needs_the_larger_token() {
 #[test]
 fn attempts_that_overlap_may_draw_their_tokens_in_either_order() {
     let mut script = Script::default();
-    // bob asks first, waits for ann, and has the larger token all the same; so has ann the smaller.
+    // bob asks first, waits for ann, and still has the larger token.
     script.invoked(0, "bob1").fenced(50, "ann1", 5).released(100, "ann1");
     script.acquired_with(120, "bob1", 1_000, 6).released(200, "bob1");
     script.assert_clean();

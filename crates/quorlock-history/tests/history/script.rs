@@ -1,4 +1,4 @@
-//! Short histories written by hand. Times are milliseconds.
+//! Short hand-written histories. Times are milliseconds.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// TTLs of a second, keys gone after 100 ms, locks after two seconds.
+/// TTLs of 1 s, keys gone after 100 ms, locks after 2 s.
 pub(crate) fn expect() -> Expectations {
     Expectations::new().max_ttl(millis(1_000)).grace(millis(100)).recovery(millis(2_000))
 }
@@ -22,7 +22,7 @@ pub(crate) struct Script {
     pub(crate) history: History,
 }
 
-/// All locks of a script are on one resource, and an attempt has the name of its client and a number.
+/// The resource of all locks in a script. An attempt is named after its client, with a number.
 const RESOURCE: &str = "orders/42";
 
 impl Script {
@@ -98,13 +98,13 @@ impl Script {
         self.record(when, What::Counter { node: node.into(), resource: RESOURCE.into(), value })
     }
 
-    /// A fault that cuts this node off.
+    /// A fault that cuts off a node.
     pub(crate) fn cut_off(&mut self, node: &str, from: u64, to: u64) -> &mut Script {
         let began = What::FaultBegan { fault: "cut".into(), nodes: vec![node.into()], clients: Vec::new() };
         self.record(from, began).record(to, What::FaultHealed { fault: "cut".into() })
     }
 
-    /// A fault that stops this client.
+    /// A fault that stops a client.
     pub(crate) fn stopped(&mut self, client: &str, from: u64, to: u64) -> &mut Script {
         let began =
             What::FaultBegan { fault: "stop".into(), nodes: Vec::new(), clients: vec![client.into()] };
@@ -115,9 +115,9 @@ impl Script {
         self.record(0, What::Clocks { epsilon: millis(epsilon) })
     }
 
-    /// Something that means nothing, so that the history lasts until then.
+    /// An event without meaning that extends the history until `when`.
     pub(crate) fn goes_on_until(&mut self, when: u64) -> &mut Script {
-        self.record(when, What::Forgot { node: "nobody's".into() })
+        self.record(when, What::Forgot { node: "unrelated".into() })
     }
 
     pub(crate) fn report(&self) -> Report {

@@ -1,4 +1,4 @@
-//! An attempt at several resources holds each of them, or none.
+//! An attempt at several resources holds all of them, or none.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Script {
     }
 }
 
-/// Ann has `orders/42` and the invoice from 10 to 500.
+/// Ann holds `orders/42` and the invoice from 10 to 500.
 fn ann() -> Script {
     let mut script = Script::default();
     script.invoked(0, "ann1").wants(0, "ann1", "invoice").acquired_with(10, "ann1", 1_000, 7);
@@ -39,7 +39,7 @@ fn a_hold_of_several_excludes_at_each_of_them_and_nowhere_else() {
         let mut script = ann();
         script.fenced_for(100, "ben1", resource, 8, 200);
         assert_eq!(script.found(Check::Exclusion).len(), 1, "{resource}");
-        assert_eq!(script.found(Check::Mutex).len(), 1, "{resource}, by the other way");
+        assert_eq!(script.found(Check::Mutex).len(), 1, "{resource}, by the other algorithm");
     }
 }
 

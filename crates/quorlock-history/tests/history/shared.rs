@@ -3,7 +3,7 @@ use quorlock_history::{Check, Violation, What};
 use crate::script::Script;
 
 impl Script {
-    /// As [`Script::held`], by a reader.
+    /// Like [`Script::held`], by a reader.
     fn read(&mut self, attempt: &str, from: u64, to: u64) -> &mut Script {
         self.invoked(from, attempt).shares(from, attempt);
         self.acquired(from + 10, attempt, from + 1_000).released(to, attempt)
@@ -29,7 +29,7 @@ fn a_writer_among_readers_is_found_and_so_is_a_reader_beside_a_writer() {
     let found = script.found(Check::Mutex);
     assert!(
         matches!(found[..], [Violation::NoOrder { for_tokens: false, .. }]),
-        "by the other way: {found:?}"
+        "by the other algorithm: {found:?}"
     );
     let mut script = Script::default();
     script.held("ann1", 0, 500).read("ben1", 100, 200).read("cid1", 300, 400);
@@ -53,7 +53,7 @@ fn a_writer_that_downgrades_is_alone_before_and_not_after() {
     script.released(600, "ann1").read("ben1", 295, 400).held("cid1", 590, 700);
     script.assert_clean();
     early.released(600, "ann1").read("ben1", 285, 400);
-    assert_eq!(early.found(Check::Exclusion).len(), 1, "ben read before ann said that he may");
+    assert_eq!(early.found(Check::Exclusion).len(), 1, "ben read before ann's downgrade");
     assert_eq!(early.found(Check::Mutex).len(), 1);
     writer.released(600, "ann1").held("cid1", 350, 400);
     assert_eq!(writer.found(Check::Exclusion).len(), 1, "ann still reads");

@@ -1,85 +1,79 @@
-//! What is to be found out about fencing tokens.
+//! The cases of fencing tokens.
 
 use super::Scheme::{
     AnyHintDraws, AnyHolderConfirms, AnyNodeConfirms, NoCounterConfirms, NoWriteBack, Quorlock,
 };
 use super::{Fence, Scheme, World};
-use crate::case::Expected::{Holds, Violated};
-use crate::case::Size::{Nightly, Quick};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, nightly, violated};
+use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-/// All of them. The names are those of the tests.
-#[must_use]
-pub fn all() -> Vec<Case> {
-    [asynchronous(), forgetful(), pruning(), walks(), nightly()].concat()
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
+    [asynchronous(), forgetful(), pruning(), walks(), wider()].concat()
 }
 
-/// No node forgets. Then nothing is asked of any clock.
+/// No node loses data, so no clock matters.
 fn asynchronous() -> Vec<Case> {
     vec![
-        case("the scheme never hands out a number twice or out of order", Holds, Quick, |_| {
+        holds("the_scheme_never_hands_out_a_number_twice_or_out_of_order", |_| {
             prove(two_attempts(Quorlock, World::timeless(&[0])), 1)
         }),
-        case("hints change nothing about it", Holds, Quick, |_| {
+        holds("hints_change_nothing_about_it", |_| {
             prove(two_attempts(Quorlock, World::timeless(&[0, 1, 2, 3])), 1)
         }),
-        case("three attempts keep the order as well", Holds, Quick, |_| {
+        holds("three_attempts_keep_the_order_as_well", |_| {
             prove(three_attempts(Quorlock, World::timeless(&[0])), 1)
         }),
-        case("without a write-back a number is handed out twice", Violated, Quick, |_| {
+        violated("without_a_write_back_a_number_is_handed_out_twice", |_| {
             hunt(&two_attempts(NoWriteBack, World::timeless(&[0])))
         }),
-        case("a write-back to nodes whose key has gone hands out a number twice", Violated, Quick, |_| {
+        violated("a_write_back_to_nodes_whose_key_has_gone_hands_out_a_number_twice", |_| {
             hunt(&two_attempts(AnyNodeConfirms, World::timeless(&[0])))
         }),
-        case("a write-back to counters that are ahead hands out a number twice", Violated, Quick, |_| {
+        violated("a_write_back_to_counters_that_are_ahead_hands_out_a_number_twice", |_| {
             hunt(&two_attempts(AnyHolderConfirms, World::timeless(&[0])))
         }),
-        case("the shortcuts of the model hide nothing that breaks the scheme", Holds, Quick, |_| {
+        holds("the_shortcuts_of_the_model_hide_nothing_that_breaks_the_scheme", |_| {
             prove(two_attempts(Quorlock, World::literal()), 1)
         }),
     ]
 }
 
-/// Nodes lose their counters. Then it is the clocks that keep the order.
+/// Nodes lose their counters, so clocks keep the order.
 fn forgetful() -> Vec<Case> {
     vec![
-        case("nodes may forget while clocks agree within half of the quarantine", Holds, Quick, |_| {
+        holds("nodes_may_forget_while_clocks_agree_within_half_of_the_quarantine", |_| {
             prove(two_attempts(Quorlock, World::forgetful(&[0, 1, 2])), 1)
         }),
-        case(
-            "clocks that differ by the quarantine break the order once a node forgets",
-            Violated,
-            Quick,
-            |_| prove(two_attempts(Quorlock, World { lead: 9, ..World::forgetful(&[0, 4]) }), 1),
-        ),
-        case("a clock that is far ahead does no harm since nodes cut its hint", Holds, Quick, |_| {
+        violated("clocks_that_differ_by_the_quarantine_break_the_order_once_a_node_forgets", |_| {
+            prove(two_attempts(Quorlock, World { lead: 9, ..World::forgetful(&[0, 4]) }), 1)
+        }),
+        holds("a_clock_that_is_far_ahead_does_no_harm_since_nodes_cut_its_hint", |_| {
             prove(two_attempts(Quorlock, World::forgetful(&[0, 9])), 1)
         }),
-        case("without a quarantine nodes must not forget", Violated, Quick, |_| {
+        violated("without_a_quarantine_nodes_must_not_forget", |_| {
             prove(two_attempts(Quorlock, World { quarantine: 0, ..World::forgetful(&[0, 1]) }), 1)
         }),
-        case("attempts that outlast the quarantine hand out a number twice", Violated, Quick, |_| {
+        violated("attempts_that_outlast_the_quarantine_hand_out_a_number_twice", |_| {
             prove(two_attempts(Quorlock, World { limit: 5, ..World::forgetful(&[0]) }), 1)
         }),
     ]
 }
 
-/// Counters end, some minutes after their numbers.
+/// Counters expire some minutes after their numbers.
 fn pruning() -> Vec<Case> {
     vec![
-        case("counters may end whatever the clocks of clients show", Holds, Quick, |_| {
+        holds("counters_may_end_whatever_the_clocks_of_clients_show", |_| {
             prove(two_attempts(Quorlock, World::pruning(&[0, 4, 8])), 1)
         }),
-        case("a node without a counter that draws from any hint breaks the order", Violated, Quick, |_| {
+        violated("a_node_without_a_counter_that_draws_from_any_hint_breaks_the_order", |_| {
             prove(two_attempts(AnyHintDraws, World::pruning(&[0, 4])), 1)
         }),
-        case("a node without a counter that confirms any number breaks the order", Violated, Quick, |_| {
+        violated("a_node_without_a_counter_that_confirms_any_number_breaks_the_order", |_| {
             prove(two_attempts(NoCounterConfirms, World::pruning(&[0, 4])), 1)
         }),
-        case("counters may end early by clocks that are put forward", Holds, Quick, |_| {
+        holds("counters_may_end_early_by_clocks_that_are_put_forward", |_| {
             prove(
                 two_attempts(Quorlock, World { clock_steps: 1, clock_step: 4, ..World::pruning(&[0, 4]) }),
                 1,
@@ -88,69 +82,63 @@ fn pruning() -> Vec<Case> {
     ]
 }
 
-/// Five nodes and four attempts, at random.
+/// Random walks with five nodes and four attempts.
 fn walks() -> Vec<Case> {
     vec![
-        case("five nodes and four attempts keep the order at random", Holds, Quick, |seed| {
+        holds("five_nodes_and_four_attempts_keep_the_order_at_random", |seed| {
             walk(&five_nodes(Quorlock, World::timeless(&[0, 2])), seed, 100_000)
         }),
-        case("random walks find the missing write-back", Violated, Quick, |seed| {
+        violated("random_walks_find_the_missing_write_back", |seed| {
             walk(&five_nodes(NoWriteBack, World::timeless(&[0])), seed, 20_000)
         }),
-        case("random walks find write-backs to nodes whose key has gone", Violated, Quick, |seed| {
+        violated("random_walks_find_write_backs_to_nodes_whose_key_has_gone", |seed| {
             walk(&five_nodes(AnyNodeConfirms, World::timeless(&[0])), seed, 20_000)
         }),
-        case("random walks find write-backs to counters that are ahead", Violated, Quick, |seed| {
+        violated("random_walks_find_write_backs_to_counters_that_are_ahead", |seed| {
             walk(&five_nodes(AnyHolderConfirms, World::timeless(&[0])), seed, 100_000)
         }),
-        case("five nodes may forget at random", Holds, Quick, |seed| {
+        holds("five_nodes_may_forget_at_random", |seed| {
             walk(&five_nodes(Quorlock, World { restarts: 3, ..World::forgetful(&[0, 2]) }), seed, 50_000)
         }),
-        case("random walks find the missing quarantine", Violated, Quick, |seed| {
+        violated("random_walks_find_the_missing_quarantine", |seed| {
             let world = World { restarts: 3, quarantine: 0, ..World::forgetful(&[0, 2]) };
             walk(&five_nodes(Quorlock, world), seed, 100_000)
         }),
     ]
 }
 
-/// The same with wider bounds.
-fn nightly() -> Vec<Case> {
+/// Wider bounds.
+fn wider() -> Vec<Case> {
     vec![
-        case("nightly: three attempts with hints", Holds, Nightly, |_| {
+        nightly("nightly_three_attempts_with_hints", |_| {
             prove(three_attempts(Quorlock, World::timeless(&[0, 1, 3])), 2)
         }),
-        case("nightly: three attempts without the shortcuts", Holds, Nightly, |_| {
+        nightly("nightly_three_attempts_without_the_shortcuts", |_| {
             prove(three_attempts(Quorlock, World { counters_up_to: 1, ..World::literal() }), 2)
         }),
-        case("nightly: four attempts at random", Holds, Nightly, |seed| {
+        nightly("nightly_four_attempts_at_random", |seed| {
             walk(&Fence::<3, 4>::new(Quorlock, World::timeless(&[0, 2])), seed, 2_000_000)
         }),
-        case("nightly: four nodes", Holds, Nightly, |_| {
+        nightly("nightly_four_nodes", |_| {
             prove(Fence::<4, 3>::new(Quorlock, World { counters_up_to: 1, ..World::timeless(&[0]) }), 2)
         }),
-        case("nightly: five nodes", Holds, Nightly, |_| {
-            prove(Fence::<5, 2>::new(Quorlock, World::timeless(&[0, 2])), 2)
-        }),
-        case("nightly: two nodes forget", Holds, Nightly, |_| {
+        nightly("nightly_five_nodes", |_| prove(Fence::<5, 2>::new(Quorlock, World::timeless(&[0, 2])), 2)),
+        nightly("nightly_two_nodes_forget", |_| {
             prove(two_attempts(Quorlock, World { restarts: 2, ..World::forgetful(&[0, 1, 2]) }), 2)
         }),
-        case("nightly: a node forgets twice in a longer time", Holds, Nightly, |_| {
+        nightly("nightly_a_node_forgets_twice_in_a_longer_time", |_| {
             prove(two_attempts(Quorlock, World { restarts: 2, ticks: 9, ..World::forgetful(&[0, 2]) }), 2)
         }),
-        case("nightly: clocks that differ by less than the quarantine", Holds, Nightly, |_| {
+        nightly("nightly_clocks_that_differ_by_less_than_the_quarantine", |_| {
             prove(two_attempts(Quorlock, World { lead: 9, ..World::forgetful(&[0, 3]) }), 2)
         }),
-        case("nightly: millions of random walks", Holds, Nightly, |seed| {
+        nightly("nightly_millions_of_random_walks", |seed| {
             walk(&five_nodes(Quorlock, World::timeless(&[0, 2])), seed, 2_000_000)
         }),
-        case("nightly: millions of random walks with forgetful nodes", Holds, Nightly, |seed| {
+        nightly("nightly_millions_of_random_walks_with_forgetful_nodes", |seed| {
             walk(&five_nodes(Quorlock, World { restarts: 3, ..World::forgetful(&[0, 2]) }), seed, 1_000_000)
         }),
     ]
-}
-
-fn case(name: &'static str, expected: Expected, size: Size, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size, run }
 }
 
 fn two_attempts(scheme: Scheme, world: World) -> Fence<3, 2> {

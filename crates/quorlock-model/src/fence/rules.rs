@@ -1,13 +1,14 @@
-//! What can happen next, and what comes of it.
+//! The possible steps and their effects.
 
 use std::time::Duration;
 
-use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Tally, Verdict};
+use quorlock_protocol::{FenceHint, FenceVotes, FencingToken};
 
 use super::state::{Attempt, Mail, Node, Phase, State, Vote, Way, WriteBack};
-use super::{Answer, Fence, Scheme, Step, token};
+use super::{Fence, Scheme, Step, token};
+use crate::common::{Answer, is_won};
 
-/// What can happen next.
+/// The possible steps.
 impl<const N: usize, const K: usize> Fence<N, K> {
     pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
         let literal = self.world.is_literal();
@@ -18,7 +19,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             steps.push(Step::Tick);
         }
         for (node, there) in state.nodes.iter().enumerate() {
-            // What was forgotten shows only in later votes.
+            // What was lost shows only in later votes.
             if state.restarts < self.world.restarts && (there.awaits_vote() || literal) {
                 steps.push(Step::Restart { node });
             }
@@ -83,7 +84,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     }
 }
 
-/// What comes of it.
+/// The effects.
 impl<const N: usize, const K: usize> Fence<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
         let mut state = *state;
@@ -133,8 +134,8 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         self.world.wall(now + node.ahead)
     }
 
-    /// Where the counter stands after the attempt was asked for in one step without a script, if that
-    /// raises it: whether the key was free or not.
+    /// Returns the counter after a request in a single step without a script, if that raises it:
+    /// whether the key was free or not.
     fn raised(&self, state: &State<N, K>, attempt: usize, node: usize) -> Option<FencingToken> {
         let asking = &state.attempts[attempt];
         let sent = if asking.phase == Phase::Idle { state.now } else { asking.sent };
@@ -153,10 +154,10 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         let draw = self.draw(sent + ahead);
         let wall = self.clock_of(state.now, &state.nodes[node]);
         let there = &mut state.nodes[node];
-        // Its token may have been stored, where it was asked for without a script.
+        // Its token may have been stored by a request without a script.
         there.holder = Some(attempt);
         there.mail[attempt].vote = Vote::Spent;
-        // A counter at one has the place of none, where the bound on hints is left out.
+        // A counter of one stands for none if the bound on hints is left out.
         let least = u64::from(self.scheme == Scheme::AnyHintDraws);
         let counter = there.counter.max(token(least));
         let Ok(number) = draw.from(counter, wall) else { return };
@@ -167,7 +168,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         };
     }
 
-    /// As `draw::decide` in the library.
+    /// Like `draw::decide` in the library.
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let Some(drawn) = FenceVotes::of(state.nodes.iter().filter_map(|node| node.counted(attempt))) else {
             return;
@@ -221,17 +222,15 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         }
     }
 
-    /// Whether it may yet do so: a counter that is ahead ends.
+    /// Whether it may do so later: a counter that is ahead expires.
     pub(super) fn may_confirm(&self, now: u8, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
         let ends = self.scheme == Scheme::NoCounterConfirms && node.holder == Some(attempt);
         ends || self.confirms(now, node, attempt, token)
     }
 
-    /// Whether those that grant are a quorum.
+    /// Whether the granting nodes are a quorum.
     pub(super) fn is_carried(&self, nodes: &[Node<K>; N], grants: impl Fn(&Node<K>) -> bool) -> bool {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().filter(|node| grants(node)).for_each(|_| tally.grant());
-        tally.verdict() == Some(Verdict::Won)
+        is_won(self.quorum, nodes.iter().filter(|node| grants(node)).count())
     }
 }
 
@@ -272,7 +271,7 @@ fn begin<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize
 fn hand_out(asking: &mut Attempt, token: FencingToken, by: Way) {
     asking.phase = Phase::Returned { token, by };
     if token > asking.floor {
-        // Kept, so nobody needs to know it any more.
+        // The order was kept, so the floor no longer matters.
         asking.floor = FencingToken::ZERO;
     }
 }

@@ -1,134 +1,109 @@
-//! What the nodes and the attempts know, and what is on its way between them.
+//! The state of the nodes, the attempts, and the requests between them.
 
 use quorlock_protocol::FencingToken;
 use stateright::Representative;
 
-use crate::names::advance;
+use crate::names::{least, renamed};
 
-/// Everything, at one moment: `N` nodes and `K` attempts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
-    /// The time, in ticks.
-    pub now: u8,
-    /// How many restarts have happened.
-    pub restarts: u8,
-    /// How many steps of nodes' clocks have happened.
-    pub clock_steps: u8,
-    /// The nodes.
-    pub nodes: [Node<K>; N],
-    /// The attempts.
-    pub attempts: [Attempt; K],
+pub(crate) struct State<const N: usize, const K: usize> {
+    /// In ticks.
+    pub(crate) now: u8,
+    pub(crate) restarts: u8,
+    pub(crate) clock_steps: u8,
+    pub(crate) nodes: [Node<K>; N],
+    pub(crate) attempts: [Attempt; K],
 }
 
-/// A node, and what is on its way to it.
+/// A node, and the requests to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
-    /// The attempt whose vote came last. Its key may be gone when the next vote comes.
-    pub holder: Option<usize>,
-    /// The counter of the lock; zero if there is none.
-    pub counter: FencingToken,
+pub(crate) struct Node<const K: usize> {
+    /// The attempt whose vote came last. Its key may be gone when the next vote arrives.
+    pub(crate) holder: Option<usize>,
+    /// Zero if there is none.
+    pub(crate) counter: FencingToken,
     /// By how many ticks its wall clock is ahead.
-    pub ahead: u8,
-    /// When it last restarted with nothing; `None` if never.
-    pub restarted: Option<u8>,
-    /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+    pub(crate) ahead: u8,
+    /// When it last restarted without data; `None` if never.
+    pub(crate) restarted: Option<u8>,
+    pub(crate) mail: [Mail; K],
 }
 
-/// What has become of an attempt's requests to a node.
+/// An attempt's requests to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Mail {
-    /// The request for a vote.
-    pub vote: Vote,
-    /// The request to carry the attempt's number.
-    pub write_back: WriteBack,
+pub(crate) struct Mail {
+    pub(crate) vote: Vote,
+    pub(crate) write_back: WriteBack,
 }
 
 /// A request for a vote.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Vote {
-    /// Not there yet, or lost for ever.
+pub(crate) enum Vote {
+    /// Not arrived, or lost.
     Unarrived,
-    /// Granted with this number, which the attempt counts.
+    /// Granted with this number, and counted by the attempt.
     Counted(FencingToken),
     /// Granted, and of no further use to the attempt.
     Spent,
 }
 
-/// A request to carry an attempt's number, sent by attempts that need it.
+/// A request to carry an attempt's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum WriteBack {
-    /// Not sent, not there yet, or lost for ever.
+pub(crate) enum WriteBack {
+    /// Not sent, not arrived, or lost.
     Unarrived,
     /// Granted, and the attempt knows.
     Acknowledged,
-    /// It has done, or can do, nothing that matters.
+    /// It had, or can have, no effect that matters.
     Spent,
 }
 
-/// An attempt at the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// By how many ticks its wall clock is ahead of the nodes' clocks.
-    pub ahead: u8,
+    pub(crate) ahead: u8,
     /// When its requests for votes were sent.
-    pub sent: u8,
-    /// The largest number that had been handed out by then.
-    pub floor: FencingToken,
-    /// How far it has come.
-    pub phase: Phase,
+    pub(crate) sent: u8,
+    /// The largest number issued by then.
+    pub(crate) floor: FencingToken,
+    pub(crate) phase: Phase,
 }
 
-/// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
     Voting,
-    /// It has a quorum's votes, and waits for a quorum to carry the largest number.
-    WritingBack {
-        /// When this was sent.
-        sent: u8,
-        /// The number.
-        token: FencingToken,
-    },
+    /// It has votes of a quorum, and waits until a quorum carries the largest number.
+    WritingBack { sent: u8, token: FencingToken },
     /// It has returned with this number.
-    Returned {
-        /// The number.
-        token: FencingToken,
-        /// Whether it had to be written back.
-        by: Way,
-    },
+    Returned { token: FencingToken, by: Way },
     /// It will never return. Its requests may still arrive.
     Stopped {
-        /// The number it has asked nodes to carry.
+        /// The number that it has asked nodes to carry.
         token: Option<FencingToken>,
     },
 }
 
-/// How a number came to be carried by a quorum.
+/// How a quorum came to carry a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Way {
-    /// A quorum drew it.
+pub(crate) enum Way {
     Drawn,
-    /// It was written back.
     WrittenBack,
 }
 
 impl Attempt {
-    /// The number that it has returned with.
-    #[must_use]
-    pub fn returned(&self) -> Option<FencingToken> {
+    /// Returns the number it has returned with.
+    pub(crate) fn returned(&self) -> Option<FencingToken> {
         match self.phase {
             Phase::Returned { token, .. } => Some(token),
             Phase::Idle | Phase::Voting | Phase::WritingBack { .. } | Phase::Stopped { .. } => None,
         }
     }
 
-    /// The number that it asks nodes to carry.
-    #[must_use]
-    pub fn writes_back(&self) -> Option<FencingToken> {
+    /// Returns the number it asks nodes to carry.
+    pub(crate) fn writes_back(&self) -> Option<FencingToken> {
         match self.phase {
             Phase::WritingBack { token, .. } | Phase::Returned { token, .. } => Some(token),
             Phase::Stopped { token } => token,
@@ -136,17 +111,15 @@ impl Attempt {
         }
     }
 
-    /// Whether it may yet return.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
+    /// Whether it may still return.
+    pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::Voting | Phase::WritingBack { .. })
     }
 }
 
 impl<const N: usize, const K: usize> State<N, K> {
-    /// Nothing has happened, and the counters and clocks stand at these.
-    #[must_use]
-    pub fn new(counters: [FencingToken; N], nodes_ahead: u8, ahead: [u8; K]) -> State<N, K> {
+    /// Creates the initial state with these counters and clocks.
+    pub(crate) fn new(counters: [FencingToken; N], nodes_ahead: u8, ahead: [u8; K]) -> State<N, K> {
         let mail = [Mail { vote: Vote::Unarrived, write_back: WriteBack::Unarrived }; K];
         State {
             now: 0,
@@ -168,33 +141,25 @@ impl<const N: usize, const K: usize> State<N, K> {
         }
     }
 
-    /// The same with the attempts named in this order: `order[new] = old`.
+    /// Renames the attempts, where `order[new] = old`, and sorts the nodes.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let new_name = |old| order.iter().position(|&name| name == old);
-        State {
+        let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                holder: node.holder.and_then(new_name),
+                holder: node.holder.and_then(|old| renamed(order, old)),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),
             attempts: order.map(|old| self.attempts[old]),
             ..*self
-        }
+        };
+        state.nodes.sort_unstable();
+        state
     }
 }
 
-/// Which node is which, and which attempt, makes no difference.
+/// The names of nodes and attempts make no difference.
 impl<const N: usize, const K: usize> Representative for State<N, K> {
     fn representative(&self) -> State<N, K> {
-        let mut order = std::array::from_fn(|attempt| attempt);
-        let mut least: Option<State<N, K>> = None;
-        loop {
-            let mut other = self.renamed(order);
-            other.nodes.sort_unstable();
-            least = Some(least.map_or(other, |least| least.min(other)));
-            if !advance(&mut order) {
-                return least.unwrap_or(*self);
-            }
-        }
+        least(|order| Some(self.renamed(order))).unwrap_or(*self)
     }
 }

@@ -1,24 +1,22 @@
-//! Tells what happens, for people.
+//! Describes the steps of a violation.
 
 use std::fmt;
 
 use quorlock_protocol::FencingToken;
 
 use super::state::{Phase, State};
-use super::{Answer, Fence, Step};
+use super::{Fence, Step};
+use crate::common::Answer;
 use crate::names::name;
 
 impl<const N: usize, const K: usize> Fence<N, K> {
-    /// What the step does, in a sentence.
+    /// Describes the step in a sentence.
     pub(super) fn tell(&self, before: &State<N, K>, step: Step) -> String {
         let after = self.after(before, step);
         match step {
-            Step::Tick => format!("it is {:?} now", self.world.wall(after.now)),
+            Step::Tick => format!("the time is {:?}", self.world.wall(after.now)),
             Step::Restart { node } => {
-                format!(
-                    "node {node} restarts and has forgotten its counter of {}",
-                    before.nodes[node].counter
-                )
+                format!("node {node} restarts without its counter of {}", before.nodes[node].counter)
             }
             Step::PutForward { node } | Step::PutBack { node } => {
                 let wall = self.world.wall(after.now + after.nodes[node].ahead);
@@ -35,7 +33,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Step::Vote { attempt, node, answer } => {
                 let gone = match before.nodes[node].holder {
                     Some(holder) if holder != attempt => {
-                        format!(", where the key of {} has gone,", name(holder))
+                        format!(", where the key of {} is gone,", name(holder))
                     }
                     Some(_) | None => String::new(),
                 };
@@ -58,12 +56,12 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 let then = match after.attempts[attempt].phase {
                     Phase::WritingBack { token, .. } => format!("has to write {token} back"),
                     Phase::Returned { .. } => returns(&after, attempt),
-                    Phase::Idle | Phase::Voting | Phase::Stopped { .. } => "finds nobody to carry it".into(),
+                    Phase::Idle | Phase::Voting | Phase::Stopped { .. } => "no quorum can carry it".into(),
                 };
                 let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
                 format!("{} counts {} and {then}", name(attempt), numbers.join(", "))
             }
-            Step::Vanish { node } => format!("the key at node {node} goes"),
+            Step::Vanish { node } => format!("the key on node {node} vanishes"),
             Step::WriteBack { attempt, node, .. } => {
                 let counter = before.nodes[node].counter;
                 let token = before.attempts[attempt].writes_back().unwrap_or(FencingToken::ZERO);
@@ -80,7 +78,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     }
 }
 
-/// How it starts.
+/// The initial state.
 impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counters = self.nodes.map(|node| node.counter.to_string());
@@ -93,7 +91,7 @@ fn returns<const N: usize, const K: usize>(state: &State<N, K>, attempt: usize) 
     let asking = &state.attempts[attempt];
     match asking.returned() {
         Some(token) if token <= asking.floor => {
-            format!("returns with {token}, though {} was handed out before it began", asking.floor)
+            format!("returns with {token}, though {} was issued before it began", asking.floor)
         }
         Some(token) => format!("returns with {token}"),
         None => "does not return".into(),

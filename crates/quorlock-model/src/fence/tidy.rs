@@ -1,4 +1,4 @@
-//! Forgets what can make no difference any more, so that states which differ by nothing else are one.
+//! Removes what can make no difference any more, so that equivalent states become equal.
 
 use quorlock_protocol::FencingToken;
 
@@ -22,7 +22,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         self.tidy_nodes(state);
     }
 
-    /// Whether an attempt cannot return any more, whatever happens.
+    /// Whether the attempt can no longer return.
     fn is_hopeless(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let is_late = self.world.has_time() && state.now - asking.sent >= self.world.limit;
@@ -81,7 +81,7 @@ fn stop<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize)
     state.nodes.iter_mut().for_each(|node| node.mail[attempt].spend_vote());
 }
 
-/// The clock of an attempt that asks nobody any more is of no interest.
+/// The clock of an attempt that waits for no vote does not matter.
 fn tidy_clock<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let is_awaited = state.nodes.iter().any(|node| node.mail[attempt].vote == Vote::Unarrived);
     let asking = &mut state.attempts[attempt];

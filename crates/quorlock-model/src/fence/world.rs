@@ -1,71 +1,59 @@
-//! What a run of the model may meet, and how fencing tokens are handed out in it.
+//! The bounds of the model, and the schemes for fencing tokens.
 
 use std::time::Duration;
 
-use quorlock_protocol::{Drift, FENCE_COUNTER_LIFE, Quarantine};
+use quorlock_protocol::FENCE_COUNTER_LIFE;
 
-/// How an attempt comes to its number.
+use crate::clock;
+use crate::common::Detail;
+
+/// How an attempt gets its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
-    /// The largest number among the votes is handed out, however few nodes carry it.
+    /// The largest number among the votes is issued, however few nodes carry it.
     NoWriteBack,
     /// It is written back, but any node may confirm it.
     AnyNodeConfirms,
-    /// It is written back to nodes whose key is still the attempt's own, even if their counters are
-    /// ahead of it.
+    /// It is written back to nodes that still have the attempt's key, even if their counters are ahead of it.
     AnyHolderConfirms,
-    /// A node without a counter draws from any hint, however far that is behind its clock.
+    /// A node without a counter draws from any hint, however far behind its clock.
     AnyHintDraws,
-    /// A node without a counter confirms any number, however far that is behind its clock.
+    /// A node without a counter confirms any number, however far behind its clock.
     NoCounterConfirms,
 }
 
-/// What has a step of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
-    /// Only what can make a difference; see the table in [`fence`](crate::fence).
-    Reduced,
-    /// Keys vanish and attempts begin in steps of their own, keys refuse others' votes,
-    /// acknowledgements are lost, and requests that are of no use to anybody arrive as well.
-    Literal,
-}
-
-/// The bounds of a model, in ticks. They say what may happen, not what does.
+/// The bounds of the model, in ticks. They limit what may happen.
 #[derive(Clone, Debug)]
-pub struct World {
-    /// How long a tick is; a microsecond is one step of the counters.
-    pub tick: Duration,
-    /// For how many ticks time goes on. If none, nobody looks at a clock, and `clocks_ahead` are
-    /// merely hints.
-    pub ticks: u8,
+pub(crate) struct World {
+    /// The length of a tick; a microsecond is one step of the counters.
+    pub(crate) tick: Duration,
+    /// When time stops. If zero, no clock is read, and `clocks_ahead` are merely hints.
+    pub(crate) ticks: u8,
     /// The counters start with any numbers up to this.
-    pub counters_up_to: u64,
+    pub(crate) counters_up_to: u64,
     /// Each attempt's wall clock is ahead of the nodes' clocks by one of these.
-    pub clocks_ahead: Vec<u8>,
-    /// Each node's wall clock starts this far ahead.
-    pub nodes_ahead: u8,
-    /// How often the wall clock of a node is stepped.
-    pub clock_steps: u8,
-    /// By how much.
-    pub clock_step: u8,
+    pub(crate) clocks_ahead: Vec<u8>,
+    /// How far each node's wall clock starts ahead.
+    pub(crate) nodes_ahead: u8,
+    /// How often a node's wall clock steps.
+    pub(crate) clock_steps: u8,
+    /// By how much it steps.
+    pub(crate) clock_step: u8,
     /// How far a hint may be ahead of a node's clock.
-    pub lead: u8,
-    /// How often a node restarts and has forgotten everything.
-    pub restarts: u8,
-    /// For how long after that its votes do not count.
-    pub quarantine: u8,
-    /// An attempt has to be decided within less than this.
-    pub limit: u8,
-    /// What has a step of its own.
-    pub detail: Detail,
+    pub(crate) lead: u8,
+    /// How often a node restarts without its data.
+    pub(crate) restarts: u8,
+    /// How long its votes do not count after that.
+    pub(crate) quarantine: u8,
+    /// How long an attempt may take, exclusively.
+    pub(crate) limit: u8,
+    pub(crate) detail: Detail,
 }
 
 impl World {
-    /// No node forgets, so nobody needs a clock. Attempts start with one of these hints.
-    #[must_use]
-    pub fn timeless(hints: &[u8]) -> World {
+    /// No node loses data, so no clock is needed. Attempts start with one of these hints.
+    pub(crate) fn timeless(hints: &[u8]) -> World {
         World {
             tick: Duration::from_micros(1),
             ticks: 0,
@@ -82,21 +70,19 @@ impl World {
         }
     }
 
-    /// The same without the model's shortcuts, and without hints.
-    #[must_use]
-    pub fn literal() -> World {
+    /// The same without the reductions, and without hints.
+    pub(crate) fn literal() -> World {
         World { detail: Detail::Literal, ..World::timeless(&[0]) }
     }
 
-    /// Nodes restart and forget. The limits are those of the library: the quarantine is the longest
-    /// TTL; half of it bounds the length of an attempt, and the lead of a hint.
+    /// Nodes restart without their data. The bounds are those of the library: the quarantine is the
+    /// longest TTL; half of it bounds the length of an attempt, and the lead of a hint.
     ///
-    /// Within these bounds two attempts keep the order even while clocks differ by less than the whole
-    /// quarantine, and attempts take less than it; what the library promises is on the safe side.
+    /// Within these bounds two attempts keep the order even if clocks differ by less than the whole
+    /// quarantine and attempts take less than it, so the library's bounds are on the safe side.
     ///
     /// A tick is so long that no counter runs ahead of time by counting.
-    #[must_use]
-    pub fn forgetful(clocks_ahead: &[u8]) -> World {
+    pub(crate) fn forgetful(clocks_ahead: &[u8]) -> World {
         World {
             tick: Duration::from_secs(1),
             ticks: 5,
@@ -113,10 +99,9 @@ impl World {
         }
     }
 
-    /// Counters end: a tick is a third of the time for which they are kept, and a little more. The clocks of
-    /// clients differ from those of nodes by more than that, and attempts take longer.
-    #[must_use]
-    pub fn pruning(clocks_ahead: &[u8]) -> World {
+    /// Counters expire: a tick is slightly more than a third of the time for which they are kept. The clocks
+    /// of clients differ from those of nodes by more than that, and attempts take longer.
+    pub(crate) fn pruning(clocks_ahead: &[u8]) -> World {
         World {
             tick: FENCE_COUNTER_LIFE / 3 + Duration::from_secs(1),
             ticks: 6,
@@ -129,7 +114,7 @@ impl World {
         }
     }
 
-    /// Whether anybody looks at a clock.
+    /// Whether any clock is read.
     pub(super) fn has_time(&self) -> bool {
         self.ticks > 0
     }
@@ -142,21 +127,13 @@ impl World {
         self.tick * u32::from(tick)
     }
 
-    /// Whether a node that last restarted at `restarted` is too young for a question sent at `sent`.
+    /// Whether a node that last restarted at `restarted` is in quarantine for a request sent at `sent`.
     pub(super) fn is_quarantined(&self, restarted: Option<u8>, sent: u8) -> bool {
-        let quarantine = match self.quarantine {
-            0 => Quarantine::none(),
-            // The library adds a margin for rounding, which would cost a whole tick here.
-            ticks => Quarantine::new(self.wall(ticks).saturating_sub(Drift::MARGIN), no_drift()),
-        };
+        let length = self.wall(self.quarantine);
         restarted.is_some_and(|restarted| {
-            // Before it was asked, or even later.
+            // It restarted before the request was sent, or later.
             let age = self.wall(sent.saturating_sub(restarted));
-            restarted > sent || !quarantine.left(age).is_zero()
+            restarted > sent || clock::is_quarantined(length, clock::drift(0.0), age)
         })
     }
-}
-
-fn no_drift() -> Drift {
-    Drift::of(0.0).unwrap_or_default()
 }

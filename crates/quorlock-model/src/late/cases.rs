@@ -1,45 +1,36 @@
-//! What is to be found out about requests that come late.
+//! The cases of late requests.
 
 use super::{Late, Scheme, Server};
-use crate::case::Expected::{Holds, Violated};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, nightly, violated};
+use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
-#[must_use]
-pub fn all() -> Vec<Case> {
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
     vec![
-        case("what is given back stays free whatever comes late", Holds, |_| {
+        holds("what_is_given_back_stays_free_whatever_comes_late", |_| {
             prove(model(Scheme::Quorlock, Server::Patient), 1)
         }),
-        case("a server that ends earlier connections need not look for tombstones", Holds, |_| {
+        holds("a_server_that_ends_earlier_connections_need_not_look_for_tombstones", |_| {
             prove(model(Scheme::NoLook, Server::EndsEarlier), 1)
         }),
-        case("what is unknown and only released comes back", Violated, |_| {
+        violated("what_is_unknown_and_only_released_comes_back", |_| {
             hunt(&model(Scheme::OnlyReleased, Server::Patient))
         }),
-        case("what is unknown and forgotten after a later answer comes back", Violated, |_| {
+        violated("what_is_unknown_and_forgotten_after_a_later_answer_comes_back", |_| {
             hunt(&model(Scheme::Forgotten, Server::Patient))
         }),
-        case("what is unknown and left behind by a transfer comes back", Violated, |_| {
+        violated("what_is_unknown_and_left_behind_by_a_transfer_comes_back", |_| {
             hunt(&model(Scheme::TransferSettles, Server::Patient))
         }),
-        case("a vote without a look for the tombstone comes back", Violated, |_| {
+        violated("a_vote_without_a_look_for_the_tombstone_comes_back", |_| {
             hunt(&model(Scheme::NoLook, Server::Patient))
         }),
-        Case {
-            size: Size::Nightly,
-            ..case("nightly: four renewals and four connections that end", Holds, |_| {
-                prove(Late { renewals: 4, breaks: 4, ..model(Scheme::Quorlock, Server::Patient) }, 2)
-            })
-        },
+        nightly("nightly_four_renewals_and_four_connections_that_end", |_| {
+            prove(Late { renewals: 4, breaks: 4, ..model(Scheme::Quorlock, Server::Patient) }, 2)
+        }),
     ]
 }
 
 fn model(scheme: Scheme, server: Server) -> Late {
     Late { scheme, server, renewals: 2, breaks: 2 }
-}
-
-fn case(name: &'static str, expected: Expected, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size: Size::Quick, run }
 }

@@ -1,4 +1,4 @@
-//! What can happen next, and what comes of it.
+//! The possible steps and their effects.
 
 use quorlock_protocol::Standing;
 
@@ -6,7 +6,7 @@ use super::{Claim, Late, Phase, Request, Scheme, Server, State, Step, Who};
 
 const BOTH: [Who; 2] = [Who::First, Who::Next];
 
-/// What can happen next.
+/// The possible steps.
 impl Late {
     pub(super) fn possible(&self, state: &State, steps: &mut Vec<Step>) {
         if let Some(line) = &state.line {
@@ -43,7 +43,7 @@ impl Late {
     }
 }
 
-/// What comes of it.
+/// The effects.
 impl Late {
     pub(super) fn after(&self, state: &State, step: Step) -> Option<State> {
         let mut next = state.clone();
@@ -102,13 +102,13 @@ impl Late {
         state.line.get_or_insert_default().push(request);
     }
 
-    /// Another round begins.
+    /// A new round begins.
     fn ask(&self, claim: &mut Claim) {
         claim.before = self.stands(*claim);
         (claim.latest, claim.phase) = (Standing::InFlight, Phase::Open);
     }
 
-    /// As `Keeper::settle`.
+    /// Like `Keeper::settle`.
     fn stands(&self, claim: Claim) -> Standing {
         if claim.phase == Phase::Idle {
             return Standing::Without;
@@ -119,7 +119,7 @@ impl Late {
         }
     }
 
-    /// What the node does, in one step, and how it stands after it to the claim.
+    /// Executes the request in one step, and returns the node's state of the claim after it.
     fn carry_out(&self, state: &mut State, request: Request) -> Standing {
         let stopped = |who: Who| state.claim(who).tomb;
         let looks = self.scheme != Scheme::NoLook;
@@ -139,11 +139,11 @@ impl Late {
         if state.key == Some(who) { Standing::Holds } else { Standing::Without }
     }
 
-    /// What the client learns of a request: the answer, or that the connection has ended.
+    /// The client learns the answer to a request, or that the connection has ended.
     fn learn(&self, state: &mut State, request: Request, standing: Standing) {
         match request {
             Request::Vote | Request::Renew => {
-                // The answer to an earlier round is of no interest any more.
+                // The answer to an earlier round does not matter any more.
                 if !state.line.iter().flatten().any(|other| *other == Request::Renew) {
                     state.claim_mut(Who::First).latest = standing;
                 }
@@ -163,7 +163,7 @@ impl Late {
     }
 }
 
-/// As `Sweep::start`.
+/// Like `Sweep::start`.
 fn give_back(state: &mut State, who: Who, standing: Standing) {
     let phase = match (standing, &mut state.line) {
         (Standing::Without, _) => Phase::Done,

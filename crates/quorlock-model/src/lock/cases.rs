@@ -1,48 +1,40 @@
-//! What is to be found out about the lock.
+//! The cases of the lock.
 
 use std::time::Duration;
 
 use super::Scheme::Quorlock;
 use super::{Addresses, JumpsAt, Lock, Meeting, Pauses, Scheme, Turns, World};
-use crate::case::Expected::{Holds, Violated};
-use crate::case::Size::{Nightly, Quick};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, nightly, violated};
+use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-/// All of them. The names are those of the tests.
-#[must_use]
-pub fn all() -> Vec<Case> {
-    [sound(), clocks(), jumps(), restarts(), starts(), broken(), literal(), walks(), nightly()].concat()
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
+    [sound(), clocks(), jumps(), restarts(), starts(), broken(), literal(), walks(), wider()].concat()
 }
 
-/// The rules of the library, while clocks agree and no node forgets.
+/// The rules of the library, while clocks agree and no node loses data.
 fn sound() -> Vec<Case> {
     vec![
-        case("no two hold the lock at once", Holds, Quick, |_| {
+        holds("no_two_hold_the_lock_at_once", |_| {
             prove(three(Quorlock, World { ttl: 3, quarantine: 3, ..World::calm() }), 1)
         }),
-        case("renewals keep others out", Holds, Quick, |_| prove(two(Quorlock, World::renewing(3)), 1)),
-        case("renewals keep two others out", Holds, Quick, |_| prove(three(Quorlock, World::renewing(2)), 1)),
-        case("an attempt may pause before it counts a renewal", Holds, Quick, |_| {
+        holds("renewals_keep_others_out", |_| prove(two(Quorlock, World::renewing(3)), 1)),
+        holds("renewals_keep_two_others_out", |_| prove(three(Quorlock, World::renewing(2)), 1)),
+        holds("an_attempt_may_pause_before_it_counts_a_renewal", |_| {
             prove(two(Quorlock, World { pauses: Pauses::Possible, ..World::renewing(2) }), 1)
         }),
-        case("two addresses of one server give one vote", Holds, Quick, |_| {
+        holds("two_addresses_of_one_server_give_one_vote", |_| {
             hunt(&two(Quorlock, World { addresses: Addresses::Astray, ..World::renewing(1) }))
         }),
-        case(
-            "of two addresses of one server either may count that stored the key anew",
-            Holds,
-            Quick,
-            |_| {
-                let world = World { addresses: Addresses::Astray, ..World::forgetful(1, 1) };
-                hunt(&two(Scheme::RepairsCount, world))
-            },
-        ),
-        case("two of four nodes are no quorum", Holds, Quick, |_| {
+        holds("of_two_addresses_of_one_server_either_may_count_that_stored_the_key_anew", |_| {
+            let world = World { addresses: Addresses::Astray, ..World::forgetful(1, 1) };
+            hunt(&two(Scheme::RepairsCount, world))
+        }),
+        holds("two_of_four_nodes_are_no_quorum", |_| {
             prove(Lock::<4, 2>::new(Quorlock, World::renewing(2)), 1)
         }),
-        case("three of five nodes are a quorum", Holds, Quick, |_| {
+        holds("three_of_five_nodes_are_a_quorum", |_| {
             prove(Lock::<5, 2>::new(Quorlock, World::renewing(2)), 1)
         }),
     ]
@@ -51,264 +43,237 @@ fn sound() -> Vec<Case> {
 /// Clocks run at different rates.
 fn clocks() -> Vec<Case> {
     vec![
-        case("a node's clock may run fast within the allowance", Holds, Quick, |_| {
+        holds("a_nodes_clock_may_run_fast_within_the_allowance", |_| {
             prove(two(Quorlock, World { renewals: 2, ..World::drifting(1, 0) }), 1)
         }),
-        case("an attempt's clock may run slow within the allowance", Holds, Quick, |_| {
+        holds("an_attempts_clock_may_run_slow_within_the_allowance", |_| {
             prove(two(Quorlock, World { renewals: 2, ..World::drifting(0, 1) }), 1)
         }),
-        case("the margin covers two roundings", Holds, Quick, |_| prove(two(Quorlock, rounding(2)), 1)),
-        case("the margin covers no third rounding", Violated, Quick, |_| hunt(&two(Quorlock, rounding(3)))),
-        case("without an allowance no clock may run fast", Violated, Quick, |_| {
+        holds("the_margin_covers_two_roundings", |_| prove(two(Quorlock, rounding(2)), 1)),
+        violated("the_margin_covers_no_third_rounding", |_| hunt(&two(Quorlock, rounding(3)))),
+        violated("without_an_allowance_no_clock_may_run_fast", |_| {
             hunt(&two(Quorlock, World { drift: 0.0, ..World::drifting(1, 0) }))
         }),
-        case("a node's clock that runs faster than allowed lets a second holder in", Violated, Quick, |_| {
+        violated("a_nodes_clock_that_runs_faster_than_allowed_lets_a_second_holder_in", |_| {
             hunt(&two(Quorlock, World::drifting(2, 0)))
         }),
-        case(
-            "an attempt's clock that runs slower than allowed lets it hold for too long",
-            Violated,
-            Quick,
-            |_| hunt(&two(Quorlock, World::drifting(0, 2))),
-        ),
-        case("the allowance has to cover both clocks together", Violated, Quick, |_| {
+        violated("an_attempts_clock_that_runs_slower_than_allowed_lets_it_hold_for_too_long", |_| {
+            hunt(&two(Quorlock, World::drifting(0, 2)))
+        }),
+        violated("the_allowance_has_to_cover_both_clocks_together", |_| {
             hunt(&two(Quorlock, World::drifting(1, 1)))
         }),
     ]
 }
 
-/// Clocks of nodes jump, and keys expire before their time.
+/// Clocks of nodes jump, and keys expire early.
 fn jumps() -> Vec<Case> {
     vec![
-        case("a clock that jumps is outvoted where more than a quorum has the key", Holds, Quick, |_| {
+        holds("a_clock_that_jumps_is_outvoted_where_more_than_a_quorum_has_the_key", |_| {
             prove(two(Quorlock, World::jumping(2)), 1)
         }),
-        case(
-            "a clock that jumps after a renewal that only a quorum has confirmed is not outvoted",
-            Violated,
-            Quick,
+        violated(
+            "a_clock_that_jumps_after_a_renewal_that_only_a_quorum_has_confirmed_is_not_outvoted",
             |_| hunt(&two(Quorlock, World { renewals: 1, ..World::jumping(1) })),
         ),
-        case("a clock that jumps at a bare quorum lets a second holder in", Violated, Quick, |_| {
+        violated("a_clock_that_jumps_at_a_bare_quorum_lets_a_second_holder_in", |_| {
             hunt(&two(Quorlock, World { jumps_at: JumpsAt::Any, ..World::jumping(1) }))
         }),
     ]
 }
 
-/// Calendar clocks are put forward, and processes look older than they are.
+/// Calendar clocks step forwards, and processes look older than they are.
 fn starts() -> Vec<Case> {
     vec![
-        case("a process is no older than its first client has noted", Holds, Quick, |_| {
+        holds("a_process_is_no_older_than_its_first_client_has_noted", |_| {
             prove(
                 two(Quorlock, World { restarts: 2, puts_forward: 2, renewals: 1, ..World::put_forward() }),
                 1,
             )
         }),
-        case("a process that nobody has noted looks older than it is", Violated, Quick, |_| {
+        violated("a_process_that_nobody_has_noted_looks_older_than_it_is", |_| {
             hunt(&two(Scheme::NoNote, World::put_forward()))
         }),
-        case("a clock that is put forward before any client comes is not noticed", Violated, Quick, |_| {
+        violated("a_clock_that_is_put_forward_before_any_client_comes_is_not_noticed", |_| {
             hunt(&two(Quorlock, unmet()))
         }),
-        case("an event loop that has hardly turned shows it", Holds, Quick, |_| {
+        holds("an_event_loop_that_has_hardly_turned_shows_it", |_| {
             prove(two(Quorlock, World { turns: Turns::Told, renewals: 1, ..unmet() }), 1)
         }),
     ]
 }
 
-/// Nodes restart and have forgotten everything.
+/// Nodes restart without their data.
 fn restarts() -> Vec<Case> {
     vec![
-        case("a node may forget while leases are renewed", Holds, Quick, |_| {
+        holds("a_node_may_forget_while_leases_are_renewed", |_| {
             prove(two(Quorlock, World::forgetful(1, 2)), 1)
         }),
-        case("nodes may forget three times", Holds, Quick, |_| {
-            prove(two(Quorlock, World::forgetful(3, 1)), 1)
-        }),
-        case("nodes that remember vote at once after a restart", Holds, Quick, |_| {
+        holds("nodes_may_forget_three_times", |_| prove(two(Quorlock, World::forgetful(3, 1)), 1)),
+        holds("nodes_that_remember_vote_at_once_after_a_restart", |_| {
             prove(two(Quorlock, World::remembering(3, 3, 1)), 1)
         }),
-        case("nodes that remember and nodes that forget keep others out together", Holds, Quick, |_| {
+        holds("nodes_that_remember_and_nodes_that_forget_keep_others_out_together", |_| {
             prove(two(Quorlock, World::remembering(1, 2, 1)), 1)
         }),
-        case(
-            "a node that says that it remembers and has forgotten lets a second holder in",
-            Violated,
-            Quick,
-            |_| hunt(&two(Scheme::FalseMemory, World::remembering(1, 1, 0))),
-        ),
-        case("what a renewal stores anew might count while the other rules hold", Holds, Quick, |_| {
+        violated("a_node_that_says_that_it_remembers_and_has_forgotten_lets_a_second_holder_in", |_| {
+            hunt(&two(Scheme::FalseMemory, World::remembering(1, 1, 0)))
+        }),
+        holds("what_a_renewal_stores_anew_might_count_while_the_other_rules_hold", |_| {
             prove(two(Scheme::RepairsCount, World::forgetful(1, 2)), 1)
         }),
-        case("without a quarantine a node that has forgotten votes again", Violated, Quick, |_| {
+        violated("without_a_quarantine_a_node_that_has_forgotten_votes_again", |_| {
             hunt(&two(Quorlock, World { quarantine: 0, ..World::forgetful(1, 0) }))
         }),
-        case("a quarantine that is a tick shorter than the TTL is too short", Violated, Quick, |_| {
+        violated("a_quarantine_that_is_a_tick_shorter_than_the_ttl_is_too_short", |_| {
             hunt(&two(Quorlock, World { quarantine: 1, ..World::forgetful(1, 0) }))
         }),
-        case("a request that is silently sent again escapes the quarantine", Violated, Quick, |_| {
+        violated("a_request_that_is_silently_sent_again_escapes_the_quarantine", |_| {
             hunt(&two(Scheme::SilentResend, World::forgetful(1, 0)))
         }),
-        case("what a renewal stores anew at a young node must not count", Violated, Quick, |_| {
+        violated("what_a_renewal_stores_anew_at_a_young_node_must_not_count", |_| {
             hunt(&two(Scheme::YoungRepairs, World::forgetful(1, 1)))
         }),
     ]
 }
 
-/// One rule less.
+/// One rule broken.
 fn broken() -> Vec<Case> {
     vec![
-        case("one vote less than a quorum is not enough", Violated, Quick, |_| {
+        violated("one_vote_less_than_a_quorum_is_not_enough", |_| {
             hunt(&two(Scheme::SmallQuorum, World::calm()))
         }),
-        case("validity that counts from the last vote outlasts the first", Violated, Quick, |_| {
+        violated("validity_that_counts_from_the_last_vote_outlasts_the_first", |_| {
             hunt(&two(Scheme::LateStart, World::calm()))
         }),
-        case("two addresses of one server must not give two votes", Violated, Quick, |_| {
+        violated("two_addresses_of_one_server_must_not_give_two_votes", |_| {
             hunt(&two(Scheme::TwinsCount, World { addresses: Addresses::Astray, ..World::calm() }))
         }),
-        case("a token used twice is released by the wrong attempt", Violated, Quick, |_| {
+        violated("a_token_used_twice_is_released_by_the_wrong_attempt", |_| {
             hunt(&three(Scheme::TokenReuse, World::calm().literally()))
         }),
-        case("a release that compares nothing deletes the key of another", Violated, Quick, |_| {
+        violated("a_release_that_compares_nothing_deletes_the_key_of_another", |_| {
             hunt(&three(Scheme::BlindRelease, World::calm().literally()))
         }),
-        case("a copy that draws the same token holds the lock beside the first", Violated, Quick, |_| {
+        violated("a_copy_that_draws_the_same_token_holds_the_lock_beside_the_first", |_| {
             hunt(&two(Scheme::CopiedToken, World::calm().literally()))
         }),
-        case("two servers behind one address make two quorums", Violated, Quick, |_| {
+        violated("two_servers_behind_one_address_make_two_quorums", |_| {
             let world = World { addresses: Addresses::Balanced, ..World::calm() };
             hunt(&Lock::<4, 2>::new(Quorlock, world))
         }),
-        case("a renewal that shortens a key breaks the old deadline", Violated, Quick, |_| {
+        violated("a_renewal_that_shortens_a_key_breaks_the_old_deadline", |_| {
             hunt(&two(Scheme::Shrinking, World::renewing(1)))
         }),
-        case("a renewal that counts from its acknowledgements outlasts the keys", Violated, Quick, |_| {
+        violated("a_renewal_that_counts_from_its_acknowledgements_outlasts_the_keys", |_| {
             hunt(&two(Scheme::FromReply, World::renewing(1)))
         }),
-        case("a minority must not renew", Violated, Quick, |_| {
-            hunt(&two(Scheme::MinorityRenews, World::renewing(1)))
+        violated("a_minority_must_not_renew", |_| hunt(&two(Scheme::MinorityRenews, World::renewing(1)))),
+        violated("acknowledgements_after_the_deadline_revive_a_lease_after_another_holder", |_| {
+            hunt(&two(Scheme::LateAcks, World::renewing(1)))
         }),
-        case(
-            "acknowledgements after the deadline revive a lease after another holder",
-            Violated,
-            Quick,
-            |_| hunt(&two(Scheme::LateAcks, World::renewing(1))),
-        ),
-        case("so do those of keys that are stored anew, in fewer steps", Violated, Quick, |_| {
+        violated("so_do_those_of_keys_that_are_stored_anew_in_fewer_steps", |_| {
             hunt(&two(Scheme::LateRepairs, World::renewing(1)))
         }),
-        case("a lease that was seen to end must not be revived", Violated, Quick, |_| {
+        violated("a_lease_that_was_seen_to_end_must_not_be_revived", |_| {
             hunt(&two(Scheme::Revival, World { pauses: Pauses::Possible, ..World::renewing(1) }))
         }),
     ]
 }
 
-/// Without the shortcuts.
+/// Without the reductions.
 fn literal() -> Vec<Case> {
     vec![
-        case("the shortcuts of the model of the lock hide nothing", Holds, Quick, |_| {
+        holds("the_shortcuts_of_the_model_of_the_lock_hide_nothing", |_| {
             prove(three(Quorlock, World::calm().literally()), 1)
         }),
-        case("they hide nothing about renewals", Holds, Quick, |_| {
+        holds("they_hide_nothing_about_renewals", |_| {
             prove(two(Quorlock, World::renewing(1).literally()), 1)
         }),
-        case("they hide nothing about nodes that forget", Holds, Quick, |_| {
+        holds("they_hide_nothing_about_nodes_that_forget", |_| {
             prove(two(Quorlock, World::forgetful(1, 0).literally()), 1)
         }),
-        case("they hide nothing about clocks", Holds, Quick, |_| {
+        holds("they_hide_nothing_about_clocks", |_| {
             prove(two(Quorlock, World::drifting(1, 0).literally()), 1)
         }),
     ]
 }
 
-/// Five nodes and four attempts, at random.
+/// Random walks with five nodes and four attempts.
 fn walks() -> Vec<Case> {
     vec![
-        case("five nodes and four attempts never hold the lock at once at random", Holds, Quick, |seed| {
+        holds("five_nodes_and_four_attempts_never_hold_the_lock_at_once_at_random", |seed| {
             walk(&five(Quorlock, World::forgetful(2, 3)), seed, 50_000)
         }),
-        case("random walks find acknowledgements after the deadline", Violated, Quick, |seed| {
+        violated("random_walks_find_acknowledgements_after_the_deadline", |seed| {
             walk(&five(Scheme::LateAcks, World::renewing(2)), seed, 500_000)
         }),
-        case("random walks find the missing quarantine of a lock", Violated, Quick, |seed| {
+        violated("random_walks_find_the_missing_quarantine_of_a_lock", |seed| {
             walk(&five(Quorlock, World { quarantine: 0, ..World::forgetful(2, 2) }), seed, 100_000)
         }),
     ]
 }
 
-/// The same with wider bounds.
-fn nightly() -> Vec<Case> {
+/// Wider bounds.
+fn wider() -> Vec<Case> {
     vec![
-        case("nightly: three attempts and clocks that jump", Holds, Nightly, |_| {
+        nightly("nightly_three_attempts_and_clocks_that_jump", |_| {
             prove(three(Quorlock, World::jumping(2)), 2)
         }),
-        case(
-            "nightly: calendar clocks that are put forward while leases are renewed",
-            Holds,
-            Nightly,
-            |_| {
-                prove(
-                    two(
-                        Quorlock,
-                        World { restarts: 2, puts_forward: 2, renewals: 2, ..World::put_forward() },
-                    ),
-                    2,
-                )
-            },
-        ),
-        case("nightly: a longer TTL", Holds, Nightly, |_| {
+        nightly("nightly_calendar_clocks_that_are_put_forward_while_leases_are_renewed", |_| {
+            prove(
+                two(Quorlock, World { restarts: 2, puts_forward: 2, renewals: 2, ..World::put_forward() }),
+                2,
+            )
+        }),
+        nightly("nightly_a_longer_ttl", |_| {
             prove(two(Quorlock, World { ttl: 4, quarantine: 4, ..World::forgetful(1, 2) }), 2)
         }),
-        case("nightly: nodes forget three times while leases are renewed", Holds, Nightly, |_| {
+        nightly("nightly_nodes_forget_three_times_while_leases_are_renewed", |_| {
             prove(two(Quorlock, World::forgetful(3, 2)), 2)
         }),
-        case("nightly: three renewals and two restarts", Holds, Nightly, |_| {
+        nightly("nightly_three_renewals_and_two_restarts", |_| {
             prove(two(Quorlock, World::forgetful(2, 3)), 2)
         }),
-        case("nightly: three attempts, renewals, and two restarts", Holds, Nightly, |_| {
+        nightly("nightly_three_attempts_renewals_and_two_restarts", |_| {
             prove(three(Quorlock, World::forgetful(2, 2)), 2)
         }),
-        case("nightly: five nodes forget", Holds, Nightly, |_| {
+        nightly("nightly_five_nodes_forget", |_| {
             prove(Lock::<5, 2>::new(Quorlock, World::forgetful(2, 1)), 2)
         }),
-        case("nightly: clocks that drift while nodes forget", Holds, Nightly, |_| {
+        nightly("nightly_clocks_that_drift_while_nodes_forget", |_| {
             prove(two(Quorlock, World { restarts: 2, renewals: 2, ..World::drifting(1, 0) }), 2)
         }),
-        case("nightly: pauses while nodes forget", Holds, Nightly, |_| {
+        nightly("nightly_pauses_while_nodes_forget", |_| {
             prove(two(Quorlock, World { pauses: Pauses::Possible, ..World::forgetful(2, 2) }), 2)
         }),
-        case("nightly: a restart and a renewal without the shortcuts", Holds, Nightly, |_| {
+        nightly("nightly_a_restart_and_a_renewal_without_the_shortcuts", |_| {
             prove(two(Quorlock, World::forgetful(1, 1).literally()), 2)
         }),
-        case("nightly: two restarts without the shortcuts", Holds, Nightly, |_| {
+        nightly("nightly_two_restarts_without_the_shortcuts", |_| {
             prove(two(Quorlock, World::forgetful(2, 0).literally()), 2)
         }),
-        case("nightly: three attempts and a restart without the shortcuts", Holds, Nightly, |_| {
+        nightly("nightly_three_attempts_and_a_restart_without_the_shortcuts", |_| {
             prove(three(Quorlock, World::forgetful(1, 0).literally()), 2)
         }),
-        case("nightly: a million random walks at a lock", Holds, Nightly, |seed| {
+        nightly("nightly_a_million_random_walks_at_a_lock", |seed| {
             walk(&five(Quorlock, World::forgetful(3, 3)), seed, 1_000_000)
         }),
-        case("nightly: random walks without the shortcuts", Holds, Nightly, |seed| {
+        nightly("nightly_random_walks_without_the_shortcuts", |seed| {
             walk(&five(Quorlock, World::forgetful(2, 2).literally()), seed, 300_000)
         }),
     ]
 }
 
-/// A calendar clock is put forward before any client has met the process.
+/// A calendar clock steps forwards before any client has met the process.
 fn unmet() -> World {
     World { meeting: Meeting::WhenAsked, ..World::put_forward() }
 }
 
-/// So many roundings cost a key a millisecond each.
+/// This many roundings cost a key a millisecond each.
 fn rounding(roundings: u8) -> World {
     let tick = Duration::from_millis(1);
     World { tick, ttl: 4, quarantine: 4, nodes_ahead: roundings, renewals: 1, ..World::calm() }
-}
-
-fn case(name: &'static str, expected: Expected, size: Size, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size, run }
 }
 
 fn two(scheme: Scheme, world: World) -> Lock<3, 2> {

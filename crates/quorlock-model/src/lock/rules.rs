@@ -1,22 +1,12 @@
-//! What can happen next, and what comes of it.
+//! The possible steps and their effects.
 
 use quorlock_protocol::{Moment, Tally, Term, Verdict, believed};
 
-use super::state::{Attempt, Key, Lease, Mail, Node, Past, Phase, Renewal, Request, State, Witness};
-use super::{Addresses, Answer, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
+use super::state::{Attempt, Lease, Mail, Node, Phase, Renewal, Request, State, Witness};
+use super::{Addresses, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
+use crate::common::{Answer, Key, Past, Reply, prolong};
 
-/// What a node does with a request for its vote or a renewal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reply {
-    /// The key is the attempt's.
-    Granted,
-    /// It had gone, and has been stored anew.
-    Restored,
-    /// It is somebody else's.
-    Refused,
-}
-
-/// What can happen next.
+/// The possible steps.
 impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
         if state.attempts.iter().all(Attempt::is_over) {
@@ -29,7 +19,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             if there.ahead < self.world.nodes_ahead && has_clock {
                 steps.push(Step::RunAhead { node });
             }
-            // Without a key there is nothing to forget.
+            // Without a key there is nothing to lose.
             if state.restarts < self.world.restarts && (there.key.is_some() || literal) {
                 steps.push(Step::Restart { node });
             }
@@ -111,7 +101,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// Whether a node's clock may jump past the end of its key.
+    /// Whether a node's clock may jump past the expiry of its key.
     fn may_jump(&self, state: &State<N, K>, node: &Node<K>) -> bool {
         let Some(holder) = node.key.map(|key| key.holder) else { return false };
         let has = |node: &&Node<K>| node.key.is_some_and(|key| key.holder == holder);
@@ -119,12 +109,12 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         self.world.jumps_at == JumpsAt::Any || stored > self.quorum.needed()
     }
 
-    /// The attempt that reuses a token has waited for the other's end.
+    /// The attempt that reuses a token waits for the end of the other one.
     fn may_begin(&self, state: &State<N, K>, attempt: usize) -> bool {
         self.scheme != Scheme::TokenReuse || attempt != 1 || state.attempts[0].is_over()
     }
 
-    /// Whether the addresses lead the attempt to the node.
+    /// Whether an address leads the attempt to the node.
     fn reaches(&self, attempt: usize, node: usize) -> bool {
         match self.world.addresses {
             Addresses::Right => true,
@@ -141,14 +131,14 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         node.key.is_some_and(deletes)
     }
 
-    /// The attempt by whose name its token goes.
+    /// Returns the attempt that the token is named after.
     fn token(&self, attempt: usize) -> usize {
         let copies = matches!(self.scheme, Scheme::TokenReuse | Scheme::CopiedToken);
         if copies && attempt == 1 { 0 } else { attempt }
     }
 }
 
-/// What comes of it.
+/// The effects.
 impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
         let mut state = *state;
@@ -167,7 +157,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 state.jumps += 1;
                 state.nodes[node].key = None;
             }
-            // What it stores confirms nothing.
+            // A key stored by this confirms nothing.
             Step::AskAgain { attempt, node } => {
                 self.prolong(&mut state.nodes[node], attempt);
             }
@@ -202,14 +192,13 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         state
     }
 
-    /// Whether the attempt may act as the holder. The same question as in the library, to the same
-    /// [`Term`].
+    /// Whether the attempt may act as the holder, decided by [`Term`] as in the library.
     pub(super) fn asserts(&self, attempt: &Attempt) -> bool {
         let now = self.world.moment(attempt.clock);
         attempt.lease().is_some_and(|lease| self.term(lease).remaining(now).is_some())
     }
 
-    /// The term as it has become by what was asked of it.
+    /// Returns the term, after the check that observed its end.
     fn term(&self, lease: &Lease) -> Term {
         let term = Term::until(lease.until);
         if lease.seen_to_end && self.scheme != Scheme::Revival {
@@ -226,7 +215,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// As `start::note`: the client that meets a process first notes for how long it has been running, as it says.
+    /// Like `start::note`: the client that meets a process first notes its uptime.
     fn meet(&self, node: &mut Node<K>) {
         if let Some(age) = node.age.filter(|_| self.scheme != Scheme::NoNote) {
             let turns = (self.world.turns == Turns::Told).then_some(age.into());
@@ -265,7 +254,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         nearly || tally.verdict() == Some(Verdict::Won)
     }
 
-    /// As in `keeper` and `draw::in_time`.
+    /// Like `keeper` and `draw::in_time`.
     fn acquire(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let sent = if self.scheme == Scheme::LateStart { asking.clock } else { 0 };
@@ -280,7 +269,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// As `Keeper::renew`.
+    /// Like `Keeper::renew`.
     fn renew(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let sent = asking.clock;
@@ -312,24 +301,16 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// As `renew.lua`.
+    /// Like `renew.lua`.
     pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize) -> Reply {
-        let holder = self.token(attempt);
-        match &mut node.key {
-            Some(key) if key.holder == holder => {
-                let shrinks = self.scheme == Scheme::Shrinking;
-                key.left = if shrinks { 1 } else { key.left.max(self.world.ttl) };
-                Reply::Granted
-            }
-            Some(_) => Reply::Refused,
-            None => {
-                node.key = Some(Key { holder, left: self.world.ttl });
-                Reply::Restored
-            }
+        let reply = prolong(&mut node.key, self.token(attempt), self.world.ttl);
+        if let (Scheme::Shrinking, Reply::Granted, Some(key)) = (self.scheme, reply, &mut node.key) {
+            key.left = 1;
         }
+        reply
     }
 
-    /// Whether a reply counts as an acknowledgement. As `Round::said`.
+    /// Whether a reply counts as an acknowledgement. Like `Round::said`.
     fn acknowledges(&self, reply: Reply, witness: Witness) -> bool {
         let repairs_count = matches!(self.scheme, Scheme::RepairsCount | Scheme::LateRepairs);
         match (reply, witness) {
@@ -346,7 +327,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         any || tally.verdict() == Some(Verdict::Won)
     }
 
-    /// As `Keeper::count`.
+    /// Like `Keeper::count`.
     fn count(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let Phase::Holding(lease) = &mut asking.phase else { return };
@@ -365,7 +346,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// How many of the attempt's requests are granted, each node once.
+    /// Counts the granted requests of the attempt, one for each node.
     pub(super) fn tally(
         &self,
         nodes: &[Node<K>; N],
@@ -385,8 +366,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         tally
     }
 
-    /// What is on its way is asked of the new process, on a new connection, which says that it is
-    /// young. Or it is lost with the old one, which is the same as not to arrive.
+    /// Requests in flight are sent again to the new process, on a connection that reports it as
+    /// young. Or they are lost with the old one, which is the same as not arriving.
     fn restart(&self, state: &mut State<N, K>, node: usize) {
         state.restarts += 1;
         let there = &mut state.nodes[node];
@@ -394,7 +375,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             if self.scheme == Scheme::FalseMemory {
                 there.key = None;
             }
-            // Its history goes on: what was asked of it before may still come, and counts.
+            // Its data survives: earlier requests may still arrive, and count.
             return;
         }
         (there.key, there.age) = (None, Some(0));
@@ -413,7 +394,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let tick = self.world.wall(1);
         for node in &mut state.nodes {
             node.tick();
-            // By the clocks of the clients.
+            // Measured by the clocks of the clients.
             node.known = node.known.map(|known| known + tick);
         }
         for (index, attempt) in state.attempts.iter_mut().enumerate() {
@@ -438,7 +419,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
 impl<const K: usize> Node<K> {
     fn tick(&mut self) {
-        self.key = self.key.filter(|key| key.left > 1).map(|key| Key { left: key.left - 1, ..key });
+        self.key = self.key.and_then(Key::ticked);
         self.age = self.age.map(|age| age.saturating_add(1));
     }
 }
@@ -451,7 +432,7 @@ impl Attempt {
 }
 
 impl Mail {
-    /// The renewal is of the past: what is on its way may still arrive, and counts no more.
+    /// The renewal is over: requests in flight may still arrive, but no longer count.
     fn put_off_renewal(&mut self) {
         if matches!(self.renewal, Request::Unarrived(_)) {
             self.late += 1;
@@ -461,7 +442,7 @@ impl Mail {
 }
 
 impl Request {
-    /// Nobody counts it any more.
+    /// It is no longer counted.
     fn settle(&mut self) {
         if *self == Request::Counted {
             *self = Request::Spent;

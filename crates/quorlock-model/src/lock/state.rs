@@ -1,179 +1,135 @@
-//! What the nodes and the attempts know, and what is on its way between them.
+//! The state of the nodes, the attempts, and the requests between them.
 
 use std::time::Duration;
 
 use quorlock_protocol::Moment;
 use stateright::Representative;
 
-use crate::names::advance;
+use crate::common::{Key, Past};
+use crate::names::{least, renamed};
 
-/// Everything, at one moment: `N` nodes and `K` attempts.
-///
-/// There is no time in it that everybody shares: what counts is how long each thing has been so, or
-/// still will be.
+/// There is no global time in it, only ages and remaining times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
-    /// How many restarts have happened.
-    pub restarts: u8,
-    /// How many calendar clocks have been put forward.
-    pub puts_forward: u8,
-    /// How many clocks have jumped.
-    pub jumps: u8,
-    /// The nodes.
-    pub nodes: [Node<K>; N],
-    /// The attempts.
-    pub attempts: [Attempt; K],
+pub(crate) struct State<const N: usize, const K: usize> {
+    pub(crate) restarts: u8,
+    pub(crate) puts_forward: u8,
+    pub(crate) jumps: u8,
+    pub(crate) nodes: [Node<K>; N],
+    pub(crate) attempts: [Attempt; K],
 }
 
-/// A node, and what is on its way to it.
+/// A node, and the requests to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
-    /// Who holds the lock here.
-    pub key: Option<Key>,
-    /// Whether it remembers over a restart: of the same history as before.
-    pub remembers: bool,
-    /// How long ago it restarted and forgot everything; `None` if that is of no interest any more.
-    pub age: Option<u8>,
-    /// Whether its calendar clock has been put forward since, and so shows a longer time.
-    pub forward: bool,
-    /// For how long clients know it since then: the note of the first, which grows as time goes on.
-    pub known: Option<Duration>,
+pub(crate) struct Node<const K: usize> {
+    pub(crate) key: Option<Key>,
+    /// Whether it keeps its data across restarts.
+    pub(crate) remembers: bool,
+    /// How long ago it restarted without data; `None` once that does not matter.
+    pub(crate) age: Option<u8>,
+    /// Whether its calendar clock has stepped forwards since.
+    pub(crate) forward: bool,
+    /// The uptime noted by the first client since then, which grows with time.
+    pub(crate) known: Option<Duration>,
     /// How far its clock has run ahead.
-    pub ahead: u8,
-    /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+    pub(crate) ahead: u8,
+    pub(crate) mail: [Mail; K],
 }
 
-/// A key at a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
-    /// The attempt whose token it is.
-    pub holder: usize,
-    /// For how many ticks of the node's clock it still lives.
-    pub left: u8,
-}
-
-/// What has become of an attempt's requests to a node.
+/// An attempt's requests to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
-    /// The request for a vote.
-    pub vote: Request,
-    /// The request of the latest renewal.
-    pub renewal: Request,
-    /// How many requests of earlier renewals are still on their way.
-    pub late: u8,
+pub(crate) struct Mail {
+    pub(crate) vote: Request,
+    /// The latest renewal.
+    pub(crate) renewal: Request,
+    /// How many requests of earlier renewals are in flight.
+    pub(crate) late: u8,
 }
 
 /// A request to a node, and the answer to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Request {
-    /// Not sent yet.
+pub(crate) enum Request {
     #[default]
     Unsent,
-    /// On its way, or lost for ever.
+    /// In flight, or lost.
     Unarrived(Witness),
-    /// Granted, and counted.
+    /// Granted and counted.
     Counted,
-    /// Of no further use to the attempt.
+    /// Of no further use.
     Spent,
 }
 
-/// What the connection that carries a request says of the process at its other end.
+/// What the connection of a request reports about the process at its other end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Witness {
-    /// It had been up for long enough when the request was sent.
+pub(crate) enum Witness {
+    /// Its uptime was long enough when the request was sent.
     Old,
-    /// It had not, or was not there yet.
+    /// It was not, or the process had not started yet.
     Young,
 }
 
-/// An attempt at the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
-    /// What its own clock says: zero is when it asked for votes.
-    pub clock: u8,
+pub(crate) struct Attempt {
+    /// Its own clock, which starts when it asks for votes.
+    pub(crate) clock: u8,
     /// How many ticks its clock has missed.
-    pub behind: u8,
-    /// How far it has come.
-    pub phase: Phase,
+    pub(crate) behind: u8,
+    pub(crate) phase: Phase,
 }
 
-/// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
     Voting,
-    /// It has become a lease, which may have ended without anybody having noticed.
+    /// A lease, which may have ended unnoticed.
     Holding(Lease),
-    /// It has given up, or given back. Its requests may still arrive.
-    Over {
-        /// What it was.
-        past: Past,
-    },
+    /// Given up or released. Its requests may still arrive.
+    Over { past: Past },
 }
 
-/// What an attempt was that is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Past {
-    /// It never held the lock.
-    Failed,
-    /// It did.
-    Held,
-}
-
-/// A lease.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
-    /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
+pub(crate) struct Lease {
+    /// The deadline, by the attempt's own clock.
+    pub(crate) until: Moment,
     /// How many renewals have been sent.
-    pub renewals: u8,
-    /// The renewal that is not decided yet.
-    pub renewal: Option<Renewal>,
-    /// Somebody has seen that it had ended.
-    pub seen_to_end: bool,
-    /// Somebody else has held the lock since it began.
-    pub interrupted: bool,
+    pub(crate) renewals: u8,
+    /// The undecided renewal.
+    pub(crate) renewal: Option<Renewal>,
+    /// A caller has observed its end.
+    pub(crate) seen_to_end: bool,
+    /// Another attempt has asserted the lock since it began.
+    pub(crate) interrupted: bool,
 }
 
-/// A renewal that is not decided yet.
+/// An undecided renewal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Renewal {
+pub(crate) struct Renewal {
     /// When it was sent, by the attempt's own clock.
-    pub sent: u8,
-    /// When a quorum had acknowledged it, which the attempt is about to count.
-    pub carried: Option<u8>,
+    pub(crate) sent: u8,
+    /// When a quorum had acknowledged it; the attempt is about to count it.
+    pub(crate) carried: Option<u8>,
 }
 
 impl Attempt {
-    /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle | Phase::Voting | Phase::Over { .. } => None,
         }
     }
 
-    /// Whether it has begun, and is not over.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Voting | Phase::Holding(_))
     }
 
-    /// Whether it is over.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over { .. })
     }
 }
 
 impl<const N: usize, const K: usize> State<N, K> {
-    /// Nothing has happened.
-    #[must_use]
-    pub fn new() -> State<N, K> {
+    pub(crate) fn new() -> State<N, K> {
         State {
             restarts: 0,
             puts_forward: 0,
@@ -191,19 +147,20 @@ impl<const N: usize, const K: usize> State<N, K> {
         }
     }
 
-    /// The same with the attempts named in this order: `order[new] = old`.
+    /// Renames the attempts, where `order[new] = old`, and sorts the nodes.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let new_name = |old| order.iter().position(|&name| name == old);
-        let renamed = |key: Key| Some(Key { holder: new_name(key.holder)?, ..key });
-        State {
+        let key = |key: Key| Some(Key { holder: renamed(order, key.holder)?, ..key });
+        let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                key: node.key.and_then(renamed),
+                key: node.key.and_then(key),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),
             attempts: order.map(|old| self.attempts[old]),
             ..*self
-        }
+        };
+        state.nodes.sort_unstable();
+        state
     }
 }
 
@@ -213,18 +170,9 @@ impl<const N: usize, const K: usize> Default for State<N, K> {
     }
 }
 
-/// Which node is which, and which attempt, makes no difference.
+/// The names of nodes and attempts make no difference.
 impl<const N: usize, const K: usize> Representative for State<N, K> {
     fn representative(&self) -> State<N, K> {
-        let mut order = std::array::from_fn(|attempt| attempt);
-        let mut least: Option<State<N, K>> = None;
-        loop {
-            let mut other = self.renamed(order);
-            other.nodes.sort_unstable();
-            least = Some(least.map_or(other, |least| least.min(other)));
-            if !advance(&mut order) {
-                return least.unwrap_or(*self);
-            }
-        }
+        least(|order| Some(self.renamed(order))).unwrap_or(*self)
     }
 }

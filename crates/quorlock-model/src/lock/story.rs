@@ -1,14 +1,14 @@
-//! Tells what happens, for people.
+//! Describes the steps of a violation.
 
 use std::fmt;
 
-use super::rules::Reply;
 use super::state::{Phase, Request, State, Witness};
-use super::{Answer, Lock, Step};
+use super::{Lock, Step};
+use crate::common::{Answer, Reply};
 use crate::names::name;
 
 impl<const N: usize, const K: usize> Lock<N, K> {
-    /// What the step does, in a sentence.
+    /// Describes the step in a sentence.
     pub(super) fn tell(&self, before: &State<N, K>, step: Step) -> String {
         let after = self.after(before, step);
         let what = match step {
@@ -17,8 +17,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 format!("a tick passes, which the clock of {} misses", name(attempt))
             }
             Step::RunAhead { node } => format!("the clock of node {node} runs ahead by a tick"),
-            Step::Restart { node } => format!("node {node} restarts and has forgotten its key"),
-            Step::PutForward { node } => format!("the calendar clock of node {node} is put far forward"),
+            Step::Restart { node } => format!("node {node} restarts without its key"),
+            Step::PutForward { node } => format!("the calendar clock of node {node} steps far forwards"),
             Step::Jump { node } => format!("the clock of node {node} jumps, and its key expires"),
             Step::AskAgain { attempt, node } => {
                 let done = self.tell_renewal(before, attempt, node);
@@ -45,7 +45,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 let request = before.nodes[node].mail[attempt].renewal;
                 let done = self.tell_renewal(before, attempt, node);
                 let young = request == Request::Unarrived(Witness::Young);
-                let heard = if answer == Answer::Heard { "" } else { ", which is not heard" };
+                let heard = if answer == Answer::Heard { "" } else { ", unheard" };
                 let young = if young { " (a young process)" } else { "" };
                 format!("{}'s renewal reaches node {node}{young} and {done}{heard}", name(attempt))
             }
@@ -61,12 +61,12 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 format!("an earlier renewal of {} reaches node {node} and {done}", name(attempt))
             }
             Step::Count { attempt } => {
-                format!("{} goes on and counts the renewal by the clock it had read", name(attempt))
+                format!("{} resumes and counts the renewal by the clock it had read", name(attempt))
             }
             Step::SeeEnd { attempt } => {
-                format!("somebody sees that the lease of {} has ended", name(attempt))
+                format!("a check finds that the lease of {} has ended", name(attempt))
             }
-            Step::End { attempt } => format!("{} gives up, or gives the lock back", name(attempt)),
+            Step::End { attempt } => format!("{} releases the lock, or gives up", name(attempt)),
             Step::Release { attempt, node } => {
                 let key = before.nodes[node].key.map_or('?', |key| name(key.holder));
                 format!(
@@ -79,16 +79,11 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
     }
 
-    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> &'static str {
-        let mut there = before.nodes[node];
-        match self.prolong(&mut there, attempt) {
-            Reply::Granted => "sets the key's time",
-            Reply::Restored => "stores the key anew",
-            Reply::Refused => "is refused",
-        }
+    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
+        self.prolong(&mut before.nodes[node].clone(), attempt)
     }
 
-    /// What changes for an attempt by the way.
+    /// Describes what else changes for an attempt.
     fn tell_news(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
         let (old, new) = (&before.attempts[attempt], &after.attempts[attempt]);
         let name = name(attempt);
@@ -108,7 +103,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     }
 }
 
-/// How it starts.
+/// The initial state.
 impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{N} nodes without keys, and {K} attempts")

@@ -1,4 +1,4 @@
-//! Forgets what can make no difference any more, so that states which differ by nothing else are one.
+//! Removes what can make no difference any more, so that equivalent states become equal.
 
 use super::Lock;
 use super::state::{Lease, Mail, Node, Phase, Request, State};
@@ -29,8 +29,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// Whether an attempt cannot hold the lock any more, whatever happens. A lease that has ended
-    /// goes on as long as acknowledgements could revive it, if they were counted.
+    /// Whether the attempt can no longer hold the lock. A lease that has ended is kept while late
+    /// acknowledgements could revive it, if they were counted.
     fn is_hopeless(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let now = self.world.moment(asking.clock);
@@ -47,14 +47,14 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// Whether any answer to the holder of the lease may yet count.
+    /// Whether any further answer may count for the holder.
     fn may_count_more(&self, lease: &Lease) -> bool {
         lease.renewal.is_some() || lease.renewals < self.world.renewals
     }
 }
 
 impl<const K: usize> Node<K> {
-    /// Nothing is left of the attempt here.
+    /// Removes all traces of the attempt.
     fn forget(&mut self, attempt: usize) {
         self.key = self.key.filter(|key| key.holder != attempt);
         self.mail[attempt] = spent();

@@ -1,23 +1,25 @@
-//! What a run of the model may meet, and by which rules the lock is held in it.
+//! The bounds of the model, and the rules of the lock.
 
 use std::time::Duration;
 
-use quorlock_protocol::{Drift, Moment, Quarantine};
+use quorlock_protocol::{Drift, Moment};
 
-/// The rules: those of the library, or all but one.
+use crate::clock;
+use crate::common::Detail;
+
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
     /// One vote less than a quorum is enough.
     SmallQuorum,
-    /// Validity counts from when the votes are in (rule I-1).
+    /// Validity counts from the last vote (rule I-1).
     LateStart,
-    /// One process counts for each of the addresses that lead to it (I-2).
+    /// One process counts for each address that leads to it (I-2).
     TwinsCount,
-    /// The second attempt has the token of the first, and begins when that has given up (I-4).
+    /// The second attempt reuses the token of the first, and begins after it has given up (I-4).
     TokenReuse,
-    /// A renewal asks for less time than the key has left, and gets it (I-6).
+    /// A renewal shortens the remaining TTL of the key (I-6).
     Shrinking,
     /// A renewal counts from its last acknowledgement (I-7).
     FromReply,
@@ -25,15 +27,15 @@ pub enum Scheme {
     MinorityRenews,
     /// Acknowledgements count after the old deadline (I-9).
     LateAcks,
-    /// The same, and a key that a renewal has stored anew counts.
+    /// Acknowledgements count after the old deadline, also those that stored the key again.
     LateRepairs,
-    /// A key that a renewal has stored anew counts. This one is safe.
+    /// A key stored again by a renewal counts. This is safe.
     RepairsCount,
-    /// It counts even where the process is too young (I-12).
+    /// It counts even if the process is too young (I-12).
     YoungRepairs,
-    /// Whoever saw the lease end is not believed (I-10).
+    /// A lease may be renewed after a check has observed its end (I-10).
     Revival,
-    /// What is on its way when a node restarts is sent again, and counts (I-14).
+    /// Requests in flight when a node restarts are sent again, and count (I-14).
     SilentResend,
     /// A release deletes any key.
     BlindRelease,
@@ -41,115 +43,96 @@ pub enum Scheme {
     CopiedToken,
     /// A process is as old as its own clock says, whatever clients have noted (I-24).
     NoNote,
-    /// A node that says that it remembers has forgotten everything after a restart (I-12).
+    /// A node that declares that it keeps its data has lost it after a restart (I-12).
     FalseMemory,
-}
-
-/// What has a step of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
-    /// Only what can make a difference; see the table in [`lock`](crate::lock).
-    Reduced,
-    /// Everything.
-    Literal,
 }
 
 /// Where the addresses of the nodes lead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Addresses {
-    /// Each to a process of its own, the same for everybody.
+pub(crate) enum Addresses {
+    /// Each to a separate process, the same for every client.
     Right,
-    /// The first attempt is led to node 0 by the address of node 1 as well.
+    /// The address of node 1 leads the first attempt to node 0 as well.
     Astray,
-    /// Behind one address are two servers: the last node but one answers all attempts but the second, and
-    /// the last node that one.
+    /// One address is balanced over two servers: the last node but one answers all attempts but the
+    /// second, and the last node that one.
     Balanced,
 }
 
-/// How far a calendar clock is put forward.
+/// How far a calendar clock steps.
 const FAR: Duration = Duration::from_secs(60);
 
-/// The bounds of a model, in ticks. They say what may happen, not what does.
+/// The bounds of the model, in ticks. They limit what may happen.
 #[derive(Clone, Debug)]
-pub struct World {
-    /// How long a tick is.
-    pub tick: Duration,
-    /// How long a key lives.
-    pub ttl: u8,
-    /// The allowance for clocks that run at different rates.
-    pub drift: f64,
+pub(crate) struct World {
+    pub(crate) tick: Duration,
+    pub(crate) ttl: u8,
+    /// The drift allowance, as a share of the TTL.
+    pub(crate) drift: f64,
     /// How far each node's clock runs ahead.
-    pub nodes_ahead: u8,
+    pub(crate) nodes_ahead: u8,
     /// How many ticks each attempt's clock misses.
-    pub attempts_behind: u8,
-    /// How often a node restarts and has forgotten everything.
-    pub restarts: u8,
-    /// How many of the nodes remember everything over a restart, and vote at once.
-    pub remembering: u8,
-    /// For how long after a restart the votes of the others do not count.
-    pub quarantine: u8,
-    /// How often the calendar clock of a node that has just restarted is put far forward.
-    pub puts_forward: u8,
-    /// When a process that has restarted meets its first client.
-    pub meeting: Meeting,
-    /// Whether nodes tell how often their event loop has turned.
-    pub turns: Turns,
-    /// How often a node's clock jumps so far that its key expires.
-    pub jumps: u8,
-    /// Where it may do so.
-    pub jumps_at: JumpsAt,
+    pub(crate) attempts_behind: u8,
+    /// How often a node restarts without its data.
+    pub(crate) restarts: u8,
+    /// How many nodes keep their data across restarts, and vote immediately.
+    pub(crate) remembering: u8,
+    /// How long after a restart the votes of the others do not count.
+    pub(crate) quarantine: u8,
+    /// How often the calendar clock of a restarted node steps far forwards.
+    pub(crate) puts_forward: u8,
+    pub(crate) meeting: Meeting,
+    pub(crate) turns: Turns,
+    /// How often a node's clock jumps past the expiry of its key.
+    pub(crate) jumps: u8,
+    pub(crate) jumps_at: JumpsAt,
     /// How often each lease is renewed.
-    pub renewals: u8,
-    /// Whether an attempt may pause between reading its clock and counting a renewal.
-    pub pauses: Pauses,
-    /// Where the addresses lead.
-    pub addresses: Addresses,
-    /// What has a step of its own.
-    pub detail: Detail,
+    pub(crate) renewals: u8,
+    pub(crate) pauses: Pauses,
+    pub(crate) addresses: Addresses,
+    pub(crate) detail: Detail,
 }
 
 /// Whether an attempt may pause between reading its clock and counting a renewal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pauses {
-    /// It counts at once.
+pub(crate) enum Pauses {
+    /// It counts immediately.
     Never,
-    /// It may pause, while somebody else looks whether the lease still runs.
+    /// It may pause while a caller checks whether the lease is valid.
     Possible,
 }
 
-/// When a process that has restarted meets its first client, which notes since when it must run.
+/// When a restarted process meets its first client, which notes its uptime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meeting {
-    /// At once: before its clock is put forward.
+pub(crate) enum Meeting {
+    /// Immediately: before its clock steps.
     AtOnce,
     /// When an attempt asks it.
     WhenAsked,
 }
 
-/// Whether nodes tell how often their event loop has turned.
+/// Whether nodes report how often their event loop has turned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turns {
-    /// Older servers do not.
+pub(crate) enum Turns {
+    /// They do not, like older servers.
     Untold,
-    /// It turns once in each tick.
+    /// It turns once per tick.
     Told,
 }
 
 /// Which clocks may jump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum JumpsAt {
-    /// Any.
+pub(crate) enum JumpsAt {
     Any,
-    /// That of a node whose key is stored at more than a quorum of nodes.
+    /// Those of nodes whose key is stored on more than a quorum.
     MoreThanAQuorum,
 }
 
 impl World {
-    /// Clocks agree, no node forgets, and nothing is renewed.
+    /// Clocks agree, no node loses data, and no lease is renewed.
     ///
     /// A tick is so long that the margin of [`Drift`] costs nothing: it falls between two ticks.
-    #[must_use]
-    pub fn calm() -> World {
+    pub(crate) fn calm() -> World {
         World {
             tick: Duration::from_secs(1),
             ttl: 2,
@@ -171,46 +154,39 @@ impl World {
         }
     }
 
-    /// The same with so many renewals.
-    #[must_use]
-    pub fn renewing(renewals: u8) -> World {
+    /// The same with this many renewals.
+    pub(crate) fn renewing(renewals: u8) -> World {
         World { renewals, ..World::calm() }
     }
 
-    /// Nodes restart and forget, so often, and leases are renewed.
-    #[must_use]
-    pub fn forgetful(restarts: u8, renewals: u8) -> World {
+    /// Nodes restart without their data this often, and leases are renewed.
+    pub(crate) fn forgetful(restarts: u8, renewals: u8) -> World {
         World { restarts, ..World::renewing(renewals) }
     }
 
-    /// The same, and so many of the nodes remember.
-    #[must_use]
-    pub fn remembering(nodes: u8, restarts: u8, renewals: u8) -> World {
+    /// The same, but this many nodes keep their data.
+    pub(crate) fn remembering(nodes: u8, restarts: u8, renewals: u8) -> World {
         World { remembering: nodes, ..World::forgetful(restarts, renewals) }
     }
 
-    /// A node restarts, forgets, and has its calendar clock put forward.
-    #[must_use]
-    pub fn put_forward() -> World {
+    /// A node restarts without its data, and its calendar clock steps forwards.
+    pub(crate) fn put_forward() -> World {
         World { puts_forward: 1, ..World::forgetful(1, 0) }
     }
 
-    /// So many clocks jump at nodes whose key is stored at more than a quorum. Nothing is renewed: a key that a
-    /// renewal did not reach expires sooner than its lease, and keeps no other client out to the end.
-    #[must_use]
-    pub fn jumping(jumps: u8) -> World {
+    /// This many clocks jump on nodes whose key is stored on more than a quorum. Leases are not renewed: a
+    /// key missed by a renewal expires before its lease, and keeps no other client out until the end.
+    pub(crate) fn jumping(jumps: u8) -> World {
         World { jumps, ..World::calm() }
     }
 
-    /// Clocks that run at different rates, within what the allowance covers: it is a tick of each TTL.
-    #[must_use]
-    pub fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
+    /// Clocks run at different rates, within the allowance, which is one tick of each TTL.
+    pub(crate) fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
         World { ttl: 3, quarantine: 3, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
     }
 
-    /// Without the model's shortcuts.
-    #[must_use]
-    pub fn literally(self) -> World {
+    /// Without the reductions.
+    pub(crate) fn literally(self) -> World {
         World { detail: Detail::Literal, ..self }
     }
 
@@ -222,12 +198,12 @@ impl World {
         self.tick * u32::from(ticks)
     }
 
-    /// What an attempt's clock says after so many ticks.
+    /// Returns an attempt's clock after this many ticks.
     pub(super) fn moment(&self, clock: u8) -> Moment {
         Moment::since_origin(self.wall(clock))
     }
 
-    /// Until when a key may be trusted that was asked for at `sent`.
+    /// Returns until when a key requested at `sent` may be relied on.
     pub(super) fn deadline(&self, sent: u8) -> Moment {
         self.drift().deadline(self.moment(sent), self.wall(self.ttl))
     }
@@ -237,21 +213,16 @@ impl World {
         self.is_quarantined_at(self.wall(age))
     }
 
-    /// For how long a process of this age says that it has been running.
+    /// Returns the uptime that a process of this age reports.
     pub(super) fn uptime(&self, age: u8, forward: bool) -> Duration {
         self.wall(age) + if forward { FAR } else { Duration::ZERO }
     }
 
     pub(super) fn is_quarantined_at(&self, age: Duration) -> bool {
-        let quarantine = match self.quarantine {
-            0 => Quarantine::none(),
-            // The library adds a margin for rounding, which would cost a whole tick here.
-            ticks => Quarantine::new(self.wall(ticks).saturating_sub(Drift::MARGIN), self.drift()),
-        };
-        !quarantine.left(age).is_zero()
+        clock::is_quarantined(self.wall(self.quarantine), self.drift(), age)
     }
 
     fn drift(&self) -> Drift {
-        Drift::of(self.drift).unwrap_or_default()
+        clock::drift(self.drift)
     }
 }

@@ -1,210 +1,196 @@
-//! What is to be found out about offers.
+//! The cases of offers.
 
 use super::Scheme::Quorlock;
 use super::state::Kind::{Holder, Plain, Waiter};
 use super::{Fencing, Offer, Scheme, Start, World};
-use crate::case::Expected::{Holds, Violated};
-use crate::case::Size::{Nightly, Quick};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, nightly, violated};
+use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-/// All of them. The names are those of the tests.
-#[must_use]
-pub fn all() -> Vec<Case> {
-    [sound(), numbered(), broken(), walks(), nightly()].concat()
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
+    [sound(), numbered(), broken(), walks(), wider()].concat()
 }
 
-/// The rules of the library, on exclusion.
+/// Exclusion by the rules of the library.
 fn sound() -> Vec<Case> {
     vec![
-        case("offers keep others out", Holds, Quick, |_| prove(four(Quorlock, World::calm()), 1)),
-        case("the shortcuts of the model of offers hide nothing", Holds, Quick, |_| {
+        holds("offers_keep_others_out", |_| prove(four(Quorlock, World::calm()), 1)),
+        holds("the_shortcuts_of_the_model_of_offers_hide_nothing", |_| {
             prove(four(Quorlock, World::calm().literally()), 1)
         }),
-        case("offers keep others out from the first attempt on", Holds, Quick, |_| {
+        holds("offers_keep_others_out_from_the_first_attempt_on", |_| {
             prove(five_attempts(World { start: Start::Free, ..World::calm() }), 1)
         }),
-        case("an offer may live for less long than a lease", Holds, Quick, |_| {
+        holds("an_offer_may_live_for_less_long_than_a_lease", |_| {
             prove(four(Quorlock, World { offer: 1, ..World::calm() }), 1)
         }),
-        case("what was taken up may be renewed while a node forgets", Holds, Quick, |_| {
+        holds("what_was_taken_up_may_be_renewed_while_a_node_forgets", |_| {
             prove(three(Quorlock, World { restarts: 1, ..World::renewing(1) }), 1)
         }),
-        case("nodes may forget three times while leases are offered", Holds, Quick, |_| {
+        holds("nodes_may_forget_three_times_while_leases_are_offered", |_| {
             prove(four(Quorlock, World::forgetful(3)), 1)
         }),
-        case("a node that remembers may tell a waiter twice", Holds, Quick, |_| {
+        holds("a_node_that_remembers_may_tell_a_waiter_twice", |_| {
             prove(four(Quorlock, World { reminders: 2, ..World::calm() }), 1)
         }),
-        case("a node's clock may run fast while leases are offered", Holds, Quick, |_| {
+        holds("a_nodes_clock_may_run_fast_while_leases_are_offered", |_| {
             prove(four(Quorlock, World::drifting(1, 0)), 1)
         }),
-        case("a waiter's clock may run slow within the allowance", Holds, Quick, |_| {
+        holds("a_waiters_clock_may_run_slow_within_the_allowance", |_| {
             prove(four(Quorlock, World::drifting(0, 1)), 1)
         }),
-        case("a key that a renewal stores anew might count for an offer", Holds, Quick, |_| {
+        holds("a_key_that_a_renewal_stores_anew_might_count_for_an_offer", |_| {
             prove(three(Scheme::RestoredCounts, World { restarts: 1, ..World::renewing(1) }), 1)
         }),
-        case("an offer might be stored where no key stands", Holds, Quick, |_| {
+        holds("an_offer_might_be_stored_where_no_key_stands", |_| {
             prove(three(Scheme::AbsentToo, World { restarts: 1, ..World::renewing(1) }), 1)
         }),
-        case("an offer might be stored where no key stands, without the shortcuts", Holds, Quick, |_| {
+        holds("an_offer_might_be_stored_where_no_key_stands_without_the_shortcuts", |_| {
             prove(three(Scheme::AbsentToo, World::forgetful(1).literally()), 1)
         }),
     ]
 }
 
-/// The rules of the library, on fencing tokens.
+/// Fencing tokens by the rules of the library.
 fn numbered() -> Vec<Case> {
     vec![
-        case("offers keep the order of numbers", Holds, Quick, |_| prove(four(Quorlock, World::fenced()), 1)),
-        case("offers keep the order of numbers without any clock", Holds, Quick, |_| {
+        holds("offers_keep_the_order_of_numbers", |_| prove(four(Quorlock, World::fenced()), 1)),
+        holds("offers_keep_the_order_of_numbers_without_any_clock", |_| {
             prove(four(Quorlock, World::timeless()), 1)
         }),
-        case("offers keep the order of numbers without the shortcuts", Holds, Quick, |_| {
+        holds("offers_keep_the_order_of_numbers_without_the_shortcuts", |_| {
             prove(three(Quorlock, World::fenced().literally()), 1)
         }),
-        case("renewals keep the order of numbers that were offered", Holds, Quick, |_| {
+        holds("renewals_keep_the_order_of_numbers_that_were_offered", |_| {
             prove(three(Quorlock, World { fencing: Fencing::Numbers, ..World::renewing(1) }), 1)
         }),
-        case("offers keep the order while a node forgets and calendars agree", Holds, Quick, |_| {
+        holds("offers_keep_the_order_while_a_node_forgets_and_calendars_agree", |_| {
             prove(four(Quorlock, World::calendars(1)), 1)
         }),
-        case("offers where no key stands keep the order of numbers", Holds, Quick, |_| {
+        holds("offers_where_no_key_stands_keep_the_order_of_numbers", |_| {
             prove(three(Scheme::AbsentToo, World::fenced()), 1)
         }),
-        case("offers where no key stands keep the order while a node forgets", Holds, Quick, |_| {
+        holds("offers_where_no_key_stands_keep_the_order_while_a_node_forgets", |_| {
             prove(three(Scheme::AbsentToo, World::calendars(1)), 1)
         }),
     ]
 }
 
-/// One rule less.
+/// One rule broken.
 fn broken() -> Vec<Case> {
     vec![
-        case("an offer that counts from its push makes two holders", Violated, Quick, |_| {
+        violated("an_offer_that_counts_from_its_push_makes_two_holders", |_| {
             hunt(&three(Scheme::FromPush, World::calm()))
         }),
-        case("an offer that counts from a later question makes two holders", Violated, Quick, |_| {
+        violated("an_offer_that_counts_from_a_later_question_makes_two_holders", |_| {
             hunt(&three(Scheme::OneToken, World::calm()))
         }),
-        case("an offer to another waiter that counts makes two holders", Violated, Quick, |_| {
+        violated("an_offer_to_another_waiter_that_counts_makes_two_holders", |_| {
             hunt(&two_waiters(Scheme::AnyOffer, World::calm()))
         }),
-        case("offers to two tokens of a waiter that are added make two holders", Violated, Quick, |_| {
+        violated("offers_to_two_tokens_of_a_waiter_that_are_added_make_two_holders", |_| {
             hunt(&four(Scheme::TwoTokens, World::calm()))
         }),
-        case("an offer that is stored whatever stands makes two holders", Violated, Quick, |_| {
+        violated("an_offer_that_is_stored_whatever_stands_makes_two_holders", |_| {
             hunt(&two_waiters(Scheme::WhateverStands, World::calm()))
         }),
-        case("a holder that believes until its offers are answered is not alone", Violated, Quick, |_| {
+        violated("a_holder_that_believes_until_its_offers_are_answered_is_not_alone", |_| {
             hunt(&three(Scheme::UntilAnswered, World::calm()))
         }),
-        case("a token that counts after it was given back makes two holders", Violated, Quick, |_| {
+        violated("a_token_that_counts_after_it_was_given_back_makes_two_holders", |_| {
             hunt(&three(Scheme::Reuse, World::calm().literally()))
         }),
-        case(
-            "keys that are stored anew revive what was taken up after another holder",
-            Violated,
-            Quick,
-            |_| hunt(&three(Scheme::RestoredLate, World::renewing(1))),
-        ),
-        case("an offer by a process that is too young makes two holders", Violated, Quick, |_| {
+        violated("keys_that_are_stored_anew_revive_what_was_taken_up_after_another_holder", |_| {
+            hunt(&three(Scheme::RestoredLate, World::renewing(1)))
+        }),
+        violated("an_offer_by_a_process_that_is_too_young_makes_two_holders", |_| {
             hunt(&two_holders(Scheme::YoungVotes, World::forgetful(1)))
         }),
-        case(
-            "without a quarantine an offer is forgotten and the lock given away again",
-            Violated,
-            Quick,
-            |_| hunt(&two_waiters(Quorlock, World { quarantine: 0, restarts: 1, ..World::renewing(1) })),
-        ),
-        case("an offer that outlives the quarantine makes two holders", Violated, Quick, |_| {
+        violated("without_a_quarantine_an_offer_is_forgotten_and_the_lock_given_away_again", |_| {
+            hunt(&two_waiters(Quorlock, World { quarantine: 0, restarts: 1, ..World::renewing(1) }))
+        }),
+        violated("an_offer_that_outlives_the_quarantine_makes_two_holders", |_| {
             hunt(&three(Quorlock, World { offer: 3, ..World::forgetful(1) }))
         }),
-        case("a node whose two pushes count twice makes two holders", Violated, Quick, |_| {
+        violated("a_node_whose_two_pushes_count_twice_makes_two_holders", |_| {
             hunt(&three(Scheme::Twice, World { reminders: 1, ..World::calm() }))
         }),
-        case("an offer that a minority has stored makes two holders", Violated, Quick, |_| {
+        violated("an_offer_that_a_minority_has_stored_makes_two_holders", |_| {
             hunt(&three(Scheme::Minority, World::calm()))
         }),
-        case("an offer that is taken up after its end makes two holders", Violated, Quick, |_| {
+        violated("an_offer_that_is_taken_up_after_its_end_makes_two_holders", |_| {
             hunt(&three(Scheme::NoDeadline, World::calm().literally()))
         }),
-        case("a node's clock that is too fast ends an offer that is believed in", Violated, Quick, |_| {
+        violated("a_nodes_clock_that_is_too_fast_ends_an_offer_that_is_believed_in", |_| {
             hunt(&three(Quorlock, World::drifting(2, 0)))
         }),
-        case("a waiter's clock that is too slow lets it believe for too long", Violated, Quick, |_| {
+        violated("a_waiters_clock_that_is_too_slow_lets_it_believe_for_too_long", |_| {
             hunt(&three(Quorlock, World::drifting(0, 2)))
         }),
-        case("an offered number that is not above the counter breaks the order", Violated, Quick, |_| {
+        violated("an_offered_number_that_is_not_above_the_counter_breaks_the_order", |_| {
             hunt(&two_holders(Scheme::NotRaised, World::timeless()))
         }),
-        case("an offered number that no quorum carries breaks the order", Violated, Quick, |_| {
+        violated("an_offered_number_that_no_quorum_carries_breaks_the_order", |_| {
             hunt(&three(Scheme::NoWriteBack, World::timeless()))
         }),
-        case(
-            "an offered number that is not above the waiter's calendar breaks the order once a node forgets",
-            Violated,
-            Quick,
+        violated(
+            "an_offered_number_that_is_not_above_the_waiters_calendar_breaks_the_order_once_a_node_forgets",
             |_| prove(three(Scheme::ReleasersHint, World { renewals: 1, ..World::calendars(1) }), 1),
         ),
     ]
 }
 
-/// Five nodes, at random.
+/// Random walks with five nodes.
 fn walks() -> Vec<Case> {
     vec![
-        case("five nodes keep others out of what is offered at random", Holds, Quick, |seed| {
+        holds("five_nodes_keep_others_out_of_what_is_offered_at_random", |seed| {
             walk(&five_nodes(Quorlock, World { restarts: 2, ..World::renewing(2) }), seed, 50_000)
         }),
-        case("five nodes keep the order of what is offered at random", Holds, Quick, |seed| {
+        holds("five_nodes_keep_the_order_of_what_is_offered_at_random", |seed| {
             walk(&five_nodes(Quorlock, World::calendars(2)), seed, 50_000)
         }),
-        case("random walks find an offered number that no quorum carries", Violated, Quick, |seed| {
+        violated("random_walks_find_an_offered_number_that_no_quorum_carries", |seed| {
             walk(&five_nodes(Scheme::NoWriteBack, World::fenced()), seed, 100_000)
         }),
-        case("random walks find offers that are stored whatever stands", Violated, Quick, |seed| {
+        violated("random_walks_find_offers_that_are_stored_whatever_stands", |seed| {
             walk(&five_nodes(Scheme::WhateverStands, World::renewing(1)), seed, 100_000)
         }),
     ]
 }
 
-/// The same with wider bounds.
-fn nightly() -> Vec<Case> {
+/// Wider bounds.
+fn wider() -> Vec<Case> {
     vec![
-        case("nightly: offers between two waiters while leases are renewed", Holds, Nightly, |_| {
+        nightly("nightly_offers_between_two_waiters_while_leases_are_renewed", |_| {
             prove(two_waiters(Quorlock, World::renewing(1)), 2)
         }),
-        // Together they are more states than a machine of 24 GB has room for.
-        case("nightly: offers and renewals while clocks drift", Holds, Nightly, |_| {
+        // The two together have more states than 24 GB of memory can hold.
+        nightly("nightly_offers_and_renewals_while_clocks_drift", |_| {
             prove(three(Quorlock, World { renewals: 1, ..World::drifting(1, 0) }), 2)
         }),
-        case("nightly: offers while clocks drift and a node restarts", Holds, Nightly, |_| {
+        nightly("nightly_offers_while_clocks_drift_and_a_node_restarts", |_| {
             prove(three(Quorlock, World { restarts: 1, ..World::drifting(1, 0) }), 2)
         }),
-        case("nightly: offers without the shortcuts while nodes forget", Holds, Nightly, |_| {
+        nightly("nightly_offers_without_the_shortcuts_while_nodes_forget", |_| {
             prove(four(Quorlock, World::forgetful(1).literally()), 2)
         }),
-        case(
-            "nightly: offers keep the order without the shortcuts while a node forgets",
-            Holds,
-            Nightly,
-            |_| prove(three(Quorlock, World::calendars(1).literally()), 2),
-        ),
-        case("nightly: numbers, renewals and a node that forgets", Holds, Nightly, |_| {
+        nightly("nightly_offers_keep_the_order_without_the_shortcuts_while_a_node_forgets", |_| {
+            prove(three(Quorlock, World::calendars(1).literally()), 2)
+        }),
+        nightly("nightly_numbers_renewals_and_a_node_that_forgets", |_| {
             prove(three(Quorlock, World { renewals: 1, ..World::calendars(1) }), 2)
         }),
-        case("nightly: two holders that offer while a node forgets", Holds, Nightly, |_| {
+        nightly("nightly_two_holders_that_offer_while_a_node_forgets", |_| {
             prove(two_holders(Quorlock, World::calendars(1).literally()), 2)
         }),
-        case("nightly: offers where no key stands and two waiters", Holds, Nightly, |_| {
+        nightly("nightly_offers_where_no_key_stands_and_two_waiters", |_| {
             prove(four(Scheme::AbsentToo, World::fenced()), 2)
         }),
-        case("nightly: a million random walks among offers", Holds, Nightly, |seed| {
+        nightly("nightly_a_million_random_walks_among_offers", |seed| {
             walk(&five_nodes(Quorlock, World { restarts: 2, ..World::renewing(2) }), seed, 1_000_000)
         }),
-        case("nightly: random walks among offers without the shortcuts", Holds, Nightly, |seed| {
+        nightly("nightly_random_walks_among_offers_without_the_shortcuts", |seed| {
             walk(
                 &five_nodes(Quorlock, World { restarts: 2, renewals: 1, ..World::calendars(2) }.literally()),
                 seed,
@@ -212,10 +198,6 @@ fn nightly() -> Vec<Case> {
             )
         }),
     ]
-}
-
-fn case(name: &'static str, expected: Expected, size: Size, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size, run }
 }
 
 fn three(scheme: Scheme, world: World) -> Offer<3, 3> {

@@ -1,13 +1,15 @@
-//! What can happen next.
+//! The possible steps.
 
 use quorlock_protocol::FencingToken;
 
-use super::state::{Attempt, Key, Kind, Lease, Phase, Renewal, State, Vote};
+use super::state::{Attempt, Kind, Lease, Phase, Renewal, State, Vote};
 use super::{Clocks, Fencing, Offer, Scheme, Start, Step};
+use crate::common::Key;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
-    /// How it may start. The first attempt, where it holds the lock, has its number from a quorum's counters;
-    /// the others may be anywhere, and counters may be ahead, as refused requests may raise them.
+    /// Returns the initial states. If the first attempt holds the lock, it has its number from the
+    /// counters of a quorum; the other counters are arbitrary, and counters may be ahead, because
+    /// refused requests may raise them.
     pub(super) fn starts(&self) -> Vec<State<N, K>> {
         let free = State::new(self.kinds);
         if self.world.start == Start::Free {
@@ -17,7 +19,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         stored.into_iter().flat_map(|stored| self.held(free, stored)).collect()
     }
 
-    /// The first attempt holds the lock at so many nodes.
+    /// The first attempt holds the lock on `stored` nodes.
     fn held(&self, free: State<N, K>, stored: usize) -> Vec<State<N, K>> {
         let mut state = free;
         state.attempts[0].phase = Phase::Holding(Lease {
@@ -41,7 +43,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let raise = |ahead: usize| {
             let mut state = state;
             for (index, node) in state.nodes.iter_mut().enumerate() {
-                // From the last node on, so that those without a key come first.
+                // From the last node on, so that nodes without a key come first.
                 let is_ahead = index + ahead >= N;
                 node.counter = number(if is_ahead { 2 } else { u64::from(index < stored) });
             }
@@ -55,7 +57,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
         let is_done = |one: &Attempt| one.is_over() || (one.kind == Kind::Waiter && one.phase == Phase::Idle);
-        // There is none left that could offer anything.
+        // No attempt is left that could offer anything.
         if state.attempts.iter().all(is_done) {
             return;
         }
@@ -67,7 +69,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             if there.ahead < self.world.nodes_ahead && has_clock {
                 steps.push(Step::RunAhead { node });
             }
-            // Without a key there is nothing to forget.
+            // Without a key there is nothing to lose.
             let Some(key) = there.key else { continue };
             if state.restarts < self.world.restarts {
                 steps.push(Step::Restart { node });

@@ -1,22 +1,13 @@
-//! What comes of what happens.
+//! The effects of steps.
 
 use std::time::Duration;
 
-use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Moment, Tally, Term, Verdict};
+use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Moment, Term};
 
-use super::state::{Attempt, Key, Kind, Lease, Mail, Node, Past, Phase, Renewal, State, Vote};
-use super::{Clocks, Fencing, Offer, Scheme, Step, World};
-
-/// What a node does with a renewal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reply {
-    /// The key is the attempt's.
-    Granted,
-    /// It had gone, and has been stored anew.
-    Restored,
-    /// It is of another one.
-    Refused,
-}
+use super::state::{Attempt, Kind, Lease, Mail, Node, Phase, Renewal, State, Vote};
+use super::{Clocks, Fencing, Offer, Scheme, Step};
+use crate::clock::{is_valid, moment, renewed};
+use crate::common::{Key, Past, Reply, is_won, prolong};
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
@@ -64,13 +55,14 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         state
     }
 
-    /// Whether the attempt may act as the holder. The same question as in the library, to the same [`Term`].
+    /// Whether the attempt may act as the holder, decided by [`Term`](quorlock_protocol::Term) as
+    /// in the library.
     pub(super) fn believes(&self, attempt: &Attempt) -> bool {
-        let runs = |lease: &Lease| Term::until(lease.until).remaining(World::moment(attempt.clock)).is_some();
+        let runs = |lease: &Lease| is_valid(lease.until, moment(attempt.clock));
         attempt.lease().is_some_and(|lease| self.world.clocks == Clocks::None || runs(lease))
     }
 
-    /// A request in the plain way arrives.
+    /// A plain request for a vote arrives.
     fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
         if state.attempts[attempt].phase == Phase::Idle {
             ask(state, attempt);
@@ -92,7 +84,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             ask(state, to);
         }
         let there = &mut state.nodes[node];
-        // Two that offer the lock to each other, again and again, would draw ever larger numbers.
+        // Two attempts that offer the lock to each other repeatedly would draw ever larger numbers.
         there.mail[attempt].offered = self.world.fencing != Fencing::Without;
         let (releasers, waiters) = (state.attempts[attempt].number, state.attempts[to].hint);
         let hint = if self.scheme == Scheme::ReleasersHint {
@@ -110,7 +102,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         self.push(state, to, node, number);
     }
 
-    /// A node draws a number, above its counter and this one.
+    /// A node draws a number above its counter and `above`.
     fn draw(&self, node: &mut Node<K>, above: FencingToken) -> FencingToken {
         let counter = node.counter;
         self.draw_from(node, above, counter)
@@ -126,14 +118,14 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         number
     }
 
-    /// Calendars are ahead of all that was drawn.
+    /// Calendars are ahead of every number drawn.
     fn note_time(&self, state: &mut State<N, K>, drawn: FencingToken) {
         if self.world.fencing == Fencing::Calendars {
             state.calendar = state.calendar.max(drawn);
         }
     }
 
-    /// A node tells the attempt that its token stands, if the connection says that it is old enough to vote.
+    /// A node notifies the attempt that it has its token, if the connection reports it as old enough to vote.
     fn push(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
         let is_young = state.nodes[node].age.is_some_and(|age| self.world.is_quarantined(age));
         let counts = self.scheme == Scheme::YoungVotes && state.attempts[attempt].kind == Kind::Waiter;
@@ -150,7 +142,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// An attempt hears of a vote.
+    /// An attempt learns of a vote.
     fn hear(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
         for one in 0..K {
             let hears =
@@ -162,7 +154,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 *vote = if again { Vote::CountedTwice(number) } else { Vote::Counted(number) };
             }
         }
-        // With numbers, others may be heard before it decides: one may be larger.
+        // With numbers, more votes may arrive before it decides: one may be larger.
         if self.world.fencing == Fencing::Without {
             for one in 0..K {
                 if self.has_quorum(state, one) {
@@ -172,7 +164,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// Whether the attempt counts a quorum's votes.
+    /// Whether the attempt counts votes of a quorum.
     pub(super) fn has_quorum(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         if !matches!(asking.phase, Phase::Asking | Phase::Waiting { .. }) {
@@ -190,20 +182,16 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             let others = (0..K).filter(|&other| pools(other)).map(|other| node.mail[other].vote.count());
             ours.max(others.max().unwrap_or(0))
         };
-        let tally = self.tally(&state.nodes, votes);
-        let nearly = self.scheme == Scheme::Minority
-            && asking.is_waiting()
-            && tally.granted() + 1 >= self.quorum.needed();
-        nearly || tally.verdict() == Some(Verdict::Won)
+        let missing = usize::from(self.scheme == Scheme::Minority && asking.is_waiting());
+        is_won(self.quorum, state.nodes.iter().map(votes).sum::<usize>() + missing)
     }
 
-    fn tally(&self, nodes: &[Node<K>; N], votes: impl Fn(&Node<K>) -> usize) -> Tally {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().flat_map(|node| 0..votes(node)).for_each(|_| tally.grant());
-        tally
+    /// Whether these votes of the nodes are a quorum.
+    fn is_won(&self, nodes: &[Node<K>; N], votes: impl Fn(&Node<K>) -> usize) -> bool {
+        is_won(self.quorum, nodes.iter().map(votes).sum())
     }
 
-    /// As `draw::decide` in the library.
+    /// Like `draw::decide` in the library.
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let counted = state.nodes.iter().filter_map(|node| node.mail[attempt].vote.number());
         let Some(drawn) = FenceVotes::of(counted) else { return };
@@ -215,7 +203,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
     }
 
-    /// Whether a node would carry the attempt's number: its key stands, and no counter is ahead of it.
+    /// Whether a node would carry the attempt's number: it has its key, and no larger counter.
     pub(super) fn confirms(node: &Node<K>, attempt: usize, number: FencingToken) -> bool {
         node.has_key_of(attempt) && number.may_follow(node.counter, Duration::ZERO)
     }
@@ -229,21 +217,21 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         there.mail[attempt].vote = Vote::Carries;
         let carries = |node: &Node<K>| usize::from(node.mail[attempt].vote == Vote::Carries);
-        if self.tally(&state.nodes, carries).verdict() == Some(Verdict::Won) {
+        if self.is_won(&state.nodes, carries) {
             self.take(state, attempt);
         }
     }
 
-    /// A quorum is there: it holds the lock, unless that comes too late.
+    /// With a quorum, it holds the lock, unless that comes too late.
     fn take(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let life = self.life(asking);
         let from = if self.scheme == Scheme::FromPush && asking.is_waiting() { asking.clock } else { 0 };
         let mut until = self.world.deadline(from, life);
         if self.scheme == Scheme::NoDeadline && asking.is_waiting() {
-            until = until.max(World::moment(asking.clock + 1));
+            until = until.max(moment(asking.clock + 1));
         }
-        if World::moment(asking.clock) >= until {
+        if moment(asking.clock) >= until {
             asking.phase = Phase::Over { past: Past::Failed };
             return;
         }
@@ -267,41 +255,33 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         };
         there.mail[attempt].renewal = if counts { Renewal::Counted } else { Renewal::None };
         let counted = |node: &Node<K>| usize::from(node.mail[attempt].renewal == Renewal::Counted);
-        if self.tally(&state.nodes, counted).verdict() == Some(Verdict::Won) {
+        if self.is_won(&state.nodes, counted) {
             self.count(state, attempt);
         }
     }
 
-    /// As `renew.lua`.
+    /// Like `renew.lua`.
     pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize, number: FencingToken) -> Reply {
-        match &mut node.key {
-            Some(key) if key.holder == attempt => {
-                key.left = key.left.max(self.world.ttl);
-                Reply::Granted
-            }
-            Some(_) => Reply::Refused,
-            None => {
-                node.key = Some(Key { holder: attempt, left: self.world.ttl });
-                node.counter = node.counter.max(number);
-                Reply::Restored
-            }
+        let reply = prolong(&mut node.key, attempt, self.world.ttl);
+        if reply == Reply::Restored {
+            node.counter = node.counter.max(number);
         }
+        reply
     }
 
-    /// As `Keeper::count`.
+    /// Like `Keeper::count`.
     fn count(&self, state: &mut State<N, K>, attempt: usize) {
         let never_late = self.counts_late(&state.attempts[attempt]);
         let asking = &mut state.attempts[attempt];
         let Phase::Holding(lease) = &mut asking.phase else { return };
         let Some(sent) = lease.renewal else { return };
-        let renewed = self.world.deadline(sent, self.world.ttl);
-        let now = if never_late { Moment::ORIGIN } else { World::moment(asking.clock) };
-        let term = Term::until(lease.until);
-        if !term.renew(renewed, now) {
+        let to = self.world.deadline(sent, self.world.ttl);
+        let now = if never_late { Moment::ORIGIN } else { moment(asking.clock) };
+        let Some(until) = renewed(&Term::until(lease.until), to, now) else {
             asking.phase = Phase::Ended;
             return;
-        }
-        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        };
+        lease.until = until;
         lease.renewal = None;
         for node in &mut state.nodes {
             let renewal = &mut node.mail[attempt].renewal;
@@ -311,7 +291,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// A holder gives the lock back, or a waiter gives up.
+    /// A holder releases the lock, or a waiter gives up.
     fn end(&self, state: &mut State<N, K>, attempt: usize) {
         let keeps_keys = self.world.is_literal();
         let phase = &mut state.attempts[attempt].phase;
@@ -333,12 +313,12 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         };
     }
 
-    /// Whether renewals of the attempt count although they come late, and have stored the key anew.
+    /// Whether renewals of the attempt count although they are late and stored the key again.
     pub(super) fn counts_late(&self, attempt: &Attempt) -> bool {
         self.scheme == Scheme::RestoredLate && attempt.kind == Kind::Waiter
     }
 
-    /// For how long the votes of an attempt stand.
+    /// Returns the TTL of the attempt's votes.
     pub(super) fn life(&self, attempt: &Attempt) -> u8 {
         if attempt.kind == Kind::Waiter { self.world.offer } else { self.world.ttl }
     }
@@ -367,7 +347,7 @@ fn ask<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) 
     }
 }
 
-/// As `Keeper::renew`.
+/// Like `Keeper::renew`.
 fn renew<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let asking = &mut state.attempts[attempt];
     let Phase::Holding(lease) = &mut asking.phase else { return };
@@ -391,7 +371,7 @@ fn tick<const N: usize, const K: usize>(state: &mut State<N, K>, missed_by: Opti
 
 impl<const K: usize> Node<K> {
     fn tick(&mut self) {
-        self.key = self.key.filter(|key| key.left > 1).map(|key| Key { left: key.left - 1, ..key });
+        self.key = self.key.and_then(Key::ticked);
         self.age = self.age.map(|age| age.saturating_add(1));
     }
 }
@@ -412,7 +392,7 @@ impl Vote {
         }
     }
 
-    /// What was counted is of no further use.
+    /// Counted votes are of no further use.
     pub(super) fn settle(&mut self) {
         if matches!(self, Vote::Counted(_) | Vote::CountedTwice(_) | Vote::Carries) {
             *self = Vote::None;
@@ -421,7 +401,7 @@ impl Vote {
 }
 
 impl Mail {
-    /// Nothing of it can still come.
+    /// Whether no request of it is in flight.
     pub(super) fn is_quiet(self) -> bool {
         self.renewal != Renewal::Unarrived && self.vote != Vote::Asked
     }

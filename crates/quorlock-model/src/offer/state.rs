@@ -1,185 +1,149 @@
-//! What the nodes and the attempts know, and what is on its way between them.
+//! The state of the nodes, the attempts, and the requests between them.
 
 use quorlock_protocol::{FencingToken, Moment};
 use stateright::Representative;
 
-use crate::names::advance;
+use crate::common::{Key, Past};
+use crate::names::{least, renamed};
 
-/// Everything, at one moment: `N` nodes and `K` attempts, each with a token of its own.
-///
-/// There is no common time in it: what counts is how long each thing has been so, or still will be.
+/// There is no global time in it, only ages and remaining times. Each attempt has its own token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
-    /// How many restarts without data have happened.
-    pub restarts: u8,
-    /// How many restarts with data have happened.
-    pub reminders: u8,
-    /// The largest number that was handed out.
-    pub largest: FencingToken,
-    /// What calendars show, if it is of interest: no less than what was drawn.
-    pub calendar: FencingToken,
-    /// The nodes.
-    pub nodes: [Node<K>; N],
-    /// The attempts.
-    pub attempts: [Attempt; K],
+pub(crate) struct State<const N: usize, const K: usize> {
+    /// Restarts without data so far.
+    pub(crate) restarts: u8,
+    /// Restarts with data so far.
+    pub(crate) reminders: u8,
+    /// The largest number issued.
+    pub(crate) largest: FencingToken,
+    /// The reading of calendars, where that matters: no less than any number drawn.
+    pub(crate) calendar: FencingToken,
+    pub(crate) nodes: [Node<K>; N],
+    pub(crate) attempts: [Attempt; K],
 }
 
-/// A node, and what is on its way to it and from it.
+/// A node, and the requests to and from it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
-    /// Whose token stands here.
-    pub key: Option<Key>,
-    /// How long ago it restarted and forgot everything; `None` if that is of no interest any more.
-    pub age: Option<u8>,
+pub(crate) struct Node<const K: usize> {
+    pub(crate) key: Option<Key>,
+    /// How long ago it restarted without data; `None` once that does not matter.
+    pub(crate) age: Option<u8>,
     /// How far its clock has run ahead.
-    pub ahead: u8,
-    /// The number that was drawn last.
-    pub counter: FencingToken,
-    /// What there is between each attempt and this node.
-    pub mail: [Mail; K],
+    pub(crate) ahead: u8,
+    /// The last number drawn.
+    pub(crate) counter: FencingToken,
+    pub(crate) mail: [Mail; K],
 }
 
-/// A key at a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
-    /// The attempt whose token it is.
-    pub holder: usize,
-    /// For how many ticks of the node's clock it still lives.
-    pub left: u8,
-}
-
-/// What there is between an attempt and a node.
+/// The requests between an attempt and a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
-    /// The node's vote.
-    pub vote: Vote,
-    /// The request of the latest renewal.
-    pub renewal: Renewal,
-    /// Whether the node has carried out the attempt's offer, where that happens only once.
-    pub offered: bool,
+pub(crate) struct Mail {
+    pub(crate) vote: Vote,
+    /// The latest renewal.
+    pub(crate) renewal: Renewal,
+    /// Whether the node has executed the attempt's offer, where that happens only once.
+    pub(crate) offered: bool,
 }
 
 /// The vote of a node for an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Vote {
-    /// Not there, or of no further use.
+pub(crate) enum Vote {
+    /// None, or of no further use.
     #[default]
     None,
-    /// Asked for, and on its way to the node.
+    /// The request is in flight.
     Asked,
-    /// Given by an offer, and on its way to the waiter, with this number.
+    /// Granted by an offer with this number; the push is in flight.
     Pushed(FencingToken),
     /// Counted, with this number.
     Counted(FencingToken),
-    /// Counted for the second time, where that is possible.
+    /// Counted twice, where that is possible.
     CountedTwice(FencingToken),
     /// The node carries the number that was written back.
     Carries,
 }
 
-/// What has become of a renewal's request to a node.
+/// The request of a renewal to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Renewal {
+pub(crate) enum Renewal {
     /// Not sent, or of no further use.
     #[default]
     None,
-    /// On its way, or lost for ever.
+    /// In flight, or lost.
     Unarrived,
-    /// Confirmed, and counted.
+    /// Confirmed and counted.
     Counted,
 }
 
-/// What a client does.
+/// The kind of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// Asks in the plain way, and offers the lock to waiters.
+pub(crate) enum Kind {
+    /// Asks for votes, and offers the lock to waiters.
     Holder,
     /// Asks the queue, waits for offers, and offers the lock to other waiters.
     Waiter,
-    /// Asks in the plain way, and knows of no queue.
+    /// Asks for votes, and does not use the queue.
     Plain,
 }
 
-/// An attempt at the lock, with one token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
-    /// Of whom.
-    pub kind: Kind,
-    /// What its own clock says: zero is when it asked for votes, or sent its question.
-    pub clock: u8,
+pub(crate) struct Attempt {
+    pub(crate) kind: Kind,
+    /// Its own clock, which starts when it asks for votes or sends its question.
+    pub(crate) clock: u8,
     /// How many ticks its clock has missed.
-    pub behind: u8,
-    /// Its number, as soon as it has one.
-    pub number: FencingToken,
-    /// The largest number that was out when it asked, or sent its question.
-    pub floor: FencingToken,
-    /// What its calendar showed then, if that is of interest.
-    pub hint: FencingToken,
-    /// A larger number was out already when it took the lock.
-    pub overtaken: bool,
-    /// How far it has come.
-    pub phase: Phase,
+    pub(crate) behind: u8,
+    /// Its number, once it has one.
+    pub(crate) number: FencingToken,
+    /// The largest number issued when it asked or sent its question.
+    pub(crate) floor: FencingToken,
+    /// The reading of its calendar then, where that matters.
+    pub(crate) hint: FencingToken,
+    /// A larger number had been issued when it acquired the lock.
+    pub(crate) overtaken: bool,
+    pub(crate) phase: Phase,
 }
 
-/// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
-    /// It asks all nodes in the plain way.
+    /// It asks all nodes for votes.
     Asking,
     /// Its question is sent, and its token is public.
     Waiting {
-        /// Its token was given back since, and goes on counting all the same.
+        /// Its token was released since, but still counts.
         given_back: bool,
     },
-    /// It has a quorum, which has yet to carry its number.
+    /// It has a quorum, which does not carry its number yet.
     WritingBack,
-    /// It has become a lease, which may have ended without anyone having noticed.
+    /// A lease, which may have ended unnoticed.
     Holding(Lease),
-    /// It believes no more, and its keys are there for offers.
+    /// The lease has ended, and its keys may be offered.
     Ended,
-    /// It has given up, or given back.
-    Over {
-        /// What it was.
-        past: Past,
-    },
+    /// Given up or released.
+    Over { past: Past },
 }
 
-/// What an attempt was that is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Past {
-    /// It never held the lock.
-    Failed,
-    /// It did.
-    Held,
-}
-
-/// A lease.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
-    /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
+pub(crate) struct Lease {
+    /// The deadline, by the attempt's own clock.
+    pub(crate) until: Moment,
     /// How many renewals have been sent.
-    pub renewals: u8,
-    /// When the renewal was sent that is not decided yet.
-    pub renewal: Option<u8>,
-    /// Another one has held the lock since it began.
-    pub interrupted: bool,
+    pub(crate) renewals: u8,
+    /// When the undecided renewal was sent.
+    pub(crate) renewal: Option<u8>,
+    /// Another attempt has asserted the lock since it began.
+    pub(crate) interrupted: bool,
 }
 
 impl Attempt {
-    /// Nothing has happened.
-    #[must_use]
-    pub fn new(kind: Kind) -> Attempt {
+    pub(crate) fn new(kind: Kind) -> Attempt {
         let number = FencingToken::ZERO;
         let (floor, hint, phase) = (number, number, Phase::Idle);
         Attempt { kind, clock: 0, behind: 0, number, floor, hint, overtaken: false, phase }
     }
 
-    /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle
@@ -191,40 +155,30 @@ impl Attempt {
         }
     }
 
-    /// Whether it has begun, and is not over.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         match self.phase {
             Phase::Asking | Phase::Waiting { .. } | Phase::WritingBack | Phase::Holding(_) => true,
             Phase::Idle | Phase::Ended | Phase::Over { .. } => false,
         }
     }
 
-    /// Whether it waits for offers.
-    #[must_use]
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting { .. })
     }
 
-    /// Whether it is over.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over { .. })
     }
 }
 
 impl<const K: usize> Node<K> {
-    /// Whether the token of this attempt stands here.
-    #[must_use]
-    pub fn has_key_of(&self, attempt: usize) -> bool {
+    pub(crate) fn has_key_of(&self, attempt: usize) -> bool {
         self.key.is_some_and(|key| key.holder == attempt)
     }
 }
 
 impl<const N: usize, const K: usize> State<N, K> {
-    /// Nothing has happened.
-    #[must_use]
-    pub fn new(kinds: [Kind; K]) -> State<N, K> {
+    pub(crate) fn new(kinds: [Kind; K]) -> State<N, K> {
         let counter = FencingToken::ZERO;
         State {
             restarts: 0,
@@ -236,38 +190,29 @@ impl<const N: usize, const K: usize> State<N, K> {
         }
     }
 
-    /// The same with the attempts named in this order: `order[new] = old`.
+    /// Renames the attempts, where `order[new] = old`, and sorts the nodes.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let new_name = |old| order.iter().position(|&name| name == old);
-        let renamed = |key: Key| Some(Key { holder: new_name(key.holder)?, ..key });
-        State {
+        let key = |key: Key| Some(Key { holder: renamed(order, key.holder)?, ..key });
+        let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                key: node.key.and_then(renamed),
+                key: node.key.and_then(key),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),
             attempts: order.map(|old| self.attempts[old]),
             ..*self
-        }
+        };
+        state.nodes.sort_unstable();
+        state
     }
 }
 
-/// Which node is which makes no difference, nor which of those that do the same.
+/// The names of nodes and of attempts of one kind make no difference.
 impl<const N: usize, const K: usize> Representative for State<N, K> {
     fn representative(&self) -> State<N, K> {
-        let mut order = std::array::from_fn(|attempt| attempt);
-        let mut least: Option<State<N, K>> = None;
-        loop {
-            let keeps_kinds =
-                |(new, old): (usize, &usize)| self.attempts[new].kind == self.attempts[*old].kind;
-            if order.iter().enumerate().all(keeps_kinds) {
-                let mut other = self.renamed(order);
-                other.nodes.sort_unstable();
-                least = Some(least.map_or(other, |least| least.min(other)));
-            }
-            if !advance(&mut order) {
-                return least.unwrap_or(*self);
-            }
-        }
+        let keeps_kinds = |order: &[usize; K]| {
+            order.iter().enumerate().all(|(new, &old)| self.attempts[new].kind == self.attempts[old].kind)
+        };
+        least(|order| keeps_kinds(&order).then(|| self.renamed(order))).unwrap_or(*self)
     }
 }

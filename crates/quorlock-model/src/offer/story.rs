@@ -1,14 +1,14 @@
-//! Tells what happens, for people.
+//! Describes the steps of a violation.
 
 use std::fmt;
 
-use super::rules::Reply;
 use super::state::{Attempt, Kind, Phase, State};
 use super::{Fencing, Offer, Step};
+use crate::common::Reply;
 use crate::names::name;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
-    /// What the step does, in a sentence.
+    /// Describes the step in a sentence.
     pub(super) fn tell(&self, before: &State<N, K>, step: Step) -> String {
         let after = self.after(before, step);
         let what = match step {
@@ -17,11 +17,13 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 format!("a tick passes, which the clock of {} misses", name(attempt))
             }
             Step::RunAhead { node } => format!("the clock of node {node} runs ahead by a tick"),
-            Step::Restart { node } => format!("node {node} restarts and has forgotten everything"),
+            Step::Restart { node } => format!("node {node} restarts without its data"),
             Step::Remind { node } => {
-                format!("node {node} restarts with its data, and tells again whose token stands there")
+                format!(
+                    "node {node} restarts with its data, and notifies the waiter again whose token it has"
+                )
             }
-            Step::Vanish { node } => format!("the key at node {node} vanishes"),
+            Step::Vanish { node } => format!("the key on node {node} vanishes"),
             Step::Vote { attempt, node } => {
                 format!("the request of {} reaches node {node} and is granted", name(attempt))
             }
@@ -29,14 +31,14 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             Step::AskAgain { attempt } => format!("{} asks again with the same token", name(attempt)),
             Step::Offer { attempt, to, node } => {
                 let asks = if before.attempts[to].phase == Phase::Idle && !self.world.is_literal() {
-                    ", who has just asked,"
+                    ", which has just asked,"
                 } else {
                     ""
                 };
                 let instead = match before.nodes[node].key {
                     Some(key) if key.holder == attempt => String::new(),
-                    Some(key) => format!(" in the place of that of {}", name(key.holder)),
-                    None => " where none stood".into(),
+                    Some(key) => format!(" instead of that of {}", name(key.holder)),
+                    None => " where there was none".into(),
                 };
                 let (from, to) = (name(attempt), name(to));
                 format!(
@@ -56,7 +58,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 let done = self.tell_renewal(before, attempt, node);
                 format!("the renewal of {} reaches node {node} and {done}", name(attempt))
             }
-            Step::End { attempt } => format!("{} gives up, or gives the lock back", name(attempt)),
+            Step::End { attempt } => format!("{} releases the lock, or gives up", name(attempt)),
             Step::Release { attempt, node } => {
                 format!("the release of {} reaches node {node} and deletes its key", name(attempt))
             }
@@ -65,16 +67,11 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
     }
 
-    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> &'static str {
-        let mut there = before.nodes[node];
-        match self.prolong(&mut there, attempt, before.attempts[attempt].number) {
-            Reply::Granted => "sets the key's time",
-            Reply::Restored => "stores the key anew",
-            Reply::Refused => "is refused",
-        }
+    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
+        self.prolong(&mut before.nodes[node].clone(), attempt, before.attempts[attempt].number)
     }
 
-    /// What changes for an attempt by the way.
+    /// Describes what else changes for an attempt.
     fn tell_news(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
         let (old, new) = (&before.attempts[attempt], &after.attempts[attempt]);
         let numbered = |attempt: &Attempt| match self.world.fencing {
@@ -92,7 +89,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             (Some(_), Some(_)) if self.believes(old) && !self.believes(new) => {
                 Some(format!("the lease of {name} has ended"))
             }
-            (Some(_), None) => Some(format!("{name} holds the lock no more")),
+            (Some(_), None) => Some(format!("{name} no longer holds the lock")),
             (None, None) if new.phase == Phase::WritingBack && old.phase != Phase::WritingBack => {
                 Some(format!("{name} has to write {} back", new.number))
             }
@@ -101,7 +98,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     }
 }
 
-/// How it starts.
+/// The initial state.
 impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds = self.attempts.iter().enumerate().map(|(attempt, asking)| {
@@ -113,7 +110,7 @@ impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
             format!("{} is {kind}", name(attempt))
         });
         let keys = self.nodes.iter().enumerate().filter_map(|(node, there)| {
-            there.key.map(|key| format!("{} has the key at node {node}", name(key.holder)))
+            there.key.map(|key| format!("{} has the key on node {node}", name(key.holder)))
         });
         let told: Vec<String> = kinds.chain(keys).collect();
         let counters: Vec<String> = self.nodes.iter().map(|node| node.counter.to_string()).collect();

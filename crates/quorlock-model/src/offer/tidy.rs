@@ -1,9 +1,11 @@
-//! Forgets what can make no difference any more, so that states which differ by nothing else are one.
+//! Removes what can make no difference any more, so that equivalent states become equal.
 
 use quorlock_protocol::FencingToken;
 
-use super::state::{Attempt, Kind, Mail, Past, Phase, State, Vote};
-use super::{Offer, Scheme, World};
+use super::state::{Attempt, Kind, Mail, Phase, State, Vote};
+use super::{Offer, Scheme};
+use crate::clock::moment;
+use crate::common::Past;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
@@ -13,7 +15,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         for attempt in 0..K {
             self.tidy_attempt(state, attempt);
         }
-        // One that has none left to offer to is over. That may be so only now.
+        // An attempt whose lease has ended, and that cannot offer to any other, is over. That may
+        // have changed now.
         for attempt in 0..K {
             if state.attempts[attempt].phase == Phase::Ended && !self.may_offer(state, attempt) {
                 state.attempts[attempt].phase = Phase::Over { past: Past::Held };
@@ -26,7 +29,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     fn tidy_attempt(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
-        let is_late = World::moment(asking.clock) >= self.world.deadline(0, self.life(asking));
+        let is_late = moment(asking.clock) >= self.world.deadline(0, self.life(asking));
         match asking.phase {
             Phase::Asking | Phase::WritingBack if is_late => {
                 asking.phase = Phase::Over { past: Past::Failed }
@@ -40,9 +43,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             Phase::Holding(lease) if !self.believes(asking) => {
                 let may_revive = self.counts_late(asking)
-                    && lease.renewal.is_some_and(|sent| {
-                        World::moment(asking.clock) < self.world.deadline(sent, self.world.ttl)
-                    });
+                    && lease
+                        .renewal
+                        .is_some_and(|sent| moment(asking.clock) < self.world.deadline(sent, self.world.ttl));
                 if !may_revive {
                     asking.phase = Phase::Ended;
                 }
@@ -62,7 +65,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    /// Whether anything may still come of the keys of one that holds the lock no more.
+    /// Whether the keys of an attempt whose lease has ended may still have an effect.
     fn may_offer(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let literal = self.world.is_literal();
@@ -76,7 +79,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         asking.kind != Kind::Plain && is_wanted && (has_key || anywhere)
     }
 
-    /// Nothing is left of the attempt, or nothing that could be counted.
+    /// Removes all traces of the attempt that could count.
     fn forget(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         *asking = Attempt { phase: asking.phase, ..Attempt::new(asking.kind) };

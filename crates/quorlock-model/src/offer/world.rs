@@ -1,131 +1,109 @@
-//! What a run of the model may meet, and the rules of offers.
+//! The bounds of the model, and the rules of offers.
 
-use std::time::Duration;
+use quorlock_protocol::{Drift, Moment};
 
-use quorlock_protocol::{Drift, Moment, Quarantine};
+use crate::clock::{self, moment, span};
+use crate::common::Detail;
 
-/// The rules: those of the library, or all but one.
+/// The rules of the library, or all but one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// As the library does it.
+pub(crate) enum Scheme {
     Quorlock,
-    /// A node stores an offer also where nothing stands. No rule is broken by that, as it turns out.
+    /// A node stores an offer even if it has no key. This is safe.
     AbsentToo,
-    /// A node stores an offer whatever stands there.
+    /// A node stores an offer whatever key it has.
     WhateverStands,
-    /// Validity counts from the last push, and not from the question.
+    /// Validity counts from the last push instead of the question.
     FromPush,
     /// All questions of a waiter have one token, and validity counts from the last of them.
     OneToken,
-    /// A waiter counts pushes about the tokens of other waiters as well.
+    /// A waiter also counts pushes about the tokens of other waiters.
     AnyOffer,
     /// The votes for two tokens of one waiter are added, and validity counts from the newer question.
     TwoTokens,
-    /// The holder believes in its lease until its offers are answered.
+    /// The holder asserts its lease until its offers are answered.
     UntilAnswered,
-    /// A push for a token that was given back counts.
+    /// A push for a released token counts.
     Reuse,
-    /// A renewal counts where it has stored the key anew. Alone that breaks nothing, as for the lock.
+    /// A renewal counts even if it stored the key again. This alone is safe, as for the lock.
     RestoredCounts,
-    /// The same for what was taken up, and also after the end that the lease had before.
+    /// The same for a lease from an offer, and also after its previous deadline.
     RestoredLate,
-    /// Offers count also from a process that is too young.
+    /// Offers by a process that is too young count.
     YoungVotes,
     /// Two pushes of one node are two votes.
     Twice,
     /// One vote less than a quorum is enough.
     Minority,
-    /// An offer is taken up without a look at the clock.
+    /// An offer is taken up without checking the clock.
     NoDeadline,
-    /// A node takes the releaser's number and one more, wherever its counter stands.
+    /// A node issues the releaser's number plus one, whatever its counter.
     NotRaised,
-    /// A node draws above the releaser's number, and does not know what the waiter's calendar showed. A
-    /// releaser may be of long ago, from before others whose numbers a node has forgotten.
+    /// A node draws above the releaser's number, but does not know the waiter's calendar. The
+    /// releaser may date from before others whose numbers a node has lost.
     ReleasersHint,
-    /// A node draws above what the waiter's calendar showed, and does not know the releaser's number.
+    /// A node draws above the waiter's calendar, but does not know the releaser's number.
     WaitersHint,
-    /// The largest number is handed out, however few nodes carry it.
+    /// The largest number is issued, however few nodes carry it.
     NoWriteBack,
 }
 
-/// What has a step of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Detail {
-    /// Only what can make a difference; see the table in [`offer`](crate::offer).
-    Reduced,
-    /// Questions are sent, pushes arrive, waiters give up, and releases arrive in steps of their own.
-    Literal,
-}
-
-/// Whether there is time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Clocks {
-    /// Time goes on.
+pub(crate) enum Clocks {
     Running,
-    /// Each key may vanish at any time, and all believe for as long as they like: what still holds rests on
-    /// no clock.
+    /// Keys may vanish at any time, and leases never end: what still holds depends on no clock.
     None,
 }
 
-/// Whether nodes draw numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fencing {
-    /// They do not.
+pub(crate) enum Fencing {
+    /// Nodes draw no numbers.
     Without,
-    /// They do, and those who ask bring no hint.
+    /// Nodes draw numbers without hints.
     Numbers,
-    /// They do, and those who ask, in the plain way or with a question, bring the time of their calendars as a
-    /// hint. These agree: it is no less than any number that was drawn before.
+    /// Nodes draw numbers with the clients' calendars as hints. These agree: no calendar is behind
+    /// a number drawn before.
     Calendars,
 }
 
-/// How it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Start {
+pub(crate) enum Start {
     /// The first attempt holds the lock.
     Held,
     /// No attempt has asked.
     Free,
 }
 
-/// The bounds of a model, in ticks. They say what may happen, not what does.
+/// The bounds of the model, in ticks. They limit what may happen.
 #[derive(Clone, Debug)]
-pub struct World {
-    /// How it starts.
-    pub start: Start,
-    /// For how long a lock is asked for, and renewed.
-    pub ttl: u8,
-    /// For how long an offer is stored.
-    pub offer: u8,
-    /// The share of a life that is given up.
-    pub drift: f64,
+pub(crate) struct World {
+    pub(crate) start: Start,
+    /// The TTL of votes and renewals.
+    pub(crate) ttl: u8,
+    /// The TTL of an offer.
+    pub(crate) offer: u8,
+    /// The drift allowance, as a share of the TTL.
+    pub(crate) drift: f64,
     /// By how many ticks each node's clock may run ahead.
-    pub nodes_ahead: u8,
+    pub(crate) nodes_ahead: u8,
     /// How many ticks the clock of each attempt may miss.
-    pub attempts_behind: u8,
-    /// How often a node restarts and has forgotten everything.
-    pub restarts: u8,
+    pub(crate) attempts_behind: u8,
+    /// How often a node restarts without its data.
+    pub(crate) restarts: u8,
     /// How often a node restarts with its data.
-    pub reminders: u8,
-    /// For how long after a restart a node's votes do not count.
-    pub quarantine: u8,
+    pub(crate) reminders: u8,
+    /// How long after a restart a node's votes do not count.
+    pub(crate) quarantine: u8,
     /// How often each lease is renewed.
-    pub renewals: u8,
-    /// Whether there is time.
-    pub clocks: Clocks,
-    /// Whether nodes draw numbers.
-    pub fencing: Fencing,
-    /// What has a step of its own.
-    pub detail: Detail,
+    pub(crate) renewals: u8,
+    pub(crate) clocks: Clocks,
+    pub(crate) fencing: Fencing,
+    pub(crate) detail: Detail,
 }
 
-/// A tick is so long that the margin of [`Drift`] costs nothing: it falls between two ticks.
-const TICK: Duration = Duration::from_secs(1);
-
 impl World {
-    /// Clocks agree, no node forgets, and nothing is renewed.
-    #[must_use]
-    pub fn calm() -> World {
+    /// Clocks agree, no node loses data, and no lease is renewed.
+    pub(crate) fn calm() -> World {
         World {
             start: Start::Held,
             ttl: 2,
@@ -143,46 +121,39 @@ impl World {
         }
     }
 
-    /// The same with so many renewals, to a TTL that is longer than the life of an offer.
-    #[must_use]
-    pub fn renewing(renewals: u8) -> World {
+    /// The same with this many renewals, to a TTL longer than the life of an offer.
+    pub(crate) fn renewing(renewals: u8) -> World {
         World { ttl: 3, quarantine: 3, renewals, ..World::calm() }
     }
 
-    /// Nodes restart and forget, so often.
-    #[must_use]
-    pub fn forgetful(restarts: u8) -> World {
+    /// Nodes restart without their data this often.
+    pub(crate) fn forgetful(restarts: u8) -> World {
         World { restarts, ..World::calm() }
     }
 
-    /// Clocks that run at different rates, within what the allowance covers: it is a tick of each TTL.
-    #[must_use]
-    pub fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
+    /// Clocks run at different rates, within the allowance, which is one tick of each TTL.
+    pub(crate) fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
         let (ttl, offer, quarantine) = (3, 3, 3);
         World { ttl, offer, quarantine, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
     }
 
     /// Nodes draw numbers.
-    #[must_use]
-    pub fn fenced() -> World {
+    pub(crate) fn fenced() -> World {
         World { fencing: Fencing::Numbers, ..World::calm() }
     }
 
-    /// And the calendars of clients agree, while a node restarts: an offer lives for half of the quarantine.
-    #[must_use]
-    pub fn calendars(restarts: u8) -> World {
+    /// Nodes draw numbers, calendars agree, and a node restarts: an offer lives for half of the quarantine.
+    pub(crate) fn calendars(restarts: u8) -> World {
         World { restarts, quarantine: 4, fencing: Fencing::Calendars, ..World::calm() }
     }
 
-    /// Nodes draw numbers, and there is no clock.
-    #[must_use]
-    pub fn timeless() -> World {
+    /// Nodes draw numbers, and there are no clocks.
+    pub(crate) fn timeless() -> World {
         World { clocks: Clocks::None, ..World::fenced() }
     }
 
-    /// Without the model's shortcuts.
-    #[must_use]
-    pub fn literally(self) -> World {
+    /// Without the reductions.
+    pub(crate) fn literally(self) -> World {
         World { detail: Detail::Literal, ..self }
     }
 
@@ -190,27 +161,17 @@ impl World {
         self.detail == Detail::Literal
     }
 
-    /// What an attempt's clock says after so many ticks.
-    pub(super) fn moment(clock: u8) -> Moment {
-        Moment::since_origin(TICK * u32::from(clock))
-    }
-
-    /// Until when a key may be trusted that was asked for at `sent`, for so many ticks.
+    /// Returns until when a key requested at `sent` for `ticks` may be relied on.
     pub(super) fn deadline(&self, sent: u8, ticks: u8) -> Moment {
-        self.drift().deadline(World::moment(sent), TICK * u32::from(ticks))
+        self.drift().deadline(moment(sent), span(ticks))
     }
 
     /// Whether a process of this age is too young to vote.
     pub(super) fn is_quarantined(&self, age: u8) -> bool {
-        let quarantine = match self.quarantine {
-            0 => Quarantine::none(),
-            // The library adds a margin for rounding, which would cost a whole tick here.
-            ticks => Quarantine::new((TICK * u32::from(ticks)).saturating_sub(Drift::MARGIN), self.drift()),
-        };
-        !quarantine.left(TICK * u32::from(age)).is_zero()
+        clock::is_quarantined(span(self.quarantine), self.drift(), span(age))
     }
 
     fn drift(&self) -> Drift {
-        Drift::of(self.drift).unwrap_or_default()
+        clock::drift(self.drift)
     }
 }

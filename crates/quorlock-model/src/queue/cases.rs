@@ -1,24 +1,22 @@
-//! What is to be found out about the queue.
+//! The cases of the queue.
 
 use super::{Queue, Variant};
-use crate::case::Expected::{Holds, Violated};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, violated};
+use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
-#[must_use]
-pub fn all() -> Vec<Case> {
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
     vec![
-        case("in the queue nobody who lives is stranded whoever dies and whatever is lost", Holds, |_| {
+        holds("in_the_queue_nobody_who_lives_is_stranded_whoever_dies_and_whatever_is_lost", |_| {
             prove(queue::<4>(Variant::Right), 1)
         }),
-        case("without heartbeats whoever is behind one who died in its turn is stranded", Violated, |_| {
+        violated("without_heartbeats_whoever_is_behind_one_who_died_in_its_turn_is_stranded", |_| {
             hunt(&queue::<3>(Variant::NoHeartbeat))
         }),
-        case("a turn that never ends strands those behind one who died in it", Violated, |_| {
+        violated("a_turn_that_never_ends_strands_those_behind_one_who_died_in_it", |_| {
             hunt(&queue::<3>(Variant::EndlessTurn))
         }),
-        case("a turn that is given up and told to nobody strands those who only listen", Violated, |_| {
+        violated("a_turn_that_is_given_up_and_told_to_nobody_strands_those_who_only_listen", |_| {
             hunt(&Queue::<3> { deaths: 0, losses: 0, ..queue(Variant::TurnNotLeft) })
         }),
     ]
@@ -26,8 +24,4 @@ pub fn all() -> Vec<Case> {
 
 fn queue<const K: usize>(variant: Variant) -> Queue<K> {
     Queue { variant, deaths: 2, losses: 1, departures: 1 }
-}
-
-fn case(name: &'static str, expected: Expected, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size: Size::Quick, run }
 }

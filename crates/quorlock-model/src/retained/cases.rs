@@ -1,39 +1,34 @@
-//! What is to be found out about locks that stay taken.
+//! The cases of retained locks.
 
 use super::{Renewals, Retained, Scheme};
-use crate::case::Expected::{Holds, Violated};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, nightly, violated};
+use crate::explore::{hunt, prove};
 
-/// All of them. The names are those of the tests.
-#[must_use]
-pub fn all() -> Vec<Case> {
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
     vec![
-        case("a slot that was confirmed has one run", Holds, |_| prove(model(Scheme::Quorlock, 0), 1)),
-        case("a host that releases first and retains then lets another run in between", Violated, |_| {
+        holds("a_slot_that_was_confirmed_has_one_run", |_| prove(model(Scheme::Quorlock, 0), 1)),
+        violated("a_host_that_releases_first_and_retains_then_lets_another_run_in_between", |_| {
             hunt(&model(Scheme::ReleaseFirst, 0))
         }),
-        case("a slot that a minority confirms has two runs", Violated, |_| hunt(&model(Scheme::Minority, 0))),
-        case("a slot that is confirmed after the end of the lease has two runs", Violated, |_| {
+        violated("a_slot_that_a_minority_confirms_has_two_runs", |_| hunt(&model(Scheme::Minority, 0))),
+        violated("a_slot_that_is_confirmed_after_the_end_of_the_lease_has_two_runs", |_| {
             hunt(&model(Scheme::AfterTheEnd, 0))
         }),
-        case("a slot that is kept for one TTL has two runs", Violated, |_| hunt(&model(Scheme::OneTtl, 0))),
-        case("a slot that only a quorum has is run again when one node forgets it", Violated, |_| {
+        violated("a_slot_that_is_kept_for_one_ttl_has_two_runs", |_| hunt(&model(Scheme::OneTtl, 0))),
+        violated("a_slot_that_only_a_quorum_has_is_run_again_when_one_node_forgets_it", |_| {
             hunt(&model(Scheme::Quorlock, 1))
         }),
-        case("a lost renewal does not take the lock again after the slot", Holds, |_| {
+        holds("a_lost_renewal_does_not_take_the_lock_again_after_the_slot", |_| {
             prove(late(Scheme::Quorlock), 1)
         }),
-        case("a lost renewal that nobody stops takes the lock again after the slot", Violated, |_| {
+        violated("a_lost_renewal_that_nobody_stops_takes_the_lock_again_after_the_slot", |_| {
             hunt(&late(Scheme::NotStopped))
         }),
-        Case {
-            size: Size::Nightly,
-            ..case("nightly: a lost renewal and a longer slot", Holds, |_| {
-                prove(Retained { ttl: 2, slot: 3, ..late(Scheme::Quorlock) }, 2)
-            })
-        },
-        case("a renewal that is cancelled before the slot is certain lets another run", Violated, |_| {
+        nightly("nightly_a_lost_renewal_and_a_longer_slot", |_| {
+            prove(Retained { ttl: 2, slot: 3, ..late(Scheme::Quorlock) }, 2)
+        }),
+        violated("a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run", |_| {
             hunt(&late(Scheme::StoppedFirst))
         }),
     ]
@@ -45,8 +40,4 @@ fn model(scheme: Scheme, forgets: u8) -> Retained<3> {
 
 fn late(scheme: Scheme) -> Retained<3> {
     Retained { ttl: 1, slot: 2, renewals: Renewals::Lost, ..model(scheme, 0) }
-}
-
-fn case(name: &'static str, expected: Expected, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size: Size::Quick, run }
 }

@@ -1,63 +1,48 @@
-//! Every case of this model.
+//! The cases of several locks.
 
 use super::{Scheme, Several};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, nightly, violated};
+use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-use self::Expected::{Holds, Violated};
-use self::Size::{Nightly, Quick};
 use super::Scheme::Quorlock;
 
-/// All of them.
-#[must_use]
-pub fn all() -> Vec<Case> {
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
     vec![
-        case("overlapping sets and a lock alone exclude each other", Holds, Quick, |_| {
-            prove(three(Quorlock), 1)
-        }),
-        case("leases of several are renewed, and a node loses one key of them", Holds, Quick, |_| {
+        holds("overlapping_sets_and_a_lock_alone_exclude_each_other", |_| prove(three(Quorlock), 1)),
+        holds("leases_of_several_are_renewed_and_a_node_loses_one_key_of_them", |_| {
             prove(beside_one(Quorlock).with(2, 1), 1)
         }),
-        case("sets and locks on five nodes at random, with keys that are lost", Holds, Quick, |seed| {
+        holds("sets_and_locks_on_five_nodes_at_random_with_keys_that_are_lost", |seed| {
             walk(&five(Quorlock), seed, 50_000)
         }),
-        case("those who take one lock after the other wait for each other", Violated, Quick, |_| {
+        violated("those_who_take_one_lock_after_the_other_wait_for_each_other", |_| {
             hunt(&two(Scheme::OneByOne))
         }),
-        case("a node that stores some of the keys must not vote", Violated, Quick, |_| {
-            hunt(&three(Scheme::PartialNode))
-        }),
-        case("a node that has lost one of the keys must not confirm", Violated, Quick, |_| {
+        violated("a_node_that_stores_some_of_the_keys_must_not_vote", |_| hunt(&three(Scheme::PartialNode))),
+        violated("a_node_that_has_lost_one_of_the_keys_must_not_confirm", |_| {
             hunt(&beside_one(Scheme::SomeKept).with(2, 1))
         }),
-        case("nightly: leases of several, and two losses", Holds, Nightly, |_| {
-            prove(beside_one(Quorlock).with(3, 2), 2)
-        }),
-        case("nightly: a million random walks among sets", Holds, Nightly, |seed| {
-            walk(&five(Quorlock), seed, 1_000_000)
-        }),
+        nightly("nightly_leases_of_several_and_two_losses", |_| prove(beside_one(Quorlock).with(3, 2), 2)),
+        nightly("nightly_a_million_random_walks_among_sets", |seed| walk(&five(Quorlock), seed, 1_000_000)),
     ]
-}
-
-fn case(name: &'static str, expected: Expected, size: Size, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size, run }
 }
 
 const YES: bool = true;
 const NO: bool = false;
 
-/// Two want the same two.
+/// Two attempts want the same two locks.
 fn two(scheme: Scheme) -> Several<3, 2, 2> {
     Several::new(scheme, [[YES, YES]; 2])
 }
 
-/// One wants two, and another one of these.
+/// One attempt wants two locks, the other one of these.
 fn beside_one(scheme: Scheme) -> Several<3, 2, 2> {
     Several::new(scheme, [[YES, YES], [NO, YES]])
 }
 
-/// The sets overlap, and one wants one lock only.
+/// Two sets overlap, and the third attempt wants a single lock.
 fn three(scheme: Scheme) -> Several<3, 3, 3> {
     Several::new(scheme, [[YES, YES, NO], [NO, YES, YES], [YES, NO, NO]])
 }

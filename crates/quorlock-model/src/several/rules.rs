@@ -1,11 +1,13 @@
-//! What can happen next, and what comes of it.
+//! The possible steps and their effects.
 
-use quorlock_protocol::{Moment, Tally, Term, Verdict};
+use quorlock_protocol::{Moment, Term};
 
-use super::state::{Attempt, Lease, Mail, Node, Phase, Request, State};
+use super::state::{Attempt, Lease, Node, Phase, State};
 use super::{Scheme, Several, Step};
+use crate::clock::{is_valid, moment, renewed};
+use crate::common::{Mail, Request, is_won};
 
-/// What can happen next.
+/// The possible steps.
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     pub(super) fn possible(&self, state: &State<N, K, L>, steps: &mut Vec<Step>) {
         if state.attempts.iter().any(|one| matches!(one.phase, Phase::Voting { .. } | Phase::Holding(_))) {
@@ -18,7 +20,8 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
                     steps.push(Step::Renew { attempt });
                 }
             }
-            // Whoever is refused too often gives up. One after the other, it waits for the next instead.
+            // An attempt that is refused too often gives up; one that takes locks one after the
+            // other waits instead.
             if asking.taken().is_some() && self.scheme != Scheme::OneByOne {
                 steps.push(Step::End { attempt });
             }
@@ -45,7 +48,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         }
     }
 
-    /// Whether a node grants an attempt its vote. Asked twice it would grant again, and change nothing.
+    /// Whether a node grants an attempt its vote. A repeated request would be granted again, without effect.
     fn grants(&self, there: &Node<K, L>, node: usize, attempt: usize, taken: usize) -> bool {
         let free = |lock: usize| there.keys[lock].is_none();
         let mut wanted = self.wanted(attempt);
@@ -57,7 +60,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 }
 
-/// What comes of it.
+/// The effects.
 impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     pub(super) fn after(&self, state: &State<N, K, L>, step: Step) -> State<N, K, L> {
         let mut state = *state;
@@ -78,14 +81,12 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         state
     }
 
-    /// Whether the attempt may act. The same question as in the library, to the same [`Term`].
+    /// Whether the attempt may act as the holder, decided by [`Term`] as in the library.
     pub(super) fn asserts(attempt: &Attempt) -> bool {
-        attempt
-            .lease()
-            .is_some_and(|lease| Term::until(lease.until).remaining(Self::moment(attempt.clock)).is_some())
+        attempt.lease().is_some_and(|lease| is_valid(lease.until, moment(attempt.clock)))
     }
 
-    /// At how many nodes the attempt has this lock.
+    /// Returns how many nodes have the attempt's key of this lock.
     pub(super) fn has(state: &State<N, K, L>, attempt: usize, lock: usize) -> usize {
         let ours = |node: &&Node<K, L>| matches!(node.keys[lock], Some((holder, _)) if holder == attempt);
         state.nodes.iter().filter(ours).count()
@@ -94,7 +95,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     fn tick(&self, state: &mut State<N, K, L>) {
         for attempt in &mut state.attempts {
             if matches!(attempt.phase, Phase::Voting { .. } | Phase::Holding(_)) {
-                // Beyond this, everything has ended.
+                // By then, everything has ended.
                 attempt.clock = (attempt.clock + 1).min(self.ttl * (self.renewals + 2));
             }
         }
@@ -128,14 +129,14 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
             return state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote = Request::Unarrived);
         }
         let until = self.deadline(0);
-        if Self::moment(asking.clock) >= until {
+        if moment(asking.clock) >= until {
             return end(state, attempt);
         }
         let lease = Lease { until, renewals: 0, renewing: None };
         state.attempts[attempt].phase = Phase::Holding(lease);
     }
 
-    /// As `renew_several.lua`.
+    /// Like `renew_several.lua`.
     fn renewal(&self, state: &mut State<N, K, L>, attempt: usize, node: usize) {
         let there = &mut state.nodes[node];
         let holder = |lock: usize| there.keys[lock].map(|(holder, _)| holder);
@@ -157,14 +158,13 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         there.mail[attempt].renewal = if counts { Request::Counted } else { Request::Spent };
         let carried = self.carried(&state.nodes, |mail| mail[attempt].renewal == Request::Counted);
         let asking = &mut state.attempts[attempt];
-        let now = Self::moment(asking.clock);
+        let now = moment(asking.clock);
         let Phase::Holding(lease) = &mut asking.phase else { return };
         let Some(sent) = lease.renewing.filter(|_| carried) else { return };
-        let term = Term::until(lease.until);
-        if !term.renew(self.deadline(sent), now) {
+        let Some(until) = renewed(&Term::until(lease.until), self.deadline(sent), now) else {
             return end(state, attempt);
-        }
-        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        };
+        lease.until = until;
         lease.renewing = None;
     }
 
@@ -173,7 +173,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         let Some((robbed, _)) = state.nodes[node].keys[lock].take() else { return };
         let first = self.deadline(0);
         let attempt = &mut state.attempts[robbed];
-        // A vote or a renewal that is on its way by then may still be counted.
+        // A vote or a renewal in flight may still be counted.
         let told = match attempt.phase {
             Phase::Voting { .. } => first,
             Phase::Holding(lease) => {
@@ -184,9 +184,9 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
         attempt.robbed = attempt.robbed.or(Some(told));
     }
 
-    /// Whether a quorum of nodes has all of its keys, for as long as it may be told that it holds.
+    /// Whether a quorum of nodes has all of its keys until the latest deadline it may know.
     fn lasts(&self, state: &State<N, K, L>, attempt: usize, told: Moment) -> bool {
-        let left = told.since(Self::moment(state.attempts[attempt].clock)).as_secs_f64();
+        let left = told.since(moment(state.attempts[attempt].clock)).as_secs_f64();
         let kept = |key: Option<(usize, u8)>| {
             key.is_some_and(|(who, ticks)| who == attempt && f64::from(ticks) >= left)
         };
@@ -195,20 +195,18 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 
     fn carried(&self, nodes: &[Node<K, L>; N], grants: impl Fn(&[Mail; K]) -> bool) -> bool {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().filter(|node| grants(&node.mail)).for_each(|_| tally.grant());
-        tally.verdict() == Some(Verdict::Won)
+        is_won(self.quorum, nodes.iter().filter(|node| grants(&node.mail)).count())
     }
 
-    /// Sees who has been robbed no longer, and forgets what can make no difference any more.
+    /// Clears `robbed` where it no longer applies, and removes what can make no difference any more.
     fn tidy(&self, state: &mut State<N, K, L>) {
         for attempt in 0..K {
             let asking = state.attempts[attempt];
             let robbed = asking.robbed.filter(|told| !self.lasts(state, attempt, *told));
             state.attempts[attempt].robbed = robbed;
-            let late = Self::moment(asking.clock) >= self.deadline(0);
-            // A lease that has run out is never revived. Whoever crashed sends releases, too, which need not
-            // arrive.
+            let late = moment(asking.clock) >= self.deadline(0);
+            // A lease that has ended is never revived. A crashed holder sends releases as well,
+            // which need not arrive.
             let lapsed = asking.lease().is_some() && !Self::asserts(&asking);
             if lapsed || (asking.taken().is_some() && late) {
                 end(state, attempt);
@@ -221,7 +219,7 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 }
 
-/// As `Keeper::renew`.
+/// Like `Keeper::renew`.
 fn renew<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K, L>, attempt: usize) {
     let asking = &mut state.attempts[attempt];
     let sent = asking.clock;
@@ -231,12 +229,9 @@ fn renew<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K,
     state.nodes.iter_mut().for_each(|node| node.mail[attempt].renewal = Request::Unarrived);
 }
 
-/// It is over. Its release goes to all nodes; other requests of it can only deny, and are gone.
+/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are dropped.
 fn end<const N: usize, const K: usize, const L: usize>(state: &mut State<N, K, L>, attempt: usize) {
     let held = state.attempts[attempt].lease().is_some();
     state.attempts[attempt].phase = Phase::Over { held };
-    for node in &mut state.nodes {
-        let release = Request::Unarrived;
-        node.mail[attempt] = Mail { vote: Request::Spent, renewal: Request::Spent, release };
-    }
+    state.nodes.iter_mut().for_each(|node| node.mail[attempt] = Mail::OVER);
 }

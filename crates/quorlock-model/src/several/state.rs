@@ -1,118 +1,79 @@
-//! What the nodes and the attempts know, and what is on its way between them.
+//! The state of the nodes, the attempts, and the requests between them.
 
 use std::fmt;
 
 use quorlock_protocol::Moment;
 use stateright::Representative;
 
-/// Everything, at one moment: `N` nodes, `K` attempts and `L` locks.
+use crate::common::Mail;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize, const L: usize> {
-    /// The nodes.
-    pub nodes: [Node<K, L>; N],
-    /// The attempts.
-    pub attempts: [Attempt; K],
+pub(crate) struct State<const N: usize, const K: usize, const L: usize> {
+    pub(crate) nodes: [Node<K, L>; N],
+    pub(crate) attempts: [Attempt; K],
     /// How many keys may still be lost.
-    pub losses: u8,
+    pub(crate) losses: u8,
 }
 
-/// A node, and what is on its way to it.
+/// A node, and the requests to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize, const L: usize> {
-    /// Whose token stands under the key of each lock, and for how many ticks it still lives.
-    pub keys: [Option<(usize, u8)>; L],
-    /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+pub(crate) struct Node<const K: usize, const L: usize> {
+    /// The holder of each lock's key, and its remaining ticks.
+    pub(crate) keys: [Option<(usize, u8)>; L],
+    pub(crate) mail: [Mail; K],
 }
 
-/// What has become of an attempt's requests to a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
-    /// For a vote.
-    pub vote: Request,
-    /// To renew the lease.
-    pub renewal: Request,
-    /// To end it.
-    pub release: Request,
-}
-
-/// A request to a node, and the answer to it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Request {
-    /// Not sent.
-    #[default]
-    Unsent,
-    /// On its way, or lost for ever.
-    Unarrived,
-    /// Granted, and counted.
-    Counted,
-    /// Of no further use.
-    Spent,
-}
-
-/// An attempt at some of the locks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
-    /// What its clock says: zero is when it asked for votes.
-    pub clock: u8,
-    /// How far it has come.
-    pub phase: Phase,
-    /// A node has lost one of its keys, and since then too few have all of them: it cannot know, and may
-    /// be trusted until then by what it was told before.
-    pub robbed: Option<Moment>,
+pub(crate) struct Attempt {
+    /// Its own clock, which starts when it asks for votes.
+    pub(crate) clock: u8,
+    pub(crate) phase: Phase,
+    /// Set after a node has lost one of its keys, and too few have all of them. It cannot know, and
+    /// may rely on this deadline, the last one from before.
+    pub(crate) robbed: Option<Moment>,
 }
 
-/// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
     Voting {
-        /// How many of its locks it has, where it takes one after the other.
+        /// How many of its locks it has, if it takes one after the other.
         taken: usize,
     },
-    /// It has become a lease, which may have ended without anybody having noticed.
+    /// A lease, which may have ended unnoticed.
     Holding(Lease),
-    /// It has given up, or given back.
-    Over {
-        /// Whether it was a lease.
-        held: bool,
-    },
+    /// Given up or released.
+    Over { held: bool },
 }
 
-/// A lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
-    /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
+pub(crate) struct Lease {
+    /// The deadline, by the attempt's own clock.
+    pub(crate) until: Moment,
     /// How many renewals have been sent.
-    pub renewals: u8,
-    /// When the one was sent that is not decided yet.
-    pub renewing: Option<u8>,
+    pub(crate) renewals: u8,
+    /// When the undecided renewal was sent.
+    pub(crate) renewing: Option<u8>,
 }
 
 impl Attempt {
-    /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle | Phase::Voting { .. } | Phase::Over { .. } => None,
         }
     }
 
-    /// How many locks it has, if it waits for votes.
-    #[must_use]
-    pub fn taken(&self) -> Option<usize> {
+    /// Returns how many locks it has, if it waits for votes.
+    pub(crate) fn taken(&self) -> Option<usize> {
         if let Phase::Voting { taken } = self.phase { Some(taken) } else { None }
     }
 }
 
 impl<const N: usize, const K: usize, const L: usize> State<N, K, L> {
-    /// Nothing has happened, and so many keys may be lost.
-    #[must_use]
-    pub fn new(losses: u8) -> State<N, K, L> {
+    pub(crate) fn new(losses: u8) -> State<N, K, L> {
         let node = Node { keys: [None; L], mail: [Mail::default(); K] };
         State {
             nodes: [node; N],
@@ -122,7 +83,7 @@ impl<const N: usize, const K: usize, const L: usize> State<N, K, L> {
     }
 }
 
-/// Which node is which makes no difference.
+/// The names of nodes make no difference.
 impl<const N: usize, const K: usize, const L: usize> Representative for State<N, K, L> {
     fn representative(&self) -> State<N, K, L> {
         let mut other = *self;
@@ -133,6 +94,6 @@ impl<const N: usize, const K: usize, const L: usize> Representative for State<N,
 
 impl<const N: usize, const K: usize, const L: usize> fmt::Display for State<N, K, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{N} nodes, {L} locks, {K} attempts, and nothing has happened yet")
+        write!(f, "{N} nodes, {L} locks, {K} attempts")
     }
 }

@@ -1,65 +1,54 @@
-//! Every case of this model.
+//! The cases of shared locks.
 
 use super::{Scheme, Shared};
-use crate::case::{Case, Expected, Size};
-use crate::explore::{Report, hunt, prove};
+use crate::case::{Case, holds, nightly, violated};
+use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
-use self::Expected::{Holds, Violated};
-use self::Size::{Nightly, Quick};
 use super::Scheme::Quorlock;
 
-/// All of them.
-#[must_use]
-pub fn all() -> Vec<Case> {
+/// Returns all cases.
+pub(crate) fn all() -> Vec<Case> {
     vec![
-        case("readers share the lock and a writer has it alone", Holds, Quick, |_| {
-            prove(three(Quorlock, 1, 0), 1)
-        }),
-        case("two writers and a reader exclude each other", Holds, Quick, |_| {
-            prove(three(Quorlock, 2, 0), 1)
-        }),
-        case("a writer may become a reader, and readers renew", Holds, Quick, |_| {
+        holds("readers_share_the_lock_and_a_writer_has_it_alone", |_| prove(three(Quorlock, 1, 0), 1)),
+        holds("two_writers_and_a_reader_exclude_each_other", |_| prove(three(Quorlock, 2, 0), 1)),
+        holds("a_writer_may_become_a_reader_and_readers_renew", |_| {
             prove(Shared::<3, 2>::new(Quorlock, 1, 1), 1)
         }),
-        case("five nodes, readers, writers and downgrades at random", Holds, Quick, |seed| {
+        holds("five_nodes_readers_writers_and_downgrades_at_random", |seed| {
             walk(&five(Quorlock), seed, 50_000)
         }),
-        case("one time for all readers ends before the last of them", Violated, Quick, |_| {
+        violated("one_time_for_all_readers_ends_before_the_last_of_them", |_| {
             hunt(&three(Scheme::OneTtl, 1, 0))
         }),
-        case("a count of readers is lowered by one that has ended", Violated, Quick, |_| {
+        violated("a_count_of_readers_is_lowered_by_one_that_has_ended", |_| {
             hunt(&Shared::<1, 3>::new(Scheme::Counting, 1, 0))
         }),
-        case("a reader that leaves must not take the time of the others along", Violated, Quick, |_| {
+        violated("a_reader_that_leaves_must_not_take_the_time_of_the_others_along", |_| {
             hunt(&three(Scheme::LeaverShortens, 1, 0))
         }),
-        case("a writer whose downgrade failed is not alone any more", Violated, Quick, |_| {
+        violated("a_writer_whose_downgrade_failed_is_not_alone_any_more", |_| {
             hunt(&three(Scheme::FailedDowngrade, 1, 1))
         }),
-        case("a minority must not confirm a downgrade", Violated, Quick, |_| {
+        violated("a_minority_must_not_confirm_a_downgrade", |_| {
             hunt(&Shared::<3, 3>::new(Scheme::MinorityDowngrade, 2, 1))
         }),
-        case("without an intent readers that keep coming go before a writer", Violated, Quick, |_| {
+        violated("without_an_intent_readers_that_keep_coming_go_before_a_writer", |_| {
             hunt(&three(Scheme::NoIntent, 1, 0))
         }),
-        case("an intent at one node does not keep readers out", Violated, Quick, |_| {
+        violated("an_intent_at_one_node_does_not_keep_readers_out", |_| {
             hunt(&three(Scheme::OneIntent, 1, 0))
         }),
-        case("nightly: two readers, a writer that becomes one, and renewals", Holds, Nightly, |_| {
+        nightly("nightly_two_readers_a_writer_that_becomes_one_and_renewals", |_| {
             prove(three(Quorlock, 1, 1), 2)
         }),
-        case("nightly: a longer TTL for those who share", Holds, Nightly, |_| {
+        nightly("nightly_a_longer_ttl_for_those_who_share", |_| {
             prove(Shared::<3, 2>::new(Quorlock, 1, 2).with_ttl(4), 2)
         }),
-        case("nightly: a million random walks among readers", Holds, Nightly, |seed| {
+        nightly("nightly_a_million_random_walks_among_readers", |seed| {
             walk(&five(Quorlock), seed, 1_000_000)
         }),
     ]
-}
-
-fn case(name: &'static str, expected: Expected, size: Size, run: fn(u64) -> Report) -> Case {
-    Case { name, expected, size, run }
 }
 
 fn three(scheme: Scheme, writers: usize, renewals: u8) -> Shared<3, 3> {

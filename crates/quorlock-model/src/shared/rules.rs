@@ -1,12 +1,13 @@
-//! What can happen next, and what comes of it.
+//! The possible steps and their effects.
 
-use quorlock_protocol::Mode;
-use quorlock_protocol::{Moment, Tally, Term, Verdict};
+use quorlock_protocol::{Mode, Term};
 
-use super::state::{Attempt, Holder, Lease, Mail, Node, Phase, Request, State};
+use super::state::{Attempt, Holder, Lease, Node, Phase, State};
 use super::{Scheme, Shared, Step};
+use crate::clock::{is_valid, moment, renewed};
+use crate::common::{Mail, Request, is_won};
 
-/// What can happen next.
+/// The possible steps.
 impl<const N: usize, const K: usize> Shared<N, K> {
     pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
         if state.attempts.iter().any(|one| matches!(one.phase, Phase::Voting | Phase::Holding(_))) {
@@ -54,7 +55,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         }
     }
 
-    /// The writer that waits, and has said so where it says so.
+    /// Returns the waiting writer whose intent enough nodes have.
     pub(super) fn waiting(&self, state: &State<N, K>) -> Option<usize> {
         let needed = if self.scheme == Scheme::OneIntent { 1 } else { self.quorum.needed() };
         (0..self.writers).find(|&writer| {
@@ -65,7 +66,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
     }
 }
 
-/// What comes of it.
+/// The effects.
 impl<const N: usize, const K: usize> Shared<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
         let mut state = *state;
@@ -82,7 +83,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
                 state.nodes[node].mail[attempt].release = Request::Spent;
                 self.release(&mut state.nodes[node], attempt);
             }
-            // One that is refused everywhere begins with this.
+            // An attempt refused by every node begins with this.
             Step::Intend { attempt, node } => {
                 self.begin(&mut state, attempt);
                 state.nodes[node].intents[attempt] = true;
@@ -92,10 +93,10 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         state
     }
 
-    /// What the attempt may act as. The same question as in the library, to the same [`Term`].
+    /// Returns the mode in which the attempt may act, decided by [`Term`] as in the library.
     pub(super) fn asserts(attempt: &Attempt) -> Option<Mode> {
         let lease = attempt.lease()?;
-        Term::until(lease.until).remaining(Self::moment(attempt.clock)).map(|_| lease.mode)
+        is_valid(lease.until, moment(attempt.clock)).then_some(lease.mode)
     }
 
     fn begin(&self, state: &mut State<N, K>, attempt: usize) {
@@ -111,7 +112,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
     fn tick(&self, state: &mut State<N, K>) {
         for attempt in &mut state.attempts {
             if matches!(attempt.phase, Phase::Voting | Phase::Holding(_)) {
-                // Beyond this, everything has ended.
+                // By then, everything has ended.
                 attempt.clock = (attempt.clock + 1).min(self.ttl * (self.renewals + 2));
             }
         }
@@ -130,22 +131,22 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         }
         there.mail[attempt].vote = Request::Counted;
         let asking = &state.attempts[attempt];
-        let carried = self.tally(&state.nodes, |mail| mail[attempt].vote == Request::Counted);
-        if !matches!(asking.phase, Phase::Voting) || carried != Some(Verdict::Won) {
+        let carried = self.carried(&state.nodes, |mail| mail[attempt].vote == Request::Counted);
+        if !matches!(asking.phase, Phase::Voting) || !carried {
             return;
         }
         let (until, mode) = (self.deadline(0), self.role(attempt));
-        if Self::moment(asking.clock) >= until {
+        if moment(asking.clock) >= until {
             return end(state, attempt);
         }
         state.attempts[attempt].phase = Phase::Holding(Lease { until, mode, renewals: 0, renewing: None });
     }
 
-    /// As in `readers.lua`: a share with its own end, and the key with the end of the last.
+    /// Like `readers.lua`: each share has its own expiry, and the key that of the last.
     fn join(&self, node: &mut Node<K>, attempt: usize, ttl: u8) {
         let left = match node.key {
             Some((Holder::Readers, left)) => left,
-            // Where the marker has gone, the shares have gone with it.
+            // Without the marker there are no shares.
             Some((Holder::Alone(_), _)) | None => {
                 (node.shares, node.count) = ([None; K], 0);
                 0
@@ -158,7 +159,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         node.key = Some((Holder::Readers, if first_counts { left } else { left.max(ttl) }));
     }
 
-    /// As `Keeper::renew` and `Keeper::downgrade`: what is claimed is less from here on.
+    /// Like `Keeper::renew` and `Keeper::downgrade`: the holder immediately claims only a share.
     fn renew(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let sent = asking.clock;
@@ -171,7 +172,7 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].renewal = Request::Unarrived);
     }
 
-    /// As `renew_shared.lua`.
+    /// Like `renew_shared.lua`.
     fn renewal(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
         let there = &mut state.nodes[node];
         let counts = match there.key {
@@ -184,29 +185,28 @@ impl<const N: usize, const K: usize> Shared<N, K> {
                 self.join(there, attempt, self.ttl);
                 true
             }
-            // Restored: it does not count.
+            // Stored again: it does not count.
             Some((Holder::Readers, _)) | None => {
                 self.join(there, attempt, self.ttl);
                 false
             }
         };
         there.mail[attempt].renewal = if counts { Request::Counted } else { Request::Spent };
-        let carried = self.tally(&state.nodes, |mail| mail[attempt].renewal == Request::Counted);
-        let enough = carried == Some(Verdict::Won) || (counts && self.scheme == Scheme::MinorityDowngrade);
+        let carried = self.carried(&state.nodes, |mail| mail[attempt].renewal == Request::Counted);
+        let enough = carried || (counts && self.scheme == Scheme::MinorityDowngrade);
         let asking = &mut state.attempts[attempt];
-        let now = Self::moment(asking.clock);
+        let now = moment(asking.clock);
         let Phase::Holding(lease) = &mut asking.phase else { return };
         let Some(sent) = lease.renewing.filter(|_| enough) else { return };
-        let term = Term::until(lease.until);
-        if !term.renew(self.deadline(sent), now) {
+        let Some(until) = renewed(&Term::until(lease.until), self.deadline(sent), now) else {
             return end(state, attempt);
-        }
-        lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
+        };
+        lease.until = until;
         lease.renewing = None;
         lease.mode = Mode::Shared;
     }
 
-    /// As `leave` in `readers.lua`.
+    /// Like `leave` in `readers.lua`.
     fn release(&self, node: &mut Node<K>, attempt: usize) {
         match node.key {
             Some((Holder::Alone(holder), _)) if holder == attempt => node.key = None,
@@ -224,25 +224,23 @@ impl<const N: usize, const K: usize> Shared<N, K> {
         }
     }
 
-    fn tally(&self, nodes: &[Node<K>; N], grants: impl Fn(&[Mail; K]) -> bool) -> Option<Verdict> {
-        let mut tally = Tally::new(self.quorum);
-        nodes.iter().filter(|node| grants(&node.mail)).for_each(|_| tally.grant());
-        tally.verdict()
+    fn carried(&self, nodes: &[Node<K>; N], grants: impl Fn(&[Mail; K]) -> bool) -> bool {
+        is_won(self.quorum, nodes.iter().filter(|node| grants(&node.mail)).count())
     }
 
-    /// Forgets what can make no difference any more.
+    /// Removes what can make no difference any more.
     fn tidy(&self, state: &mut State<N, K>) {
         for attempt in 0..K {
             let asking = state.attempts[attempt];
-            let late = Self::moment(asking.clock) >= self.deadline(0);
-            // A lease that has run out is never revived. Whoever crashed sends releases, too, which need not
-            // arrive.
+            let late = moment(asking.clock) >= self.deadline(0);
+            // A lease that has ended is never revived. A crashed holder sends releases as well,
+            // which need not arrive.
             let lapsed = asking.lease().is_some() && Self::asserts(&asking).is_none();
             if lapsed || (matches!(asking.phase, Phase::Voting) && late) {
                 end(state, attempt);
             }
             if !matches!(state.attempts[attempt].phase, Phase::Voting) {
-                // It has the lock, or waits no longer.
+                // It has the lock, or no longer waits.
                 state.nodes.iter_mut().for_each(|node| node.intents[attempt] = false);
                 for other in &mut state.attempts {
                     other.behind = other.behind.filter(|&writer| writer != attempt);
@@ -264,12 +262,9 @@ impl<const N: usize, const K: usize> Shared<N, K> {
     }
 }
 
-/// It is over. Its release goes to all nodes; other requests of it can only deny, and are gone.
+/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are dropped.
 fn end<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let held = state.attempts[attempt].lease().is_some();
     state.attempts[attempt].phase = Phase::Over { held };
-    for node in &mut state.nodes {
-        let release = Request::Unarrived;
-        node.mail[attempt] = Mail { vote: Request::Spent, renewal: Request::Spent, release };
-    }
+    state.nodes.iter_mut().for_each(|node| node.mail[attempt] = Mail::OVER);
 }

@@ -1,113 +1,75 @@
-//! What the nodes and the attempts know, and what is on its way between them.
+//! The state of the nodes, the attempts, and the requests between them.
 
 use std::fmt;
 
-use quorlock_protocol::Mode;
-use quorlock_protocol::Moment;
+use quorlock_protocol::{Mode, Moment};
 use stateright::Representative;
 
-/// Everything, at one moment: `N` nodes and `K` attempts.
+use crate::common::Mail;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State<const N: usize, const K: usize> {
-    /// The nodes.
-    pub nodes: [Node<K>; N],
-    /// The attempts.
-    pub attempts: [Attempt; K],
+pub(crate) struct State<const N: usize, const K: usize> {
+    pub(crate) nodes: [Node<K>; N],
+    pub(crate) attempts: [Attempt; K],
 }
 
-/// A node, and what is on its way to it.
+/// A node, and the requests to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Node<const K: usize> {
-    /// What stands under the key, and for how many ticks it still lives.
-    pub key: Option<(Holder, u8)>,
-    /// Those who share it, and for how much longer each.
-    pub shares: [Option<u8>; K],
-    /// How many there are, for a node that only counts.
-    pub count: u8,
-    /// Which writers it knows to wait.
-    pub intents: [bool; K],
-    /// The requests of each attempt to this node.
-    pub mail: [Mail; K],
+pub(crate) struct Node<const K: usize> {
+    /// The content of the key, and its remaining ticks.
+    pub(crate) key: Option<(Holder, u8)>,
+    /// The remaining ticks of each share.
+    pub(crate) shares: [Option<u8>; K],
+    /// The number of readers, for a node that only counts.
+    pub(crate) count: u8,
+    /// The writers whose intent it has.
+    pub(crate) intents: [bool; K],
+    pub(crate) mail: [Mail; K],
 }
 
-/// What stands under a key.
+/// The content of a key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Holder {
-    /// An attempt's token.
+pub(crate) enum Holder {
+    /// The token of an attempt.
     Alone(usize),
     /// The marker.
     Readers,
 }
 
-/// What has become of an attempt's requests to a node.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mail {
-    /// For a vote.
-    pub vote: Request,
-    /// To renew a share, or to make one of what was held alone.
-    pub renewal: Request,
-    /// To end it.
-    pub release: Request,
-}
-
-/// A request to a node, and the answer to it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Request {
-    /// Not sent.
-    #[default]
-    Unsent,
-    /// On its way, or lost for ever.
-    Unarrived,
-    /// Granted, and counted.
-    Counted,
-    /// Of no further use.
-    Spent,
-}
-
-/// An attempt at the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Attempt {
-    /// What its clock says: zero is when it asked for votes.
-    pub clock: u8,
-    /// The writer that was known to wait when it began, and still does.
-    pub behind: Option<usize>,
-    /// How far it has come.
-    pub phase: Phase,
+pub(crate) struct Attempt {
+    /// Its own clock, which starts when it asks for votes.
+    pub(crate) clock: u8,
+    /// The writer that was waiting when it began, and still is.
+    pub(crate) behind: Option<usize>,
+    pub(crate) phase: Phase,
 }
 
-/// How far an attempt has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// It has not begun.
     Idle,
     /// It collects votes.
     Voting,
-    /// It has become a lease, which may have ended without anybody having noticed.
+    /// A lease, which may have ended unnoticed.
     Holding(Lease),
-    /// It has given up, or given back.
-    Over {
-        /// Whether it was a lease.
-        held: bool,
-    },
+    /// Given up or released.
+    Over { held: bool },
 }
 
-/// A lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Lease {
-    /// Until when it may be trusted, by the attempt's own clock.
-    pub until: Moment,
-    /// What it claims.
-    pub mode: Mode,
+pub(crate) struct Lease {
+    /// The deadline, by the attempt's own clock.
+    pub(crate) until: Moment,
+    pub(crate) mode: Mode,
     /// How many renewals have been sent.
-    pub renewals: u8,
-    /// When the one was sent that is not decided yet.
-    pub renewing: Option<u8>,
+    pub(crate) renewals: u8,
+    /// When the undecided renewal was sent.
+    pub(crate) renewing: Option<u8>,
 }
 
 impl Attempt {
-    /// The lease that it has become.
-    #[must_use]
-    pub fn lease(&self) -> Option<&Lease> {
+    pub(crate) fn lease(&self) -> Option<&Lease> {
         match &self.phase {
             Phase::Holding(lease) => Some(lease),
             Phase::Idle | Phase::Voting | Phase::Over { .. } => None,
@@ -116,9 +78,7 @@ impl Attempt {
 }
 
 impl<const N: usize, const K: usize> State<N, K> {
-    /// Nothing has happened.
-    #[must_use]
-    pub fn new() -> State<N, K> {
+    pub(crate) fn new() -> State<N, K> {
         let node =
             Node { key: None, shares: [None; K], count: 0, intents: [false; K], mail: [Mail::default(); K] };
         State { nodes: [node; N], attempts: [Attempt { clock: 0, behind: None, phase: Phase::Idle }; K] }
@@ -131,7 +91,7 @@ impl<const N: usize, const K: usize> Default for State<N, K> {
     }
 }
 
-/// Which node is which makes no difference.
+/// The names of nodes make no difference.
 impl<const N: usize, const K: usize> Representative for State<N, K> {
     fn representative(&self) -> State<N, K> {
         let mut other = *self;
@@ -142,6 +102,6 @@ impl<const N: usize, const K: usize> Representative for State<N, K> {
 
 impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{N} nodes, {K} attempts, and nothing has happened yet")
+        write!(f, "{N} nodes, {K} attempts")
     }
 }

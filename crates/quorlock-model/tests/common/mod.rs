@@ -1,8 +1,8 @@
-//! Looks at a case, and tells what came of it.
+//! Runs a case and checks its result.
 
 use quorlock_model::case;
 
-/// The walks of a test are always the same; the nightly run takes others.
+/// Tests always take the same walks; the nightly run takes others.
 const SEED: u64 = 1;
 
 /// Runs the case of this name.
@@ -23,4 +23,16 @@ pub(crate) fn confirm(name: &str) {
         report.broken.as_ref().map(|story| story.property),
         report.missing,
     );
+}
+
+/// Declares a test for each case, which has the name of the test.
+macro_rules! cases {
+    ($(#[$test:meta] fn $name:ident();)+) => {
+        $(
+            #[$test]
+            fn $name() {
+                common::confirm(stringify!($name));
+            }
+        )+
+    };
 }

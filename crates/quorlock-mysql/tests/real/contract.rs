@@ -1,4 +1,4 @@
-//! A table keeps the contract of every node, and the suite notices one that does not.
+//! The contract suite on a table, and that the suite detects a broken node.
 
 use std::io;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use tokio::sync::Mutex;
 use crate::need_server;
 use crate::server::{Server, other};
 
-/// Another client: a person with a console.
+/// Another client: an administrator with a console.
 struct Console(Mutex<Server>);
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The key of the lock whose counter this would be the key of.
+/// Returns the key of the lock, given the key of its counter.
 fn counter_of(key: &str) -> Option<&str> {
     tagged(key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?)
 }
 
-/// The key of the lock of which this would be the key of a waiter's turn.
+/// Returns the key of the lock, given the key of a waiter's turn.
 fn turn_of(key: &str) -> Option<&str> {
     let (rest, waiter) = key.strip_prefix("quorlock:want:")?.rsplit_once(":mark:")?;
     WaiterId::parse(waiter.as_bytes()).and_then(|_| tagged(rest))
 }
 
-/// The key of the lock in the middle of a key beside it: with a tag of its own, or in braces.
+/// Returns the key of the lock inside a derived key: with its own tag, or in braces.
 fn tagged(rest: &str) -> Option<&str> {
     rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))
 }
@@ -51,7 +51,7 @@ impl Console {
 
     async fn write(&self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
         if let Some(lock) = counter_of(key) {
-            let number = if let Value::Number(counter) = value { counter.stands } else { u64::MAX };
+            let number = if let Value::Number(counter) = value { counter.current } else { u64::MAX };
             let insert = format!(
                 "INSERT INTO quorlock_locks SET name = x'{}', nonce = RAND() * 1e9, dead_at = ~0",
                 hex(lock.as_bytes())
@@ -81,7 +81,7 @@ impl Console {
     async fn delete(&self, key: &str) -> io::Result<()> {
         let (set, key) = match (counter_of(key), turn_of(key)) {
             (Some(lock), _) => ("counter = 0", lock),
-            // A waiter that is not in the queue any more has its turn.
+            // A waiter that is no longer in the queue has its turn.
             (None, Some(lock)) => ("waiters = NULL", lock),
             (None, None) => ("token = NULL, ends = NULL, beside = NULL", key),
         };
@@ -138,7 +138,7 @@ impl Plant for Console {
     }
 }
 
-/// The clauses that `node` breaks.
+/// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, console: &Console) -> Vec<String> {
     let Err(breach) = check_contract(node, console, &SystemClock::default()).await else { return Vec::new() };
     breach.to_string().lines().filter(|line| line.starts_with("- ")).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Servers that crash, hang, or keep rows locked; connections that are cut; several clients and several servers.
+//! Servers that crash, hang or keep rows locked; cut connections; several clients and several servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -64,7 +64,8 @@ async fn of_many_clients_that_want_a_key_one_gets_it_and_numbers_grow() {
     }
 }
 
-/// Requests for several keys in any order, from several clients at the same time: all of a claim or none of it.
+/// Requests for several keys in any order, from several clients at the same time: each claim gets all or
+/// nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_overlapping_sets_of_keys_no_two_are_held_together() {
     need_server!();
@@ -103,11 +104,11 @@ async fn what_was_granted_survives_a_kill_of_the_server() {
     let refused = acquire(&node, &other).await.unwrap();
     assert!(matches!(&refused.vote, Vote::Held(holding) if holding.token == *holder.token()), "{refused:?}");
     assert_eq!(refused.fencing_token, first.fencing_token);
-    assert_eq!(refused.identity.id, first.identity.id, "what remembers goes on with its history");
+    assert_eq!(refused.identity.id, first.identity.id, "a server that lost nothing continues its history");
     assert_eq!(acquire(&node, &cancelled).await.unwrap().vote, Vote::Free);
 }
 
-/// A request whose client has gone is carried out by the server, and then taken back by a cancellation.
+/// A request whose client is gone is executed by the server, and then undone by a cancellation.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_cut_connection_has_left_behind_is_taken_back() {
     need_server!();
@@ -116,7 +117,7 @@ async fn what_a_cut_connection_has_left_behind_is_taken_back() {
     let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()))).await.unwrap();
     let through = server.url().replace(&server.port().to_string(), &proxy.address().port().to_string());
     let cut = MysqlNode::new(&through, &Seams::default()).unwrap();
-    // The row is there, and another transaction keeps it.
+    // The row exists, and another transaction keeps it locked.
     let (before, late) = (claim("a"), claim("a"));
     acquire(&direct, &before).await.unwrap();
     release(&direct, &before).await;
@@ -129,7 +130,7 @@ async fn what_a_cut_connection_has_left_behind_is_taken_back() {
         async move { acquire(&cut, &late).await }
     });
     until("the statement waits for the row", async || {
-        // INNODB_TRX is a copy that is not made anew while it is read more often than every 0.1 s.
+        // INNODB_TRX is a cached copy that is not refreshed if it is read more often than every 0.1 s.
         let waits =
             "SELECT 1 FROM information_schema.PROCESSLIST WHERE user = 'locks' AND info LIKE 'UPDATE%'";
         !server.sql(waits).await.is_empty()
@@ -146,7 +147,7 @@ async fn what_a_cut_connection_has_left_behind_is_taken_back() {
     assert_eq!(acquire(&cut, &late).await.unwrap().vote, Vote::Free, "there is a tombstone");
 }
 
-/// What was decided before a cancellation cannot be written after it: the row has another nonce.
+/// A decision from before a cancellation cannot be written after it: the row has another nonce.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_makes_every_earlier_reading_of_the_row_worthless() {
     need_server!();
@@ -212,7 +213,7 @@ async fn a_connection_that_was_killed_is_made_anew() {
     let id: u64 = mysql_async::from_row(server.sql(ours).await.remove(0));
     server.sql(format!("KILL {id}")).await;
     until("the node answers again", async || acquire(&node, &claim("b")).await.is_ok()).await;
-    assert_eq!(release(&node, &holder).await, Vote::Granted, "the lock has not gone with its connection");
+    assert_eq!(release(&node, &holder).await, Vote::Granted, "the lock outlives its connection");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Nodes on real servers of MariaDB, which the tests start; skipped where there is none.
+//! Nodes on real MariaDB servers, which the tests start; skipped if MariaDB is not installed.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ mod rights;
 mod server;
 mod shedlock;
 
-/// Ends the test where no server can be started.
+/// Returns from the test if no server can be started.
 macro_rules! need_server {
     () => {
         if let Some(why) = crate::server::missing() {

@@ -1,4 +1,4 @@
-//! `quorlock` with databases, as its users meet it.
+//! The program `quorlock` with MariaDB databases.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::need_server;
 use crate::server::Server;
 
-/// Cargo builds the examples when it builds all tests, and does not say where.
+/// Cargo builds the examples with the tests, but does not say where.
 fn program() -> PathBuf {
     let test = env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/quorlock_with_mysql");
@@ -15,7 +15,7 @@ fn program() -> PathBuf {
     path
 }
 
-/// The code and the words with which the program ends. The databases were made just now, and have forgotten nothing.
+/// Returns the exit code and the output. The databases were created just now, and have forgotten nothing.
 fn quorlock(nodes: &str, words: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(program());
     command.args(words).env("PROGRAM", program());

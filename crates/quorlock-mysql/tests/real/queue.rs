@@ -1,4 +1,4 @@
-//! Waiters in several processes: a node for each stands for a process, for nodes share nothing.
+//! Waiters in several processes: each node simulates a process, as nodes share nothing.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::server::{Server, until};
 const PATIENCE: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_secs(30);
 
-/// The hints of a node.
+/// Collects the hints of a node.
 #[derive(Debug, Default)]
 struct Ear(Mutex<BTreeSet<String>>);
 
@@ -71,13 +71,13 @@ async fn a_release_by_one_process_is_noticed_by_the_first_in_the_queue_alone() {
     until("the first is notified of its turn", async || ears[0].heard(&turns[0])).await;
     until("the second, that the lock has changed", async || ears[1].heard("a")).await;
     assert!(!ears[1].heard(&turns[1]), "it is not its turn");
-    // Who has its turn leaves it to the next.
+    // A waiter that has the turn leaves, and the turn goes to the next.
     let leave = Request::LeaveQueue { key: "a".into(), waiter: WaiterId::new(1) };
     assert_eq!(ask(&first, leave).await.unwrap().vote, Vote::Notified);
     until("the second is notified of its turn", async || ears[1].heard(&turns[1])).await;
 }
 
-/// A waiter asks again from time to time. It does not miss its turn where that has begun a moment before.
+/// A waiter asks again from time to time. It does not miss a turn that has begun a moment before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_asks_again_is_told_that_its_turn_has_come() {
     need_server!();
@@ -108,7 +108,7 @@ async fn processes_have_the_lock_in_the_order_in_which_they_came() {
             lease.release().await.unwrap();
         }));
         let lock = holder.lock("a");
-        until("it stands in the queue", async || lock.waiters().await.unwrap().waiters.len() > place).await;
+        until("it is in the queue", async || lock.waiters().await.unwrap().waiters.len() > place).await;
     }
     lease.release().await.unwrap();
     for task in tasks {
@@ -117,7 +117,7 @@ async fn processes_have_the_lock_in_the_order_in_which_they_came() {
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
-/// The first in the queue is of a process that was killed: it never asks again, and no node looks for it.
+/// The first in the queue belongs to a killed process: it never asks again, and no node watches for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_that_died_holds_the_others_up_for_one_turn() {
     need_server!();
@@ -128,7 +128,7 @@ async fn a_waiter_that_died_holds_the_others_up_for_one_turn() {
     drop(dead);
     let next = tokio::spawn(async move { waiting.lock("a").acquire().await.unwrap().release().await });
     let lock = holder.lock("a");
-    until("both stand in the queue", async || lock.waiters().await.unwrap().waiters.len() == 2).await;
+    until("both are in the queue", async || lock.waiters().await.unwrap().waiters.len() == 2).await;
     lease.release().await.unwrap();
     next.await.unwrap().unwrap();
 }
@@ -150,7 +150,7 @@ async fn those_who_wait_hear_that_a_connection_has_ended_and_that_there_is_anoth
     assert!(ear.heard("deaf") && ear.heard("hearing"));
 }
 
-/// What this process has seen of the row is of another time: it is never an answer.
+/// Cached rows may be stale: they are never an answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_have_done_to_a_row_since_it_was_seen_is_read_before_anything_is_answered() {
     need_server!();
@@ -167,7 +167,7 @@ async fn what_others_have_done_to_a_row_since_it_was_seen_is_read_before_anythin
         assert!(matches!(&refused.vote, Vote::Held(by) if by.token == *second.token()), "{refused:?}");
         assert_eq!(release(&one, &third).await, Vote::Free);
         assert_eq!(release(&other, &second).await, Vote::Granted);
-        // Of what was given back by another client it is not said that it is still held.
+        // A lock released by another client is not reported as held.
         assert_eq!(release(&other, &second).await, Vote::Free);
     }
 }
@@ -194,6 +194,6 @@ async fn a_lock_that_no_other_process_wants_is_written_without_being_read() {
     }
     let (reads, writes) = (count("select").await - reads, count("update").await - writes);
     assert_eq!(writes, 200);
-    // Some for rows that may be dead, and for the time after two seconds.
+    // Some for dead rows, and some for the clock after two seconds.
     assert!(reads < 100, "{reads} statements have read");
 }

@@ -1,4 +1,4 @@
-//! What keeps a server from voting is said with its cure: rights, tables, settings, histories.
+//! Errors that keep a server from voting name their remedy: privileges, tables, settings, histories.
 
 use mysql_async::prelude::Queryable as _;
 use quorlock::{
@@ -12,7 +12,7 @@ use crate::faults::{acquire, claim, node, release};
 use crate::need_server;
 use crate::server::{Server, until};
 
-/// Why the node at this URL does not connect.
+/// Returns why the node at this URL does not connect.
 async fn refusal(url: &str) -> NodeError {
     let error = MysqlNode::new(url, &Seams::default()).unwrap().ready().await.unwrap_err();
     let shown = format!("{error:#} {error:?}");
@@ -31,7 +31,7 @@ async fn the_error_of_a_user_without_rights_names_those_to_grant() {
     let words = error.to_string();
     let grant = "`GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON `locks`.* TO 'locks'@'%'`";
     assert!(words.contains(grant), "{words}");
-    // What it names is what helps.
+    // The statement that it names works.
     let (_, create) = words.split_once("as a user who may: ").unwrap();
     let mut other = server.other().await;
     other.query_drop(create).await.unwrap();
@@ -50,9 +50,9 @@ async fn each_right_that_a_user_lacks_is_named_when_it_connects() {
         server.sql(format!("GRANT {granted} ON locks.* TO 'locks'@'%'")).await;
         let error = refusal(&server.url()).await;
         assert!(matches!(error.kind(), NodeErrorKind::PermissionDenied(_)), "{error:#}");
-        assert!(error.to_string().contains(&format!("lacks the right {missing} on")), "{error:#}");
+        assert!(error.to_string().contains(&format!("lacks the privilege {missing} on")), "{error:#}");
     }
-    // No other right is needed from now on.
+    // No other privilege is needed from now on.
     server.sql(format!("GRANT {} ON locks.* TO 'locks'@'%'", rights.join(", "))).await;
     let (node, held) = (node(&server), claim("a"));
     assert_eq!(acquire(&node, &held).await.unwrap().vote, Vote::Granted);
@@ -120,12 +120,13 @@ async fn a_history_ends_where_the_tables_are_made_anew() {
     server.sql("DROP TABLE locks.quorlock_locks, locks.quorlock_history").await;
     let dropped = acquire(&node(&server), &claim("c")).await.unwrap().identity;
     assert_ne!(before.id, dropped.id);
-    // As by a copy of the tables on another server, or one from a backup.
+    // Simulates a copy of the tables on another server, or from a backup.
     server.sql("UPDATE locks.quorlock_history SET server = 'another', noted_at = 0").await;
     let moved = acquire(&node(&server), &claim("d")).await.unwrap().identity;
     assert_ne!(dropped.id, moved.id);
     assert!(moved.age.as_secs() < 60, "{moved:?}");
-    // As by a restore of the table of locks alone. Servers tell the time of a table in whole seconds.
+    // Simulates a restore of the lock table alone. Servers report the creation time of a table in whole
+    // seconds.
     let later = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'locks' AND \
                  TABLE_NAME = 'quorlock_locks' AND CREATE_TIME < NOW()";
     until("the table is older than a second", async || !server.sql(later).await.is_empty()).await;
@@ -185,7 +186,7 @@ fn urls_are_read_and_written_without_passwords() {
         ),
         ("mysql://db-1/locks?tls=maybe", "has a `tls` that is neither `on` nor `off`"),
         ("mysql://db-1/locks?tls-ca=/a", "has a `tls-ca` without `tls=on`"),
-        ("mysql://anna:secret@db-1:99999/locks", "is no URL"),
+        ("mysql://anna:secret@db-1:99999/locks", "is not a URL"),
     ] {
         let error = parse(url).unwrap_err().to_string();
         assert!(error.contains(problem) && !error.contains("secret"), "{url}: {error}");

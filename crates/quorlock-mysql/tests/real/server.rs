@@ -1,4 +1,4 @@
-//! A MariaDB server of a test: in a temporary folder, on a port that the system hands out.
+//! A MariaDB server for a test: in a temporary folder, on a port chosen by the system.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use mysql_async::{Conn, OptsBuilder, Row};
 use quorlock_testkit::eventually;
 use tempfile::TempDir;
 
-/// Longer than a server takes to start on a machine that does much else.
+/// Longer than a server takes to start on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Server {
@@ -22,20 +22,20 @@ pub(crate) struct Server {
     child: Option<Child>,
 }
 
-/// The program, wherever the system keeps it.
+/// Finds a program.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let beside = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(beside).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Why no server can be started here, if none can.
+/// Returns why no server can be started, if so.
 pub(crate) fn missing() -> Option<String> {
     let missing = ["mariadbd", "mariadb-install-db"].into_iter().find(|name| program(name).is_none())?;
     Some(format!("skipped: there is no `{missing}` here; Debian has it in `mariadb-server`"))
 }
 
-/// As root a server runs only with this option.
+/// Root must pass this option.
 fn as_whom(command: &mut Command) {
     if fs::metadata("/proc/self").is_ok_and(|of| std::os::unix::fs::MetadataExt::uid(&of) == 0) {
         command.arg("--user=root");
@@ -43,13 +43,14 @@ fn as_whom(command: &mut Command) {
 }
 
 impl Server {
-    /// Starts one with a database `locks` and a user `locks`, who may do all in it.
+    /// Starts a server with a database `locks` and a user `locks`, who has all privileges on it.
     pub(crate) async fn start(settings: &[&str]) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let mut install = Command::new(program("mariadb-install-db").unwrap());
         install.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
-        // A server that starts deletes what others have left in the folder of temporary tables, and what they use.
+        // A starting server deletes leftovers in the temporary folder, including files that other servers
+        // use.
         install.arg(format!("--tmpdir={}", folder.path().display()));
         install.args([
             "--auth-root-authentication-method=normal",
@@ -69,7 +70,7 @@ impl Server {
         server
     }
 
-    /// Starts the process, which is not there, and waits until it takes connections.
+    /// Starts the process, and waits until it accepts connections.
     #[expect(clippy::disallowed_methods, reason = "a server of a test starts in the time of the system")]
     pub(crate) async fn run(&mut self) {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
@@ -97,7 +98,7 @@ impl Server {
         assert!(started.is_ok(), "no server after {PATIENCE:?}\n{}", log());
     }
 
-    /// Ends the process as a crash does.
+    /// Kills the process, as a crash does.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -105,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Stops the process where it is, or lets it go on.
+    /// Stops or continues the process.
     pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
@@ -117,7 +118,7 @@ impl Server {
         Conn::new(options.prefer_socket(false)).await
     }
 
-    /// What another client does, who may do all.
+    /// Executes a statement as an administrator.
     pub(crate) async fn sql(&self, statement: impl Into<String>) -> Vec<Row> {
         let mut conn = self.root().await.unwrap();
         let rows = conn.query(statement.into()).await.unwrap();
@@ -125,7 +126,7 @@ impl Server {
         rows
     }
 
-    /// A connection of another client, who may do all.
+    /// Opens a connection as an administrator.
     pub(crate) async fn other(&self) -> Conn {
         let mut conn = self.root().await.unwrap();
         conn.query_drop("USE locks").await.unwrap();
@@ -151,7 +152,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits until `done` holds.
+/// Waits until `done` returns `true`.
 pub(crate) async fn until(what: &str, done: impl AsyncFnMut() -> bool) {
     eventually(what, PATIENCE, done).await.unwrap();
 }

@@ -22,13 +22,13 @@ use crate::server::{Server, until};
 #[path = "../../../../tests/interop/shedlock.rs"]
 mod java;
 
-/// As `ShedLock`'s documentation has it, with names as the contract suite has them.
+/// As in `ShedLock`'s documentation, but with names that fit the contract suite.
 const TABLE: &str = "CREATE TABLE locks.shedlock (name VARCHAR(700) COLLATE utf8mb4_nopad_bin NOT NULL, lock_until \
                      TIMESTAMP(3) NOT NULL, locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by \
                      VARCHAR(255) NOT NULL, PRIMARY KEY (name)) CHARACTER SET utf8mb4";
 const TTL: Duration = Duration::from_secs(60);
 
-/// In a zone of its own, as servers are that were not configured.
+/// In its own time zone, like servers that were not configured.
 async fn with_table() -> Server {
     let server = Server::start(&["--default-time-zone=+05:30"]).await;
     server.sql(TABLE).await;
@@ -55,7 +55,7 @@ async fn vote(node: &dyn Node, request: Request) -> Vote {
     ask(node, request).await.unwrap().vote
 }
 
-/// The node without fencing, which is how it is used: asks the suite's requests without their numbers.
+/// The node without fencing, as it is used in practice: strips the numbers from the suite's requests.
 #[derive(Debug)]
 struct Unfenced(MysqlNode);
 
@@ -81,7 +81,7 @@ impl Node for Unfenced {
     }
 }
 
-/// Another client: a person with a console.
+/// Another client: an administrator with a console.
 struct Console(Mutex<Server>);
 
 fn hex(bytes: &[u8]) -> String {
@@ -141,17 +141,17 @@ impl Plant for Console {
     }
 }
 
-/// What the table has no room for: numbers, ends that never come, values that are no text, and long names.
+/// Clauses that the table cannot keep: numbers, missing expiries, values that are not text, and long names.
 const NOT_KEPT: [&str; 6] = [
-    "a key that is no string fails until somebody mends it",
-    "data without an end is held for ever",
-    "a renewal gives an end to a key that has none",
+    "a key of the wrong type fails until it is deleted",
+    "data without expiry is held forever",
+    "a renewal gives an expiry to a key without one",
     "tokens are reported byte for byte",
     "any key can be locked and cancelled: key ",
     // Its last request is for the counter.
     "every answer names the same history: the table `shedlock` of ShedLock has no counter",
 ];
-/// All clauses about numbers that are drawn, by words of their names.
+/// Words in the names of the clauses about drawn numbers.
 const OF_NUMBERS: [&str; 7] =
     ["number", "counter", "draw", "write back", "asking again", "hint", "without fencing"];
 
@@ -200,7 +200,7 @@ async fn a_lock_of_theirs_keeps_ours_out_and_ours_keeps_theirs_out() {
     let Vote::Held(holding) = vote(&node, acquire(&ours)).await else { panic!("not refused") };
     assert_eq!(holding.token.as_bytes(), b"web-1");
     assert!(matches!(holding.expiry, Expiry::In(left) if left > TTL / 2 && left <= TTL), "{holding:?}");
-    // What is not ours is neither released nor prolonged.
+    // Rows of other holders are neither released nor extended.
     for request in [
         Request::Release { claim: Arc::clone(&ours) },
         Request::Cancel { claim: claim("job", 8), linger: TTL },
@@ -263,7 +263,7 @@ async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_canc
     let node = shedlock(&server);
     assert_eq!(vote(&node, acquire(&claim("job", 1))).await, Vote::Granted);
     server.sql("UPDATE locks.shedlock SET lock_until = locked_at").await;
-    // The server stands still, and carries out what it has been sent when it goes on: the node has given up by then.
+    // The stopped server executes what it was sent when it continues: the node has given up by then.
     server.signal("-STOP");
     let late = claim("job", 2);
     assert!(ask(&node, acquire(&late)).await.unwrap_err().may_have_acted());
@@ -273,9 +273,9 @@ async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_canc
     })
     .await;
     assert_eq!(vote(&node, acquire(&late)).await, Vote::Free, "cancelled");
-    assert_eq!(vote(&node, acquire(&claim("job", 3))).await, Vote::Granted, "nothing came late");
+    assert_eq!(vote(&node, acquire(&claim("job", 3))).await, Vote::Granted, "no late statement was executed");
     let named = server.sql("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'locks'").await;
-    assert_eq!(named[0].get::<u64, _>(0), Some(1), "the connection before has ended");
+    assert_eq!(named[0].get::<u64, _>(0), Some(1), "the previous connection has ended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,7 +292,7 @@ async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead
     let finding = found().await;
     assert_eq!(finding.severity.word(), "note");
     assert!(finding.to_string().contains("usingDbTime()"), "{finding}");
-    // As a client with a session in another zone writes it, or one whose clock is ahead.
+    // As written by a client with a session in another time zone, or one whose clock is ahead.
     server
         .sql(
             "INSERT INTO locks.shedlock VALUES ('import', UTC_TIMESTAMP(3) + INTERVAL 2 HOUR, UTC_TIMESTAMP(3) + INTERVAL 1 \

@@ -1,4 +1,4 @@
-//! Real PostgreSQL servers, each in a folder of its own, which end with the test.
+//! Real PostgreSQL servers, each in its own folder, which end with the test.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -29,10 +29,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
+pub mod requests;
+
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the programs of PostgreSQL are, or why there are none. `QUORLOCK_POSTGRES` names the folder of those of another
-/// version.
+/// Returns the folder of PostgreSQL's programs, or why there is none. `QUORLOCK_POSTGRES` selects the folder
+/// of another version.
 fn programs() -> Result<PathBuf, String> {
     let complete = |folder: &PathBuf| {
         ["initdb", "postgres", "pg_ctl"].iter().all(|program| folder.join(program).exists())
@@ -47,15 +49,15 @@ fn programs() -> Result<PathBuf, String> {
     found.reverse();
     found.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let found = found.into_iter().find(complete);
-    found.ok_or_else(|| "there is no PostgreSQL here: `initdb` was not found".to_owned())
+    found.ok_or_else(|| "PostgreSQL is not installed: `initdb` was not found".to_owned())
 }
 
-/// The servers, or `None` where there are none here, which is said.
+/// Starts a server, or prints why not and returns `None` if PostgreSQL is not installed.
 pub fn server() -> Option<Server> {
     match programs() {
         Ok(_) => Some(Server::start(&[])),
         Err(why) => {
-            // Not by `eprintln`, which the harness keeps to itself while a test passes.
+            // Not `eprintln`, whose output the harness captures while a test passes.
             drop(writeln!(io::stderr(), "skipped: {why}"));
             None
         }
@@ -66,7 +68,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A command that runs as a user whom PostgreSQL accepts.
+/// A command that runs as a user that PostgreSQL accepts.
 fn command(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -81,7 +83,7 @@ fn run(command: &mut Command) {
     assert!(ended.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ended.stderr));
 }
 
-/// One server. Dropped, it is ended.
+/// A server, which ends when dropped.
 pub struct Server {
     folder: TempDir,
     port: u16,
@@ -90,12 +92,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A new cluster with these settings.
+    /// Creates a cluster with these settings and starts it.
     pub fn start(options: &[&str]) -> Server {
         Server::start_with(Server::prepared(5432, options), &[])
     }
 
-    /// One that listens on `localhost` as well, with these files beside its data, which it alone may read.
+    /// Starts a server that also listens on `localhost`, with these files, which only it may read, next to
+    /// its data.
     pub fn listening(options: &[&str], files: &[(&str, &str)]) -> Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let tcp = ["listen_addresses=localhost", &format!("port={port}")];
@@ -121,7 +124,8 @@ impl Server {
     }
 
     fn prepared(port: u16, options: &[&str]) -> Server {
-        // Not below TMPDIR: the path of a socket has little room, and the folder must be open to that user.
+        // Not below TMPDIR: the path of a socket is limited in length, and the server's user must be able to
+        // enter the folder.
         let folder = tempfile::Builder::new().prefix("quorlock-pg.").tempdir_in("/tmp").unwrap();
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(folder.path()));
@@ -130,7 +134,7 @@ impl Server {
         Server { folder, port, options, child: Mutex::default() }
     }
 
-    /// A standby that follows this server, which is shut down and started again for that.
+    /// Creates a standby of this server, which is restarted for that.
     pub fn standby(&self) -> Server {
         let standby = Server::prepared(5432, &[]);
         self.end_by(Signal::INT);
@@ -145,7 +149,7 @@ impl Server {
         standby
     }
 
-    /// Makes a standby a primary.
+    /// Promotes a standby.
     pub fn promote(&self) {
         let pg_ctl = programs().unwrap().join("pg_ctl");
         run(command(&pg_ctl).args(["promote", "-w", "-D"]).arg(self.data()).current_dir(self.folder.path()));
@@ -168,7 +172,7 @@ impl Server {
                 if self.is_ready() {
                     return;
                 }
-                // What a crash has left may still be in use by processes that notice it later.
+                // Memory left by a crash may still be in use by processes that notice the crash later.
                 if self.child.lock().unwrap().as_mut().unwrap().try_wait().unwrap().is_some() {
                     break;
                 }
@@ -179,7 +183,7 @@ impl Server {
         }
     }
 
-    /// As the server notes it: its process, and in the eighth line whether it takes connections.
+    /// Reads the PID file: the server's PID, and in the eighth line whether it accepts connections.
     fn is_ready(&self) -> bool {
         let process = self.child.lock().unwrap().as_ref().unwrap().id().to_string();
         let noted = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
@@ -187,7 +191,7 @@ impl Server {
         lines.first() == Some(&&*process) && matches!(lines.get(7), Some(&("ready" | "standby")))
     }
 
-    /// What the server has written down.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
@@ -209,7 +213,7 @@ impl Server {
         *self.child.lock().unwrap() = Some(child);
     }
 
-    /// Ends it as a crash does, and waits until it has ended.
+    /// Kills it, as a crash does, and waits until it has ended.
     pub fn kill(&self) {
         self.end_by(Signal::KILL);
     }
@@ -221,12 +225,12 @@ impl Server {
         }
     }
 
-    /// Starts it again.
+    /// Restarts it.
     pub fn start_again(&self) {
         self.launch();
     }
 
-    /// The address of this server, with these options.
+    /// Returns the address of this server, with these options.
     pub fn url(&self, options: &str) -> String {
         format!("postgres://postgres@/postgres?host={}{options}", self.folder.path().display())
     }
@@ -235,12 +239,12 @@ impl Server {
         node(&self.url(""))
     }
 
-    /// The address of this server over TCP, as this user.
+    /// Returns the TCP address of this server, as this user.
     pub fn tcp_url(&self, user: &str, host: &str, options: &str) -> String {
         format!("postgres://{user}@{host}:{}/postgres{options}", self.port)
     }
 
-    /// Another client of this server.
+    /// Opens another client connection to this server.
     pub async fn client(&self) -> Client {
         let (folder, port) = (self.folder.path().display(), self.port);
         let config = format!("host={folder} port={port} user=postgres dbname=postgres");
@@ -252,29 +256,29 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An immediate shutdown: its processes end with it.
+        // An immediate shutdown, which also ends its child processes.
         self.end_by(Signal::QUIT);
     }
 }
 
-/// A node of this address.
+/// Opens a node of this address.
 pub fn node(url: &str) -> Arc<dyn Node> {
     PostgresKind::new().parse(url).unwrap().node(&Seams::default()).unwrap()
 }
 
-/// Waits until this holds.
+/// Waits until `holds` returns `true`.
 pub async fn until(what: &str, holds: impl AsyncFnMut() -> bool) {
     quorlock_testkit::eventually(what, PATIENCE, holds).await.unwrap();
 }
 
-/// Another client, which changes rows past the node.
+/// Another client, which changes rows without going through the node.
 pub struct Editor<'a> {
     pub server: &'a Server,
     /// Whether the suite may restart the server.
     pub restarts: bool,
 }
 
-/// The key of a lock, of the name of its counter.
+/// Returns the key of the lock, given the name of its counter.
 fn counted(key: &str) -> Option<&str> {
     let rest = key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?;
     rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).or_else(|| rest.strip_prefix(':'))
@@ -314,13 +318,13 @@ impl Plant for Editor<'_> {
                 None
             };
             if let Some(key) = counted(key) {
-                // What is no number in a column of numbers is a negative one.
-                let stands = if let Value::Number(counter) = value {
-                    i64::try_from(counter.stands).unwrap_or(i64::MAX)
+                // A number column stores a negative number for a value that is not a number.
+                let current = if let Value::Number(counter) = value {
+                    i64::try_from(counter.current).unwrap_or(i64::MAX)
                 } else {
                     -1
                 };
-                return self.change(key, "counter = $2", &[&stands]).await;
+                return self.change(key, "counter = $2", &[&current]).await;
             }
             let token = if let Value::Text(text) = value { Some(text) } else { None };
             self.change(key, "token = $2, expires = $3, number = NULL", &[&token, &ends]).await
@@ -330,7 +334,7 @@ impl Plant for Editor<'_> {
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             if key.starts_with("quorlock:want:") {
-                // As a release does that tells this waiter that its turn has come.
+                // Simulates the release that notifies this waiter of its turn.
                 let client = self.server.client().await;
                 let told =
                     "WITH gone AS (DELETE FROM quorlock.waiters WHERE turn_key = $1 RETURNING turn_key)
@@ -359,10 +363,10 @@ impl Plant for Editor<'_> {
             let left = |ends: Duration| Expiry::In(ends.saturating_sub(SystemClock::default().wall()));
             if counted(key).is_some() {
                 // A counter is kept for as long as its number says.
-                let stands = u64::try_from(counter).ok().and_then(FencingToken::new);
-                return Ok(stands
-                    .filter(|stands| stands.get() > 0)
-                    .map(|stands| left(stands.counter_ends())));
+                let current = u64::try_from(counter).ok().and_then(FencingToken::new);
+                return Ok(current
+                    .filter(|current| current.get() > 0)
+                    .map(|current| left(current.counter_ends())));
             }
             let ends = expires.map(|ends| Duration::from_micros(u64::try_from(ends).unwrap()));
             Ok(token.map(|_| ends.map_or(Expiry::Never, left)))
@@ -379,7 +383,7 @@ impl Plant for Editor<'_> {
     }
 }
 
-/// Something between a node and a server: an address that leads to a primary, a network that fails, a pooler.
+/// A proxy between a node and a server: an address that leads to the primary, a failing network, or a pooler.
 pub struct Gate {
     folder: TempDir,
     inner: Arc<Mutex<Way>>,
@@ -387,7 +391,7 @@ pub struct Gate {
 
 struct Way {
     to: PathBuf,
-    /// Greets as this process instead of the server's own.
+    /// Greets with this PID instead of the server's.
     greeting: Option<i32>,
     carried: Vec<tokio::task::AbortHandle>,
 }
@@ -416,7 +420,7 @@ impl Gate {
         format!("postgres://postgres@/postgres?host={}&connections=1", self.folder.path().display())
     }
 
-    /// Ends all connections on the side of the client. The server has not noticed yet: it is busy.
+    /// Ends all connections on the client's side. The server does not notice yet, because it is busy.
     pub fn cut(&self) {
         self.inner.lock().unwrap().carried.drain(..).for_each(|carried| carried.abort());
     }

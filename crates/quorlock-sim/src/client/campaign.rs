@@ -8,24 +8,24 @@ use super::{LONGEST_WAIT, Worker};
 use crate::record::{Holding, Rule};
 
 impl Worker {
-    /// Campaigns, leads, and resigns, in one of many ways.
+    /// Campaigns, leads and resigns, in one of many ways.
     pub(super) async fn campaign(&self, resource: usize) {
-        let dice = &self.dice;
+        let rng = &self.rng;
         let operation = self.recorder.asked(self.client, self.life, resource, Mode::Exclusive);
-        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let forever = dice.percent(15);
+        let ttl = rng.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let forever = rng.percent(15);
         let mut election = self.election(resource).ttl(ttl);
         if !forever {
-            election = election.wait(match dice.below(10) {
+            election = election.wait(match rng.below(10) {
                 0 => Wait::Never,
-                _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+                _ => Wait::UpTo(rng.between(Duration::from_millis(1), LONGEST_WAIT)),
             });
         }
-        if dice.percent(5) {
-            election = election.max_hold(dice.between(ttl / 10, ttl * 2));
+        if rng.percent(5) {
+            election = election.max_hold(rng.between(ttl / 10, ttl * 2));
         }
         let value = format!("op{operation}");
-        if dice.percent(15) {
+        if rng.percent(15) {
             self.lead(&election, resource, operation, ttl).await;
         } else if let Some(leadership) =
             self.attempt(async { election.campaign(&value).await.map(Some) }, operation, forever).await
@@ -46,12 +46,12 @@ impl Worker {
         self.coordinator.election(self.plan.key(resource))
     }
 
-    /// Leads until work is done once in one leadership; gives up after a while.
+    /// Leads until the work is done once within one leadership; gives up after a while.
     async fn lead(&self, election: &Election, resource: usize, operation: usize, ttl: Duration) {
         let mut times = 0;
         let leading = election.lead(format!("op{operation}"), |lease: LeaseWatch| {
             times += 1;
-            // One operation is one leadership. The next one counts as another.
+            // Each leadership is one operation of the record.
             let operation = if times == 1 {
                 operation
             } else {
@@ -72,7 +72,7 @@ impl Worker {
 
     async fn resign(&self, holding: &Holding, leadership: Leadership) {
         holding.ended(false);
-        match self.dice.below(10) {
+        match self.rng.below(10) {
             0 => drop(leadership),
             1 => {
                 let soon = self.rest(Duration::ZERO, self.plan.distance * 4);
@@ -86,7 +86,7 @@ impl Worker {
         }
     }
 
-    /// Once nobody else wants to, all observers are told of whoever leads, and that it has gone.
+    /// Without other candidates, all observers see the leader and then that it has resigned.
     pub(super) async fn lead_for_all_to_see(&self, resource: usize) {
         let operation = self.recorder.asked(self.client, self.life, resource, Mode::Exclusive);
         let election = self.election(resource).wait(Wait::UpTo(self.bound()));
@@ -101,21 +101,21 @@ impl Worker {
                 self.until_told(resource, None).await;
             }
             Err(error) => {
-                self.recorder.find(Rule::Liveness, format!("nobody can lead e{resource} in peace: {error}"));
+                self.recorder
+                    .find(Rule::Liveness, format!("no client can lead e{resource} without faults: {error}"));
             }
         }
         self.recorder.over(operation);
     }
 
     async fn until_told(&self, resource: usize, leader: Option<usize>) {
-        // A connection may have to be given up first: here, no kernel asks whether the other end is there.
+        // A connection may have to time out first: the simulated kernel has no keepalive.
         let bound = self.bound();
         let until = self.clock.now() + bound;
         while !self.recorder.all_were_told(resource, leader) {
             if self.clock.now() > until {
-                let text = format!(
-                    "not every observer of e{resource} was told within {bound:?} that its leader is {leader:?}"
-                );
+                let text =
+                    format!("not every observer of e{resource} saw its leader {leader:?} within {bound:?}");
                 return self.recorder.find(Rule::Observing, text);
             }
             self.rest(Duration::from_millis(10), Duration::from_millis(10)).await;

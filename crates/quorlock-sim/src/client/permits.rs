@@ -9,32 +9,32 @@ use crate::plan::{Permits, Plan, Twist};
 use crate::record::Rule;
 
 impl Worker {
-    /// Acquires a permit, holds it, and lets it go, in one of many ways.
+    /// Acquires a permit, holds it and releases it, in one of many ways.
     pub(super) async fn permit(&self, semaphore: usize) {
-        let dice = &self.dice;
+        let rng = &self.rng;
         let Permits { right, wrong } = self.plan.permits[semaphore];
-        let permits = wrong.filter(|_| dice.percent(20)).unwrap_or(right);
+        let permits = wrong.filter(|_| rng.percent(20)).unwrap_or(right);
         let operation = self.recorder.asked_for_one(self.client, self.life, semaphore, permits);
-        let ttl = dice.between(self.plan.max_ttl / 4, self.plan.max_ttl);
-        let wait = match dice.below(10) {
+        let ttl = rng.between(self.plan.max_ttl / 4, self.plan.max_ttl);
+        let wait = match rng.below(10) {
             0 => Wait::Never,
             1 => Wait::Forever,
-            _ => Wait::UpTo(dice.between(Duration::from_millis(1), LONGEST_WAIT)),
+            _ => Wait::UpTo(rng.between(Duration::from_millis(1), LONGEST_WAIT)),
         };
         let mut wanted = self.semaphore(semaphore, operation, permits).ttl(ttl).wait(wait);
-        let manual = dice.percent(25);
+        let manual = rng.percent(25);
         if manual {
             wanted = wanted.renewal(Renewal::Manual);
         }
-        if dice.percent(5) {
-            wanted = wanted.max_hold(dice.between(ttl / 10, ttl * 2));
+        if rng.percent(5) {
+            wanted = wanted.max_hold(rng.between(ttl / 10, ttl * 2));
         }
         let attempt = async {
             if self.plan.twist == Twist::LimitIgnored && permits != right {
                 return self.uncompared(semaphore, operation, permits).await;
             }
             let permit =
-                if dice.percent(15) { wanted.try_acquire().await? } else { Some(wanted.acquire().await?) };
+                if rng.percent(15) { wanted.try_acquire().await? } else { Some(wanted.acquire().await?) };
             Ok(permit.map(|permit| {
                 let number = permit.number();
                 (number, permit.into_lease())
@@ -59,21 +59,21 @@ impl Worker {
         self.coordinator.semaphore(format!("s{semaphore}"), permits).label(&format!("op{operation}"))
     }
 
-    /// A permit as it would be if nobody kept their number: its lock alone.
+    /// Acquires a permit without comparing the number of permits: only its lock.
     async fn uncompared(
         &self,
         semaphore: usize,
         operation: usize,
         permits: usize,
     ) -> Result<Option<(usize, Lease)>, PermitError> {
-        let number = self.dice.below(permits);
+        let number = self.rng.below(permits);
         let lock = self.lock(Plan::slot(semaphore, number), operation, Mode::Exclusive);
         // Any error will do: the answer is unknown.
         let lease = lock.try_acquire().await.map_err(|_| PermitError::Closed)?;
         Ok(lease.map(|lease| (number, lease)))
     }
 
-    /// Once nothing goes wrong, everybody gets a permit.
+    /// Without faults every client gets a permit.
     pub(super) async fn last_permit(&self, semaphore: usize) {
         let Some((permit, operation)) = self.get(semaphore).await else { return };
         let slot = Plan::slot(semaphore, permit.number());
@@ -85,7 +85,7 @@ impl Worker {
         self.recorder.over(operation);
     }
 
-    /// A permit, in a time that can be told. The wrong number of permits may stand until then.
+    /// Acquires a permit within a bounded time. The wrong number of permits may be stored until then.
     async fn get(&self, semaphore: usize) -> Option<(Permit, usize)> {
         let permits = self.plan.permits[semaphore].right;
         let until = self.clock.now() + self.bound();
@@ -103,7 +103,7 @@ impl Worker {
                 Err(error) => {
                     let bound = self.bound();
                     let text = format!(
-                        "client {} got no permit of s{semaphore} within {bound:?} of peace: {error}",
+                        "client {} got no permit of s{semaphore} within {bound:?} without faults: {error}",
                         self.client
                     );
                     self.recorder.find(Rule::Liveness, text);
@@ -114,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// Once nobody else wants any, all permits can be held at once, and not one more.
+    /// Without other clients, all permits can be held at the same time, but not one more.
     pub(super) async fn fill(&self, semaphore: usize) {
         let permits = self.plan.permits[semaphore].right;
         let mut held = Vec::new();
@@ -128,7 +128,9 @@ impl Worker {
         match self.semaphore(semaphore, operation, permits).wait(Wait::Never).acquire().await {
             Err(PermitError::Full { holders, .. }) if holders.iter().all(Option::is_some) => {}
             other => {
-                let text = format!("with all {permits} permits of s{semaphore} taken, one more is {other:?}");
+                let text = format!(
+                    "with all {permits} permits of s{semaphore} held, one more attempt returned {other:?}"
+                );
                 self.recorder.find(Rule::Permits, text);
             }
         }

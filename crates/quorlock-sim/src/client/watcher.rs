@@ -1,12 +1,12 @@
-//! Those who are told who leads, and do not campaign.
+//! Observers: they see who leads, and do not campaign.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::{Coordinator, election::Observed, runtime::Clock as _};
+use quorlock_testkit::SeededRng;
 
 use crate::clock::HostClock;
-use crate::dice::Dice;
 use crate::plan::{Plan, Twist};
 use crate::record::{Recorder, Seen};
 use crate::world::World;
@@ -18,7 +18,7 @@ pub(crate) struct Watcher {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) coordinator: Coordinator,
     pub(crate) clock: HostClock,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) client: usize,
     pub(crate) resource: usize,
 }
@@ -29,10 +29,10 @@ impl Watcher {
         let key = self.plan.key(self.resource);
         let election = self.coordinator.election(&key);
         let Ok(mut observer) = election.observe() else { return };
-        // A round that is under way goes on when its caller gives up.
+        // A round in progress continues when its caller gives up.
         let mut asked = self.world.now();
         loop {
-            let patience = self.rest(if self.dice.percent(20) {
+            let patience = self.rest(if self.rng.percent(20) {
                 self.plan.distance * 8
             } else {
                 Duration::from_secs(3600)
@@ -44,7 +44,7 @@ impl Watcher {
                     asked = self.world.now();
                 }
                 () = patience => {
-                    if !self.recorder.is_peace() && self.dice.percent(20) {
+                    if !self.recorder.is_peace() && self.rng.percent(20) {
                         let asked = self.world.now();
                         let seen = if self.plan.twist == Twist::Credulous {
                             self.credulous(&key).await
@@ -58,7 +58,7 @@ impl Watcher {
         }
     }
 
-    /// Takes whomever most of the nodes name that answer, however few.
+    /// Believes the leader named by most of the nodes that answer, however few.
     async fn credulous(&self, key: &str) -> Option<Seen> {
         let report = self.coordinator.lock(key).inspect().await.ok()?;
         let holder = report.holder()?;
@@ -66,7 +66,7 @@ impl Watcher {
     }
 
     async fn rest(&self, longest: Duration) {
-        let until = self.clock.now() + self.dice.between(Duration::ZERO, longest);
+        let until = self.clock.now() + self.rng.between(Duration::ZERO, longest);
         self.clock.sleep_until(until).await;
     }
 }

@@ -1,15 +1,15 @@
-//! The promises, and the finding that one was broken.
+//! The guarantees, and the finding that one was violated.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A promise that was broken.
+/// A violated guarantee.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// When, since the start of the simulation.
+    /// The time since the start of the simulation.
     pub at: Duration,
-    /// Which promise.
+    /// The guarantee.
     pub rule: Rule,
     /// What happened.
     pub text: String,
@@ -17,31 +17,32 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} broken at {:.6} s: {}", self.rule, self.at.as_secs_f64(), self.text)
+        write!(f, "{:?} violated at {:.6} s: {}", self.rule, self.at.as_secs_f64(), self.text)
     }
 }
 
-/// A promise.
+/// A guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Rule {
-    /// No two hold a lock at once.
+    /// No two clients hold a lock at the same time.
     Exclusion,
-    /// No more hold a semaphore's permits than it has, and it fills up to that.
+    /// A semaphore never has more holders than permits, and can have as many.
     Permits,
-    /// An observer is told of leaders that a quorum of nodes had while it was asked, and of whoever stays.
+    /// An observer is shown only leaders that a quorum of nodes had stored while it asked, and
+    /// every leader that stays.
     Observing,
-    /// Whoever is told that its lease holds has its key at a quorum of the nodes.
+    /// While a lease is reported as valid, its key is stored on a quorum of the nodes.
     Backing,
-    /// Whoever gets a lock later has the larger fencing token.
+    /// A later hold has a larger fencing token.
     Fencing,
-    /// A loss is told by the end of validity.
+    /// A loss is reported by the deadline.
     Telling,
-    /// What has ended leaves no key behind.
+    /// An attempt that has ended leaves no key behind.
     Orphan,
-    /// Once nothing goes wrong any more, everybody gets the lock.
+    /// Without faults, every client gets the lock.
     Liveness,
-    /// Whoever waits for a time does not wait much longer.
+    /// A bounded wait is not exceeded by much.
     Patience,
     /// Nothing panics.
     Panic,

@@ -1,4 +1,4 @@
-//! Somebody who holds a lock, from its grant to its end.
+//! A hold, from its grant to its end.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::oracle::Happening;
 use crate::plan::Twist;
 use crate::world::Time;
 
-/// Somebody who holds a lock, as far as is known.
+/// A hold in the record.
 pub(crate) struct Holding {
     pub(super) recorder: Arc<Recorder>,
     pub(super) clock: HostClock,
@@ -19,7 +19,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// The lease says that it holds: then it must, until the end that it states.
+    /// The lease was reported as valid: it must be, until the deadline it states.
     pub(crate) fn confirmed(&self, lease: &LeaseWatch) {
         let remaining = lease.remaining();
         if remaining.is_zero() {
@@ -39,7 +39,7 @@ impl Holding {
             let attempt = name("op", hold.operation);
             if !known.0 {
                 if renewed {
-                    // At some moment since the last look.
+                    // At some moment since the last check.
                     let (attempt, deadline) = (attempt.as_str().into(), Stamp::from_nanos(until));
                     state.history.record(Stamp::from_nanos(before), What::Renewed { attempt, deadline });
                 }
@@ -58,13 +58,13 @@ impl Holding {
             let keys = resources.iter().map(|resource| plan.key(*resource)).collect::<Vec<_>>();
             self.recorder.find(
                 Rule::Backing,
-                format!("client {client} is told that {keys:?} is held (hold {hold}), but only {backing} of {nodes} nodes know of it"),
+                format!("the lease of client {client} on {keys:?} is reported as valid (hold {hold}), but only {backing} of {nodes} nodes have its key"),
             );
         }
         self.recorder.see(&Happening::Confirmed { hold: self.hold, until });
     }
 
-    /// The holder is about to share the lock with others.
+    /// The holder is about to downgrade to a shared lease.
     pub(crate) fn shared(&self) {
         let mut state = self.recorder.lock();
         let attempt = name("op", state.holds[self.hold].operation).as_str().into();
@@ -75,7 +75,7 @@ impl Holding {
         self.recorder.see(&Happening::Shared { hold: self.hold });
     }
 
-    /// The holder gives the lock back, or has been told that it is lost.
+    /// The holder releases the lock, or was notified of its loss.
     pub(crate) fn ended(&self, lost: bool) {
         let mut state = self.recorder.lock();
         let hold = &mut state.holds[self.hold];
@@ -100,10 +100,10 @@ impl Holding {
         self.recorder.lock().holds[self.hold].ended
     }
 
-    /// The end of validity has come, and nobody has said so.
+    /// The deadline has passed without a notification.
     pub(crate) fn untold(&self) {
         self.recorder
-            .find(Rule::Telling, format!("hold {} has run out, and `lost` has not ended", self.hold));
+            .find(Rule::Telling, format!("hold {} passed its deadline before `lost` completed", self.hold));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether what the clients did was right: judged while it happens, and as a whole at the end.
+//! Checks of the record: some while the simulation runs, the whole at the end.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -7,13 +7,12 @@ use quorlock_history::{Check, Expectations, Violation, check};
 use quorlock_testkit::BuiltinServer;
 
 use super::{Finding, Recorder, Rule, number_of};
-use crate::dice::nanos;
 use crate::oracle::{Happening, Oracle as _};
-use crate::world::Time;
+use crate::world::{Time, nanos};
 
-/// How long what has ended may stand at a node that answers.
+/// How long the keys of an attempt that has ended may remain on a node that responds.
 const GRACE: Duration = Duration::from_millis(2_500);
-/// And how much longer at one that has just come back: it is dialled again within five seconds.
+/// The additional time for a node that has just come back: clients reconnect within five seconds.
 const RETURN: Duration = Duration::from_secs(7);
 
 impl Recorder {
@@ -27,8 +26,8 @@ impl Recorder {
         self.lock().findings.first().cloned()
     }
 
-    /// Looks for keys that nobody answers for. `calm` tells since when nothing has come between a
-    /// client and a node, if nothing does; `life` which life of a client it is.
+    /// Looks for keys that belong to no live attempt. `calm` returns since when there has been no
+    /// fault between a client and a node, if there is none; `life` the current life of a client.
     pub(crate) fn look(&self, calm: impl Fn(usize, usize) -> Option<Time>, life: impl Fn(usize) -> u32) {
         let now = self.world.now();
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -37,7 +36,7 @@ impl Recorder {
                 let key = self.plan.key(resource);
                 let readers = server.readers(&key);
                 for token in server.holder(&key).into_iter().chain(readers) {
-                    // The marker of those who share a lock has no number.
+                    // The marker of shared locks has no number.
                     self.look_at(now, node, number_of(&token), &calm, &life);
                 }
             }
@@ -63,20 +62,19 @@ impl Recorder {
         if now > over.max(calm) + nanos(grace) {
             drop(state);
             let since = Duration::from_nanos(now - over);
-            let text =
-                format!("op{number} has been over for {since:?}, and its key still stands at node {node}");
+            let text = format!("op{number} ended {since:?} ago, but its key is still on node {node}");
             self.find(Rule::Orphan, text);
         }
     }
 
-    /// Judges the whole once more, by other means: whether some order of all acquisitions and
+    /// Checks the whole history by another algorithm: whether some order of all acquisitions and
     /// releases is that of one mutex.
     pub(crate) fn judge(&self) {
         let history = std::mem::take(&mut self.lock().history);
-        // What comes late may tell an observer of somebody who is long over.
+        // A late response may report a leader whose lease ended long ago.
         let late = self.plan.max_ttl * 3 + Duration::from_secs(60);
         let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl).grace(late));
-        // First, because a mutex whose fencing tokens are in disorder is none.
+        // First, because out-of-order fencing tokens also break the mutex.
         if let Some(violation) = report.of(Check::Register).next() {
             self.find(Rule::Fencing, violation.to_string());
         }
@@ -105,7 +103,8 @@ impl Recorder {
         }
     }
 
-    /// How many nodes hold the token wherever it is claimed, or have forgotten it so late that somebody may rely on it.
+    /// Returns how many nodes have the token on all its resources, or lost it so recently that a
+    /// holder may still rely on it.
     pub(super) fn backing(&self, resources: &[usize], token: &[u8]) -> usize {
         let now = self.world.now();
         let relied_on = nanos(self.plan.max_ttl) * 2;
@@ -118,7 +117,7 @@ impl Recorder {
                 let shares = || server.readers(&key).iter().any(|reader| reader == token);
                 server.holder(&key).as_deref() == Some(token) || shares()
             };
-            // Of several, all of them.
+            // Of several resources, all of them.
             forgot || resources.iter().all(holds)
         };
         servers.iter().enumerate().filter(|server| backs(*server)).count()

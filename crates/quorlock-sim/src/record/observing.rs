@@ -1,4 +1,4 @@
-//! Who leads, by the nodes themselves, and what observers are told of it.
+//! Who leads according to the nodes, and what observers are shown.
 
 use std::sync::PoisonError;
 
@@ -9,14 +9,14 @@ use super::{Recorder, Rule, name, number_of};
 use crate::plan::Subject;
 use crate::world::Time;
 
-/// What an observer was told of a leader.
+/// The leader that an observer saw.
 pub(crate) struct Seen {
     pub(crate) token: Token,
     pub(crate) fencing_token: Option<u64>,
 }
 
 impl Recorder {
-    /// Looks at every node: whom it has lead now.
+    /// Records the current leader on every node.
     pub(crate) fn look_who_leads(&self) {
         if self.plan.subject != Subject::Elections {
             return;
@@ -25,7 +25,8 @@ impl Recorder {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         for (node, server) in servers.iter().enumerate() {
-            // Requests of several connections may have come in one event, and a token have come and gone.
+            // Requests of several connections may arrive in one event, so that a token appeared and
+            // disappeared.
             for (key, token) in server.take_replaced() {
                 if self.plan.keys().into_iter().any(|resource| self.plan.key(resource).as_bytes() == key) {
                     state.standings.see(token, node, now);
@@ -39,14 +40,14 @@ impl Recorder {
         }
     }
 
-    /// An observer was told of this leader, or of none, by nodes that were asked after `asked`.
+    /// An observer saw this leader, or none, from nodes that were asked after `asked`.
     pub(crate) fn observed(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) {
         let [client, resource] = observer;
         let number = self.glanced(observer, asked, leader);
         self.lock().told.insert((client, resource), number);
     }
 
-    /// As [`Recorder::observed`], by somebody who asked once. Says which operation leads.
+    /// Like [`Recorder::observed`], for a single query. Returns the leading operation.
     pub(crate) fn glanced(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) -> Option<usize> {
         let [client, resource] = observer;
         let mut state = self.lock();
@@ -55,13 +56,13 @@ impl Recorder {
         let mut found = None;
         if let Some(Seen { token, fencing_token }) = leader {
             let hold = state.holds.iter().rev().find(|hold| hold.token == token.as_bytes());
-            // Of one that is not known to have acquired yet, there is nothing to compare it with.
+            // If it is not known to have acquired yet, there is nothing to compare.
             let fencing_token = fencing_token.filter(|_| hold.is_some());
             number = hold.map(|hold| hold.operation).or_else(|| number_of(token.as_bytes()));
             let nodes = state.standings.since(token.as_bytes(), asked);
             if nodes < self.plan.quorum() {
                 found = Some(format!(
-                    "client {client} is told that {token} leads, and only {nodes} of {} nodes had that while it was asked",
+                    "client {client} observed the leader {token}, but only {nodes} of {} nodes had it stored while it asked",
                     self.plan.nodes
                 ));
             }
@@ -76,7 +77,7 @@ impl Recorder {
         }
         drop(state);
         self.note("observe", [client, resource, number.unwrap_or(usize::MAX)], || {
-            let leader = leader.map_or("nobody".to_owned(), |leader| leader.token.to_string());
+            let leader = leader.map_or("no one".to_owned(), |leader| leader.token.to_string());
             format!("client {client} sees that {leader} leads e{resource}")
         });
         if let Some(text) = found {
@@ -85,7 +86,7 @@ impl Recorder {
         number
     }
 
-    /// Whether all observers of an election have been told of this operation last, or of nobody.
+    /// Whether all observers of an election last saw this operation, or no leader.
     pub(crate) fn all_were_told(&self, resource: usize, leader: Option<usize>) -> bool {
         let state = self.lock();
         (0..self.plan.clients).all(|client| state.told.get(&(client, resource)) == Some(&leader))

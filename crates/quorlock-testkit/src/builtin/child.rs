@@ -1,4 +1,4 @@
-//! Standing in as a server: the same program, started once more.
+//! Runs the built-in server in a child process of the same program.
 
 use std::io::{self, Read as _};
 use std::net::Ipv4Addr;
@@ -13,28 +13,27 @@ use super::BuiltinServer;
 
 /// The port to serve, on 127.0.0.1.
 pub(crate) const PORT: &str = "QUORLOCK_BUILTIN_SERVER";
-/// The password, if one is wanted.
+/// The password, if one is required.
 pub(crate) const PASSWORD: &str = "QUORLOCK_BUILTIN_PASSWORD";
-/// Set to `stdin` when the server is to end as soon as its standard input does.
+/// Set to `stdin` to make the server end when its standard input closes.
 pub(crate) const LIFELINE: &str = "QUORLOCK_BUILTIN_LIFELINE";
 
 static ANNOUNCED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this program may be started again as a server.
+/// Whether this program has announced that it can run as a server.
 pub(crate) fn announced() -> bool {
     ANNOUNCED.load(Ordering::Relaxed)
 }
 
-/// Turns this process into a lock server if the environment asks for one; else returns at once.
+/// Runs this process as a lock server if the environment asks for one; otherwise returns immediately.
 ///
-/// Call it first in the `main` of a program that starts [`Servers`](crate::Servers) on machines
-/// that may have none: the built-in servers are then child processes of the same program, which
-/// can be killed and stopped like real ones. They run when `QUORLOCK_BUILTIN_SERVER` is set; its
-/// value is the port, on 127.0.0.1.
+/// Call it first in the `main` of a program that starts [`Servers`](crate::Servers) on machines that may have
+/// none: the built-in servers are then child processes of the same program, which can be killed and stopped
+/// like real ones. They run when `QUORLOCK_BUILTIN_SERVER` is set; its value is the port, on 127.0.0.1.
 ///
-/// Such a child ends when its parent does, however that ends: it watches a pipe that only the
-/// parent keeps open. Linux' parent-death signal would be no better choice, because it goes out
-/// when the parent's *thread* ends, and runtimes end threads at will.
+/// Such a child ends when its parent does, even if the parent is killed: it watches a pipe that only the
+/// parent keeps open. Linux' parent-death signal would not work, because it is sent when the parent's
+/// *thread* ends, and runtimes end threads at any time.
 ///
 /// # Examples
 ///
@@ -67,7 +66,7 @@ fn serve_port(port: u16) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let socket = TcpSocket::new_v4()?;
-        // The parent keeps the port reserved, and old connections may linger there.
+        // The parent keeps the port reserved, and old connections may still be in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind((Ipv4Addr::LOCALHOST, port).into())?;
         let server = BuiltinServer::with(Arc::new(SystemClock::default()), std::env::var(PASSWORD).ok());
@@ -76,7 +75,7 @@ fn serve_port(port: u16) -> io::Result<()> {
 }
 
 fn end_with_parent() {
-    // Nothing is ever written there: reading ends when the pipe does.
+    // Nothing is ever written to the pipe: the read returns when it is closed.
     drop(io::stdin().read(&mut [0]));
     exit(0);
 }

@@ -1,4 +1,4 @@
-//! `CLIENT KILL ID`: who is connected, and the end of that.
+//! `CLIENT KILL ID`: the connected clients, and closing their connections.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The connections of a server, by their number.
+/// The connections of a server, by number.
 #[derive(Default)]
 pub(super) struct Clients {
     connected: Mutex<BTreeMap<i64, Arc<Life>>>,
 }
 
-/// Whether a connection goes on.
+/// Whether a connection is still open.
 #[derive(Default)]
 pub(super) struct Life {
     over: AtomicBool,
@@ -28,7 +28,7 @@ impl Clients {
         self.connected().remove(&client);
     }
 
-    /// Ends the connection: nothing that it has sent is carried out any more. Says whether there was one.
+    /// Kills the connection: no further command of it is executed. Returns whether there was one.
     pub(super) fn kill(&self, client: i64) -> bool {
         let killed = self.connected().remove(&client);
         if let Some(life) = &killed {

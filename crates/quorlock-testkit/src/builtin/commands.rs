@@ -1,4 +1,4 @@
-//! What each command does.
+//! The commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::resp::{Resp, Version};
 use crate::store::{SetLife, SetOptions, SetWhen, Value};
 
 impl Connection {
-    /// Carries out one command and gives its answer; none to a client that was killed.
+    /// Executes one command. Returns no answer if the client was killed.
     pub(super) fn command(&mut self, parts: &[Vec<u8>]) -> Option<Resp> {
         let [name, arguments @ ..] = parts else {
             return Some(Resp::Error("ERR empty command".to_owned()));
@@ -25,7 +25,7 @@ impl Connection {
             self.over = true;
             return None;
         }
-        // Before this client can replace a key that has ended: that is not its own change.
+        // Before this client can replace an expired key, which is not its own change.
         trackers.tell(&shared, Author::Time);
         let answer = self.carry_out(&name, arguments, &mut trackers);
         trackers.tell(&shared, Author::Client(self.id));
@@ -61,7 +61,8 @@ impl Connection {
         }
     }
 
-    /// What comes between `MULTI` and `EXEC`: only what depends on no connection.
+    /// Handles a command between `MULTI` and `EXEC`, where only those that depend on no connection are
+    /// allowed.
     fn queued(&self, parts: &[Vec<u8>]) -> Resp {
         let [name, arguments @ ..] = parts else { return Resp::Null };
         plain(&self.shared, &String::from_utf8_lossy(name), arguments)
@@ -98,7 +99,7 @@ impl Connection {
         }
         self.version = version;
         if version == Version::Two {
-            // It has no pushes.
+            // RESP2 has no pushes.
             self.untrack(trackers);
         }
         let proto = if version == Version::Three { 3 } else { 2 };
@@ -161,7 +162,7 @@ impl Connection {
                 self.untrack(trackers);
                 return Resp::ok();
             }
-            [word] if is(word, "ON") => Own::Told,
+            [word] if is(word, "ON") => Own::Notified,
             [word, own] if is(word, "ON") && is(own, "NOLOOP") => Own::Skipped,
             [..] => {
                 let knows = "the built-in server knows CLIENT TRACKING ON [NOLOOP] and OFF";
@@ -177,7 +178,7 @@ impl Connection {
         Resp::ok()
     }
 
-    /// `SUBSCRIBE channel`, of an inbox by a client that tracks.
+    /// `SUBSCRIBE channel` to an inbox, by a client that tracks.
     fn subscribe(&self, arguments: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
         let refused = |why: &str| Resp::Error(format!("ERR {why}"));
         let [channel] = arguments else { return refused("the built-in server takes one channel at a time") };
@@ -197,10 +198,11 @@ impl Connection {
     }
 }
 
-/// The Redis whose answers are imitated: one without known holes in its Lua, which is not there.
+/// The Redis version that is imitated: one without known vulnerabilities in its Lua, which the built-in
+/// server does not have.
 const VERSION: &str = "7.2.11";
 
-/// The commands that depend on no connection.
+/// Executes a command that depends on no connection.
 fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
     let (now, key) = (shared.now(), arguments.first().map(Vec::as_slice).unwrap_or_default());
     if let Some(answer) = shared.misbehave_at(name) {
@@ -213,7 +215,7 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
         ("PING", []) => Resp::Status("PONG".to_owned()),
         ("PING" | "ECHO", [text]) => Resp::text(text),
         ("PUBLISH", [channel, payload]) => {
-            // No client can subscribe to any other.
+            // No client can subscribe to any other channel.
             let inbox = channel.strip_prefix(b"quorlock:inbox:").unwrap_or_default();
             Resp::Number(shared.store().send_to(inbox, payload.clone()).into())
         }
@@ -263,7 +265,7 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
     }
 }
 
-/// The wall clock.
+/// Returns the wall clock.
 fn time(shared: &Shared) -> Resp {
     let wall = shared.clock.wall();
     Resp::List(vec![Resp::text(wall.as_secs().to_string()), Resp::text(wall.subsec_micros().to_string())])
@@ -318,7 +320,7 @@ fn set(shared: &Shared, key: &[u8], value: &[u8], mut words: &[Vec<u8>]) -> Resp
     old.unwrap_or(if done { Resp::ok() } else { Resp::Null })
 }
 
-/// `RPUSH` onto a key that is free: enough to plant a key of the wrong type.
+/// `RPUSH` to a free key only: enough to plant a key of the wrong type.
 fn push(shared: &Shared, key: &[u8], values: &[Vec<u8>]) -> Resp {
     let (now, mut store) = (shared.now(), shared.store());
     let options = SetOptions { when: SetWhen::Missing, ..SetOptions::default() };
@@ -340,7 +342,7 @@ fn info(shared: &Shared) -> String {
         format!("uptime_in_seconds:{uptime}"),
         "quorlock_builtin:1".to_owned(),
         "# Memory".to_owned(),
-        // It is not counted, and nothing is ever evicted.
+        // It is not measured, and nothing is ever evicted.
         "used_memory:0".to_owned(),
         "maxmemory:0".to_owned(),
         "maxmemory_policy:noeviction".to_owned(),
@@ -366,7 +368,7 @@ fn count(keys: &[Vec<u8>], mut hit: impl FnMut(&[u8]) -> bool) -> Resp {
     Resp::Number(i64::try_from(hits).unwrap_or(i64::MAX))
 }
 
-/// As Redis says it: -2 without a key, -1 without an end.
+/// Encodes the result as Redis does: -2 for a missing key, -1 for a key without expiry.
 pub(super) fn pttl(expiry: Option<Expiry>) -> i64 {
     match expiry {
         None => -2,
@@ -375,7 +377,7 @@ pub(super) fn pttl(expiry: Option<Expiry>) -> i64 {
     }
 }
 
-/// A count of milliseconds in decimal digits.
+/// Parses a number of milliseconds in decimal digits.
 pub(super) fn millis(digits: &[u8]) -> Option<Duration> {
     std::str::from_utf8(digits).ok()?.parse().ok().map(Duration::from_millis)
 }

@@ -1,4 +1,4 @@
-//! `EVAL` and `EVALSHA`, for the scripts that are known.
+//! `EVAL` and `EVALSHA` of the known scripts.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use quorlock::redis::scripts::{self, Script};
 use super::Shared;
 use super::commands::{millis, pttl};
 use crate::resp::Resp;
-use crate::store::{Drawing, Enqueue, Failure, Offer, Place, Several, Sharing, Store, Told};
+use crate::store::{Drawing, Enqueue, Failure, Offer, Place, ScriptResult, Several, Sharing, Store};
 
-/// Which scripts a server has run, so that they can be called by their hashes.
+/// The scripts that a server has run, which can be called by their hashes.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     scripts: Mutex<Vec<&'static Script>>,
@@ -40,7 +40,7 @@ impl Loaded {
     }
 }
 
-/// Carries out `EVALSHA hash numkeys key… argument…`.
+/// Executes `EVALSHA hash numkeys key… argument…`.
 pub(super) fn eval_by_hash(shared: &Shared, parts: &[Vec<u8>]) -> Resp {
     let [hash, rest @ ..] = parts else {
         return Resp::Error("ERR wrong number of arguments for 'evalsha' command".to_owned());
@@ -53,7 +53,7 @@ pub(super) fn eval_by_hash(shared: &Shared, parts: &[Vec<u8>]) -> Resp {
     eval(shared, &parts)
 }
 
-/// Carries out `EVAL script numkeys key… argument…`.
+/// Executes `EVAL script numkeys key… argument…`.
 pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     let [script, count, rest @ ..] = parts else {
         return Resp::Error("ERR wrong number of arguments for 'eval' command".to_owned());
@@ -74,7 +74,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         let fence_hint = FenceHint::at(time(hint), None, time(lead));
         Drawing { counter, fence_hint }
     };
-    // The scripts are told by an empty name that no number is wanted.
+    // An empty name tells the scripts that no number is wanted.
     let drawing_if = |counter: &'a [u8], hint, lead| {
         Some(counter).filter(|counter| !counter.is_empty()).map(|counter| drawing(counter, hint, lead))
     };
@@ -93,7 +93,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, _, tomb, counter, hint, lead]) if is(script, &scripts::ACQUIRE) => {
             store.acquire(now, key, tomb, token, time(1), drawing(counter, hint, lead))
         }
-        // The others are those of `ACQUIRE`, and empty.
+        // The other arguments are those of `ACQUIRE`, and empty.
         (script, [key], [token, _, tomb, ..]) if is(script, &scripts::TAKE) => {
             store.take(now, key, tomb, token, time(1))
         }
@@ -154,14 +154,14 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys))
 }
 
-/// The scripts about those who wait; nothing of any other.
+/// Executes a script about the queue; `None` for any other.
 fn waiting(
     store: &mut Store,
     now: Moment,
     script: &[u8],
     keys: &[&[u8]],
     arguments: &[&[u8]],
-) -> Option<Result<Told, Failure>> {
+) -> Option<Result<ScriptResult, Failure>> {
     Some(match (keys, arguments) {
         ([key, turn_key], [name, elapsed, patience, turn, mark, entry, others])
             if is(script, &scripts::ENQUEUE) =>
@@ -186,7 +186,7 @@ fn waiting(
     })
 }
 
-/// The script that compares the `max_ttl` of clients; nothing of any other.
+/// Executes the script that compares the `max_ttl` of clients; `None` for any other.
 fn max_ttl(
     store: &mut Store,
     now: Moment,
@@ -200,7 +200,7 @@ fn max_ttl(
     Some(told.map_or_else(|failure| Resp::Error(failure.to_string()), Resp::Number))
 }
 
-/// The scripts about several locks, which all have their arguments in the same order; nothing of any
+/// Executes a script about several locks, all of which have the same order of arguments; `None` for any
 /// other.
 fn several<'a>(
     store: &mut Store,
@@ -208,7 +208,7 @@ fn several<'a>(
     script: &[u8],
     keys: &[&'a [u8]],
     arguments: &[&'a [u8]],
-) -> Option<Result<Told, Failure>> {
+) -> Option<Result<ScriptResult, Failure>> {
     let known = [
         &scripts::ACQUIRE_SEVERAL,
         &scripts::RENEW_SEVERAL,
@@ -244,7 +244,7 @@ pub(super) fn is(script: &[u8], known: &Script) -> bool {
     script == known.text().as_bytes()
 }
 
-fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
+fn answer(ScriptResult { vote, fencing_token }: &ScriptResult, keys: &[&[u8]]) -> Resp {
     let mut parts = match vote {
         Vote::Granted => vec![Resp::text("granted")],
         Vote::ReleasedContended => vec![Resp::text("wanted")],
@@ -289,7 +289,7 @@ fn answer(Told { vote, fencing_token }: &Told, keys: &[&[u8]]) -> Resp {
     if let Vote::Held(holding) = vote
         && !holding.readers.is_empty()
     {
-        // They come after the counter, whether there is one or not.
+        // They follow the counter, whether there is one or not.
         parts.extend(number.is_none().then_some(Resp::Number(0)));
         parts.extend(holding.readers.iter().map(|token| Resp::text(token.as_bytes())));
     }

@@ -1,4 +1,4 @@
-//! What a simulation needs of the server: no real time, no socket, a look inside, and misconduct.
+//! Support for simulations: no real time, no socket, access to the keys, and deliberate faults.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::eval::is;
 use super::{BuiltinServer, Connection, Shared};
 use crate::resp::Resp;
-use crate::store::{Failure, Offer, Store, Told};
+use crate::store::{Failure, Offer, ScriptResult, Store};
 
-/// What is left of the keys after a restart.
+/// What remains of the keys after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: a server remembers, or it does not")]
 pub enum Memory {
@@ -23,35 +23,35 @@ pub enum Memory {
     Lost,
 }
 
-/// What a server does wrong on purpose.
+/// A deliberate fault of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Misconduct {
-    /// Answers every script with this error, and carries none out: as while it is loading, or when
-    /// rights are missing.
+    /// Refuses every script with this error and executes none, as while loading or without privileges.
     Refuses(String),
-    /// Answers with this error whatever may store a key, and does the rest: as without memory.
+    /// Refuses every command that may store a key with this error and executes the others, as when out of
+    /// memory.
     RefusesKeys(String),
-    /// Releases a lock for whoever asks, without comparing the token. No server does; some lock
-    /// libraries do. For tests of tests.
-    ReleasesForAnybody,
-    /// Says that it has released, and does not. For tests of tests.
-    KeepsWhatIsReleased,
-    /// Offers a lock to the next waiter for whichever holder asks, without comparing the token. For tests of tests.
-    OffersForAnybody,
+    /// Releases a lock for any client, without comparing the token. No server does that; some lock libraries
+    /// do. For tests of tests.
+    ReleasesForAnyClient,
+    /// Reports a release without doing it. For tests of tests.
+    IgnoresReleases,
+    /// Offers a lock to the next waiter for any client, without comparing the token. For tests of tests.
+    OffersForAnyClient,
     /// Stores an offer for an eighth of the time that its message says. For tests of tests.
-    OffersEndEarly,
+    OffersExpireEarly,
 }
 
 impl BuiltinServer {
-    /// An empty server in which nothing real is left: it goes by `clock` in everything and calls
-    /// itself `run_id`. It has been up for no time.
+    /// Creates an empty server for a simulation: it uses only `clock` and has the given `run_id`. Its uptime
+    /// is zero.
     #[must_use]
     pub fn simulated(clock: Arc<dyn Clock>, run_id: impl Into<String>) -> BuiltinServer {
         BuiltinServer::made(clock, run_id.into(), None, super::Store::default())
     }
 
-    /// The process that takes this one's place. Nobody is connected to it, and it does nothing wrong.
+    /// Returns the process that replaces this one, without connections and without faults.
     #[must_use]
     pub fn restarted(&self, run_id: impl Into<String>, memory: Memory) -> BuiltinServer {
         let store = match memory {
@@ -66,7 +66,7 @@ impl BuiltinServer {
         BuiltinServer::made(clock, run_id.into(), password, store)
     }
 
-    /// Serves one client over a stream of any kind, until it goes.
+    /// Serves one client over a stream of any kind, until the client disconnects.
     ///
     /// # Errors
     ///
@@ -80,20 +80,20 @@ impl BuiltinServer {
         Connection::new(Arc::clone(&self.shared), nowhere).serve(stream).await
     }
 
-    /// What stands under `key` at this moment, if it is a string.
+    /// Returns the current value of `key`, if it is a string.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
         let now = self.shared.now();
         self.shared.store().get(now, key.as_bytes()).ok().flatten().map(<[u8]>::to_vec)
     }
 
-    /// What stood under each key and was replaced or deleted since the last time that this was asked.
+    /// Returns the values that were replaced or deleted since the last call, each with its key.
     #[must_use]
     pub fn take_replaced(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.shared.store().take_replaced()
     }
 
-    /// Those who share the lock at `key` at this moment.
+    /// Returns the current readers of the lock at `key`.
     #[must_use]
     pub fn readers(&self, key: &str) -> Vec<Vec<u8>> {
         let (now, readers) = (self.shared.now(), quorlock::protocol::readers_key(key));
@@ -101,7 +101,7 @@ impl BuiltinServer {
         shares.into_iter().map(|(token, _)| token).collect()
     }
 
-    /// From now on does this wrong, or, with `None`, nothing any more.
+    /// Sets a fault, or removes it with `None`.
     pub fn misconduct(&self, misconduct: Option<Misconduct>) {
         *self.shared.misconduct.lock().unwrap_or_else(PoisonError::into_inner) = misconduct;
     }
@@ -113,7 +113,7 @@ impl BuiltinServer {
 }
 
 impl Shared {
-    /// The answer to a plain command that is not carried out as it should be.
+    /// Returns the answer of a faulty server to a plain command; `None` to execute it.
     pub(super) fn misbehave_at(&self, name: &str) -> Option<Resp> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         match misconduct {
@@ -123,35 +123,35 @@ impl Shared {
             Misconduct::RefusesKeys(error) if matches!(name, "SET" | "ZADD") => Some(Resp::Error(error)),
             Misconduct::Refuses(_)
             | Misconduct::RefusesKeys(_)
-            | Misconduct::ReleasesForAnybody
-            | Misconduct::KeepsWhatIsReleased
-            | Misconduct::OffersForAnybody
-            | Misconduct::OffersEndEarly => None,
+            | Misconduct::ReleasesForAnyClient
+            | Misconduct::IgnoresReleases
+            | Misconduct::OffersForAnyClient
+            | Misconduct::OffersExpireEarly => None,
         }
     }
 
-    /// Offers a lock as it should, or not.
+    /// Executes an offer, faultily if so configured.
     pub(super) fn offer(
         &self,
         store: &mut Store,
         now: Moment,
         key: &[u8],
         offer: &Offer<'_>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let holder = store.get(now, key)?.map(<[u8]>::to_vec);
         let token = match (&misconduct, &holder) {
-            (Some(Misconduct::OffersForAnybody), Some(holder)) => holder,
+            (Some(Misconduct::OffersForAnyClient), Some(holder)) => holder,
             _ => offer.token,
         };
         let told = store.offer(now, key, &Offer { token, ..*offer })?;
-        if misconduct == Some(Misconduct::OffersEndEarly) && store.get(now, key)? == Some(offer.next) {
+        if misconduct == Some(Misconduct::OffersExpireEarly) && store.get(now, key)? == Some(offer.next) {
             store.pexpire(now, key, offer.life / 8);
         }
         Ok(told)
     }
 
-    /// The answer to a script that is not carried out as it should be.
+    /// Returns the answer of a faulty server to a script; `None` to execute it.
     pub(super) fn misbehave(&self, script: &[u8], keys: &[&[u8]]) -> Option<Resp> {
         let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         let releases = [
@@ -177,16 +177,16 @@ impl Shared {
             Misconduct::RefusesKeys(error) => {
                 stores.iter().any(|known| is(script, known)).then_some(Resp::Error(error))
             }
-            Misconduct::ReleasesForAnybody if releases => {
+            Misconduct::ReleasesForAnyClient if releases => {
                 let (now, mut store) = (self.now(), self.store());
                 let gone = keys.iter().filter(|key| store.del(now, key)).count();
                 Some(word(if gone > 0 { "granted" } else { "free" }))
             }
-            Misconduct::KeepsWhatIsReleased if releases => Some(word("granted")),
-            Misconduct::ReleasesForAnybody
-            | Misconduct::KeepsWhatIsReleased
-            | Misconduct::OffersForAnybody
-            | Misconduct::OffersEndEarly => None,
+            Misconduct::IgnoresReleases if releases => Some(word("granted")),
+            Misconduct::ReleasesForAnyClient
+            | Misconduct::IgnoresReleases
+            | Misconduct::OffersForAnyClient
+            | Misconduct::OffersExpireEarly => None,
         }
     }
 }

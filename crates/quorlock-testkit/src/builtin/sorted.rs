@@ -1,4 +1,4 @@
-//! Commands on sorted sets, hashes and parts of strings, with whole numbers as scores.
+//! Commands on sorted sets, hashes and parts of strings, with integer scores.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use super::commands::{is, millis, not_an_integer};
 use crate::resp::Resp;
 use crate::store::{Scores, SetLife, SetOptions, Store, Value};
 
-/// Carries out one of them; nothing of any other.
+/// Executes one of these commands; `None` for any other.
 pub(super) fn sorted(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Option<Resp> {
     let ([key, words @ ..], now, wall) = (arguments, shared.now(), shared.clock.wall()) else { return None };
     let mut store = shared.store();
@@ -107,7 +107,7 @@ fn add_to(store: &mut Store, now: Moment, key: &[u8], by: &[u8], member: &[u8]) 
     Ok(score(Some(&new)))
 }
 
-/// Removes the members that `goes` names, by rank, name and how many there are.
+/// Removes the members for which `goes` returns `true`, given rank, name and number of members.
 fn remove(
     store: &mut Store,
     now: Moment,
@@ -176,14 +176,14 @@ fn add_to_field(store: &mut Store, now: Moment, key: &[u8], field: &[u8], by: &[
     Ok(Resp::Number(new))
 }
 
-/// By score, and by name where scores are equal.
+/// Returns the members ordered by score, then by name.
 fn by_rank(scores: &Scores) -> Vec<(u64, Vec<u8>)> {
     let mut ranked: Vec<_> = scores.iter().map(|(member, score)| (*score, member.clone())).collect();
     ranked.sort_unstable();
     ranked
 }
 
-/// Whether `rank` is from `first` to `last`, which count from the end where they are negative.
+/// Whether `rank` is between `first` and `last`, which count from the end if negative.
 fn is_between(rank: usize, first: i64, last: i64, count: usize) -> bool {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let from_start = |place: i64| if place < 0 { count.saturating_add(place) } else { place };

@@ -1,8 +1,7 @@
-//! `CLIENT TRACKING`: who is told what changes.
+//! `CLIENT TRACKING`: notifies clients of changes.
 //!
-//! As a real server does, this remembers which keys a client has read, and tells it of the next
-//! change of each, once. Of the scripts it remembers the locks at which they were refused; of several
-//! at once, as Redis 7.0 does, all.
+//! Like a real server, it remembers which keys a client has read and notifies it once, at the next change of
+//! each. Of the scripts it remembers the locks that refused them; of several locks all, as Redis 7.0 does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +11,10 @@ use super::Shared;
 use crate::resp::Resp;
 use crate::store::Change;
 
-/// What the names of the channels begin with that are inboxes.
+/// The prefix of the channels that are inboxes.
 pub(super) const INBOX: &[u8] = b"quorlock:inbox:";
 
-/// The connections that are told, by their number.
+/// The tracking connections, by number.
 #[derive(Default)]
 pub(super) struct Trackers {
     clients: BTreeMap<i64, Tracker>,
@@ -28,25 +27,24 @@ struct Tracker {
     pushes: UnboundedSender<Resp>,
 }
 
-/// Whether a client is told of what it changes itself.
+/// Whether a client is notified of its own changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
-    Told,
+    Notified,
     /// `NOLOOP`
     Skipped,
 }
 
-/// Who has changed something.
+/// The author of a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Author {
     Client(i64),
-    /// A key's time was over.
+    /// A key has expired.
     Time,
 }
 
 impl Trackers {
-    /// `CLIENT TRACKING ON`, with where the pushes come. A client that is told already gets no
-    /// second way.
+    /// `CLIENT TRACKING ON`: returns the receiver of pushes. `None` if the client already tracks.
     pub(super) fn start(&mut self, client: i64, own: Own) -> Option<UnboundedReceiver<Resp>> {
         if let Some(tracker) = self.clients.get_mut(&client) {
             tracker.own = own;
@@ -68,7 +66,7 @@ impl Trackers {
         }
     }
 
-    /// `SUBSCRIBE` to an inbox, for a client that tracks. Says whether it does.
+    /// `SUBSCRIBE` to an inbox, for a tracking client. Returns whether it tracks.
     pub(super) fn subscribe(&mut self, shared: &Shared, client: i64, inbox: &[u8]) -> bool {
         let Some(tracker) = self.clients.get_mut(&client) else { return false };
         tracker.inboxes.push(inbox.to_vec());
@@ -76,7 +74,7 @@ impl Trackers {
         true
     }
 
-    /// Remembers what a client has read.
+    /// Remembers the keys that a client has read.
     pub(super) fn remember(&mut self, shared: &Shared, client: i64, keys: &[Vec<u8>]) {
         let Some(tracker) = self.clients.get_mut(&client) else { return };
         for key in keys {
@@ -85,7 +83,7 @@ impl Trackers {
         }
     }
 
-    /// Tells what has changed since the last call.
+    /// Notifies the clients of changes since the last call.
     pub(super) fn tell(&mut self, shared: &Shared, author: Author) {
         let changes = shared.store().take_changes(shared.now());
         for change in changes {
@@ -110,41 +108,41 @@ impl Tracker {
             Change::Key(key) if !self.keys.remove(key) => return,
             Change::Key(_) if is_own && self.own == Own::Skipped => return,
             Change::Key(key) => Resp::List(vec![Resp::text(key)]),
-            // Told to everybody, whatever they have read and whoever did it.
+            // Sent to all clients, whatever they have read and whichever client caused it.
             Change::All => {
                 self.keys.clear();
                 Resp::Null
             }
         };
-        // The connection may have ended just now.
+        // The connection may have just ended.
         drop(self.pushes.send(Resp::Push(vec![Resp::text("invalidate"), keys])));
     }
 }
 
-/// The keys that a command has read, if it was answered so.
+/// Returns the keys that a command has read, given its answer.
 pub(super) fn read_keys<'a>(name: &str, arguments: &'a [Vec<u8>], answer: &Resp) -> &'a [Vec<u8>] {
     let first = |arguments: &'a [Vec<u8>]| arguments.get(..1).unwrap_or_default();
     match name {
         "GET" | "PTTL" => first(arguments),
         "EXISTS" => arguments,
-        // The script and the number of keys come before the lock.
+        // The script and the number of keys precede the lock.
         "EVAL" | "EVALSHA" if refuses(answer) => {
             let count = arguments.get(1).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
             let keys = arguments.get(2..).and_then(|rest| rest.get(..count.unwrap_or_default()));
-            // Who is far from the front of a queue has only read the key that tells its turn.
+            // A waiter far from the front has read only the key that signals its turn.
             keys.and_then(|keys| keys.get(usize::from(is_far(answer))..)).unwrap_or_default()
         }
         _ => &[],
     }
 }
 
-/// Whether a script of quorlock has answered that somebody else comes first.
+/// Whether a script of quorlock has answered that another client comes first.
 fn refuses(answer: &Resp) -> bool {
     let Resp::List(parts) = answer else { return false };
     matches!(parts.first(), Some(Resp::Text(word)) if word == b"held" || word == b"behind" || word == b"queued")
 }
 
-/// Whether a script has answered that two or more come before in the queue.
+/// Whether a script has answered that two or more waiters are ahead in the queue.
 fn is_far(answer: &Resp) -> bool {
     let Resp::List(parts) = answer else { return false };
     matches!(parts.as_slice(), [Resp::Text(word), Resp::Number(ahead), ..] if word == b"queued" && *ahead > 1)

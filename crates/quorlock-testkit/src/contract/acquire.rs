@@ -12,7 +12,7 @@ pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     is(&bench.acquire(&claim, LONG).await?, &Vote::Granted)?;
     let left = bench.held(&claim, LONG).await?;
-    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain at once"))
+    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain immediately"))
 }
 
 pub(super) async fn a_held_key_is_refused_with_its_holder_and_its_remaining_time(
@@ -22,7 +22,7 @@ pub(super) async fn a_held_key_is_refused_with_its_holder_and_its_remaining_time
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     bench.acquire(&first, LONG).await?;
     let left = held_by(&bench.acquire(&second, LONG * 10).await?, first.token(), LONG)?;
-    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain at once"))?;
+    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain immediately"))?;
     bench.held(&first, LONG).await.map(drop)
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn the_own_token_is_granted_again_and_not_prolonged(bench: &Ben
     bench.held(&claim, LONG).await.map(drop)
 }
 
-pub(super) async fn of_two_at_once_one_is_granted(bench: &Bench<'_>) -> Finding {
+pub(super) async fn of_two_concurrent_requests_one_is_granted(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let (one, other) = futures::join!(bench.acquire(&first, LONG), bench.acquire(&second, LONG));
@@ -45,26 +45,26 @@ pub(super) async fn of_two_at_once_one_is_granted(bench: &Bench<'_>) -> Finding 
     }
 }
 
-pub(super) async fn a_key_ends_by_itself_and_not_before_its_time(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_key_expires_and_not_before_its_time(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let sent = bench.clock.now();
     bench.acquire(&first, SHORT).await?;
     bench.until_granted(&acquisition(&second, LONG, bench.fence_hint())).await?;
     let lived = bench.clock.now().since(sent);
-    // Servers count whole milliseconds, which is what the margin is for.
+    // Servers count whole milliseconds, which the margin allows for.
     ensure(lived + Drift::MARGIN >= SHORT, format!("a key of {SHORT:?} was gone after {lived:?}"))
 }
 
-pub(super) async fn data_without_an_end_is_held_for_ever(bench: &Bench<'_>) -> Finding {
+pub(super) async fn data_without_expiry_is_held_forever(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
-    bench.plant(&key, "somebody's data", Expiry::Never).await?;
-    let data = Vote::from(Holding::new(Token::found(b"somebody's data"), Expiry::Never));
+    bench.plant(&key, "foreign data", Expiry::Never).await?;
+    let data = Vote::from(Holding::new(Token::found(b"foreign data"), Expiry::Never));
     is(&bench.acquire(&bench.claim(&key), LONG).await?, &data)?;
     is(&bench.inspect(&key).await?, &data)
 }
 
-pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_key_of_the_wrong_type_fails_until_it_is_deleted(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.plant(&key, Value::List(vec![b"item".to_vec()]), Expiry::In(LONG)).await?;
     let (claim, from) = (bench.claim(&key), bench.claim(&key));
@@ -86,7 +86,7 @@ pub(super) async fn a_key_that_is_no_string_fails_until_somebody_mends_it(bench:
     {
         let answer = bench.ask(request.clone()).await;
         let lasting = answer.as_ref().is_err_and(|error| error.is_permanent() && !error.may_have_acted());
-        ensure(lasting, format!("{request:?} found {answer:?} instead of a lasting failure"))?;
+        ensure(lasting, format!("{request:?} found {answer:?} instead of a permanent failure"))?;
     }
     bench.has_no_counter(&key).await
 }

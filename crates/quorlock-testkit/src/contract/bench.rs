@@ -1,4 +1,4 @@
-//! What every clause needs: keys of its own, tokens, requests and comparisons.
+//! What every clause needs: its own keys, tokens, requests and comparisons.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,21 +16,21 @@ use quorlock::{
 use super::{Ear, Plant};
 use crate::store::Value;
 
-/// That a clause holds, or what was found instead.
+/// `Ok` if a clause holds, otherwise what was found instead.
 pub(super) type Finding = Result<(), String>;
 
 /// Longer than any clause takes.
 pub(super) const LONG: Duration = Duration::from_secs(60);
-/// Worth waiting for its end.
+/// Short enough to wait for.
 pub(super) const SHORT: Duration = Duration::from_millis(100);
 
 pub(super) struct Bench<'a> {
     pub(super) node: &'a dyn Node,
     pub(super) plant: &'a dyn Plant,
     pub(super) clock: &'a dyn Clock,
-    /// Listens to the node.
+    /// Collects the node's hints.
     pub(super) ear: &'a Ear,
-    /// Different for each clause of each run, also against a server that remembers the last one.
+    /// Unique per clause and run, so that a server that remembers the last run does not matter.
     name: String,
     made: AtomicU64,
 }
@@ -47,17 +47,18 @@ impl<'a> Bench<'a> {
         Bench { node, plant, clock, ear, name, made: AtomicU64::new(0) }
     }
 
-    /// A key that nobody has used.
+    /// Returns an unused key.
     pub(super) fn key(&self) -> String {
         format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// One that is in the same hash slot as all others of its kind: for what is locked at once.
+    /// Returns an unused key in the same hash slot as all others from this method, for claims of several
+    /// locks.
     pub(super) fn key_beside(&self) -> String {
         format!("{{{}}}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A new attempt to get `key` by a process with this inbox.
+    /// Returns a new attempt to get `key`, by a process with this inbox.
     pub(super) fn claim_of(&self, inbox: InboxId, key: &str) -> Arc<Claim> {
         Arc::new(Claim::new(
             key.into(),
@@ -65,7 +66,7 @@ impl<'a> Bench<'a> {
         ))
     }
 
-    /// A new attempt to get `key`.
+    /// Returns a new attempt to get `key`.
     pub(super) fn claim(&self, key: &str) -> Arc<Claim> {
         let context = format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed));
         Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), &context)))
@@ -76,12 +77,12 @@ impl<'a> Bench<'a> {
         planted.map_err(|error| format!("cannot plant data under {key}: {error}"))
     }
 
-    /// When the key ends, as another client sees it.
+    /// Returns the expiry of the key, as another client sees it.
     pub(super) async fn expiry(&self, key: &str) -> Result<Option<Expiry>, String> {
         self.plant.expiry(key).await.map_err(|error| format!("cannot look at {key}: {error}"))
     }
 
-    /// As another client.
+    /// Deletes the key as another client.
     pub(super) async fn remove(&self, key: &str) -> Finding {
         let removed = self.plant.remove(key).await;
         removed.map_err(|error| format!("cannot remove {key} as another client: {error}"))
@@ -90,27 +91,27 @@ impl<'a> Bench<'a> {
 
 /// Requests.
 impl Bench<'_> {
-    /// How the next number is drawn: as by a client whose calendar is right.
+    /// Draws a number like a client whose calendar is right.
     pub(super) fn fence_hint(&self) -> FenceHint {
         FenceHint::at(self.clock.wall(), None, LONG)
     }
 
-    /// The same by one who knows that others want the lock: of a refusal nothing is left.
+    /// The same for a client that knows of contention: a refusal leaves nothing.
     pub(super) fn contended_draw(&self) -> FenceHint {
         FenceHint::at(self.clock.wall(), Some(FencingToken::ZERO), LONG)
     }
 
-    /// With fencing, as [`Bench::transfer`].
+    /// Acquires with fencing, as [`Bench::transfer`] does.
     pub(super) async fn acquire(&self, claim: &Arc<Claim>, ttl: Duration) -> Result<Vote, String> {
         self.vote(acquisition(claim, ttl, self.fence_hint())).await
     }
 
-    /// The same by one who knows that others want the lock.
+    /// The same for a client that knows of contention.
     pub(super) async fn contend(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
         self.vote(acquisition(claim, LONG, self.contended_draw())).await
     }
 
-    /// Without.
+    /// Acquires without fencing.
     pub(super) async fn acquire_plainly(&self, claim: &Arc<Claim>) -> Result<Vote, String> {
         self.vote(Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: None }).await
     }
@@ -135,7 +136,7 @@ impl Bench<'_> {
         .await
     }
 
-    /// Those who wait.
+    /// Returns the waiters.
     pub(super) async fn listed(&self, key: &str) -> Result<Vec<QueuedWaiter>, String> {
         let vote = self.vote(Request::ListWaiters { key: key.into() }).await?;
         let Vote::Waiters(listing) = vote else { return Err(format!("expected a list, found {vote:?}")) };
@@ -143,7 +144,7 @@ impl Bench<'_> {
         Ok(listing.waiters)
     }
 
-    /// The same by a waiter that accepts an offer.
+    /// The same for a waiter that accepts an offer.
     pub(super) async fn enqueue_on(
         &self,
         key: &str,
@@ -154,7 +155,7 @@ impl Bench<'_> {
         self.enqueue_beside(key, waiter, elapsed, (terms, false)).await
     }
 
-    /// The same by a waiter that may have seen another program with the lock.
+    /// The same for a waiter that may have seen another program hold the lock.
     pub(super) async fn enqueue_beside(
         &self,
         key: &str,
@@ -218,7 +219,7 @@ impl Bench<'_> {
         self.told(request).await.map(|(vote, _)| vote)
     }
 
-    /// The vote, and where the counter of fencing tokens stands.
+    /// Returns the vote and the fencing counter.
     pub(super) async fn told(&self, request: Request) -> Result<(Vote, Option<FencingToken>), String> {
         let shown = format!("{request:?}");
         let answer = self.ask(request).await;
@@ -227,19 +228,19 @@ impl Bench<'_> {
             .map_err(|error| format!("{shown} failed: {error}"))
     }
 
-    /// The request is granted, and draws this number.
+    /// Expects a grant, and returns the number that was drawn.
     pub(super) async fn drawn(&self, request: Request) -> Result<FencingToken, String> {
         let (vote, fencing_token) = self.told(request).await?;
         is(&vote, &Vote::Granted)?;
         fencing_token.ok_or_else(|| "granted without a number".to_owned())
     }
 
-    /// Where the counter of the lock at `key` stands.
+    /// Returns the counter of the lock at `key`.
     pub(super) async fn counter(&self, key: &str) -> Result<Option<FencingToken>, String> {
         self.told(Request::Inspect { key: key.into() }).await.map(|(_, fencing_token)| fencing_token)
     }
 
-    /// Whether the node says that it can carry this out.
+    /// Whether the node reports that it supports the request.
     pub(super) fn can(&self, request: &Request) -> bool {
         self.node.capabilities().check(request).is_ok()
     }
@@ -251,7 +252,7 @@ impl Bench<'_> {
 
 /// Comparisons.
 impl Bench<'_> {
-    /// The key is held by this token, and ends in at most `most`.
+    /// Expects the key to be held by this token, and to expire in at most `most`.
     pub(super) async fn held(&self, claim: &Claim, most: Duration) -> Result<Duration, String> {
         held_by(&self.inspect(claim.key()).await?, claim.token(), most)
     }
@@ -260,14 +261,14 @@ impl Bench<'_> {
         is(&self.inspect(key).await?, &Vote::Free)
     }
 
-    /// Nothing is stored under the name of the counter of the lock at `key`.
+    /// Expects that nothing is stored under the name of the counter of the lock at `key`.
     pub(super) async fn has_no_counter(&self, key: &str) -> Finding {
         let in_its_place = self.claim(&fence_counter(key));
         is(&self.acquire_plainly(&in_its_place).await?, &Vote::Granted)?;
         is(&self.release(&in_its_place).await?, &Vote::Granted)
     }
 
-    /// The server answers with an error.
+    /// Expects the server to answer with an error.
     pub(super) async fn fails(&self, request: Request) -> Finding {
         let shown = format!("{request:?}");
         let answer = self.ask(request).await;
@@ -275,7 +276,7 @@ impl Bench<'_> {
         ensure(failed, format!("{shown} found {answer:?} instead of a failure"))
     }
 
-    /// Asks again and again until there is an answer.
+    /// Retries until there is an answer.
     pub(super) async fn until_answered(&self, request: &Request) -> Result<Response, String> {
         let patience = self.patience();
         loop {
@@ -286,12 +287,12 @@ impl Bench<'_> {
         }
     }
 
-    /// Asks again and again until it is granted.
+    /// Retries until the request is granted.
     pub(super) async fn until_granted(&self, request: &Request) -> Finding {
         self.until(request, &Vote::Granted).await
     }
 
-    /// Asks again and again until this is the vote.
+    /// Retries until the vote is `vote`.
     pub(super) async fn until(&self, request: &Request, vote: &Vote) -> Finding {
         let patience = self.patience();
         while let Err(finding) = is(&self.vote(request.clone()).await?, vote) {
@@ -300,20 +301,20 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Waits until a hint about `key` was heard.
+    /// Waits until there was a hint about `key`.
     pub(super) async fn until_told(&self, key: &str) -> Finding {
         let patience = self.patience();
         while self.ear.told(key) == 0 {
-            patience.or("nothing was said of the key").await?;
+            patience.or("no hint about the key").await?;
         }
         Ok(())
     }
 
-    /// Waits until this message has come.
+    /// Waits until this message has arrived.
     pub(super) async fn until_received(&self, message: &str) -> Finding {
         let patience = self.patience();
         while !self.ear.received(message) {
-            patience.or(&format!("no message came that says: {message}")).await?;
+            patience.or(&format!("no message arrived: {message}")).await?;
         }
         Ok(())
     }
@@ -323,28 +324,28 @@ impl Bench<'_> {
     }
 }
 
-/// Ends at some time, for a server that never does what is waited for.
+/// Limits a wait, in case the server never does what is expected.
 struct Patience<'a> {
     clock: &'a dyn Clock,
     end: Moment,
 }
 
 impl Patience<'_> {
-    /// Pauses before the next look.
+    /// Pauses before the next look, or fails with `finding` at the deadline.
     async fn or(&self, finding: &str) -> Finding {
         let now = self.clock.now();
-        ensure(now <= self.end, format!("waited in vain: {finding}"))?;
+        ensure(now <= self.end, format!("timed out: {finding}"))?;
         self.clock.sleep_until(now + SHORT / 20).await;
         Ok(())
     }
 }
 
-/// The acquisition of a claim, with fencing.
+/// Returns the acquisition of a claim, with fencing.
 pub(super) fn acquisition(claim: &Arc<Claim>, ttl: Duration, fence_hint: FenceHint) -> Request {
     Request::Acquire { claim: Arc::clone(claim), ttl, fence_hint: Some(fence_hint) }
 }
 
-/// A fencing token, at most the largest.
+/// Returns a fencing token, at most the largest.
 pub(super) fn number(number: u64) -> FencingToken {
     FencingToken::new(number).unwrap_or(FencingToken::MAX)
 }
@@ -353,7 +354,7 @@ pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {
     if vote == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, found {vote:?}")) }
 }
 
-/// The vote says that `token` holds the key and for how much longer, which is at most `most`.
+/// Expects that `token` holds the key for at most `most`, and returns the remaining time.
 pub(super) fn held_by(vote: &Vote, token: &Token, most: Duration) -> Result<Duration, String> {
     if let Vote::Held(holding) = vote
         && let Expiry::In(left) = holding.expiry

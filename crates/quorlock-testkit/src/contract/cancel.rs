@@ -1,7 +1,7 @@
 //! Clauses about cancelling: a late request of a cancelled attempt does nothing.
 //!
-//! An acquisition for which nobody is known to contend may be asked in a way that heeds no tombstone, by a
-//! node that has other means against what comes late.
+//! A node with other means against late requests may execute an uncontended acquisition in a way that ignores
+//! tombstones.
 
 use quorlock::node::Vote;
 
@@ -58,7 +58,7 @@ pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> 
     is(&bench.renew(&other, LONG).await?, &Vote::Granted)
 }
 
-pub(super) async fn a_tombstone_ends(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_tombstone_expires(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.cancel(&claim, SHORT).await?;
     is(&bench.contend(&claim).await?, &Vote::Free)?;

@@ -1,4 +1,4 @@
-//! Who listens to the node while it is checked.
+//! The listener of the node while it is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use quorlock::{
     runtime::{Entropy, SystemEntropy},
 };
 
-/// Counts the hints about the keys that a clause asks about, and keeps no others: it goes on
-/// listening when the check is over.
+/// Counts the hints about the keys that a clause expects, and stores no others: it keeps listening after the
+/// check.
 #[derive(Debug)]
 pub(super) struct Ear {
     heard: Mutex<Heard>,
@@ -26,36 +26,36 @@ impl Default for Ear {
 #[derive(Debug, Default)]
 struct Heard {
     hearing: bool,
-    /// How often each key was said to have changed.
+    /// The number of hints about each key.
     told: BTreeMap<Vec<u8>, usize>,
     /// Whether messages to the inbox arrive.
     open: bool,
-    /// What has come, in words.
+    /// The messages that have arrived, as text.
     messages: BTreeSet<String>,
 }
 
 impl Ear {
-    /// Whether the node tells changes.
+    /// Whether hints are active.
     pub(super) fn hears(&self) -> bool {
         self.heard().hearing
     }
 
-    /// From now on counts hints about `key`.
+    /// Starts counting hints about `key`.
     pub(super) fn expect(&self, key: &str) {
         self.heard().told.insert(key.into(), 0);
     }
 
-    /// How often `key` was said to have changed since it was expected.
+    /// Returns the number of hints about `key` since it was expected.
     pub(super) fn told(&self, key: &str) -> usize {
         self.heard().told.get(key.as_bytes()).copied().unwrap_or(0)
     }
 
-    /// Where messages arrive, if they do.
+    /// Returns the inbox at which messages arrive, if any.
     pub(super) fn inbox_once_open(&self) -> Option<InboxId> {
         self.heard().open.then_some(self.inbox)
     }
 
-    /// Whether this message has come.
+    /// Whether this message has arrived.
     pub(super) fn received(&self, message: &str) -> bool {
         self.heard().messages.contains(message)
     }

@@ -1,4 +1,4 @@
-//! Clauses about fencing tokens: the numbers that each node draws (docs/fencing.md).
+//! Clauses about fencing tokens, the numbers that each node draws (docs/fencing.md).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ impl Past {
         Past(u64::try_from(past.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// From the counter alone: one more than it, if there is one.
+    /// A hint that makes the counter decide: one more than it, if there is one.
     pub(super) fn counting(self) -> FenceHint {
         self.beyond(0)
     }
 
-    /// As [`Past::counting`], by a client that has seen this number.
+    /// As [`Past::counting`], for a client that has seen this number.
     fn beyond(self, seen: u64) -> FenceHint {
         FenceHint::at(Duration::ZERO, Some(self.at(seen)), LONG)
     }
@@ -62,7 +62,7 @@ pub(super) async fn a_number_is_one_more_than_the_larger_of_counter_and_hint(ben
 }
 
 pub(super) async fn a_hint_is_cut_to_the_time_of_the_node_and_a_lead(bench: &Bench<'_>) -> Finding {
-    // Far more than node and bench differ.
+    // Far more than the difference between the clocks of node and bench.
     const LEAD: Duration = Duration::from_secs(3600);
     let micros = |wall: Duration| u64::try_from(wall.as_micros()).map_or(FencingToken::MAX, number);
     let before = bench.clock.wall();
@@ -72,7 +72,7 @@ pub(super) async fn a_hint_is_cut_to_the_time_of_the_node_and_a_lead(bench: &Ben
     ensure(least < drawn && drawn < most, format!("{drawn} is not between {least} and {most}"))
 }
 
-/// What was drawn there before may be above such a hint (rule F-10).
+/// Numbers drawn earlier may be larger than such a hint (rule F-10).
 pub(super) async fn a_hint_that_is_too_old_draws_and_confirms_nothing_where_there_is_no_counter(
     bench: &Bench<'_>,
 ) -> Finding {
@@ -103,7 +103,9 @@ pub(super) async fn a_hint_that_is_too_old_draws_and_confirms_nothing_where_ther
     draws(bench, acquisition(&claim, LONG, late(false)), past.at(8)).await
 }
 
-pub(super) async fn a_refused_acquisition_tells_the_counter_and_draws_nothing(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_refused_acquisition_reports_the_counter_and_draws_nothing(
+    bench: &Bench<'_>,
+) -> Finding {
     let past = Past::of(bench);
     let key = bench.key();
     let (holder, refused) = (bench.claim(&key), bench.claim(&key));
@@ -117,7 +119,7 @@ pub(super) async fn a_refused_acquisition_tells_the_counter_and_draws_nothing(be
     {
         let (vote, fencing_token) = bench.told(request).await?;
         held_by(&vote, holder.token(), LONG)?;
-        ensure(fencing_token == Some(past.at(42)), format!("refused at 42, it tells {fencing_token:?}"))?;
+        ensure(fencing_token == Some(past.at(42)), format!("refused at 42, it reports {fencing_token:?}"))?;
     }
     bench.release(&holder).await?;
     draws(bench, acquisition(&refused, LONG, past.counting()), past.at(43)).await
@@ -138,7 +140,7 @@ pub(super) async fn a_refused_acquisition_leaves_no_counter_where_there_was_none
     {
         let (vote, fencing_token) = bench.told(request).await?;
         held_by(&vote, holder.token(), LONG)?;
-        ensure(fencing_token.is_none(), format!("a counter that is not there stands at {fencing_token:?}"))?;
+        ensure(fencing_token.is_none(), format!("a missing counter is reported as {fencing_token:?}"))?;
         bench.has_no_counter(&key).await?;
     }
     Ok(())
@@ -188,7 +190,7 @@ pub(super) async fn asking_again_where_the_counter_is_gone_is_granted_without_a_
     {
         let (vote, fencing_token) = bench.told(request).await?;
         is(&vote, &Vote::Granted)?;
-        ensure(fencing_token.is_none(), format!("a counter that is not there stands at {fencing_token:?}"))?;
+        ensure(fencing_token.is_none(), format!("a missing counter is reported as {fencing_token:?}"))?;
         bench.has_no_counter(&key).await?;
     }
     Ok(())
@@ -269,14 +271,14 @@ pub(super) async fn a_counter_that_is_forgotten_is_gone(bench: &Bench<'_>) -> Fi
     Ok(())
 }
 
-pub(super) async fn whoever_asks_is_told_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
+pub(super) async fn an_inspection_reports_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
-    for (stands, fence_hint) in
+    for (current, fence_hint) in
         [(0, bench.fence_hint()), (0, past.beyond(41)), (past.at(99).get(), past.beyond(41))]
     {
         let (key, other) = (bench.key(), bench.claim("other"));
-        if stands > 0 {
-            plant_counter(bench, &key, stands).await?;
+        if current > 0 {
+            plant_counter(bench, &key, current).await?;
         }
         let random = u128::from_str_radix(other.token().short().as_str(), 16).unwrap_or_default();
         let token = Token::numbered(random, fence_hint.usual(), "holder");
@@ -310,7 +312,7 @@ pub(super) async fn a_counter_is_kept_until_the_clock_is_past_its_number(bench: 
         acquisition(&claim, LONG, bench.fence_hint()),
         write_back(&claim, past.at(200_000_000)),
         transfer(&claim, &next, Some(bench.fence_hint())),
-        // One of the two has it.
+        // One of the two has an effect.
         release(&claim),
         release(&next),
         release(&claim),
@@ -336,7 +338,7 @@ pub(super) async fn a_counter_is_kept_until_the_clock_is_past_its_number(bench: 
     Ok(())
 }
 
-/// Least of all the time until the counter ends.
+/// In particular, its expiry.
 pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.counter(&key).await?;
@@ -346,12 +348,12 @@ pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'
     for held in [true, false] {
         shorten(bench, &key).await?;
         let before = bench.expiry(&fence_counter(&key)).await?;
-        let stands = bench.counter(&key).await?;
-        ensure(stands.is_some(), "no counter is told")?;
+        let current = bench.counter(&key).await?;
+        ensure(current.is_some(), "no counter is reported")?;
         let after = bench.expiry(&fence_counter(&key)).await?;
         let ends = |expiry| if let Some(Expiry::In(left)) = expiry { left } else { Duration::MAX };
-        ensure(ends(after) <= ends(before), format!("the counter ended in {before:?}, now in {after:?}"))?;
-        ensure(bench.counter(&key).await? == stands, "the counter has moved")?;
+        ensure(ends(after) <= ends(before), format!("the counter expired in {before:?}, now in {after:?}"))?;
+        ensure(bench.counter(&key).await? == current, "the counter has moved")?;
         if held {
             bench.release(&claim).await?;
         }
@@ -360,20 +362,20 @@ pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'
 }
 
 async fn kept(bench: &Bench<'_>, key: &str) -> Finding {
-    let stands = bench.counter(key).await?.unwrap_or(FencingToken::ZERO);
-    let least = stands.counter_ends().saturating_sub(bench.clock.wall());
+    let current = bench.counter(key).await?.unwrap_or(FencingToken::ZERO);
+    let least = current.counter_ends().saturating_sub(bench.clock.wall());
     let expiry = bench.expiry(&fence_counter(key)).await?;
-    // Not as long as names may be remembered that nobody uses.
+    // Shorter than unused names may be remembered.
     let is_kept =
         matches!(expiry, Some(Expiry::In(left)) if left + LONG / 10 >= least && left <= least + LONG);
-    ensure(is_kept, format!("the counter at {stands} ends in {expiry:?}, not in {least:?}"))
+    ensure(is_kept, format!("the counter at {current} expires in {expiry:?}, not in {least:?}"))
 }
 
-/// The counter, which stands wherever it does, ends in a minute.
+/// Makes the counter expire in a minute, whatever its value.
 async fn shorten(bench: &Bench<'_>, key: &str) -> Finding {
-    let stands = bench.counter(key).await?.map_or(0, FencingToken::get);
+    let current = bench.counter(key).await?.map_or(0, FencingToken::get);
     bench.remove(&fence_counter(key)).await?;
-    plant_counter(bench, key, stands).await
+    plant_counter(bench, key, current).await
 }
 
 pub(super) async fn numbers_are_exact_until_the_counter_ends(bench: &Bench<'_>) -> Finding {
@@ -405,12 +407,12 @@ pub(super) async fn a_counter_that_is_no_number_fails_and_leaves_no_key(bench: &
     Ok(())
 }
 
-pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench<'_>) -> Finding {
+pub(super) async fn without_fencing_only_the_key_is_stored(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let (vote, fencing_token) = bench.told(plain(&first)).await?;
     is(&vote, &Vote::Granted)?;
-    ensure(fencing_token.is_none(), format!("without fencing it tells {fencing_token:?}"))?;
+    ensure(fencing_token.is_none(), format!("without fencing it reports {fencing_token:?}"))?;
     let replaces = transfer(&first, &second, None);
     if bench.can(&replaces) {
         is(&bench.vote(replaces).await?, &Vote::Granted)?;
@@ -425,14 +427,14 @@ pub(super) async fn without_fencing_nothing_is_left_beside_the_key(bench: &Bench
     bench.has_no_counter(&key).await
 }
 
-pub(super) async fn a_plain_acquisition_that_is_refused_tells_the_holder_and_leaves_no_mark(
+pub(super) async fn a_refused_plain_acquisition_reports_the_holder_and_leaves_no_mark(
     bench: &Bench<'_>,
 ) -> Finding {
     let key = bench.key();
     let (holder, refused) = (bench.claim(&key), bench.claim(&key));
     is(&bench.acquire_plainly(&holder).await?, &Vote::Granted)?;
     let left = held_by(&bench.acquire_plainly(&refused).await?, holder.token(), LONG)?;
-    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain at once"))?;
+    ensure(left > LONG / 2, format!("only {left:?} of {LONG:?} remain immediately"))?;
     is(&bench.release(&holder).await?, &Vote::Granted)
 }
 
@@ -446,7 +448,7 @@ async fn counts(bench: &Bench<'_>, key: &str, expected: FencingToken) -> Finding
     ensure(found == Some(expected), format!("expected the counter at {expected}, found {found:?}"))
 }
 
-/// Whoever asks for a number is told of a failure, and gets no key either.
+/// A request for a number fails, and gets no key either.
 async fn draws_nothing(bench: &Bench<'_>, key: &str) -> Finding {
     let (claim, gone, fence_hint) = (bench.claim(key), bench.claim(key), bench.fence_hint());
     for request in [

@@ -1,4 +1,4 @@
-//! Clauses about hints, for a node that gives them.
+//! Clauses about hints, for nodes that give them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use quorlock::protocol::{Claim, WaiterId, turn_key};
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, is};
 
-pub(super) async fn a_removal_by_another_client_is_told_to_who_was_refused(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_by_another_client_notifies_refused_clients(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     refused(&bench.acquire(&bench.claim(holder.key()), LONG).await?)?;
     bench.remove(holder.key()).await?;
     bench.until_told(holder.key()).await
 }
 
-pub(super) async fn a_removal_is_told_to_who_is_first_in_the_queue(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_the_first_in_the_queue(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     bench.enqueue(holder.key(), WaiterId::new(1), LONG, LONG).await?;
     bench.remove(holder.key()).await?;
     bench.until_told(holder.key()).await
 }
 
-/// Of a change by another client: a server need not tell a client of its own.
-pub(super) async fn a_turn_is_told_by_the_change_of_a_key(bench: &Bench<'_>) -> Finding {
+/// The change is by another client: a server need not notify a client of its own.
+pub(super) async fn a_turn_is_notified_by_the_change_of_a_key(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     for number in 1..=3 {
         let waiter = WaiterId::new(number);
         let turn_key = turn_key(holder.key(), waiter);
         bench.ear.expect(&turn_key);
-        // Also where it has asked before.
+        // Also after an earlier request.
         for _ in 0..2 {
             bench.enqueue(holder.key(), waiter, Duration::ZERO, LONG).await?;
         }
@@ -39,8 +39,8 @@ pub(super) async fn a_turn_is_told_by_the_change_of_a_key(bench: &Bench<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn the_end_of_a_key_is_told_to_who_was_refused(bench: &Bench<'_>) -> Finding {
-    // On a machine that is busy enough the key ends before it is asked for.
+pub(super) async fn an_expiry_notifies_refused_clients(bench: &Bench<'_>) -> Finding {
+    // On a busy machine the key may expire before the request.
     for ttl in [SHORT, SHORT * 4, SHORT * 16] {
         let Some(holder) = held(bench, ttl).await? else { return Ok(()) };
         if refused(&bench.acquire(&bench.claim(holder.key()), LONG).await?).is_ok() {
@@ -50,11 +50,11 @@ pub(super) async fn the_end_of_a_key_is_told_to_who_was_refused(bench: &Bench<'_
     Err("no key lived long enough to be asked for".to_owned())
 }
 
-/// Who holds a key, of which hints are counted, or nobody if the node gives none.
+/// Returns the holder of a key of which hints are counted; `None` if the node gives no hints.
 async fn held(bench: &Bench<'_>, ttl: Duration) -> Result<Option<Arc<Claim>>, String> {
     let holder = bench.claim(&bench.key());
     bench.ear.expect(holder.key());
-    // The answer comes over the connection that would tell changes.
+    // The answer arrives over the connection that also carries the hints.
     is(&bench.acquire(&holder, ttl).await?, &Vote::Granted)?;
     Ok(bench.ear.hears().then_some(holder))
 }

@@ -1,4 +1,4 @@
-//! Clauses about keys and tokens: a server takes any bytes.
+//! Clauses about keys and tokens: a server accepts any bytes.
 
 use quorlock::node::{Capability, Expiry, Holding, Vote};
 use quorlock::protocol::{Resource, Token, WaiterId};

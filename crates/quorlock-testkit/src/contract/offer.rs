@@ -1,4 +1,4 @@
-//! Clauses about offers, for a node that sends messages to inboxes.
+//! Clauses about offers, for nodes that send messages to inboxes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use quorlock::{
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 
-/// For how long an offer is stored here.
+/// How long an offer is stored.
 const LIFE: Duration = Duration::from_secs(30);
 
 const WAITERS: [WaiterId; 3] = [WaiterId::new(9), WaiterId::new(8), WaiterId::new(7)];
 
-/// On which terms a waiter with this claim accepts an offer.
+/// Returns the terms on which a waiter with this claim accepts an offer.
 fn terms(claim: &Claim, inbox: InboxId) -> OfferTerms {
     OfferTerms { inbox, life: LIFE, fenced: true, token: claim.token().clone() }
 }
@@ -27,12 +27,12 @@ fn offer(bench: &Bench<'_>, from: &Arc<Claim>, next: (WaiterId, OfferTerms), que
     Request::Offer { claim: Arc::clone(from), next, queued, fence_hint }
 }
 
-/// The random part of the claim's token, as messages name it.
+/// Returns the random part of the claim's token, as messages name it.
 fn name(claim: &Claim) -> String {
     String::from_utf8_lossy(claim.token().random_part()).into_owned()
 }
 
-pub(super) async fn an_offer_replaces_the_own_token_and_is_told_with_its_number(
+pub(super) async fn an_offer_replaces_the_own_token_and_is_sent_with_its_number(
     bench: &Bench<'_>,
 ) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
@@ -79,7 +79,7 @@ pub(super) async fn an_offer_of_what_is_not_held_changes_nothing(bench: &Bench<'
     bench.held(&holder, LONG).await.map(drop)
 }
 
-pub(super) async fn a_holder_is_told_who_is_first_in_the_queue(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_holder_learns_the_first_waiter_in_the_queue(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let (holder, next) = (bench.claim_of(inbox, &key), bench.claim(&key));
@@ -89,12 +89,10 @@ pub(super) async fn a_holder_is_told_who_is_first_in_the_queue(bench: &Bench<'_>
     }
     bench.until_received(&format!("next {key} to {}: {}", name(&holder), WAITERS[0])).await?;
     let second = format!("next {key} to {}: {}", name(&holder), WAITERS[1]);
-    ensure(!bench.ear.received(&second), "it was told of the second, too")
+    ensure(!bench.ear.received(&second), "it was notified of the second, too")
 }
 
-pub(super) async fn a_dead_waiter_is_passed_over_where_its_inbox_has_no_listener(
-    bench: &Bench<'_>,
-) -> Finding {
+pub(super) async fn a_dead_waiter_is_skipped_if_its_inbox_has_no_listener(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let holder = bench.claim(&key);
@@ -106,7 +104,7 @@ pub(super) async fn a_dead_waiter_is_passed_over_where_its_inbox_has_no_listener
         bench.enqueue_on(&key, waiter, Duration::from_secs(seconds), terms).await?;
     }
     is(&bench.release(&holder).await?, &Vote::Notified)?;
-    ensure(bench.listed(&key).await?.is_empty(), "it is the turn of the third, and no other waits")?;
+    ensure(bench.listed(&key).await?.is_empty(), "it is the third's turn, and there is no other waiter")?;
     let vote = bench.leave_queue(&key, WAITERS[2]).await?;
     ensure(vote == Vote::Free, format!("the third was not notified: {vote:?}"))
 }
@@ -123,8 +121,8 @@ pub(super) async fn waiters_that_accept_offers_are_listed_with_their_contexts(be
     ensure(listed.len() == 1 && listed.iter().all(is_next), format!("{listed:?}"))
 }
 
-/// By any of those that wait: the second has seen it.
-pub(super) async fn a_holder_is_told_that_a_waiter_has_seen_another_program(bench: &Bench<'_>) -> Finding {
+/// Any waiter counts: here the second has seen it.
+pub(super) async fn a_holder_learns_that_a_waiter_has_seen_another_program(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let (holder, next) = (bench.claim_of(inbox, &key), bench.claim(&key));
@@ -138,7 +136,7 @@ pub(super) async fn a_holder_is_told_that_a_waiter_has_seen_another_program(benc
     bench.until_received(&format!("next {key} to {}: {}, others seen", name(&holder), WAITERS[0])).await
 }
 
-pub(super) async fn who_is_offered_the_lock_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_waiter_with_an_offer_learns_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let holder = bench.claim(&key);
@@ -150,11 +148,11 @@ pub(super) async fn who_is_offered_the_lock_is_told_who_comes_behind(bench: &Ben
     let [(first, offered), (second, _), (_, third)] = &waiting;
     is(&bench.vote(offer(bench, &holder, (*first, terms(offered, inbox)), true)).await?, &Vote::Notified)?;
     bench.until_received(&format!("next {key} to {}: {second}", name(offered))).await?;
-    // What is sent to one inbox arrives in order.
+    // Messages to one inbox arrive in order.
     let warned = bench.ear.received(&format!("soon {}", name(third)));
     ensure(!warned, "the second was asked to ask again, though it has just asked")?;
     let vote = bench.leave_queue(&key, *first).await?;
-    ensure(vote != Vote::Granted, "it still stands in the queue")
+    ensure(vote != Vote::Granted, "it is still in the queue")
 }
 
 pub(super) async fn the_second_is_asked_to_ask_again_when_its_last_request_is_old(
@@ -166,7 +164,7 @@ pub(super) async fn the_second_is_asked_to_ask_again_when_its_last_request_is_ol
     bench.acquire(&holder, LONG).await?;
     let waiting = WAITERS.map(|waiter| (waiter, bench.claim(&key)));
     for ((waiter, claim), seconds) in waiting.iter().zip([30, 20, 10]) {
-        // An offer that does not last at all is over immediately.
+        // An offer with a lifetime of zero expires immediately.
         let terms = OfferTerms { life: Duration::ZERO, ..terms(claim, inbox) };
         bench.enqueue_on(&key, *waiter, Duration::from_secs(seconds), terms).await?;
     }
@@ -175,7 +173,7 @@ pub(super) async fn the_second_is_asked_to_ask_again_when_its_last_request_is_ol
     bench.until_received(&format!("soon {}", name(third))).await
 }
 
-pub(super) async fn who_has_its_turn_is_told_who_comes_behind(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_waiter_with_the_turn_learns_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let Some(inbox) = bench.ear.inbox_once_open() else { return Ok(()) };
     let key = bench.key();
     let holder = bench.claim(&key);

@@ -1,4 +1,4 @@
-//! Clauses about what is asked at once, and about who answers.
+//! Clauses about concurrent requests, and about the identity in the answers.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use quorlock::protocol::FencingToken;
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 
-pub(super) async fn five_hundred_requests_at_once_are_carried_out_in_order(bench: &Bench<'_>) -> Finding {
+pub(super) async fn five_hundred_concurrent_requests_are_executed_in_order(bench: &Bench<'_>) -> Finding {
     const PAIRS: usize = 250;
     let key = bench.key();
     let mut asked = Vec::new();
     for claim in (0..PAIRS).map(|_| bench.claim(&key)) {
         for request in [acquisition(&claim, LONG, bench.fence_hint()), Request::Release { claim }] {
             let mut answer = Box::pin(maybe_done(ask(bench.node, request)));
-            // The first poll asks; nobody waits yet.
+            // The first poll sends the request; no caller waits for it yet.
             let _ = futures::poll!(answer.as_mut());
             asked.push(answer);
         }
@@ -29,13 +29,13 @@ pub(super) async fn five_hundred_requests_at_once_are_carried_out_in_order(bench
     bench.free(&key).await
 }
 
-pub(super) async fn a_request_is_carried_out_though_its_asker_has_gone(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_request_is_executed_after_its_caller_is_gone(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     {
         let mut gone = Box::pin(ask(bench.node, acquisition(&claim, LONG, bench.fence_hint())));
         drop(futures::poll!(gone.as_mut()));
     }
-    // Ordered behind it.
+    // Ordered after it.
     bench.held(&claim, LONG).await.map(drop)
 }
 

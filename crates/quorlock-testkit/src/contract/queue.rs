@@ -1,4 +1,4 @@
-//! Clauses about the queue of those who wait for a key.
+//! Clauses about the queue of waiters for a key.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::bench::{Bench, Finding, LONG, ensure, is};
 use super::several::both;
 use super::shared::reader;
 
-/// Worth waiting until it is over.
+/// Short enough to wait for.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 const WAITERS: [WaiterId; 3] = [WaiterId::new(9), WaiterId::new(8), WaiterId::new(7)];
 
-/// Asks for a place, as somebody who has waited for so many seconds.
+/// Asks for a place, as a waiter that has waited for this many seconds.
 async fn place(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64) -> Result<Queued, String> {
     let vote = bench.enqueue(key, waiter, Duration::from_secs(seconds), LONG).await?;
     let Vote::Queued(queued) = vote else { return Err(format!("expected a place, found {vote:?}")) };
@@ -23,16 +23,16 @@ async fn place(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64) -> 
 
 async fn is_behind(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64, others: u32) -> Finding {
     let ahead = place(bench, key, waiter, seconds).await?.ahead;
-    ensure(ahead == others, format!("{ahead} come before, not {others}"))
+    ensure(ahead == others, format!("{ahead} are ahead, not {others}"))
 }
 
-/// It is this waiter's turn: the node has taken it out of its queue.
+/// Expects that it is this waiter's turn, so that the node has removed it from its queue.
 async fn was_told(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
     let vote = bench.leave_queue(key, waiter).await?;
-    ensure(vote != Vote::Granted, format!("{waiter} still stands in the queue"))
+    ensure(vote != Vote::Granted, format!("{waiter} is still in the queue"))
 }
 
-pub(super) async fn those_who_wait_come_in_the_order_in_which_they_began_to(bench: &Bench<'_>) -> Finding {
+pub(super) async fn waiters_are_served_in_order_of_arrival(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, third]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -48,7 +48,7 @@ pub(super) async fn those_who_wait_come_in_the_order_in_which_they_began_to(benc
     was_told(bench, &key, first).await
 }
 
-pub(super) async fn the_first_two_learn_who_holds_the_key(bench: &Bench<'_>) -> Finding {
+pub(super) async fn the_first_two_waiters_learn_the_holder(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -77,7 +77,7 @@ pub(super) async fn waiters_are_listed(bench: &Bench<'_>) -> Finding {
         let named = listed.iter().all(|waiter| waiter.context == "anna:1");
         ensure(named && (30..90).contains(&for_30) && (10..30).contains(&for_10), format!("{listed:?}"))?;
     }
-    // Each keeps its place, the dead waiter too.
+    // Each waiter keeps its place, even the dead one.
     is_behind(bench, &key, second, 10, 2).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     was_told(bench, &key, first).await
@@ -88,18 +88,18 @@ pub(super) async fn a_place_grants_nothing(bench: &Bench<'_>) -> Finding {
     let turn = |waiter| bench.enqueue(&key, waiter, Duration::ZERO, LONG);
     is(&turn(first).await?, &Vote::Free)?;
     bench.free(&key).await?;
-    // It is the first one's turn, which others leave to it.
+    // It is the first one's turn, and the others must wait.
     is(&turn(second).await?, &Queued::new(0, None).into())?;
     bench.free(&key).await
 }
 
-pub(super) async fn who_stops_asking_is_passed_over_after_their_patience(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_silent_waiter_is_skipped_after_its_patience(bench: &Bench<'_>) -> Finding {
     let (key, [gone, next, _]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
     bench.enqueue(&key, gone, Duration::from_secs(9), PATIENCE).await?;
     is_behind(bench, &key, next, 1, 1).await?;
-    // Servers count whole milliseconds, which is what the margin is for.
+    // Servers count whole milliseconds, which the margin allows for.
     bench.clock.sleep_until(bench.clock.now() + PATIENCE + 2 * Drift::MARGIN).await;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     was_told(bench, &key, next).await
@@ -116,14 +116,14 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
     bench.until(&ask(&key, next, PATIENCE), &Vote::Free).await?;
     let waited = bench.clock.now().since(free);
     let left = waited + Drift::MARGIN >= PATIENCE;
-    ensure(left, format!("the lock was left to the first one for {waited:?}, not for {PATIENCE:?}"))
+    ensure(left, format!("the lock was reserved for the first one for {waited:?}, not for {PATIENCE:?}"))
 }
 
 fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {
     Request::enqueue(key.into(), waiter, Duration::ZERO, LONG, turn)
 }
 
-pub(super) async fn the_last_reader_tells_the_first_waiter(bench: &Bench<'_>) -> Finding {
+pub(super) async fn the_last_reader_notifies_the_first_waiter(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     let (one, other) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&one, LONG).await?;
@@ -136,7 +136,7 @@ pub(super) async fn the_last_reader_tells_the_first_waiter(bench: &Bench<'_>) ->
     was_told(bench, &key, first).await
 }
 
-pub(super) async fn a_release_of_several_tells_the_first_waiter_of_each(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_release_of_several_notifies_the_first_waiter_of_each(bench: &Bench<'_>) -> Finding {
     let (both, [first, second, _]) = (both(bench), WAITERS);
     bench.acquire(&both, LONG).await?;
     for key in both.keys() {
@@ -150,7 +150,7 @@ pub(super) async fn a_release_of_several_tells_the_first_waiter_of_each(bench: &
     Ok(())
 }
 
-pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding {
+pub(super) async fn leaving_a_turn_notifies_the_next_waiter(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -161,7 +161,7 @@ pub(super) async fn leaving_a_turn_tells_the_next(bench: &Bench<'_>) -> Finding 
     was_told(bench, &key, second).await
 }
 
-pub(super) async fn who_leaves_the_queue_is_not_told(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_waiter_that_left_is_not_notified(bench: &Bench<'_>) -> Finding {
     let (key, [first, second, _]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
@@ -184,7 +184,7 @@ pub(super) async fn a_plain_acquisition_ignores_the_queue(bench: &Bench<'_>) -> 
     is_behind(bench, &key, first, 2, 0).await
 }
 
-pub(super) async fn places_far_from_the_front_are_not_told_apart(bench: &Bench<'_>) -> Finding {
+pub(super) async fn positions_far_from_the_front_are_not_distinguished(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.acquire(&bench.claim(&key), LONG).await?;
     for place in 0..MOST_PLACES + 3 {

@@ -1,4 +1,4 @@
-//! Clauses about releasing and looking.
+//! Clauses about releasing and inspecting.
 
 use quorlock::node::Vote;
 use quorlock::protocol::WaiterId;
@@ -30,18 +30,18 @@ pub(super) async fn a_release_of_a_missing_key_says_that_it_is_free(bench: &Benc
     is(&bench.release(&claim).await?, &Vote::Free)
 }
 
-pub(super) async fn a_release_tells_once_that_somebody_waits(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_release_reports_waiting_clients_once(bench: &Bench<'_>) -> Finding {
     let (key, waiter) = (bench.key(), WaiterId::new(1));
     let (holder, next) = (bench.claim(&key), bench.claim(&key));
     bench.acquire(&holder, LONG).await?;
     bench.enqueue(&key, waiter, LONG, LONG).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     bench.acquire(&next, LONG).await?;
-    // Whoever was told may not have been the only one.
+    // There may have been more waiters than the notified one.
     let told = bench.release(&next).await?;
     ensure(
         matches!(told, Vote::Granted | Vote::ReleasedContended),
-        format!("nobody waits, and it says {told:?}"),
+        format!("there is no waiter, but it reports {told:?}"),
     )?;
     bench.acquire(&next, LONG).await?;
     is(&bench.release(&next).await?, &Vote::Granted)

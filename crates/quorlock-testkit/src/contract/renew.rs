@@ -36,7 +36,7 @@ pub(super) async fn a_renewal_of_a_foreign_key_is_refused_and_changes_nothing(be
     bench.held(&holder, LONG).await.map(drop)
 }
 
-pub(super) async fn a_renewal_gives_an_end_to_a_key_that_has_none(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_renewal_gives_an_expiry_to_a_key_without_one(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     let token = Value::Text(claim.token().as_bytes().to_vec());
     bench.plant(claim.key(), token, Expiry::Never).await?;

@@ -1,4 +1,4 @@
-//! What is left after the server was restarted.
+//! Clauses about restarts of the server.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(super) async fn after_a_restart_all_is_remembered_or_the_history_is_a_new_on
 ) -> Finding {
     let Some((remembers, before, after)) = restarted(bench).await? else { return Ok(()) };
     let is_new = before.id != after.id;
-    ensure(remembers || is_new, format!("the lock is forgotten, and the history is still {}", before.id))?;
+    ensure(remembers || is_new, format!("the lock was lost, but the history is still {}", before.id))?;
     let (old, new) = (before.age_at(bench.clock.now()), after.age_at(bench.clock.now()));
     ensure(!is_new || new <= old, format!("a new history is older than the one before: {new:?} and {old:?}"))
 }
@@ -22,12 +22,12 @@ pub(super) async fn what_is_durable_survives_a_restart(bench: &Bench<'_>) -> Fin
         return Ok(());
     }
     let Some((remembers, before, after)) = restarted(bench).await? else { return Ok(()) };
-    ensure(remembers, "it says that it is durable, and has forgotten the lock")?;
+    ensure(remembers, "it reports to be durable, but has lost the lock")?;
     ensure(before.id == after.id, format!("one history has two names: {} and {}", before.id, after.id))
 }
 
-/// Whether it remembers a lock after a restart, and its history before and after that. Nothing where it
-/// cannot be restarted.
+/// Returns whether it remembers a lock after a restart, and its history before and after. `None` if it cannot
+/// be restarted.
 async fn restarted(bench: &Bench<'_>) -> Result<Option<(bool, Arc<Identity>, Arc<Identity>)>, String> {
     let claim = bench.claim(&bench.key());
     let failed = |error: quorlock::node::NodeError| format!("{error:#}");

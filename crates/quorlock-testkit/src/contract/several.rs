@@ -1,4 +1,4 @@
-//! Clauses about a claim of several locks: what is done is done at all of them or at none.
+//! Clauses about claims of several locks: a request applies to all of them or to none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is
 use super::fence::Past;
 use super::shared::{marker, reader};
 
-pub(super) async fn several_free_locks_are_granted_at_once(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_free_locks_are_granted_together(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     is(&bench.acquire(&both, LONG).await?, &Vote::Granted)?;
     all_held(bench, &both, LONG / 2).await
 }
 
-pub(super) async fn several_locks_without_fencing_leave_nothing_beside_them(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_locks_without_fencing_store_only_their_keys(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     is(&bench.acquire_plainly(&both).await?, &Vote::Granted)?;
     let [one, other] = each(&both);
@@ -25,7 +25,7 @@ pub(super) async fn several_locks_without_fencing_leave_nothing_beside_them(benc
     held_at(&bench.acquire_plainly(&again(bench, &both)).await?, &both, one.key())
 }
 
-/// Whichever of them it is, and whoever holds it.
+/// For any of them, and for any kind of holder.
 pub(super) async fn of_several_locks_one_that_is_held_keeps_all_and_is_named(bench: &Bench<'_>) -> Finding {
     for place in 0..2 {
         let both = both(bench);
@@ -42,7 +42,7 @@ pub(super) async fn of_several_locks_one_that_is_held_keeps_all_and_is_named(ben
     Ok(())
 }
 
-pub(super) async fn several_locks_keep_out_whoever_wants_one_of_them(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_locks_exclude_clients_that_want_one_of_them(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     bench.acquire(&both, LONG).await?;
     for key in both.keys() {
@@ -81,7 +81,7 @@ pub(super) async fn several_own_locks_are_granted_again_and_not_prolonged(bench:
     Ok(())
 }
 
-pub(super) async fn several_locks_end_by_themselves(bench: &Bench<'_>) -> Finding {
+pub(super) async fn several_locks_expire(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     bench.acquire(&both, SHORT).await?;
     bench.until_granted(&acquisition(&again(bench, &both), LONG, bench.fence_hint())).await
@@ -96,7 +96,7 @@ pub(super) async fn a_renewal_of_several_prolongs_each_and_never_shortens(bench:
     all_held(bench, &both, LONG / 2).await
 }
 
-/// The node does not confirm: somebody else may have had that one in between.
+/// The vote is not a confirmation: another client may have held that lock in between.
 pub(super) async fn a_renewal_restores_the_one_of_several_that_is_gone_and_says_so(
     bench: &Bench<'_>,
 ) -> Finding {
@@ -113,7 +113,7 @@ pub(super) async fn a_renewal_restores_the_one_of_several_that_is_gone_and_says_
     Ok(())
 }
 
-pub(super) async fn a_renewal_changes_none_of_several_where_one_is_somebody_elses(
+pub(super) async fn a_renewal_changes_none_of_several_if_another_client_holds_one(
     bench: &Bench<'_>,
 ) -> Finding {
     for taken in 0..2 {
@@ -125,7 +125,7 @@ pub(super) async fn a_renewal_changes_none_of_several_where_one_is_somebody_else
         bench.acquire(&other, LONG).await?;
         held_at(&bench.renew(&both, LONG).await?, &other, lost.key())?;
         bench.held(&kept, LONG / 10).await?;
-        // Nor is what is gone stored anew.
+        // A missing key is not stored again either.
         bench.remove(kept.key()).await?;
         held_at(&bench.renew(&both, LONG).await?, &other, lost.key())?;
         bench.free(kept.key()).await?;
@@ -141,16 +141,16 @@ pub(super) async fn a_release_frees_those_of_several_that_are_ours(bench: &Bench
     bench.free(one.key()).await?;
     bench.free(other.key()).await?;
     is(&bench.release(&both).await?, &Vote::Free)?;
-    let somebody = bench.claim(one.key());
+    let stranger = bench.claim(one.key());
     bench.acquire(&both, LONG).await?;
     bench.remove(one.key()).await?;
-    bench.acquire(&somebody, LONG).await?;
+    bench.acquire(&stranger, LONG).await?;
     is(&bench.release(&both).await?, &Vote::Granted)?;
-    bench.held(&somebody, LONG).await?;
+    bench.held(&stranger, LONG).await?;
     bench.free(other.key()).await
 }
 
-pub(super) async fn a_release_of_several_tells_once_that_somebody_was_refused(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_release_of_several_reports_refused_clients_once(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
     bench.acquire(&both, LONG).await?;
     bench.acquire(&again(bench, &both), LONG).await?;
@@ -171,7 +171,7 @@ pub(super) async fn late_requests_of_several_that_were_cancelled_do_nothing(benc
     Ok(())
 }
 
-/// As somebody does who takes it away from its holder, and knows of no others.
+/// The cancellation is of one lock, as by a client that revokes it from its holder and knows of no others.
 pub(super) async fn what_was_cancelled_at_one_of_several_is_not_restored(bench: &Bench<'_>) -> Finding {
     for place in 0..2 {
         let both = both(bench);
@@ -185,7 +185,7 @@ pub(super) async fn what_was_cancelled_at_one_of_several_is_not_restored(bench: 
     Ok(())
 }
 
-pub(super) async fn a_removal_is_told_to_who_was_refused_several(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_clients_that_were_refused_several(bench: &Bench<'_>) -> Finding {
     for place in 0..2 {
         let both = both(bench);
         let [holder, _] = turned(each(&both), place).map(|one| bench.claim(one.key()));
@@ -201,7 +201,7 @@ pub(super) async fn a_removal_is_told_to_who_was_refused_several(bench: &Bench<'
     Ok(())
 }
 
-/// And each counter then stands there.
+/// Each counter then has that number.
 pub(super) async fn several_locks_draw_one_number_above_that_of_each(bench: &Bench<'_>) -> Finding {
     for ahead in 0..2 {
         let both = both(bench);
@@ -254,7 +254,7 @@ pub(super) async fn several_restored_locks_raise_every_counter(bench: &Bench<'_>
     is(&bench.vote(renewal).await?, &Vote::Restored)?;
     counters(bench, &both, past.at(42)).await?;
     is(&bench.release(&both).await?, &Vote::Granted)?;
-    // And not only as a note of what was drawn for this one.
+    // Not only as a note of what was drawn for this one.
     for key in both.keys() {
         let next = bench.drawn(acquisition(&bench.claim(key), LONG, past.counting())).await?;
         is_equal(next, past.at(43))?;
@@ -299,12 +299,12 @@ pub(super) async fn sixty_four_locks_are_held_and_released(bench: &Bench<'_>) ->
     bench.free(&last).await
 }
 
-/// A new attempt to get two locks that nobody has used.
+/// Returns a new attempt to get two unused locks.
 pub(super) fn both(bench: &Bench<'_>) -> Arc<Claim> {
     Arc::new(Claim::clone(&bench.claim(&bench.key_beside())).and(Arc::new([bench.key_beside().into()])))
 }
 
-/// Another attempt to get the same.
+/// Returns another attempt to get the same locks.
 fn again(bench: &Bench<'_>, claim: &Claim) -> Arc<Claim> {
     let others: Vec<_> = claim.keys().skip(1).cloned().collect();
     Arc::new(Claim::clone(&bench.claim(claim.key())).and(others.into()))
@@ -315,7 +315,7 @@ fn each(both: &Claim) -> [Claim; 2] {
     [(); 2].map(|()| each.next().unwrap_or_else(|| both.clone()))
 }
 
-/// The one at `place` comes first.
+/// Returns the locks with the one at `place` first.
 fn turned([one, other]: [Claim; 2], place: usize) -> [Claim; 2] {
     if place == 0 { [one, other] } else { [other, one] }
 }
@@ -328,7 +328,7 @@ async fn all_held(bench: &Bench<'_>, claim: &Claim, least: Duration) -> Finding 
     Ok(())
 }
 
-/// The vote names the key that is in the way, and its holder.
+/// Expects the vote to name the key that is held, and its holder.
 fn held_at(vote: &Vote, holder: &Claim, key: &str) -> Finding {
     held_by(vote, holder.token(), LONG)?;
     names(vote, key)
@@ -341,8 +341,8 @@ fn names(vote: &Vote, key: &str) -> Finding {
 
 async fn counters(bench: &Bench<'_>, claim: &Claim, all: FencingToken) -> Finding {
     for key in claim.keys() {
-        let stands = bench.counter(key).await?;
-        ensure(stands == Some(all), format!("the counter of {key} stands at {stands:?}, not at {all}"))?;
+        let current = bench.counter(key).await?;
+        ensure(current == Some(all), format!("the counter of {key} is {current:?}, not {all}"))?;
     }
     Ok(())
 }

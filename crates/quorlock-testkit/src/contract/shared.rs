@@ -1,4 +1,4 @@
-//! Clauses about those who share a lock, and about writers that wait for them.
+//! Clauses about shared locks, and about writers that wait for the readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) async fn a_writer_keeps_readers_out_and_is_named(bench: &Bench<'_>) -
     is(&bench.release(&writer).await?, &Vote::ReleasedContended)
 }
 
-pub(super) async fn every_reader_has_an_end_of_its_own(bench: &Bench<'_>) -> Finding {
+pub(super) async fn every_reader_has_its_own_expiry(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (long, short) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&long, LONG).await?;
@@ -51,7 +51,7 @@ pub(super) async fn every_reader_has_an_end_of_its_own(bench: &Bench<'_>) -> Fin
     shared_by(bench, &key, &[&long]).await
 }
 
-pub(super) async fn a_reader_that_leaves_takes_its_time_along(bench: &Bench<'_>) -> Finding {
+pub(super) async fn the_expiry_follows_the_remaining_readers(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (long, short) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&long, LONG).await?;
@@ -63,7 +63,7 @@ pub(super) async fn a_reader_that_leaves_takes_its_time_along(bench: &Bench<'_>)
     bench.free(&key).await
 }
 
-pub(super) async fn readers_that_ended_keep_nobody_out(bench: &Bench<'_>) -> Finding {
+pub(super) async fn expired_readers_exclude_no_client(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.acquire(&reader(bench, &key), SHORT).await?;
     bench.until_granted(&acquisition(&bench.claim(&key), LONG, bench.fence_hint())).await
@@ -85,7 +85,7 @@ pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &
     ends_in(bench, &key, LONG / 2, LONG).await?;
     is(&bench.renew(&ann, SHORT).await?, &Vote::Granted)?;
     ends_in(bench, &key, LONG / 2, LONG).await?;
-    // The share itself as well: the one that stays must outlive the time of the shorter renewal.
+    // Also the share itself: the remaining one must outlive the shorter renewal.
     let ben = reader(bench, &key);
     bench.acquire(&ben, LONG / 4).await?;
     is(&bench.release(&ben).await?, &Vote::Granted)?;
@@ -169,7 +169,7 @@ pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(be
     is(&bench.acquire(&ben, LONG).await?, &Vote::Granted)
 }
 
-pub(super) async fn an_intent_ends_by_itself_and_another_one_stays(bench: &Bench<'_>) -> Finding {
+pub(super) async fn an_intent_expires_and_another_one_stays(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (short, long) = (WaiterId::new(1), WaiterId::new(2));
     intend(bench, &key, short, SHORT).await?;
@@ -180,7 +180,7 @@ pub(super) async fn an_intent_ends_by_itself_and_another_one_stays(bench: &Bench
     is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::NotYourTurn)
 }
 
-pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_a_refused_reader(bench: &Bench<'_>) -> Finding {
     if !bench.ear.hears() {
         return Ok(());
     }
@@ -193,7 +193,7 @@ pub(super) async fn a_removal_is_told_to_a_reader_that_was_refused(bench: &Bench
     bench.until_told(&key).await
 }
 
-pub(super) async fn a_removal_is_told_to_a_writer_that_was_refused_by_readers(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_removal_notifies_a_writer_that_was_refused_by_readers(bench: &Bench<'_>) -> Finding {
     if !bench.ear.hears() {
         return Ok(());
     }
@@ -233,7 +233,7 @@ pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number(bench:
     ensure(read > drawn, format!("a reader has {read} after the writer's {drawn}"))
 }
 
-pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_write_back_counts_for_every_reader(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (ann, stranger) = (reader(bench, &key), reader(bench, &key));
     let drawn = bench.drawn(acquisition(&ann, LONG, bench.fence_hint())).await?;
@@ -246,7 +246,7 @@ pub(super) async fn a_write_back_counts_for_whoever_shares_the_lock(bench: &Benc
     is(&bench.write_back(&ann, above).await?, &Vote::Free)
 }
 
-/// As it does when the lock is held for longer than a counter lives.
+/// As happens when the lock is held for longer than a counter is kept.
 pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number_where_the_counter_has_gone(
     bench: &Bench<'_>,
 ) -> Finding {
@@ -259,19 +259,19 @@ pub(super) async fn a_writer_that_becomes_a_reader_leaves_a_larger_number_where_
     counts(bench, &key, number(drawn.get() + 1)).await
 }
 
-/// Whether the lock was free or others share it, and whether or not the counter knows of a writer since.
+/// Whether the lock was free or shared, and whether or not the counter includes a later writer.
 pub(super) async fn a_restored_share_raises_the_counter_above_every_writer_before(
     bench: &Bench<'_>,
 ) -> Finding {
     let past = Past::of(bench);
-    for (stands, before) in [(None, 41), (Some(7), 41), (Some(50), 50)] {
+    for (current, before) in [(None, 41), (Some(7), 41), (Some(50), 50)] {
         for others in [false, true] {
             let key = bench.key();
             if others {
                 is(&bench.acquire_plainly(&reader(bench, &key)).await?, &Vote::Granted)?;
             }
-            if let Some(stands) = stands {
-                bench.plant(&fence_counter(&key), past.at(stands).get(), Expiry::In(LONG)).await?;
+            if let Some(current) = current {
+                bench.plant(&fence_counter(&key), past.at(current).get(), Expiry::In(LONG)).await?;
             }
             is(&bench.vote(renewal(&reader(bench, &key), past.at(41))).await?, &Vote::Restored)?;
             counts(bench, &key, past.at(before + 1)).await?;
@@ -302,10 +302,10 @@ async fn desist(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Result<Vote, 
 
 async fn counts(bench: &Bench<'_>, key: &str, wanted: FencingToken) -> Finding {
     let found = bench.counter(key).await?;
-    ensure(found == Some(wanted), format!("the counter stands at {found:?} instead of {wanted}"))
+    ensure(found == Some(wanted), format!("the counter is {found:?} instead of {wanted}"))
 }
 
-/// The lock is shared by these, and no others.
+/// Expects the lock to be shared by exactly these claims.
 async fn shared_by(bench: &Bench<'_>, key: &str, wanted: &[&Arc<Claim>]) -> Finding {
     let mut found = holding(bench, key).await?.readers;
     let mut wanted: Vec<Token> = wanted.iter().map(|claim| claim.token().clone()).collect();
@@ -314,13 +314,15 @@ async fn shared_by(bench: &Bench<'_>, key: &str, wanted: &[&Arc<Claim>]) -> Find
     ensure(found == wanted, format!("shared by {found:?} instead of {wanted:?}"))
 }
 
-/// The marker ends in this time.
+/// Expects the marker to expire between `least` and `most` from now.
 async fn ends_in(bench: &Bench<'_>, key: &str, least: Duration, most: Duration) -> Finding {
-    let Expiry::In(left) = holding(bench, key).await?.expiry else { return Err("it never ends".to_owned()) };
+    let Expiry::In(left) = holding(bench, key).await?.expiry else {
+        return Err("it never expires".to_owned());
+    };
     ensure(left >= least && left <= most, format!("{left:?} remain, not {least:?} to {most:?}"))
 }
 
-/// What stands under the key, which readers hold.
+/// Returns the holding of the key, which readers hold.
 async fn holding(bench: &Bench<'_>, key: &str) -> Result<Holding, String> {
     let vote = bench.inspect(key).await?;
     if let Vote::Held(holding) = vote

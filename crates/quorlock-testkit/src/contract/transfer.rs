@@ -1,4 +1,4 @@
-//! Clauses about passing a key on.
+//! Clauses about transferring a key.
 
 use quorlock::node::Vote;
 
@@ -40,7 +40,7 @@ pub(super) async fn a_transfer_asked_twice_is_granted_twice(bench: &Bench<'_>) -
     ensure(left > LONG / 2, format!("asked again with {SHORT:?}, only {left:?} remain of {LONG:?}"))
 }
 
-pub(super) async fn a_transfer_restarts_the_time(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_transfer_restarts_the_ttl(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (first, second, third) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
     bench.acquire(&first, LONG / 10).await?;

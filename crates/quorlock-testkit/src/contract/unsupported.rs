@@ -1,4 +1,4 @@
-//! What a node cannot do.
+//! A clause about unsupported requests.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(ben
                 let next = Arc::new(NextWaiter { waiter, terms });
                 Request::Offer { claim: Arc::clone(&claim), next, queued: false, fence_hint }
             }
-            // One that is newer than this suite.
+            // A capability that is newer than this suite.
             _ => continue,
         };
         let answer = bench.ask(request).await;

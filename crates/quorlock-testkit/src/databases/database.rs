@@ -1,4 +1,4 @@
-//! One database server, and what can be done to it.
+//! One database server, and its faults.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,73 +18,73 @@ use super::{Engine, Make, is_root};
 use crate::servers::Port;
 use crate::wait::{pause, within};
 
-/// One database server on its own port, with its own folder, that ends when this is dropped.
+/// A database server on its own port, with its own folder, that ends when this is dropped.
 ///
-/// Faults go through `&self`, so that a test can hurt a server while others use it. They act on
-/// processes that were started here and on no others.
+/// Faults take `&self`, so that a test can cause them while other tasks use the server. They affect only
+/// processes that were started here.
 #[derive(Debug)]
 pub struct Database {
     engine: Engine,
     port: Port,
-    // Ended first, then taken off, then deleted.
+    // Dropped in this order: stop the server, unmount the disk, delete the folder.
     running: Mutex<Option<Running>>,
     disk: Option<Disk>,
     folder: TempDir,
 }
 
-/// Within which a server must answer after its start: a crash may have left much to be recovered.
+/// How long a server may take to answer after its start: a crash may leave much to recover.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// For one look whether it answers.
+/// The timeout of one check whether it answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// Where its data is: a folder, or what is mounted over it.
+/// The folder with its data, over which a disk may be mounted.
 const PLACE: &str = "disk";
 const LOG: &str = "server.log";
-/// What MariaDB carries out at each start.
+/// What MariaDB executes at each start.
 const SET_UP: &str = "CREATE DATABASE IF NOT EXISTS locks;\nCREATE USER IF NOT EXISTS 'locks'@'%';\nGRANT ALL ON locks.* TO 'locks'@'%';\n";
 
-/// What it is.
+/// Properties.
 impl Database {
-    /// What runs.
+    /// Returns the kind of server.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Its address as a node.
+    /// Returns its node URL.
     #[must_use]
     pub fn url(&self) -> String {
         self.engine.url(self.address())
     }
 
-    /// Its address on the loopback interface, which it keeps over restarts.
+    /// Returns its address on the loopback interface, which stays the same over restarts.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The process that was started, while it runs.
+    /// Returns the PID of the process that was started, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.running().as_ref().map(Running::pid)
     }
 
-    /// Its log, of all its runs. Gone with the server.
+    /// Returns the path of its log, which covers all its runs and is deleted with the server.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.folder.path().join(LOG)
     }
 }
 
-/// What can be done to it.
+/// Faults.
 impl Database {
-    /// SIGKILL, as `kill -9` sends it, and waits for the end. A server that has ended stays so.
+    /// Sends SIGKILL, as `kill -9` does, and waits for the end. Does nothing if it is not running.
     pub fn kill(&self) {
         if let Some(mut running) = self.running().take() {
             running.kill();
         }
     }
 
-    /// SIGSTOP for all its processes: the kernel still accepts connections and bytes for it, and it
+    /// Sends SIGSTOP to all its processes: the kernel still accepts connections and bytes for it, and it
     /// reads them after [`thaw`](Database::thaw).
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Database {
         self.running().as_ref().ok_or_else(not_running)?.freeze()
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     ///
     /// # Errors
     ///
@@ -103,8 +103,8 @@ impl Database {
         self.running().as_ref().ok_or_else(not_running)?.thaw()
     }
 
-    /// SIGSTOP for the processes that serve the clients of now. The server itself goes on, and new
-    /// clients are served.
+    /// Sends SIGSTOP to the processes that serve the current clients. The server itself keeps running, and
+    /// serves new clients.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Database {
         self.running().as_ref().ok_or_else(not_running)?.stop_backends()
     }
 
-    /// SIGCONT for them: they carry out what they were asked for.
+    /// Sends SIGCONT to them: they execute the requests that they have received.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Database {
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
-    /// Kills it if it runs, and starts it at the same port with the data that it has.
+    /// Kills it if it runs, and starts it on the same port with its data.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Database {
         self.launch().await
     }
 
-    /// Kills it if it runs, and starts another one with nothing at the same port.
+    /// Kills it if it runs, and starts an empty one on the same port.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Database {
     /// As [`restart_with_data`](Database::restart_with_data).
     pub async fn restart_empty(&self) -> io::Result<()> {
         self.kill();
-        // What a crash has left may go on for a moment, and write.
+        // Processes that survive a crash for a moment may still write.
         within("the data to be deleted", START_LIMIT, async {
             while self.data().exists() && fs::remove_dir_all(self.data()).is_err() {
                 pause().await;
@@ -169,7 +169,7 @@ impl Database {
         self.launch().await
     }
 
-    /// Fills its disk, which is one for itself, until nothing more fits.
+    /// Fills its separate disk until nothing more fits.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Database {
         self.disk.as_ref().ok_or_else(no_disk)?.fill()
     }
 
-    /// Makes room again. A server that the full disk has ended is started again.
+    /// Frees the disk. A server that stopped because of the full disk is restarted.
     ///
     /// # Errors
     ///
@@ -193,10 +193,10 @@ impl Database {
     }
 }
 
-/// A second server behind it.
+/// Replication.
 impl Database {
-    /// Starts a standby, which follows this server asynchronously. It copies and follows by way of
-    /// `from`: this server's address, or that of a [`Proxy`](crate::Proxy) in front of it.
+    /// Starts a standby that follows this server asynchronously. It connects to `from`: this server's
+    /// address, or that of a [`Proxy`](crate::Proxy) in front of it.
     ///
     /// # Errors
     ///
@@ -220,15 +220,15 @@ impl Database {
         Ok(standby)
     }
 
-    /// Makes a standby a primary, with what it has received by now.
+    /// Promotes a standby, with the data that it has received so far.
     ///
     /// # Errors
     ///
-    /// If it is no standby, or does not become a primary within a minute.
+    /// If it is not a standby, or does not become a primary within a minute.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves it to the standby whether it becomes one.
+    /// Dropping the future leaves it open whether the standby is promoted.
     pub async fn promote(&self) -> io::Result<()> {
         let mut promoting = self.engine.command("pg_ctl");
         promoting.args(["promote", "-w", "-D"]).arg(self.data()).current_dir(self.folder.path());
@@ -236,7 +236,7 @@ impl Database {
     }
 }
 
-/// Starting it.
+/// Starting.
 impl Database {
     pub(super) async fn start(engine: &Engine, megabytes: Option<u32>) -> io::Result<Database> {
         let database = Database::prepared(engine, megabytes)?;
@@ -245,11 +245,11 @@ impl Database {
         Ok(database)
     }
 
-    /// A folder and a port, and nothing in them.
+    /// Prepares a folder and a port, both empty.
     fn prepared(engine: &Engine, megabytes: Option<u32>) -> io::Result<Database> {
-        // Not below TMPDIR, which another user may not enter.
+        // Not below TMPDIR, which another user may be unable to enter.
         let folder = tempfile::Builder::new().prefix("quorlock-database.").tempdir_in("/tmp")?;
-        // Its log is not on the small disk: it has to say that the disk is full.
+        // The log is not on the small disk, so that it can report that the disk is full.
         let place = folder.path().join(PLACE);
         fs::create_dir(&place)?;
         let disk = megabytes.map(|megabytes| Disk::mount(&place, megabytes)).transpose()?;
@@ -265,13 +265,13 @@ impl Database {
         self.folder.path().join(PLACE).join("data")
     }
 
-    /// Makes the files of a new server.
+    /// Creates the files of a new server.
     async fn set_up(&self) -> io::Result<()> {
         let folder = self.folder.path();
         let mut command = match self.engine.make {
             Make::Postgres => {
                 let mut command = self.engine.command("initdb");
-                // Small segments of its log: that a disk is full is noticed by the next one.
+                // Small WAL segments: a full disk is noticed when the next one is created.
                 command.args(["-A", "trust", "-U", "postgres", "--no-sync", "--wal-segsize=1", "-D"]);
                 command.arg(self.data());
                 command
@@ -280,7 +280,7 @@ impl Database {
                 fs::write(folder.join("set-up.sql"), SET_UP)?;
                 let mut command = self.engine.command("mariadb-install-db");
                 command.arg("--no-defaults").arg(format!("--datadir={}", self.data().display()));
-                // A server that starts deletes what others have left in the folder of temporary tables.
+                // A starting server deletes leftovers in the folder of temporary tables.
                 command.arg(format!("--tmpdir={}", folder.display()));
                 command.args(["--auth-root-authentication-method=normal", "--skip-test-db", INNODB_LOG]);
                 if is_root() {
@@ -294,7 +294,7 @@ impl Database {
     }
 
     /// Starts the process, if it does not run, and waits until it answers. If it ends instead, it is
-    /// started again: what a crash has left may still be in use by processes that notice it later.
+    /// restarted: memory left by a crash may still be in use by processes that notice the crash later.
     async fn launch(&self) -> io::Result<()> {
         let what = format!("{} to answer on port {}", self.engine, self.port.number());
         let ready = async {
@@ -334,7 +334,7 @@ impl Database {
                 command.arg("-D").arg(self.data()).arg("-p").arg(port.to_string());
                 command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
                 command.args(["-c", "shared_buffers=16MB", "-c", "min_wal_size=2MB"]);
-                // Else a standby that has lost its primary takes five seconds to notice that it is promoted.
+                // Otherwise a standby that has lost its primary takes five seconds to notice its promotion.
                 command.args(["-c", "wal_retrieve_retry_interval=100ms"]);
             }
             Make::MariaDb => {
@@ -353,7 +353,7 @@ impl Database {
         command
     }
 
-    /// Whether it takes clients.
+    /// Whether it accepts clients.
     async fn answers(&self) -> bool {
         let greeted = within("the greeting", ANSWER_LIMIT, async {
             let mut server = TcpStream::connect(self.address()).await?;
@@ -378,12 +378,12 @@ impl Database {
 }
 
 const INNODB_LOG: &str = "--innodb-log-file-size=8M";
-/// The version in the first packet of a server that takes clients; others begin with an error.
+/// The version in the first packet of a server that accepts clients; otherwise the packet is an error.
 const MARIADB_PROTOCOL: u8 = 10;
-/// Its length, version 3.0 of the protocol, and who wants which database.
+/// A startup packet: its length, version 3.0 of the protocol, the user and the database.
 const STARTUP: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
 
-/// Runs a program to its end, beside everything else.
+/// Runs a program to its end, without blocking the runtime.
 async fn run(mut command: Command) -> io::Result<()> {
     let ran = tokio::task::spawn_blocking(move || succeed(&mut command));
     ran.await.map_err(io::Error::other)?

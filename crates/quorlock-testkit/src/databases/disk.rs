@@ -1,4 +1,4 @@
-//! A small disk that a server has for itself: a file system in memory, mounted over its folder.
+//! A small separate disk for a server: a file system in memory, mounted over its folder.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::missing;
 
-/// Dropping it takes it off.
+/// Dropping it unmounts it.
 #[derive(Debug)]
 pub(super) struct Disk {
     at: PathBuf,
@@ -54,7 +54,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a process that has just been killed may not have closed its files yet.
+        // Lazily: a process that was just killed may not have closed its files yet.
         drop(Command::new("umount").arg("--lazy").arg(&self.at).output());
     }
 }

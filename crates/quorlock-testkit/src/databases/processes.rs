@@ -1,4 +1,4 @@
-//! The processes of a server: the one that was started, and those that it has started for its clients.
+//! The processes of a server: the one that was started, and its children that serve clients.
 
 use std::fs;
 use std::io;
@@ -10,15 +10,15 @@ use rustix::process::{Pid, Signal, kill_process};
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
-    /// Whether it has a process for each connection.
+    /// Whether it has one process per connection.
     forks: bool,
 }
 
-/// Which of the processes that a server has started.
+/// A selection of the child processes of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     All,
-    /// Those that serve clients.
+    /// The processes that serve clients.
     Backends,
 }
 
@@ -35,35 +35,35 @@ impl Running {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// SIGKILL for the process that was started, as `kill -9` does; the others notice it and end.
+    /// Sends SIGKILL to the process that was started, as `kill -9` does; the others notice it and end.
     pub(super) fn kill(&mut self) {
-        // Errors mean that it has ended already.
+        // Errors mean that it has already ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 
-    /// SIGSTOP for the server with all its processes.
+    /// Sends SIGSTOP to the server and all its processes.
     pub(super) fn freeze(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         self.tell(Which::All, Signal::STOP)
     }
 
-    /// SIGCONT for all of them.
+    /// Sends SIGCONT to all of them.
     pub(super) fn thaw(&self) -> io::Result<()> {
         self.tell(Which::All, Signal::CONT)?;
         self.signal(Signal::CONT)
     }
 
-    /// SIGSTOP for those that serve clients; the server goes on and serves new ones.
+    /// Sends SIGSTOP to the processes that serve clients; the server keeps running and serves new ones.
     pub(super) fn stop_backends(&self) -> io::Result<()> {
-        // While it is stopped none of its children is waited for, so that each number stays theirs.
+        // While the server is stopped it reaps no children, so that no PID is reused.
         self.signal(Signal::STOP)?;
         let told = self.tell(Which::Backends, Signal::STOP);
         self.signal(Signal::CONT)?;
         told
     }
 
-    /// SIGCONT for them.
+    /// Sends SIGCONT to them.
     pub(super) fn continue_backends(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         let told = self.tell(Which::All, Signal::CONT);
@@ -78,7 +78,7 @@ impl Running {
     fn tell(&self, which: Which, signal: Signal) -> io::Result<()> {
         for child in children_of(self.child.id())? {
             if which == Which::All || is_backend(child) {
-                // One that has ended needs no signal.
+                // A process that has ended needs no signal.
                 let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
                 let _ = pid.map(|pid| kill_process(pid, signal));
             }
@@ -89,11 +89,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Its number may be another's once it was waited for.
+        // Once it was waited for, its PID may belong to another process.
         if self.has_ended() {
             return;
         }
-        // An immediate shutdown, in which it ends its processes and gives its shared memory back.
+        // An immediate shutdown, which ends its child processes and frees its shared memory.
         if !self.forks || self.thaw().is_err() || self.signal(Signal::QUIT).is_err() {
             drop(self.child.kill());
         }
@@ -101,7 +101,7 @@ impl Drop for Running {
     }
 }
 
-/// The processes that this one has started, as `/proc` has them. None elsewhere than on Linux.
+/// Returns the child processes, from `/proc`; none on other systems than Linux.
 fn children_of(parent: u32) -> io::Result<Vec<u32>> {
     if !cfg!(target_os = "linux") {
         return Ok(Vec::new());
@@ -112,12 +112,12 @@ fn children_of(parent: u32) -> io::Result<Vec<u32>> {
 
 fn parent_of(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // After the name, which may hold anything: state and parent.
+    // After the name, which may contain anything: state and parent.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `postgres: USER DATABASE HOST(PORT) …`; others are called by what they do.
+/// Whether its title is `postgres: USER DATABASE HOST(PORT) …`; other processes are named after their task.
 fn is_backend(process: u32) -> bool {
     fs::read(format!("/proc/{process}/cmdline"))
         .is_ok_and(|line| String::from_utf8_lossy(&line).starts_with("postgres: postgres postgres "))

@@ -1,4 +1,4 @@
-//! The way to a memory node and back: what is on it, and what holds it up.
+//! The connection of a memory node: messages in flight, and network faults.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use quorlock::node::{
 use quorlock::protocol::{InboxMessage, Moment, turn_key};
 
 use super::server::Server;
-use super::{InSocket, Requests};
+use super::{Requests, UnreadRequests};
 use crate::store::Change;
 
 /// What reaches the clients.
 pub(super) enum Delivery {
     Response(Responder, Result<Response, NodeError>),
-    /// For all who listen.
+    /// For all listeners.
     Hint(News),
-    /// Somebody listens from now on, and hears this first.
+    /// A new listener, and the hint that it receives first.
     Listener(Arc<dyn HintListener>, Option<News>),
 }
 
-/// A [`Hint`] on its way.
+/// A [`Hint`] in flight.
 pub(super) enum News {
     Hearing,
     Changed(Vec<u8>),
     AllChanged,
     Deaf,
-    /// To an inbox, from this history.
+    /// A message to an inbox, from this history.
     Message(Vec<u8>, Arc<Identity>),
 }
 
@@ -49,7 +49,7 @@ impl News {
     }
 }
 
-/// A change, as the listeners of this server receive it.
+/// Converts a change to what the listeners of this server receive.
 fn news(change: Change, server: &Server) -> News {
     match change {
         Change::Key(key) => News::Changed(key),
@@ -58,8 +58,7 @@ fn news(change: Change, server: &Server) -> News {
     }
 }
 
-/// One connection, with two queues: requests before the server, answers and hints before the
-/// client.
+/// One connection, with two queues: requests to the server; responses and hints to the client.
 #[derive(Default)]
 pub(super) struct Line {
     link: Link,
@@ -70,14 +69,14 @@ pub(super) struct Line {
     hung: bool,
     requests_lost: bool,
     replies_lost: bool,
-    in_socket: InSocket,
+    unread_requests: UnreadRequests,
     requests: Requests,
     unsent: Vec<(SharedRequest, Responder)>,
     inbox: VecDeque<Sent>,
-    /// From connections that have ended.
+    /// Requests from connections that have ended.
     orphans: VecDeque<Orphan>,
     outbox: VecDeque<Coming>,
-    /// What the client learns at once.
+    /// What the client receives immediately.
     at_once: Vec<Delivery>,
 }
 
@@ -89,7 +88,7 @@ pub(super) enum Link {
     Down,
 }
 
-/// Whether the server tells what changes, to a client that is connected.
+/// Whether the server gives hints, to a client that is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Hints {
     #[default]
@@ -139,8 +138,8 @@ impl Line {
         self.replies_lost = lost;
     }
 
-    pub(super) fn in_socket(&mut self, fate: InSocket) {
-        self.in_socket = fate;
+    pub(super) fn unread_requests(&mut self, fate: UnreadRequests) {
+        self.unread_requests = fate;
     }
 
     pub(super) fn connecting(&mut self) {
@@ -165,8 +164,7 @@ impl Line {
         }
     }
 
-    /// The process at the other end is another one now. It listens at once, so the link is as it
-    /// was.
+    /// Replaces the process at the other end. It listens immediately, so the connection is as before.
     pub(super) fn reset(&mut self) {
         self.cut("the server ended");
         self.orphans.clear();
@@ -189,7 +187,7 @@ impl Line {
         self.at_once.push(Delivery::Listener(listener, first));
     }
 
-    /// Whether whoever listens hears what changes.
+    /// Whether listeners receive hints.
     fn hearing(&self) -> bool {
         !self.listeners.is_empty() && self.link == Link::Up && self.hints == Hints::On
     }
@@ -202,7 +200,7 @@ impl Line {
 
     fn cut(&mut self, reason: &str) {
         let disconnected = || NodeError::Disconnected { reason: reason.into() };
-        let arriving = self.in_socket == InSocket::CarriedOut && !self.requests_lost;
+        let arriving = self.unread_requests == UnreadRequests::CarriedOut && !self.requests_lost;
         for Sent { request, reply, due } in self.inbox.drain(..) {
             self.at_once.push(Delivery::Response(reply, Err(disconnected())));
             if arriving {
@@ -235,7 +233,7 @@ impl Line {
         self.at_once.push(Delivery::Response(reply, Err(error)));
     }
 
-    /// Lets everything happen that is due, and hands out what has come.
+    /// Processes everything that is due, and returns what has arrived at the clients.
     pub(super) fn advance(&mut self, now: Moment, server: &mut Server) -> Vec<Delivery> {
         let mut arrived = std::mem::take(&mut self.at_once);
         self.tell_changes(now, server);
@@ -253,7 +251,7 @@ impl Line {
             self.tell_changes(now, server);
         }
         while !self.hung && self.orphans.front().is_some_and(|orphan| orphan.due <= now) {
-            // Nobody hears the answer.
+            // No client receives the response.
             drop(self.orphans.pop_front().map(|orphan| server.carry_out(&orphan.request)));
             self.tell_changes(now, server);
         }
@@ -263,7 +261,7 @@ impl Line {
         arrived
     }
 
-    /// Sends back what has changed. A server that hangs tells it later.
+    /// Sends hints about changes. A server that hangs sends them later.
     fn tell_changes(&mut self, now: Moment, server: &mut Server) {
         if self.hung {
             return;
@@ -279,12 +277,12 @@ impl Line {
         self.outbox.push_back(Coming { delivery, due: now + self.reply });
     }
 
-    /// When the server has something to tell by itself, on its own clock.
+    /// Returns when the server has a hint to send without a request, on its own clock.
     pub(super) fn next_change(&self, server: &Server) -> Option<Moment> {
         if self.hung || !self.hearing() { None } else { server.next_change() }
     }
 
-    /// The earliest moment at which something can happen by itself.
+    /// Returns the earliest moment at which something happens without a call.
     pub(super) fn next_due(&self) -> Option<Moment> {
         let sent = self.inbox.front().filter(|_| !self.stuck()).map(|sent| sent.due);
         let orphan = self.orphans.front().filter(|_| !self.hung).map(|orphan| orphan.due);
@@ -302,7 +300,7 @@ impl Line {
     }
 }
 
-/// Whoever was refused, or has looked, is told when the key changes next; and whoever waits in a queue, of its turn.
+/// Watches the key for a client that was refused or has inspected it, and the turn for a waiter in the queue.
 fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeError>) {
     if let (Request::Enqueue { key, waiter, .. }, Ok(Response { vote: Vote::Queued(queued), .. })) =
         (request, answer)
@@ -322,7 +320,7 @@ fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeE
     }
 }
 
-/// Which of several keys somebody else holds.
+/// Returns which of several keys another client holds.
 fn in_the_way(vote: &Vote) -> Option<&str> {
     if let Vote::Held(holding) = vote { holding.key.as_deref() } else { None }
 }
@@ -343,7 +341,7 @@ fn key_of(request: &Request) -> Option<&str> {
         | Request::AnnounceWriter { key, .. }
         | Request::WithdrawWriter { key, .. }
         | Request::DeleteFencingCounter { key } => Some(key),
-        // A kind that is newer than this kit.
+        // A request that is newer than this crate.
         _ => None,
     }
 }
@@ -365,7 +363,7 @@ impl Requests {
             Request::AnnounceWriter { .. } => self.intend += 1,
             Request::WithdrawWriter { .. } => self.desist += 1,
             Request::DeleteFencingCounter { .. } => self.forget += 1,
-            // A kind that is newer than this kit.
+            // A request that is newer than this crate.
             _ => {}
         }
     }

@@ -14,8 +14,8 @@ use quorlock::{
 };
 
 use crate::store::{
-    Change, Drawing, Enqueue, Failure, Offer, Place, SetLife, SetOptions, Several, Sharing, Store, Told,
-    Value,
+    Change, Drawing, Enqueue, Failure, Offer, Place, ScriptResult, SetLife, SetOptions, Several, Sharing,
+    Store, Value,
 };
 
 pub(super) struct Server {
@@ -27,7 +27,7 @@ pub(super) struct Server {
     capabilities: Capabilities,
 }
 
-/// What a process leaves to the next.
+/// What a process leaves to its successor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
     Nothing,
@@ -69,8 +69,8 @@ impl Server {
         Ok(Response::new(told.vote, Arc::clone(&self.identity)).with_fencing_token(told.fencing_token))
     }
 
-    /// What the store says; nothing to a request that it does not know.
-    fn told(&mut self, request: &Request) -> Option<Result<Told, Failure>> {
+    /// Returns the store's answer; `None` if it does not know the request.
+    fn told(&mut self, request: &Request) -> Option<Result<ScriptResult, Failure>> {
         let now = self.clock.now();
         self.store.set_wall(self.clock.wall());
         if let Some(told) = self.told_of_sharing(now, request) {
@@ -159,14 +159,14 @@ impl Server {
             Request::DeleteFencingCounter { key } => {
                 Ok(self.store.forget(now, fence_counter(key).as_bytes()).into())
             }
-            // A kind that is newer than this kit.
+            // A request that is newer than this crate.
             _ => return None,
         };
         Some(told)
     }
 
-    /// The same for a claim that shares its lock; nothing to any other.
-    fn told_of_sharing(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
+    /// The same for a shared claim; `None` for any other.
+    fn told_of_sharing(&mut self, now: Moment, request: &Request) -> Option<Result<ScriptResult, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
@@ -220,8 +220,8 @@ impl Server {
         })
     }
 
-    /// The same for a claim of several locks; nothing to any other.
-    fn told_of_several(&mut self, now: Moment, request: &Request) -> Option<Result<Told, Failure>> {
+    /// The same for a claim of several locks; `None` for any other.
+    fn told_of_several(&mut self, now: Moment, request: &Request) -> Option<Result<ScriptResult, Failure>> {
         let (Request::Acquire { claim, .. }
         | Request::Renew { claim, .. }
         | Request::WriteBack { claim, .. }
@@ -272,7 +272,7 @@ impl Server {
         claim: &Claim,
         ttl: Duration,
         fence_hint: Option<FenceHint>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let (key, tomb, token) = bytes(claim);
         if let Some(fence_hint) = fence_hint {
             let counter = claim.fence_counter();
@@ -282,12 +282,12 @@ impl Server {
         self.store.take(now, key, &tomb, token, ttl)
     }
 
-    fn inspect(&mut self, now: Moment, key: &str) -> Result<Told, Failure> {
+    fn inspect(&mut self, now: Moment, key: &str) -> Result<ScriptResult, Failure> {
         let (counter, readers) = (fence_counter(key), readers_key(key));
         self.store.inspect(now, key.as_bytes(), counter.as_bytes(), readers.as_bytes())
     }
 
-    /// Those who listen, by the inboxes of which it knows, are these from now on.
+    /// Replaces the set of inboxes that have a listener.
     pub(super) fn listens(&mut self, inboxes: &[InboxId]) {
         self.store.listen_only(inboxes.iter().map(|inbox| inbox.to_string().into_bytes()));
     }
@@ -296,12 +296,12 @@ impl Server {
         &self.identity
     }
 
-    /// Notes the next change of `key`.
+    /// Records the next change of `key`.
     pub(super) fn watch(&mut self, key: &str) {
         self.store.watch(key.as_bytes());
     }
 
-    /// Forgets what to note.
+    /// Stops watching all keys.
     pub(super) fn unwatch_all(&mut self) {
         self.store.unwatch_all();
     }
@@ -310,7 +310,7 @@ impl Server {
         self.store.take_changes(self.clock.now())
     }
 
-    /// When something will have changed by itself, on the server's own clock.
+    /// Returns when the next expiry is due, on the server's own clock.
     pub(super) fn next_change(&self) -> Option<Moment> {
         self.store.next_change()
     }
@@ -327,7 +327,7 @@ impl Server {
         self.store.del(self.clock.now(), key.as_bytes());
     }
 
-    pub(super) fn able_to(&mut self, capabilities: Capabilities) {
+    pub(super) fn with_capabilities(&mut self, capabilities: Capabilities) {
         self.capabilities = capabilities;
     }
 
@@ -347,7 +347,7 @@ impl Server {
         self.identity = Arc::new(Identity::new(self.identity.id.clone(), now, age));
     }
 
-    pub(super) fn call_itself(&mut self, id: &str) {
+    pub(super) fn identify_as(&mut self, id: &str) {
         self.identity = Arc::new(Identity::new(id, self.identity.seen, self.identity.age));
     }
 
@@ -396,7 +396,7 @@ fn failed(kind: NodeErrorKind, message: String) -> NodeError {
     NodeError::Failed { kind, reason: message.into() }
 }
 
-/// Never the same twice in one process, and the same in every run of a simulation.
+/// Returns an id that is unique in the process, and the same in every run of a simulation.
 fn fresh_id(name: &str) -> String {
     static STARTED: AtomicU64 = AtomicU64::new(1);
     format!("{name}#{}", STARTED.fetch_add(1, Ordering::Relaxed))

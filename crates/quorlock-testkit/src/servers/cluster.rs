@@ -14,10 +14,10 @@ use crate::resp::Resp;
 use crate::store::Value;
 use crate::wait::{eventually, pause, within};
 
-/// A Redis Cluster on the loopback interface, gone when this is dropped.
+/// A Redis Cluster on the loopback interface, which ends when this is dropped.
 ///
-/// The masters come first, with equal shares of the slots, and then the replicas, those of the first
-/// master first. It derefs to a slice of [`Server`], with all that can be done to one.
+/// The masters come first, with equal shares of the slots, and then the replicas, those of the first master
+/// first. It derefs to a slice of [`Server`], with all its methods.
 ///
 /// # Examples
 ///
@@ -39,20 +39,20 @@ pub struct Cluster {
     masters: usize,
 }
 
-/// After how long without a word a member takes another one for dead. Short, so that tests of a
-/// failover are; long enough for a busy machine.
+/// How long a member must be silent before the others consider it dead, in milliseconds. Short, for quick
+/// failover tests; long enough for a busy machine.
 const NODE_TIMEOUT: &str = "2000";
-/// Within which members must agree. They wait for two seconds before they serve anybody.
+/// How long members may take to agree. They wait for two seconds before they serve clients.
 const AGREEMENT: Duration = Duration::from_secs(40);
-/// How many slots there are.
+/// The number of slots.
 const SLOTS: usize = 16_384;
 
 impl Cluster {
-    /// Starts so many masters, each with so many replicas, and waits until they serve all slots.
+    /// Starts `masters` masters with `replicas_each` replicas each, and waits until they serve all slots.
     ///
     /// # Errors
     ///
-    /// If there is no real server here, or the members do not agree in time.
+    /// If there is no real server on this machine, or the members do not agree in time.
     ///
     /// # Cancel safety
     ///
@@ -61,7 +61,7 @@ impl Cluster {
         Cluster::with(masters, replicas_each, &[]).await
     }
 
-    /// The same, with more words on the command line of each server.
+    /// Like [`Cluster::start`], with more arguments on the command line of each server.
     ///
     /// # Errors
     ///
@@ -77,14 +77,14 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The cluster's address: all its members.
+    /// Returns the cluster's address: all its members.
     #[must_use]
     pub fn url(&self) -> String {
         let members: Vec<_> = self.servers.iter().map(|server| server.address().to_string()).collect();
         format!("redis+cluster://{}", members.join(","))
     }
 
-    /// What runs.
+    /// Returns the kind of server.
     #[must_use]
     pub fn kind(&self) -> &Kind {
         self.servers.kind()
@@ -122,8 +122,8 @@ impl Cluster {
         self.settled().await
     }
 
-    /// Waits until every member that runs serves all slots, and all take the same servers for masters,
-    /// which run: until a failover is over, where a master was killed.
+    /// Waits until every running member serves all slots and all agree on the masters, which run: after a
+    /// master was killed, until the failover is over.
     ///
     /// # Errors
     ///
@@ -152,16 +152,16 @@ impl Cluster {
         self.servers.iter().filter(|server| server.pid().is_some())
     }
 
-    /// The master that serves `key`, by its own account.
+    /// Returns the master that serves `key`, as it reports.
     ///
     /// # Errors
     ///
-    /// If nobody does within the time for members to agree.
+    /// If no master does within the time for members to agree.
     pub async fn master_of(&self, key: &str) -> io::Result<&Server> {
         let found = async {
             loop {
                 for server in self.running() {
-                    // A replica sends away whoever asks.
+                    // A replica redirects the client.
                     if let Ok(Resp::Number(_)) = server.command(&["EXISTS", key]).await {
                         return Ok(server);
                     }
@@ -172,7 +172,7 @@ impl Cluster {
         within(&format!("a master that serves {key}"), AGREEMENT, found).await
     }
 
-    /// Gives the slot of `key`, with all its keys, to another master, while it is served.
+    /// Moves the slot of `key` with all its keys to another master, while it is in use.
     ///
     /// # Errors
     ///
@@ -197,11 +197,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends a command about `key` to whoever serves it.
+    /// Sends a command about `key` to the master that serves it.
     ///
     /// # Errors
     ///
-    /// If nobody does.
+    /// If no master does.
     pub async fn command(&self, key: &str, words: &[&str]) -> io::Result<Resp> {
         self.master_of(key).await?.command(words).await
     }
@@ -251,7 +251,7 @@ async fn says(server: &Server, words: &[&str], sign: &str) -> bool {
     server.command(words).await.is_ok_and(|answer| answer.to_string().contains(sign))
 }
 
-/// The ports of the masters that serve slots, as this member sees it.
+/// Returns the ports of the masters that serve slots, as this member sees them.
 async fn masters_seen_by(server: &Server) -> Option<Vec<u16>> {
     let table = server.command(&["CLUSTER", "NODES"]).await.ok()?.to_string();
     let port = |line: &str| {

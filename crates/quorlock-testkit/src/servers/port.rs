@@ -1,17 +1,17 @@
-//! Ports that stay ours.
+//! Reserved ports.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// A port of the loopback interface, handed out by the system and kept while its server is down.
+/// A port of the loopback interface, chosen by the system and reserved while its server is down.
 ///
-/// On Linux it holds the port by a socket that never listens. That leaves the port free for a
-/// server, which sets `SO_REUSEADDR` as they all do, but takes it away from everybody who asks for
-/// any port: without it, a test that runs beside this one can be given the port of a server that
-/// has just been killed, and answer in its place. Elsewhere that is left to chance, and a server
-/// that finds its port taken is started again until it does not.
+/// On Linux it reserves the port with a bound socket that never listens. A server can still use the port,
+/// because servers set `SO_REUSEADDR`, but the system gives it to no program that asks for any port:
+/// otherwise a concurrent test could get the port of a server that was just killed, and answer in its place.
+/// Other systems have no such protection, and a server that finds its port in use is restarted until it is
+/// free.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
@@ -19,13 +19,13 @@ pub(crate) struct Port {
     reservation: Option<TcpSocket>,
 }
 
-/// How far above the port for clients a server listens to the other members of its cluster.
+/// The offset from the port for clients to the port of the cluster bus.
 const BUS: u16 = 10_000;
 
 impl Port {
-    /// One of at most that number.
+    /// Reserves a port of at most this number.
     pub(crate) fn reserve(most: u16) -> io::Result<Port> {
-        // Those that are too large are kept until one is not, so that none comes twice.
+        // Larger ones stay bound until a smaller one is found, so that none is returned twice.
         let mut too_large = Vec::new();
         loop {
             let port = Port::any()?;
@@ -36,7 +36,7 @@ impl Port {
         }
     }
 
-    /// One for a member of a cluster, and the one 10,000 above, on which members talk to each other.
+    /// Reserves a port for a member of a cluster, and the one 10,000 above for the cluster bus.
     pub(crate) fn reserve_two() -> io::Result<(Port, Port)> {
         let mut taken = Vec::new();
         loop {
@@ -55,7 +55,7 @@ impl Port {
 
     fn at(number: u16) -> io::Result<Port> {
         let socket = TcpSocket::new_v4()?;
-        // Bound first, so that the system does not hand out a port that another one keeps.
+        // Bound first, so that the system does not choose a port that is already reserved.
         socket.bind((Ipv4Addr::LOCALHOST, number).into())?;
         socket.set_reuseaddr(true)?;
         let number = socket.local_addr()?.port();
@@ -70,7 +70,7 @@ impl Port {
         (Ipv4Addr::LOCALHOST, self.number).into()
     }
 
-    /// For a server in this process.
+    /// Listens on the port, for a server in this process.
     pub(crate) fn listen(&self) -> io::Result<TcpListener> {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;

@@ -1,4 +1,4 @@
-//! One run of one server: a child process, or a task.
+//! One run of a server: a child process, or a task.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(super) enum Process {
     Task(AbortHandle),
 }
 
-/// What a server is started with.
+/// The configuration of a run.
 pub(super) struct How<'a> {
     pub(super) durable: bool,
     pub(super) password: Option<&'a str>,
@@ -55,7 +55,7 @@ impl Process {
         Ok(Process::Child(OwnChild(command.spawn()?)))
     }
 
-    /// The process id; that of this process for a task.
+    /// Returns the PID; for a task that of this process.
     pub(super) fn pid(&self) -> u32 {
         match self {
             Process::Child(child) => child.0.id(),
@@ -63,7 +63,7 @@ impl Process {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         match self {
             Process::Child(child) => !matches!(child.0.try_wait(), Ok(None)),
@@ -71,7 +71,7 @@ impl Process {
         }
     }
 
-    /// SIGSTOP; returns when the process has stopped.
+    /// Sends SIGSTOP, and waits until the process has stopped.
     #[cfg(unix)]
     pub(super) fn freeze(&self) -> io::Result<()> {
         use rustix::process::{Signal, WaitId, WaitIdOptions, waitid};
@@ -82,13 +82,13 @@ impl Process {
         Ok(())
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     #[cfg(unix)]
     pub(super) fn thaw(&self) -> io::Result<()> {
         self.signal(rustix::process::Signal::CONT).map(drop)
     }
 
-    /// Only ever to a child that has not been waited for, so the id cannot be somebody else's.
+    /// Sends a signal, only to a child that has not been waited for, so its PID cannot have been reused.
     #[cfg(unix)]
     fn signal(&self, signal: rustix::process::Signal) -> io::Result<rustix::process::Pid> {
         match self {
@@ -120,22 +120,22 @@ impl Drop for Process {
     }
 }
 
-/// A child that does not outlive its handle.
+/// A child process that ends with its handle.
 #[derive(Debug)]
 pub(super) struct OwnChild(Child);
 
 impl Drop for OwnChild {
     fn drop(&mut self) {
-        // SIGKILL also ends a stopped process. Errors mean that it has ended already.
+        // SIGKILL also ends a stopped process. Errors mean that it has already ended.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// What a Sentinel reads at its start, and writes: what it has learnt.
+/// The file in which a Sentinel reads its configuration and saves its state.
 const SENTINEL: &str = "sentinel.conf";
 
-/// What the server writes, in its own folder.
+/// The log file in the server's folder.
 pub(super) const LOG: &str = "server.log";
 
 fn program(path: &Path, port: &Port, folder: &Path, how: &How<'_>) -> Command {

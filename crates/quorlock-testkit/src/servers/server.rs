@@ -1,4 +1,4 @@
-//! One server, and what can be done to it.
+//! One server, and its faults.
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,10 +26,10 @@ use crate::resp::Resp;
 use crate::store::Value;
 use crate::wait::{pause, within};
 
-/// One independent master on its own port, with its own folder.
+/// An independent master on its own port, with its own folder.
 ///
-/// Faults go through `&self`, so that a test can hurt a server while others use it. They act on
-/// processes that were started here and on no others.
+/// Faults take `&self`, so that a test can cause them while other tasks use the server. They affect only
+/// processes that were started here.
 #[derive(Debug)]
 pub struct Server {
     kind: Kind,
@@ -45,17 +45,16 @@ pub struct Server {
     process: Mutex<Option<Process>>,
 }
 
-/// What a member of a cluster keeps of it.
+/// The file with the cluster state of a member.
 const MEMBERSHIP: &str = "nodes.conf";
-/// Within which a server must answer after its start. A real one takes 20 ms, a busy machine
-/// longer.
+/// How long a server may take to answer after its start. A real one takes 20 ms, more on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// For one command of [`Server::command`].
+/// The timeout of [`Server::command`].
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
-/// What it is.
+/// Properties.
 impl Server {
-    /// `redis://127.0.0.1:PORT`, with the password if there is one.
+    /// Returns `redis://127.0.0.1:PORT`, with the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         match &self.password {
@@ -64,46 +63,46 @@ impl Server {
         }
     }
 
-    /// Its port on 127.0.0.1, which it keeps over restarts.
+    /// Returns its port on 127.0.0.1, which stays the same over restarts.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Its address, for a [`Proxy`](crate::Proxy) in front of it.
+    /// Returns its address, for a [`Proxy`](crate::Proxy) in front of it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// Its process, while it runs.
+    /// Returns its PID, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Process::pid)
     }
 
-    /// Its log, of all its runs. Gone with the server.
+    /// Returns the path of its log, which covers all its runs and is deleted with the server.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.folder.path().join(LOG)
     }
 
-    /// What runs.
+    /// Returns the kind of server.
     #[must_use]
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 }
 
-/// What can be done to it.
+/// Faults.
 impl Server {
-    /// SIGKILL, and waits for its end. Connections are reset and nothing more is written. A server
-    /// that has ended stays so.
+    /// Sends SIGKILL, and waits for the end. Connections are reset and nothing more is written. Does nothing
+    /// if it is not running.
     pub fn kill(&self) {
         drop(self.process().take());
     }
 
-    /// SIGSTOP: the kernel still accepts connections and bytes for it, and it reads them after
+    /// Sends SIGSTOP: the kernel still accepts connections and bytes for it, and it reads them after
     /// [`thaw`](Server::thaw).
     ///
     /// # Errors
@@ -113,7 +112,7 @@ impl Server {
         self.process().as_ref().ok_or_else(not_running)?.freeze()
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     ///
     /// # Errors
     ///
@@ -122,8 +121,8 @@ impl Server {
         self.process().as_ref().ok_or_else(not_running)?.thaw()
     }
 
-    /// Kills it if it runs, and starts it at the same port with nothing: a master that lost its
-    /// memory. A member of a cluster still knows that it is one.
+    /// Kills it if it runs, and starts it empty on the same port: a master that has lost its memory. A member
+    /// of a cluster remains one.
     ///
     /// # Errors
     ///
@@ -144,11 +143,11 @@ impl Server {
         self.launch().await
     }
 
-    /// Starts it anew at the same port with the keys that it has. A frozen server is thawed first.
+    /// Restarts it on the same port with its keys. A frozen server is thawed first.
     ///
-    /// A durable server is killed, and reads its own files. Of any other the keys are copied before
-    /// it is killed; locks are strings, and nothing else is copied. One that was killed before
-    /// has kept nothing, unless it is durable.
+    /// A durable server is killed, and reads its own files. The keys of any other are copied before it is
+    /// killed; locks are strings, and nothing else is copied. If it was killed before, it has no keys, unless
+    /// it is durable.
     ///
     /// # Errors
     ///
@@ -183,14 +182,14 @@ impl Server {
     }
 }
 
-/// Looking at it behind the library's back.
+/// Inspection, without going through the library.
 impl Server {
-    /// Sends one command over a connection of its own: `server.command(&["PTTL", "orders/42"])`.
+    /// Sends one command over a new connection: `server.command(&["PTTL", "orders/42"])`.
     ///
     /// # Errors
     ///
-    /// If the server cannot be reached, or does not answer within five seconds. An error that the
-    /// server answers is an answer: [`Resp::Error`].
+    /// If the server cannot be reached, or does not answer within five seconds. An error from the server is
+    /// an answer: [`Resp::Error`].
     pub async fn command(&self, words: &[&str]) -> io::Result<Resp> {
         self.bytes(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).await
     }
@@ -216,7 +215,7 @@ impl Server {
             match u64::try_from(millis) {
                 Ok(millis) => strings.push((key, value, Expiry::In(Duration::from_millis(millis)))),
                 Err(_) if millis == -1 => strings.push((key, value, Expiry::Never)),
-                // It has just ended.
+                // It has just expired.
                 Err(_) => {}
             }
         }
@@ -267,7 +266,7 @@ impl Plant for Server {
                     self.end(key, expiry).await
                 }
                 Value::Number(number) => {
-                    let words = ["ZADD", key, &number.stands.to_string(), FENCE_MEMBER];
+                    let words = ["ZADD", key, &number.current.to_string(), FENCE_MEMBER];
                     refuse_error(self.command(&words).await?)?;
                     self.end(key, expiry).await
                 }
@@ -298,7 +297,7 @@ impl Plant for Server {
     }
 }
 
-/// Starting it.
+/// Starting.
 impl Server {
     pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
         let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
@@ -316,8 +315,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts the process and waits until it, and nobody else at its port, answers. If it ends
-    /// instead, as it does when another program was quicker at the port, it is started again.
+    /// Starts the process and waits until it, and no other server on its port, answers. If it ends instead,
+    /// as it does when another program has taken the port, it is restarted.
     async fn launch(&self) -> io::Result<()> {
         let what = format!("{} to answer on port {}", self.kind, self.port());
         let ready = async {
@@ -325,7 +324,7 @@ impl Server {
                 match self.ensure_started() {
                     Ok(()) if self.answers().await => return Ok(()),
                     Ok(()) => {}
-                    // A task that was ended gives its port back when the runtime gets to it.
+                    // An ended task frees its port when the runtime drops it.
                     Err(busy) if busy.kind() == io::ErrorKind::AddrInUse => {}
                     Err(error) => return Err(error),
                 }

@@ -1,4 +1,4 @@
-//! A master, its replicas, and the Sentinels that replace it.
+//! A master with replicas, and Sentinels.
 
 use std::io;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::{Servers, Setup};
 use crate::resp::Resp;
 use crate::wait::{eventually, pause};
 
-/// Within which a service must have settled, after its start or after a failover: three seconds, unless
-/// a busy machine keeps its Sentinels waiting. Then they do nothing for half a minute (their TILT mode).
+/// How long a service may take to settle after its start or a failover: three seconds, unless a busy machine
+/// delays its Sentinels, which then do nothing for half a minute (their TILT mode).
 const SETTLE: Duration = Duration::from_secs(180);
-/// After how long without an answer a Sentinel takes a server for dead: short, so that tests are.
+/// How long a server must be silent before a Sentinel considers it down; short, for quick tests.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// A master with replicas, on the loopback interface, and three Sentinels that promote a replica when
-/// the master is gone: for tests of what a failover does. Real servers only. Gone when dropped.
+/// A master with replicas on the loopback interface, and three Sentinels that promote a replica if the master
+/// fails: for failover tests. Real servers only. Ends when dropped.
 #[derive(Debug)]
 pub struct Service {
     name: String,
@@ -25,8 +25,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a master with so many `replicas`, and waits until every Sentinel knows all of them. They
-    /// are started with the words of `setup`.
+    /// Starts a master with `replicas` replicas, configured by `setup`, and waits until every Sentinel knows
+    /// all of them.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Service {
     pub async fn start(name: &str, replicas: usize, setup: Setup) -> io::Result<Service> {
         let kind = Kind::choose()?;
         if kind.program().is_none() {
-            let message = format!("{kind} knows no Sentinels; install valkey-server or redis-server");
+            let message = format!("{kind} supports no Sentinels; install valkey-server or redis-server");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let servers = setup.kind(kind.clone()).start(replicas + 1).await?;
@@ -58,26 +58,26 @@ impl Service {
         Ok(service)
     }
 
-    /// `redis+sentinel://` and all Sentinels.
+    /// Returns `redis+sentinel://` with all Sentinels.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
         format!("redis+sentinel://{}/{}", hosts.join(","), self.name)
     }
 
-    /// The master and its replicas, in the order in which they began.
+    /// Returns the master and its replicas, in the order in which they were started.
     #[must_use]
     pub fn servers(&self) -> &Servers {
         &self.servers
     }
 
-    /// The Sentinels.
+    /// Returns the Sentinels.
     #[must_use]
     pub fn sentinels(&self) -> &Servers {
         &self.sentinels
     }
 
-    /// The server that most Sentinels name as the master now, if most of them name the same.
+    /// Returns the server that a majority of the Sentinels currently names as the master, if there is one.
     pub async fn master(&self) -> Option<&Server> {
         let mut named = Vec::new();
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.pid().is_some()) {
@@ -92,11 +92,11 @@ impl Service {
         })
     }
 
-    /// Waits until most Sentinels name another master than `old`, and it says that it is one.
+    /// Waits until most Sentinels name another master than `old`, and that server reports to be a master.
     ///
     /// # Errors
     ///
-    /// If there is none in three minutes.
+    /// If that takes more than three minutes.
     ///
     /// # Cancel safety
     ///
@@ -113,7 +113,7 @@ impl Service {
         self.master().await.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Waits until every Sentinel knows the others and the replicas, which are in touch with the master.
+    /// Waits until every Sentinel knows the others and the replicas, which are connected to the master.
     async fn settle(&self, replicas: usize) -> io::Result<()> {
         let knows = async |sentinel: &Server| {
             let asked = ["SENTINEL", "MASTER", &self.name];

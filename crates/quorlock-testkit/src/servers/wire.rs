@@ -1,4 +1,4 @@
-//! A client of three lines, for a test to look at a server behind the library's back.
+//! A minimal client, for tests that inspect a server without going through the library.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,18 +8,18 @@ use tokio::net::TcpStream;
 
 use crate::resp::{Resp, read_answer, write_command};
 
-/// Sends one command over a connection of its own: a look at a server that was not started here.
+/// Sends one command over a new connection, to any server.
 ///
 /// # Errors
 ///
-/// If the server cannot be reached, or what it sends makes no sense. An error that the server answers
-/// is an answer: [`Resp::Error`]. It waits for as long as the server takes.
+/// If the server cannot be reached, or violates the protocol. An error from the server is an answer:
+/// [`Resp::Error`]. There is no timeout.
 pub async fn ask(address: SocketAddr, words: &[&str]) -> io::Result<Resp> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     exchange(address, &[&words]).await?.pop().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Sends `commands` over a connection of their own and gives their answers.
+/// Sends `commands` over a new connection and returns their answers.
 pub(super) async fn exchange(address: SocketAddr, commands: &[&[&[u8]]]) -> io::Result<Vec<Resp>> {
     let mut stream = TcpStream::connect(address).await?;
     let mut output = Vec::new();

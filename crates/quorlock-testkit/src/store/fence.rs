@@ -1,23 +1,23 @@
-//! The counter of a lock's fencing tokens, as `fence.lua` keeps it.
+//! Fencing counters, as `fence.lua` keeps them.
 
 use std::collections::BTreeMap;
 
 use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment, Token};
 
-use super::{Entry, Failure, Store, Told, Value};
+use super::{Entry, Failure, ScriptResult, Store, Value};
 
-/// A counter of fencing tokens.
+/// A fencing counter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
 pub struct Counter {
     /// The largest number so far.
-    pub stands: u64,
-    /// What was drawn for tokens that say something else, by their random part.
+    pub current: u64,
+    /// The numbers that were drawn for tokens that do not state them, by random part.
     pub notes: BTreeMap<Vec<u8>, u64>,
 }
 
-/// As many notes are kept, of the largest numbers.
+/// The maximum number of notes; those with the largest numbers are kept.
 const NOTES: usize = 7;
 
 /// How a script draws a number.
@@ -26,18 +26,17 @@ const NOTES: usize = 7;
 pub struct Drawing<'a> {
     /// The key of the counter.
     pub counter: &'a [u8],
-    /// What the asker wants it to be.
+    /// The hint of the client.
     pub fence_hint: FenceHint,
 }
 
 impl Store {
-    /// `write_back.lua`: raises the counter to `fencing_token`, if the key is ours and the counter is not
-    /// ahead.
+    /// `write_back.lua`: raises the counter to `fencing_token`, if the token holds the key and the counter is
+    /// not ahead.
     ///
     /// # Errors
     ///
-    /// If something other than a string stands there, or in the counter something from which no
-    /// number can be drawn.
+    /// If the key is not a string, or no number can be drawn from the counter.
     pub fn write_back(
         &mut self,
         now: Moment,
@@ -45,7 +44,7 @@ impl Store {
         token: &[u8],
         name: &[u8],
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.get(now, key)? != Some(token) {
             return Ok(self.holding(now, key)?.into());
         }
@@ -55,38 +54,42 @@ impl Store {
         }
         let raised = self.raise(now, name, fencing_token);
         self.note(now, name, token, Noted { number: fencing_token, usual: None });
-        Ok(Told::with(Vote::Granted, Some(raised)))
+        Ok(ScriptResult::with(Vote::Granted, Some(raised)))
     }
 
-    /// The counter is ahead, or may have been before it went.
-    pub(super) fn ahead(&self, counter: FencingToken) -> Told {
+    /// Answers that the counter is ahead, or may have been before it was lost.
+    pub(super) fn ahead(&self, counter: FencingToken) -> ScriptResult {
         let gone = counter == FencingToken::ZERO;
-        Told::with(Vote::FenceAhead, Some(if gone { FencingToken::forgotten(self.wall) } else { counter }))
+        ScriptResult::with(
+            Vote::FenceAhead,
+            Some(if gone { FencingToken::forgotten(self.wall) } else { counter }),
+        )
     }
 
-    /// Where a counter stands that can be used; zero if there is none.
+    /// Returns the counter if it is usable; zero if there is none.
     pub(super) fn counter(&mut self, now: Moment, name: &[u8]) -> Result<FencingToken, Failure> {
         let counter = self.fencing_token(now, name)?;
         if counter < FencingToken::MAX { Ok(counter) } else { Err(Failure::OutOfRange) }
     }
 
-    /// Where the counter stands; zero if there is none.
+    /// Returns the counter; zero if there is none.
     pub(super) fn fencing_token(&mut self, now: Moment, name: &[u8]) -> Result<FencingToken, Failure> {
         let number = self.score(now, name)?.unwrap_or_default();
         FencingToken::new(number).ok_or(Failure::OutOfRange)
     }
 
-    /// What was drawn for whoever holds a key; the counter, if the holder's token tells nothing.
+    /// Returns what was drawn for the holder of a key; or the counter, if the holder's token does not state
+    /// it.
     pub(super) fn fence_of(&mut self, now: Moment, name: &[u8], holder: &Token) -> Option<FencingToken> {
         let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) else {
             return holder.number();
         };
         let noted = counter.notes.get(random_part(holder.as_bytes())).copied();
         let noted = noted.and_then(FencingToken::new).or(holder.number());
-        noted.or_else(|| FencingToken::new(counter.stands))
+        noted.or_else(|| FencingToken::new(counter.current))
     }
 
-    /// Notes what was drawn for a token, if it is not `usual`.
+    /// Records what was drawn for a token, if it differs from `usual`.
     pub(super) fn note(&mut self, now: Moment, name: &[u8], token: &[u8], drawn: Noted) {
         if Some(drawn.number) == drawn.usual {
             return;
@@ -100,14 +103,14 @@ impl Store {
         }
     }
 
-    /// `ZSCORE` of the one member of a counter.
+    /// `ZSCORE` of the only member of a counter.
     ///
     /// # Errors
     ///
-    /// If something other than a counter stands there.
+    /// If the key is not a counter.
     pub fn score(&mut self, now: Moment, name: &[u8]) -> Result<Option<u64>, Failure> {
         match self.live(now, name) {
-            Some(Entry { value: Value::Number(counter), .. }) => Ok(Some(counter.stands)),
+            Some(Entry { value: Value::Number(counter), .. }) => Ok(Some(counter.current)),
             Some(Entry { value: Value::Text(_) | Value::List(_) | Value::Fields(_), .. }) => {
                 Err(Failure::WrongType)
             }
@@ -115,12 +118,12 @@ impl Store {
         }
     }
 
-    /// `ZADD GT CH` of the one member of a counter: raises it to `number` if it is lower. Says whether it
+    /// `ZADD GT CH` of the only member of a counter: raises it to `number` if it is lower. Returns whether it
     /// was.
     ///
     /// # Errors
     ///
-    /// If something other than a counter stands there.
+    /// If the key is not a counter.
     pub fn exceed(&mut self, now: Moment, name: &[u8], number: u64) -> Result<bool, Failure> {
         let before = self.score(now, name)?;
         let lower = before.is_none_or(|before| before < number);
@@ -135,48 +138,48 @@ impl Store {
         if self.del(now, counter) { Vote::Granted } else { Vote::Free }
     }
 
-    /// `fence_hint.lua`: draws a number for a token that stands there without one.
+    /// `fence_hint.lua`: draws a number for a token that holds the key without one.
     ///
     /// # Errors
     ///
-    /// If something other than a string stands under the key, or no number can be drawn.
+    /// If the key is not a string, or no number can be drawn.
     pub fn draw_for(
         &mut self,
         now: Moment,
         key: &[u8],
         token: &[u8],
         drawing: Drawing<'_>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.get(now, key)? != Some(token) {
             return Ok(self.holding(now, key)?.into());
         }
         let drawing = self.prepare(now, drawing)?;
-        Ok(Told::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))))
+        Ok(ScriptResult::with(Vote::Granted, Some(self.fence_hint(now, drawing, token))))
     }
 
     fn stand(&mut self, now: Moment, name: &[u8], number: u64) {
         if let Some(Entry { value: Value::Number(counter), .. }) = self.live(now, name) {
-            counter.stands = number;
+            counter.current = number;
             self.changed(name);
         } else if let Some(Entry { value: Value::Scores(notes), ends }) = self.live(now, name).cloned() {
-            self.put(name, Value::Number(Counter { stands: number, notes }), ends);
+            self.put(name, Value::Number(Counter { current: number, notes }), ends);
         } else {
             self.put(name, Value::from(number), None);
         }
     }
 
-    /// Finds out which number is next, and changes nothing: what fails, fails here.
+    /// Determines the next number. Changes nothing; every error occurs here.
     pub(super) fn prepare<'a>(
         &mut self,
         now: Moment,
         Drawing { counter, fence_hint }: Drawing<'a>,
     ) -> Result<Prepared<'a>, Failure> {
-        let stands = self.counter(now, counter)?;
-        let next = fence_hint.from(stands, self.wall)?;
-        Ok(Prepared { counter, stands, next, usual: fence_hint.usual() })
+        let current = self.counter(now, counter)?;
+        let next = fence_hint.from(current, self.wall)?;
+        Ok(Prepared { counter, current, next, usual: fence_hint.usual() })
     }
 
-    /// Draws for a token that stands alone.
+    /// Draws for a token that holds the lock exclusively.
     pub(super) fn fence_hint(&mut self, now: Moment, drawing: Prepared<'_>, token: &[u8]) -> FencingToken {
         let Prepared { counter, next, usual, .. } = drawing;
         let drawn = self.raise(now, counter, next);
@@ -184,7 +187,7 @@ impl Store {
         drawn
     }
 
-    /// Draws for those who share a lock.
+    /// Draws for the readers of a lock.
     pub(super) fn draw_for_readers(&mut self, now: Moment, drawing: Prepared<'_>) -> FencingToken {
         self.raise(now, drawing.counter, drawing.next)
     }
@@ -196,7 +199,7 @@ impl Store {
     }
 }
 
-/// What was drawn for a token, and what would need no note.
+/// What was drawn for a token, and the number that needs no note.
 #[derive(Clone, Copy)]
 pub(super) struct Noted {
     pub(super) number: FencingToken,
@@ -207,12 +210,12 @@ fn random_part(token: &[u8]) -> &[u8] {
     token.get(..32).unwrap_or(token)
 }
 
-/// A number that can be drawn.
+/// A fencing token that can be drawn.
 #[derive(Clone, Copy)]
 pub(super) struct Prepared<'a> {
     counter: &'a [u8],
-    /// Where the counter stands before.
-    pub(super) stands: FencingToken,
+    /// The current counter.
+    pub(super) current: FencingToken,
     pub(super) next: FencingToken,
     usual: FencingToken,
 }

@@ -1,4 +1,4 @@
-//! Plain commands on sorted sets, hashes and parts of strings, as far as a check-up runs them.
+//! Plain commands on sorted sets, hashes and parts of strings, as far as `doctor` runs them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use quorlock::protocol::{FENCE_MEMBER, Moment};
 
 use super::{Counter, Entry, Failure, Store, Value, millis};
 
-/// The longest string, as of a server that was told nothing else.
+/// The maximum length of a string, as on a server with the default configuration.
 const LONGEST: usize = 512 << 20;
 
-/// The members of a sorted set, and the score of each.
+/// The members of a sorted set, with their scores.
 pub type Scores = BTreeMap<Vec<u8>, u64>;
-/// The fields of a hash, and the value of each.
+/// The fields of a hash, with their values.
 pub type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Commands that the scripts call and that a check-up runs alone.
+/// Commands that the scripts call and that `doctor` also runs alone.
 impl Store {
-    /// The sorted set under a key; empty if there is none. A counter of fencing tokens is one.
+    /// Returns the sorted set of a key; empty if there is none. A fencing counter is one.
     ///
     /// # Errors
     ///
-    /// If something else stands there, or scripts keep those who wait or share a lock in it.
+    /// If the key has another type, or scripts keep waiters or readers in it.
     pub fn scores(&mut self, now: Moment, key: &[u8]) -> Result<Scores, Failure> {
         if self.is_kept_by_scripts(now, key) {
             return Err(Failure::OfScripts);
         }
         match self.live(now, key).map(|entry| &entry.value) {
             Some(Value::Scores(scores)) => Ok(scores.clone()),
-            Some(Value::Number(Counter { stands, notes })) => {
+            Some(Value::Number(Counter { current, notes })) => {
                 let mut scores = notes.clone();
-                scores.insert(FENCE_MEMBER.into(), *stands);
+                scores.insert(FENCE_MEMBER.into(), *current);
                 Ok(scores)
             }
             Some(Value::Text(_) | Value::List(_) | Value::Fields(_)) => Err(Failure::WrongType),
@@ -38,12 +38,12 @@ impl Store {
         }
     }
 
-    /// Stores the sorted set under a key, which keeps its end. An empty one is no key.
+    /// Stores a sorted set under a key, which keeps its expiry. An empty set deletes the key.
     pub fn put_scores(&mut self, now: Moment, key: &[u8], scores: Scores) {
         self.put_kept(now, key, (!scores.is_empty()).then(|| Value::of_scores(scores)));
     }
 
-    /// The hash under a key; empty if there is none.
+    /// Returns the hash of a key; empty if there is none.
     ///
     /// # Errors
     ///
@@ -61,17 +61,17 @@ impl Store {
         }
     }
 
-    /// Stores the hash under a key, which keeps its end. An empty one is no key.
+    /// Stores a hash under a key, which keeps its expiry. An empty hash deletes the key.
     pub fn put_fields(&mut self, now: Moment, key: &[u8], fields: Fields) {
         self.put_kept(now, key, (!fields.is_empty()).then_some(Value::Fields(fields)));
     }
 
-    /// `SETRANGE`: writes into a string from `offset` on, and tells how long it is then. Writing nothing
-    /// changes nothing.
+    /// `SETRANGE`: overwrites a string from `offset` on, and returns its new length. Writing nothing changes
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// If something other than a string stands there, or it would be too long.
+    /// If the key is not a string, or it would be too long.
     pub fn set_range(
         &mut self,
         now: Moment,
@@ -93,7 +93,7 @@ impl Store {
         Ok(length)
     }
 
-    /// `PEXPIREAT`, where the wall clock shows `wall`. Tells whether the key was there.
+    /// `PEXPIREAT`, when the wall clock is `wall`. Returns whether the key existed.
     pub fn expire_at(&mut self, now: Moment, key: &[u8], wall: Duration, end: Duration) -> bool {
         if end <= wall {
             return self.del(now, key);
@@ -109,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Whether those who wait for a lock, or share it, stand there.
+    /// Whether the key holds waiters or readers.
     fn is_kept_by_scripts(&self, now: Moment, key: &[u8]) -> bool {
         let at = millis(now);
         let in_queue = key
@@ -121,10 +121,10 @@ impl Store {
 }
 
 impl Value {
-    /// A counter of fencing tokens, if one of the members is that.
+    /// Converts to a fencing counter, if one of the members marks it as one.
     fn of_scores(mut scores: Scores) -> Value {
         match scores.remove(FENCE_MEMBER.as_bytes()) {
-            Some(stands) => Value::Number(Counter { stands, notes: scores }),
+            Some(current) => Value::Number(Counter { current, notes: scores }),
             None => Value::Scores(scores),
         }
     }

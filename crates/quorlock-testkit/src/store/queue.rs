@@ -1,4 +1,4 @@
-//! The queue of those who wait for a lock, as `queue.lua` keeps it.
+//! The queue of waiters for a lock, as `queue.lua` keeps it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,80 +9,81 @@ use quorlock::{
     node::{Queued, Vote},
 };
 
-use super::{Drawing, Failure, Millis, Noted, Store, Told, Value, millis, span};
+use super::{Drawing, Failure, Millis, Noted, ScriptResult, Store, Value, millis, span};
 
-/// What [`Store::enqueue`] is asked: the keys and the arguments of the script.
+/// The arguments of [`Store::enqueue`]: the keys and the arguments of the script.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the script")]
 pub struct Enqueue<'a> {
     /// The lock.
     pub key: &'a [u8],
-    /// The key that tells the turn.
+    /// The key that signals the turn.
     pub turn_key: &'a [u8],
-    /// The mark that somebody waits, with which the other keys of the queue begin.
+    /// The mark that clients wait, which is the prefix of the queue's other keys.
     pub mark: &'a [u8],
-    /// The name in the queue.
+    /// The waiter's name in the queue.
     pub name: &'a [u8],
-    /// For how long it has waited.
+    /// How long it has waited.
     pub elapsed: Duration,
-    /// Who has not asked again for this long is no longer waited for.
+    /// After this long without another request the waiter is skipped.
     pub patience: Duration,
     /// How long a turn takes.
     pub turn: Duration,
     /// Its [`queue_entry`](quorlock::protocol::queue_entry).
     pub entry: &'a [u8],
-    /// Whether it has seen a program with the lock that does not stand in the queue.
+    /// Whether it has seen a program outside the queue hold the lock.
     pub others_seen: bool,
 }
 
-/// What [`Store::offer`] is asked: the arguments of the script.
+/// The arguments of [`Store::offer`]: those of the script.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the script")]
 pub struct Offer<'a> {
-    /// The token so far.
+    /// The current token.
     pub token: &'a [u8],
     /// The mark of the queue.
     pub mark: &'a [u8],
     /// The next token.
     pub next: &'a [u8],
-    /// For how long it is stored.
+    /// How long it is stored.
     pub life: Duration,
-    /// Where its owner receives the offer.
+    /// The inbox at which its owner receives the offer.
     pub inbox: &'a [u8],
     /// The number to draw.
     pub drawing: Option<Drawing<'a>>,
-    /// What its owner is called in the queue of this node. Empty where it stands in that of another.
+    /// The owner's name in the queue of this node. Empty if it is in the queue of another node.
     pub name: &'a [u8],
 }
 
-/// How many who have stopped asking are dropped by one request.
+/// How many expired waiters one request drops at most.
 const MOST_AT_ONCE: usize = 32;
-/// No more are listed.
+/// At most this many waiters are listed.
 const MOST_LISTED: usize = 100;
-/// How many places are told apart.
+/// Positions beyond this one are not distinguished.
 const MOST_PLACES: usize = 8;
-/// For how long it is kept when somebody was told last.
+/// How long the time of the last notification is kept.
 const TOLD: Duration = Duration::from_secs(6);
 
-/// One queue.
+/// A queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
-    /// Those who wait, with their names, by since when, in microseconds on the clock of this server.
+    /// The waiters with their names, ordered by the start of the wait, in microseconds on this server's
+    /// clock.
     waiters: BTreeMap<(i128, Vec<u8>), Waiting>,
     ends: Millis,
 }
 
-/// One who waits.
+/// A waiter.
 #[derive(Clone, Debug)]
 struct Waiting {
-    /// The key that tells its turn.
+    /// The key that signals its turn.
     turn_key: Vec<u8>,
-    /// When it asked last.
+    /// When it last asked.
     asked: Millis,
 }
 
 impl Queue {
-    /// Its end is its last millisecond, as that of a key.
+    /// Whether it exists: until the end of its last millisecond, as for a key.
     pub(super) fn lives(&self, now: Millis) -> bool {
         now <= self.ends
     }
@@ -100,12 +101,12 @@ impl Queue {
 
 /// The scripts about the queue.
 impl Store {
-    /// `enqueue.lua`: waits in the queue, unless the lock is free and nobody's turn.
+    /// `enqueue.lua`: enqueues a waiter, unless the lock is free and no waiter's turn.
     ///
     /// # Errors
     ///
-    /// If something other than a string stands under the lock.
-    pub fn enqueue(&mut self, now: Moment, asked: &Enqueue<'_>) -> Result<Told, Failure> {
+    /// If the lock's key is not a string.
+    pub fn enqueue(&mut self, now: Moment, asked: &Enqueue<'_>) -> Result<ScriptResult, Failure> {
         let Enqueue { key, turn_key, mark, name, elapsed, patience, turn, entry, others_seen } = *asked;
         let at = millis(now);
         let ends = at.saturating_add(span(patience));
@@ -124,7 +125,7 @@ impl Store {
         queue.ends = ends;
         let place = queue.waiters.keys().position(|(_, other)| other == name).unwrap_or(MOST_PLACES);
         let ahead = u32::try_from(place.min(MOST_PLACES)).unwrap_or(u32::MAX);
-        // The first two look at the lock, and the others only whether it is there.
+        // The first two read the lock, the others only check that it exists.
         if ahead < 2 {
             if let Vote::Held(holding) = self.holding(now, key)? {
                 if ahead == 0 && OfferTerms::parse(entry).is_some() {
@@ -149,7 +150,7 @@ impl Store {
         Ok(Vote::Free.into())
     }
 
-    /// `leave_queue.lua`: waits no longer, and leaves its turn to the next.
+    /// `leave_queue.lua`: removes a waiter, and passes its turn to the next.
     pub fn leave_queue(&mut self, now: Moment, [key, turn_key, mark]: [&[u8]; 3], name: &[u8]) -> Vote {
         let waited = self.live_queue(now, mark).remove(name);
         self.keys.remove(turn_key);
@@ -160,7 +161,7 @@ impl Store {
         }
     }
 
-    /// `list_waiters.lua`: those who wait and have asked lately.
+    /// `list_waiters.lua`: lists the waiters that have asked recently.
     pub fn list_waiters(&mut self, now: Moment, mark: &[u8]) -> Vote {
         let at = i128::try_from(now.since(Moment::ORIGIN).as_micros()).unwrap_or(i128::MAX);
         let queue: Vec<_> = self.live_queue(now, mark).waiters.clone().into_iter().collect();
@@ -174,17 +175,17 @@ impl Store {
         QueueListing::new(waiters, queue.len() > MOST_LISTED).into()
     }
 
-    /// `offer.lua`: releases the lock if it is ours, and offers it to the next.
+    /// `offer.lua`: releases the lock if the token holds it, and offers it to the next.
     ///
     /// # Errors
     ///
-    /// If something other than a string stands there.
-    pub fn offer(&mut self, now: Moment, key: &[u8], offer: &Offer<'_>) -> Result<Told, Failure> {
+    /// If the key is not a string.
+    pub fn offer(&mut self, now: Moment, key: &[u8], offer: &Offer<'_>) -> Result<ScriptResult, Failure> {
         let Offer { token, mark, next, life, inbox, drawing, name } = *offer;
         if self.get(now, key)? != Some(token) {
             return Ok(Vote::Free.into());
         }
-        // The lock is given back, whether or not a number can be drawn.
+        // The lock is released whether or not a number can be drawn.
         let drawn = drawing.map(|drawing| {
             let prepared = self.prepare(now, drawing)?;
             let drawn = self.fence_hint(now, prepared, next);
@@ -221,7 +222,7 @@ impl Store {
         Ok(self.tell_of_release(now, key, mark).into())
     }
 
-    /// The lock is deleted: tells the first in the queue.
+    /// After the lock was deleted: notifies the first in the queue.
     pub(super) fn tell_of_release(&mut self, now: Moment, key: &[u8], mark: &[u8]) -> Vote {
         match self.del(now, mark).then(|| self.tell_next(now, key, mark)) {
             Some(true) => Vote::Notified,
@@ -230,7 +231,8 @@ impl Store {
         }
     }
 
-    /// Says who is first in the queue, to be sent to an inbox; nothing where that accepts no offer.
+    /// Returns the message about the first in the queue, for an inbox; `None` if that waiter accepts no
+    /// offer.
     fn next_in_queue(&mut self, now: Moment, key: &[u8], mark: &[u8], to: &[u8]) -> Option<Vec<u8>> {
         let front = self.live_queue(now, mark).waiters.iter().take(2);
         let front: Vec<_> = front.map(|((_, name), waiting)| (name.clone(), waiting.clone())).collect();
@@ -248,13 +250,13 @@ impl Store {
         Some(self.next_message(now, mark, [to, &name, key, &terms]))
     }
 
-    /// As `queue.lua` says who is next.
+    /// Encodes the message about the next waiter as `queue.lua` does.
     fn next_message(&mut self, now: Moment, mark: &[u8], [to, name, key, terms]: [&[u8]; 4]) -> Vec<u8> {
         let seen = if self.exists(now, &[mark, b":others"].concat()) { b"1 " } else { b"0 " };
         [b"n ", seen, to, b" ", name, format!(" {} ", key.len()).as_bytes(), key, b" ", terms].concat()
     }
 
-    /// Tells the first who lives, by deleting its key, and says whether anybody waits.
+    /// Notifies the first live waiter by deleting its key, and returns whether there is any waiter.
     pub(super) fn tell_next(&mut self, now: Moment, key: &[u8], mark: &[u8]) -> bool {
         for _ in 0..MOST_AT_ONCE {
             let Some(((_, name), Waiting { turn_key, .. })) = self.live_queue(now, mark).waiters.pop_first()
@@ -284,12 +286,12 @@ impl Store {
         self.put(&[mark, b":told"].concat(), at, Some(millis(now).saturating_add(span(TOLD))));
     }
 
-    /// As a client that is not told of what it changes itself.
+    /// Stores a key without notifying the client of its own change.
     fn put_silently(&mut self, key: &[u8], value: &[u8], ends: Millis) {
         self.keys.insert(key.to_vec(), super::Entry { value: Value::Text(value.to_vec()), ends: Some(ends) });
     }
 
-    /// The queue, made anew if it has ended.
+    /// Returns the queue, replaced by a new one if it has expired.
     fn live_queue(&mut self, now: Moment, mark: &[u8]) -> &mut Queue {
         let queue = self.queues.entry(mark.to_vec()).or_default();
         if !queue.lives(millis(now)) {

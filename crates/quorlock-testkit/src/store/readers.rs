@@ -1,4 +1,4 @@
-//! Those who share a lock, as the scripts that begin with `readers.lua` keep them.
+//! The readers of a lock, as the scripts that begin with `readers.lua` keep them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use quorlock::node::Vote;
 use quorlock::protocol::{FencingToken, Moment, SHARED_MARKER, Token};
 
-use super::{Drawing, Failure, Millis, Store, Told, Value, WANTED, millis, span};
+use super::{Drawing, Failure, Millis, ScriptResult, Store, Value, WANTED, millis, span};
 
-/// What [`Store::acquire_shared`] is asked: the keys and the arguments of the script.
+/// The arguments of [`Store::acquire_shared`]: the keys and the arguments of the script.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the script")]
 pub struct Sharing<'a> {
@@ -16,25 +16,25 @@ pub struct Sharing<'a> {
     pub key: &'a [u8],
     /// Its tombstone.
     pub tombstone: &'a [u8],
-    /// The mark that somebody wants it.
+    /// The mark that a client wants it.
     pub mark: &'a [u8],
-    /// The set of those who share it.
+    /// The set of its readers.
     pub readers: &'a [u8],
-    /// The set of writers that wait.
+    /// The set of waiting writers.
     pub intents: &'a [u8],
-    /// Who is to share it.
+    /// The token of the new reader.
     pub token: &'a [u8],
-    /// For how long.
+    /// How long the share lasts.
     pub ttl: Duration,
     /// The number to draw.
     pub drawing: Option<Drawing<'a>>,
 }
 
-/// A sorted set: members, and until when each of them counts.
+/// A sorted set: members, and when each expires.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
     ends: BTreeMap<Vec<u8>, Millis>,
-    /// When the key itself ends.
+    /// When the key itself expires.
     key_ends: Millis,
 }
 
@@ -48,48 +48,48 @@ impl Members {
     }
 }
 
-/// How long the key of the intents is kept, at the least, after it was touched.
+/// The minimum time for which the key of the intents is kept after a change.
 const INTENTS: Duration = Duration::from_secs(60);
 
 impl Store {
-    /// `acquire_shared.lua`: lets the token share the lock, unless a writer has it or waits for it.
+    /// `acquire_shared.lua`: adds the token as a reader, unless a writer holds the lock or waits for it.
     ///
     /// # Errors
     ///
     /// As [`Store::acquire`].
-    pub fn acquire_shared(&mut self, now: Moment, asked: &Sharing<'_>) -> Result<Told, Failure> {
+    pub fn acquire_shared(&mut self, now: Moment, asked: &Sharing<'_>) -> Result<ScriptResult, Failure> {
         let Sharing { key, tombstone, mark, readers, intents, token, ttl, drawing } = *asked;
         if self.exists(now, tombstone) {
             return Ok(Vote::Free.into());
         }
         let shared = self.is_shared(now, key)?;
         let drawing = drawing.map(|drawing| self.prepare(now, drawing)).transpose()?;
-        let counter = drawing.map(|drawing| drawing.stands);
+        let counter = drawing.map(|drawing| drawing.current);
         if !shared && self.exists(now, key) {
             self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(WANTED))));
-            return Ok(Told::with(self.holding(now, key)?, counter));
+            return Ok(ScriptResult::with(self.holding(now, key)?, counter));
         }
         let at = millis(now);
         if shared && self.members(now, readers).ends.contains_key(token) {
-            return Ok(Told::with(Vote::Granted, counter));
+            return Ok(ScriptResult::with(Vote::Granted, counter));
         }
         let waiting = self.members(now, intents);
         if !waiting.ends.is_empty() {
             waiting.key_ends = at.saturating_add(span(INTENTS));
-            return Ok(Told::with(Vote::NotYourTurn, counter));
+            return Ok(ScriptResult::with(Vote::NotYourTurn, counter));
         }
         let first = !shared || counter == Some(FencingToken::ZERO);
         let number =
-            drawing.map(|drawing| if first { self.draw_for_readers(now, drawing) } else { drawing.stands });
+            drawing.map(|drawing| if first { self.draw_for_readers(now, drawing) } else { drawing.current });
         if !shared {
             self.found(key, readers, at);
         }
         self.join_readers(key, readers, token, at.saturating_add(span(ttl)));
-        Ok(Told::with(Vote::Granted, number))
+        Ok(ScriptResult::with(Vote::Granted, number))
     }
 
-    /// `renew_shared.lua`: prolongs the token's share, stores it anew, or makes it a reader where it
-    /// holds the lock alone; then the counter is not left behind the number `fencing_token`.
+    /// `renew_shared.lua`: extends the token's share, stores it again, or downgrades the token to a reader if
+    /// it holds the lock exclusively; then the counter is raised to at least `fencing_token`.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Store {
         token: &[u8],
         ttl: Duration,
         fencing_token: Option<(&[u8], FencingToken)>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let at = millis(now);
         let ends = at.saturating_add(span(ttl));
         let alone = self.get(now, key)? == Some(token);
@@ -135,7 +135,7 @@ impl Store {
         Ok(Vote::Restored.into())
     }
 
-    /// `write_back_shared.lua`: raises the counter to `fencing_token`, if the token shares the lock and the
+    /// `write_back_shared.lua`: raises the counter to `fencing_token`, if the token is a reader and the
     /// counter is not ahead.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Store {
         token: &[u8],
         name: &[u8],
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if !self.is_shared(now, key)? {
             return Ok(self.holding(now, key)?.into());
         }
@@ -159,21 +159,21 @@ impl Store {
         if !fencing_token.may_follow(counter, self.wall) {
             return Ok(self.ahead(counter));
         }
-        Ok(Told::with(Vote::Granted, Some(self.raise(now, name, fencing_token))))
+        Ok(ScriptResult::with(Vote::Granted, Some(self.raise(now, name, fencing_token))))
     }
 
-    /// `release_shared.lua`: ends the token's share, and the lock with the last one: then it tells the first in the
-    /// queue.
+    /// `release_shared.lua`: removes the token's share, and deletes the lock with the last one: then it
+    /// notifies the first in the queue.
     ///
     /// # Errors
     ///
-    /// If something other than a string stands there.
+    /// If the key is not a string.
     pub fn release_shared(
         &mut self,
         now: Moment,
         [key, readers, mark]: [&[u8]; 3],
         token: &[u8],
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.get(now, key)? == Some(token) {
             self.del(now, key);
             return Ok(self.tell_of_release(now, key, mark).into());
@@ -181,7 +181,7 @@ impl Store {
         if !self.is_shared(now, key)? {
             return Ok(Vote::Free.into());
         }
-        // The token first: a share that has ended just now was one.
+        // The token first: a share that has just expired counts as one.
         let set = self.set_of(now, readers);
         let was_there = set.ends.remove(token).is_some();
         if !was_there {
@@ -201,7 +201,7 @@ impl Store {
         Ok(Vote::Granted.into())
     }
 
-    /// `cancel_shared.lua`: as [`Store::release_shared`], and leaves a tombstone.
+    /// `cancel_shared.lua`: like [`Store::release_shared`], and leaves a tombstone.
     ///
     /// # Errors
     ///
@@ -213,13 +213,13 @@ impl Store {
         tombstone: &[u8],
         token: &[u8],
         linger: Duration,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let told = self.release_shared(now, [key, readers, mark], token)?;
         self.put(tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
         Ok(told)
     }
 
-    /// `intend.lua`: keeps those out who are new among the readers.
+    /// `intend.lua`: announces a writer, which blocks new readers.
     pub fn intend(&mut self, now: Moment, intents: &[u8], name: &[u8], patience: Duration) -> Vote {
         let at = millis(now);
         let set = self.members(now, intents);
@@ -228,12 +228,18 @@ impl Store {
         Vote::Granted
     }
 
-    /// `desist.lua`: a writer waits no longer.
+    /// `desist.lua`: withdraws a writer.
     ///
     /// # Errors
     ///
-    /// If something other than a string stands under the key.
-    pub fn desist(&mut self, now: Moment, key: &[u8], intents: &[u8], name: &[u8]) -> Result<Told, Failure> {
+    /// If the key is not a string.
+    pub fn desist(
+        &mut self,
+        now: Moment,
+        key: &[u8],
+        intents: &[u8],
+        name: &[u8],
+    ) -> Result<ScriptResult, Failure> {
         if self.set_of(now, intents).ends.remove(name).is_none() {
             return Ok(Vote::Free.into());
         }
@@ -243,7 +249,7 @@ impl Store {
         Ok(Vote::Granted.into())
     }
 
-    /// Those who share the lock, and until when each does: a look inside.
+    /// Returns the readers of the lock, and the remaining time of each, for inspection.
     pub fn readers(&mut self, now: Moment, key: &[u8], readers: &[u8]) -> Vec<(Vec<u8>, Duration)> {
         if !self.is_shared(now, key).unwrap_or(false) {
             return Vec::new();
@@ -256,14 +262,14 @@ impl Store {
         set.ends.iter().map(left).collect()
     }
 
-    /// As [`Store::inspect`], with the readers if there are any.
+    /// Like [`Store::inspect`], with the readers if there are any.
     pub(super) fn with_readers(&mut self, now: Moment, key: &[u8], readers: &[u8], vote: Vote) -> Vote {
         let Vote::Held(holding) = vote else { return vote };
         if !holding.token.is_marker() {
             return Vote::Held(holding);
         }
         let mut shares = self.readers(now, key, readers);
-        // In the order of the set: by their ends.
+        // In the order of the set: by expiry.
         shares.sort_by_key(|(token, left)| (*left, token.clone()));
         let tokens = shares.iter().take(100).map(|(token, _)| Token::found(token)).collect();
         holding.with_readers(tokens).into()
@@ -285,7 +291,7 @@ impl Store {
         Ok(())
     }
 
-    /// The marker, without any reader yet.
+    /// Stores the marker, without any reader yet.
     fn found(&mut self, key: &[u8], readers: &[u8], at: Millis) {
         self.sets.remove(readers);
         self.put(key, Value::from(SHARED_MARKER), Some(at));
@@ -301,7 +307,7 @@ impl Store {
         }
     }
 
-    /// The set, made anew if it has ended.
+    /// Returns the set, replaced by a new one if it has expired.
     fn set_of(&mut self, now: Moment, name: &[u8]) -> &mut Members {
         let set = self.sets.entry(name.to_vec()).or_default();
         if !set.lives(millis(now)) {
@@ -310,7 +316,7 @@ impl Store {
         set
     }
 
-    /// The same, without those whose time is over.
+    /// Returns the set without expired members.
     fn members(&mut self, now: Moment, name: &[u8]) -> &mut Members {
         let set = self.set_of(now, name);
         set.prune(millis(now));

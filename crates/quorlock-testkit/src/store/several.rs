@@ -1,4 +1,4 @@
-//! Several locks at once, as the scripts that begin with `several.lua` keep them.
+//! Claims of several locks, as the scripts that begin with `several.lua` handle them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use quorlock::node::Vote;
 use quorlock::protocol::{FenceHint, FencingToken, Moment};
 
-use super::{Drawing, Failure, Noted, Store, Told, Value, WANTED, millis, span};
+use super::{Drawing, Failure, Noted, ScriptResult, Store, Value, WANTED, millis, span};
 
 /// A claim of several locks: the keys of the scripts.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
 pub struct Several<'a> {
-    /// Each of them.
+    /// The locks.
     pub locks: &'a [Place<'a>],
-    /// What is to stand under each.
+    /// The token to store under each.
     pub token: &'a [u8],
 }
 
-/// One of several locks, and what stands beside it.
+/// One of several locks, and its other keys.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: as the scripts")]
 pub struct Place<'a> {
@@ -26,23 +26,23 @@ pub struct Place<'a> {
     pub key: &'a [u8],
     /// Its tombstone.
     pub tombstone: &'a [u8],
-    /// The mark that somebody wants it.
+    /// The mark that a client wants it.
     pub mark: &'a [u8],
-    /// The counter of its fencing tokens.
+    /// Its fencing counter.
     pub counter: &'a [u8],
 }
 
-/// Who holds the locks of a claim.
+/// The holders of the locks of a claim.
 enum Held {
-    /// Somebody else holds this one.
+    /// Another client holds this one.
     ByAnother(usize),
-    /// Nobody else holds any, and these are free.
+    /// No other client holds any, and these are free.
     Free(Vec<usize>),
 }
 
 impl Store {
-    /// `acquire_several.lua`: stores the token under all keys and draws one number, if each is free or
-    /// ours; else changes none.
+    /// `acquire_several.lua`: stores the token under all keys and draws one number, if each is free or held
+    /// by the token; otherwise changes none.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Store {
         claim: &Several<'_>,
         ttl: Duration,
         fence_hint: Option<FenceHint>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         if self.is_cancelled(now, claim) {
             return Ok(Vote::Free.into());
         }
@@ -72,7 +72,7 @@ impl Store {
                 let mut next = FencingToken::ZERO;
                 for lock in claim.locks {
                     let prepared = self.prepare(now, Drawing { counter: lock.counter, fence_hint })?;
-                    next = next.max(if free.is_empty() { prepared.stands } else { prepared.next });
+                    next = next.max(if free.is_empty() { prepared.current } else { prepared.next });
                 }
                 Some(next)
             }
@@ -82,10 +82,10 @@ impl Store {
         if let Some(number) = number.filter(|_| !free.is_empty()) {
             self.raise_all(now, claim, number, usual);
         }
-        Ok(Told::with(Vote::Granted, number))
+        Ok(ScriptResult::with(Vote::Granted, number))
     }
 
-    /// `renew_several.lua`: prolongs all keys if they are ours, or stores those anew that are gone.
+    /// `renew_several.lua`: extends all keys that the token holds, and stores missing ones again.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Store {
         claim: &Several<'_>,
         ttl: Duration,
         fencing_token: Option<FencingToken>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let free = match self.held(now, claim)? {
             Held::ByAnother(place) => return self.in_the_way(now, claim, place, fencing_token.is_some()),
             Held::Free(free) => free,
@@ -120,8 +120,8 @@ impl Store {
         Ok(if free.is_empty() { Vote::Granted } else { Vote::Restored }.into())
     }
 
-    /// `write_back_several.lua`: raises all counters to `fencing_token`, if all keys are ours and no counter is
-    /// ahead.
+    /// `write_back_several.lua`: raises all counters to `fencing_token`, if the token holds all keys and no
+    /// counter is ahead.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Store {
         now: Moment,
         claim: &Several<'_>,
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         match self.held(now, claim)? {
             Held::ByAnother(place) => return self.in_the_way(now, claim, place, true),
             Held::Free(free) if !free.is_empty() => return Ok(Vote::Free.into()),
@@ -144,29 +144,29 @@ impl Store {
             }
         }
         self.raise_all(now, claim, fencing_token, None);
-        Ok(Told::with(Vote::Granted, Some(fencing_token)))
+        Ok(ScriptResult::with(Vote::Granted, Some(fencing_token)))
     }
 
-    /// `release_several.lua`: deletes those keys that are ours, and tells the first in the queue of each. Says
-    /// whether another client wants one.
-    pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> Told {
+    /// `release_several.lua`: deletes the keys that the token holds, and notifies the first in the queue of
+    /// each. Reports whether another client wants one.
+    pub fn release_several(&mut self, now: Moment, claim: &Several<'_>) -> ScriptResult {
         let mut was = Vote::Free;
         for lock in claim.locks {
             match self.release(now, lock.key, lock.mark, claim.token) {
-                Ok(Told { vote: Vote::ReleasedContended, .. }) => was = Vote::ReleasedContended,
-                Ok(Told { vote: Vote::Notified, .. }) if was != Vote::ReleasedContended => {
+                Ok(ScriptResult { vote: Vote::ReleasedContended, .. }) => was = Vote::ReleasedContended,
+                Ok(ScriptResult { vote: Vote::Notified, .. }) if was != Vote::ReleasedContended => {
                     was = Vote::Notified
                 }
-                Ok(Told { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
-                // What is not ours stays, whatever it is.
+                Ok(ScriptResult { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
+                // Anything that the token does not hold stays, whatever it is.
                 Ok(_) | Err(_) => {}
             }
         }
         was.into()
     }
 
-    /// `cancel_several.lua`: as [`Store::release_several`], and leaves a tombstone.
-    pub fn cancel_several(&mut self, now: Moment, claim: &Several<'_>, linger: Duration) -> Told {
+    /// `cancel_several.lua`: like [`Store::release_several`], and leaves a tombstone.
+    pub fn cancel_several(&mut self, now: Moment, claim: &Several<'_>, linger: Duration) -> ScriptResult {
         let told = self.release_several(now, claim);
         if let Some(first) = claim.locks.first() {
             self.put(first.tombstone, Value::from("1"), Some(millis(now).saturating_add(span(linger))));
@@ -186,19 +186,19 @@ impl Store {
         Ok(Held::Free(free))
     }
 
-    /// Who holds this one, and which it is.
+    /// Answers with the lock that is held, and its holder.
     fn in_the_way(
         &mut self,
         now: Moment,
         claim: &Several<'_>,
         place: usize,
         fenced: bool,
-    ) -> Result<Told, Failure> {
+    ) -> Result<ScriptResult, Failure> {
         let Some(lock) = claim.locks.get(place) else { return Ok(Vote::Free.into()) };
         let counter = if fenced { Some(self.counter(now, lock.counter)?) } else { None };
         let Vote::Held(holding) = self.holding(now, lock.key)? else { return Ok(Vote::Free.into()) };
         let key: Arc<str> = String::from_utf8_lossy(lock.key).into();
-        Ok(Told::with(holding.at(key).into(), counter))
+        Ok(ScriptResult::with(holding.at(key).into(), counter))
     }
 
     fn is_cancelled(&mut self, now: Moment, claim: &Several<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! A library that nobody compiles: what `tests/api` must and must not see is in it.
+//! A library that is never compiled: it contains what `tests/api` must and must not list.
 
 mod inner;
 mod made;

@@ -1,4 +1,4 @@
-// Drives redsync. See README.md for what it is told and what it answers.
+// Drives redsync. README.md describes the protocol.
 package main
 
 import (
@@ -71,7 +71,7 @@ func (d driver) obey(verb, resource string, ttl ...string) (string, error) {
 	case mutex == nil:
 		return "", errors.New("no such lock")
 	case verb == "extend":
-		// A mutex extends itself by its own expiry; another one of the same value by another.
+		// A mutex extends itself by its own expiry; another mutex with the same value can extend by another.
 		mutex = d.NewMutex(resource, append(options, redsync.WithValue(mutex.Value()))...)
 		return said("extended", mutex.Extend)
 	case verb == "release":
@@ -90,7 +90,7 @@ func said(yes string, do func() (bool, error)) (string, error) {
 	return yes, err
 }
 
-// versions names the modules that this was built of.
+// versions names the modules that this was built from.
 func versions() string {
 	parts := []string{"github.com/go-redsync/redsync/v4", "github.com/redis/go-redis/v9"}
 	all := ""

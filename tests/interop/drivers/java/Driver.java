@@ -11,7 +11,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Drives Redisson's lock over several servers. See README.md for what it is told and what it answers. */
+/** Drives Redisson's lock over several servers. README.md describes the protocol. */
 public final class Driver {
     private static final List<RedissonClient> clients = new ArrayList<>();
     private static final Map<String, RLock> held = new HashMap<>();
@@ -50,9 +50,9 @@ public final class Driver {
     private static String acquire(String resource, long ttlMillis) throws InterruptedException {
         RLock[] locks = clients.stream().map(client -> client.getLock(resource)).toArray(RLock[]::new);
         RLock lock = new RedissonRedLock(locks);
-        if (!lock.tryLock(0, ttlMillis, TimeUnit.MILLISECONDS)) return "refused others have it";
+        if (!lock.tryLock(0, ttlMillis, TimeUnit.MILLISECONDS)) return "refused held by another client";
         held.put(resource, lock);
-        // What it stores is the field of a hash, and not told.
+        // It stores a hash field, whose name is not exposed.
         return "acquired -";
     }
 }

@@ -13,7 +13,7 @@ import net.javacrumbs.shedlock.provider.jdbctemplate.JdbcTemplateLockProvider;
 import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.jdbc.datasource.SingleConnectionDataSource;
 
-/** Increments the number in a file, under a lock of ShedLock or under none, until it has reached a total. */
+/** Increments the number in a file, with a lock of ShedLock or without one, until it reaches a total. */
 public class ShedLock {
     public static void main(String[] args) throws Exception {
         String url = args[0], name = args[1], locking = args[5];
@@ -40,7 +40,7 @@ public class ShedLock {
                             more = section(file, total, sections);
                             lock.get().unlock();
                         }
-                        // Others may have it in between: a client of ShedLock does not wait, and this one asks again.
+                        // A client of ShedLock does not wait: retry, so that others get turns.
                         Thread.sleep(5);
                     }
                 } catch (Exception error) {
@@ -57,11 +57,11 @@ public class ShedLock {
         System.exit(0);
     }
 
-    /** Reads and writes the number, not atomically. Says whether there is more to do. */
+    /** Reads and writes the number, not atomically. Returns whether there is more to do. */
     private static boolean section(Path file, int total, AtomicInteger sections) throws IOException {
         String text = Files.readString(file);
         int number = text.isEmpty() ? 0 : Integer.parseInt(text);
-        // Where increments are lost, the number may never get there.
+        // If increments are lost, the number may never reach the total.
         if (number >= total || sections.get() >= total) return false;
         Thread.yield();
         Files.writeString(file, Integer.toString(number + 1));

@@ -1,4 +1,4 @@
-// What all drivers in Node share: see README.md for what they are told and what they answer.
+// Shared by all drivers in Node: README.md describes the protocol.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { Redis } from "ioredis";
@@ -6,10 +6,10 @@ import { Redis } from "ioredis";
 const require = createRequire(import.meta.url);
 const say = (...words) => console.log(words.join(" ").replaceAll("\n", " "));
 
-// Both libraries are one in use: they differ in their names and in what they export.
+// Both libraries have the same API; they differ in their names and exports.
 export async function serve(Redlock, name) {
   const clients = process.argv.slice(2).map((node) => new Redis(node));
-  // A client without a listener writes each lost connection to stderr.
+  // A client without an error listener prints each lost connection to stderr.
   for (const client of clients) client.on("error", () => {});
   await Promise.all(clients.map((client) => client.ping()));
   const redlock = new Redlock(clients, { retryCount: 0 });

@@ -1,4 +1,4 @@
-"""Drives aioredlock, whose tasks need a loop that runs also while nobody asks for anything."""
+"""Drives aioredlock, whose tasks need a loop that also runs between orders."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What all drivers in Python share: see README.md for what they are told and what they answer."""
+"""Shared by all drivers in Python: README.md describes the protocol."""
 
 import logging
 import platform
@@ -11,12 +11,12 @@ from redis.retry import Retry
 
 
 def clients(nodes):
-    """One client for each node. Left to itself, redis-py tries a dead node ten times, for half a minute."""
+    """One client for each node. By default, redis-py tries a dead node ten times, for half a minute."""
     return [Redis.from_url(node, retry=Retry(NoBackoff(), 0), socket_timeout=5) for node in nodes]
 
 
 def serve(connect, *packages):
-    """Runs the library that `connect` makes of the nodes' addresses, until there is nothing more to do."""
+    """Runs the library that `connect` creates for the nodes' addresses, until stdin ends."""
     logging.disable()
     library, held = connect(sys.argv[1:]), {}
     versions = [f"{package} {version(package)}" for package in packages]
@@ -33,7 +33,7 @@ def obey(library, held, verb, resource, ttl_ms=None):
     if verb == "acquire":
         lock = library.acquire(resource, ttl_ms)
         if not lock:
-            return "refused", "others have it"
+            return "refused", "held by another client"
         held[resource] = lock
         return "acquired", library.token(lock).hex()
     if verb == "extend":

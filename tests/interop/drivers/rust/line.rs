@@ -1,4 +1,4 @@
-//! What both drivers in Rust share: see README.md for what they are told and what they answer.
+//! Shared by both drivers in Rust: README.md describes the protocol.
 
 use std::collections::HashMap;
 use std::io::BufRead as _;
@@ -46,6 +46,6 @@ fn obey<L: Library>(library: &mut L, held: &mut HashMap<String, L::Lock>, words:
             library.release(&held.remove(resource).ok_or_else(missing)?);
             Ok("released".to_owned())
         }
-        _ => Err("it is none of acquire, extend and release".to_owned()),
+        _ => Err("unknown order: expected acquire, extend or release".to_owned()),
     }
 }

@@ -13,7 +13,7 @@ impl Library for Driver {
     fn acquire(&mut self, resource: &[u8], ttl_ms: u32) -> Answer<Self::Lock> {
         let ttl = usize::try_from(ttl_ms).map_err(|error| error.to_string())?;
         let lock = self.0.lock(resource, ttl).map_err(|error| error.to_string())?;
-        lock.ok_or_else(|| "others have it".to_owned())
+        lock.ok_or_else(|| "held by another client".to_owned())
     }
 
     fn token(&self, lock: &Self::Lock) -> Vec<u8> {
@@ -32,7 +32,7 @@ impl Library for Driver {
 fn main() {
     line::serve("redlock 2.0.0", |nodes| {
         let mut manager = RedLock::new(nodes);
-        // It panics at no delay at all.
+        // A delay of zero would panic.
         manager.set_retry(1, 1);
         // Its locks borrow the manager.
         Driver(Box::leak(Box::new(manager)))

@@ -40,7 +40,7 @@ fn main() {
     line::serve("rslock 0.10.0", |nodes| {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         let mut manager = LockManager::new(nodes);
-        // It panics at no delay at all.
+        // A delay of zero would panic.
         manager.set_retry(1, Duration::from_millis(1));
         Driver { runtime, manager }
     });

@@ -1,0 +1,64 @@
+//! The queue of clients that want one lock exclusively.
+
+use std::time::Duration;
+
+use quorlock::protocol::{MOST_PLACES, WaiterId};
+use quorlock::{
+    lock::{QueueListing, QueuedWaiter},
+    node::{Queued, Vote},
+};
+
+use super::{Decision, Rows, micros};
+use crate::row::Row;
+
+impl Rows {
+    /// Enqueues a waiter, unless the lock is free and no waiter's turn. The first two waiters learn the
+    /// holder.
+    pub(super) fn enqueue(
+        &mut self,
+        key: &str,
+        (waiter, since, context): (WaiterId, u64, &str),
+        patience: Duration,
+        turn: u64,
+    ) -> Decision {
+        let (now, ends) = (self.now, self.after(patience));
+        let Row { held, queue, .. } = self.row(key)?;
+        if held.is_none() && queue.is_turn_of(waiter, now, turn) {
+            self.change_queue(key)?.begin_turn(waiter, now);
+            return Ok((Vote::Free, None));
+        }
+        if !queue.keeps(waiter, ends, micros(patience)) {
+            self.change_queue(key)?.join(waiter, since, ends, context);
+        }
+        let Row { held, queue, .. } = self.row(key)?;
+        let ahead = queue.place(waiter).and_then(|place| u32::try_from(place).ok());
+        let ahead = ahead.map_or(MOST_PLACES, |ahead| ahead.min(MOST_PLACES));
+        let holding = held.as_ref().filter(|_| ahead < 2).map(|held| self.holding(held));
+        Ok((Queued::new(ahead, holding).into(), None))
+    }
+
+    /// Removes a waiter from the queue. If it was its turn, the turn goes to the next one.
+    pub(super) fn leave_queue(&mut self, key: &str, waiter: WaiterId) -> Decision {
+        let Row { held, queue, .. } = self.row(key)?;
+        if queue.place(waiter).is_some() {
+            self.change_queue(key)?.leave(waiter);
+            return Ok((Vote::Granted, None));
+        }
+        let now = self.now;
+        let turn = held.is_none() && !queue.is_empty() && self.change_queue(key)?.next_turn(now);
+        Ok((if turn { Vote::Notified } else { Vote::Free }, None))
+    }
+
+    pub(super) fn list_waiters(&self, key: &str) -> Decision {
+        let mut living = self.row(key)?.queue.living(self.now);
+        let waited = |since| Duration::from_micros(self.now.saturating_sub(since));
+        let listed = living.by_ref().take(MOST_LISTED);
+        let listed =
+            listed.map(|(id, since, context)| QueuedWaiter::new(id, waited(since), context.to_owned()));
+        let listed = listed.collect();
+        Ok((QueueListing::new(listed, living.next().is_some()).into(), None))
+    }
+}
+
+/// At most this many waiters are listed.
+const MOST_LISTED: usize = 100;

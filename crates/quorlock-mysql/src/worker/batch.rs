@@ -1,0 +1,160 @@
+//! Carries out batches of requests.
+
+use std::sync::Arc;
+
+use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
+
+use super::{ATTEMPTS, Link, Worker};
+use crate::error::Trouble;
+use crate::locks::{Told, keys};
+use crate::node::capabilities;
+use crate::shedlock;
+use crate::table::{read, swap, too_long};
+
+impl Worker {
+    /// Returns a request that is to be carried out; answers the others.
+    pub(super) fn admit(
+        &self,
+        request: SharedRequest,
+        responder: Responder,
+    ) -> Option<(SharedRequest, Responder)> {
+        let refused = if request.may_create() && !responder.wanted() {
+            Some(NodeError::NotAsked)
+        } else {
+            let long = || keys(&request).iter().find_map(|key| too_long(key));
+            // A table of ShedLock has its own limit.
+            let refused = || capabilities().check(&request).err().or_else(long);
+            if self.database.shedlock().is_some() { None } else { refused() }
+        };
+        match refused {
+            None => Some((request, responder)),
+            Some(error) => {
+                self.answer(responder, Err(error));
+                None
+            }
+        }
+    }
+
+    /// Carries out requests on `ShedLock`'s table, one after the other. Returns why the connection was lost,
+    /// if it was.
+    pub(super) async fn carry_out_at(
+        &mut self,
+        table: &shedlock::Table,
+        link: &mut Link,
+        batch: Vec<(SharedRequest, Responder)>,
+    ) -> Option<NodeError> {
+        let mut gone: Option<NodeError> = None;
+        for (request, responder) in batch {
+            if let Some(error) = &gone {
+                self.answer(responder, Err(error.clone()));
+                continue;
+            }
+            let now = self.seams.clock().now();
+            let connection = &mut link.connection;
+            let answer = match table.carry_out(connection, &request, &mut self.tombstones, now).await {
+                Ok(vote) => Ok(Response::new(vote, Arc::clone(&link.identity))),
+                Err(failed) => {
+                    gone = failed.lost();
+                    let error = failed.into_node_error();
+                    // Reconnect to learn the server's new role.
+                    if matches!(error.kind(), NodeErrorKind::ReadOnly | NodeErrorKind::Misconfigured) {
+                        gone = Some(error.clone());
+                    }
+                    Err(error)
+                }
+            };
+            self.answer(responder, answer);
+        }
+        gone
+    }
+
+    /// Carries out requests together, in the order asked. Returns whether any row was written, or why the
+    /// connection was lost.
+    pub(super) async fn carry_out(
+        &mut self,
+        link: &mut Link,
+        batch: Vec<(SharedRequest, Responder)>,
+    ) -> Result<bool, NodeError> {
+        let mut names: Vec<Arc<str>> = batch.iter().flat_map(|(request, _)| keys(request)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let clock = Arc::clone(self.seams.clock());
+        let mut remembered = self.memory.rows(&names, clock.now());
+        for _ in 0..ATTEMPTS {
+            let (is_read, asked) = (remembered.is_none(), clock.now());
+            let mut rows = match remembered.take() {
+                Some(rows) => rows,
+                None => match read(&mut link.connection, &names).await {
+                    Ok(rows) => rows,
+                    Err(trouble) => return self.failed(batch, trouble, Trouble::before_anything_changed),
+                },
+            };
+            if is_read {
+                self.memory.read(&rows, asked);
+            }
+            let decided: Vec<Result<Told, NodeError>> =
+                batch.iter().map(|(request, _)| rows.carry_out(request)).collect();
+            let changes = rows.changes();
+            // Cached rows are confirmed only by a write.
+            if !is_read && changes.len() < names.len() {
+                continue;
+            }
+            let nonce = self.seams.entropy().next_u64().max(1);
+            let wrote = !changes.is_empty();
+            let swapped = if wrote { swap(&mut link.connection, &changes, nonce).await } else { Ok(true) };
+            match swapped {
+                Ok(true) => {
+                    if let Some(change) = changes.last() {
+                        // The next sweep continues after it, or restarts at the first rows.
+                        self.swept =
+                            if nonce.is_multiple_of(2) { change.key.to_owned() } else { String::new() };
+                    }
+                    for ((request, responder), decision) in batch.into_iter().zip(decided) {
+                        if let (Ok((vote, _)), false) = (&decision, self.listeners.is_empty()) {
+                            self.watches.note(&request, vote, &rows, self.seams.clock().now());
+                        }
+                        let identity = Arc::clone(&link.identity);
+                        let response =
+                            |(vote, number)| Response::new(vote, identity).with_fencing_token(number);
+                        self.answer(responder, decision.map(response));
+                    }
+                    self.memory.written(&rows, nonce, clock.now());
+                    self.pass_on(&rows);
+                    return Ok(wrote);
+                }
+                Ok(false) => self.memory.forget(&names),
+                Err(trouble) => {
+                    self.memory.forget(&names);
+                    return self.failed(batch, trouble, Trouble::into_node_error);
+                }
+            }
+        }
+        let reason =
+            Reason::new(format!("other clients have changed the rows {ATTEMPTS} times in the meantime"));
+        let error = NodeError::Failed { kind: NodeErrorKind::Busy, reason };
+        for (_, responder) in batch {
+            self.answer(responder, Err(error.clone()));
+        }
+        Ok(false)
+    }
+
+    /// Answers all with the error. The connection remains in use unless it is lost.
+    fn failed(
+        &self,
+        batch: Vec<(SharedRequest, Responder)>,
+        trouble: Trouble,
+        meaning: impl FnOnce(Trouble) -> NodeError,
+    ) -> Result<bool, NodeError> {
+        let lost = match &trouble {
+            Trouble::Lost(reason) => Some(NodeError::Unreachable { reason: reason.clone() }),
+            Trouble::Refused(_) => None,
+        };
+        let error = meaning(trouble);
+        for (_, responder) in batch {
+            self.answer(responder, Err(error.clone()));
+        }
+        // Reconnect if the server became a replica or its tables are gone.
+        let unfit = error.is_permanent().then(|| error.clone());
+        lost.or(unfit).map_or(Ok(false), Err)
+    }
+}

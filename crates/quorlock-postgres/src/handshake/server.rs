@@ -1,0 +1,180 @@
+//! What a server reports about itself, and whether it may vote.
+
+use std::time::Duration;
+
+use quorlock::{
+    node::facts::{ClockReading, Facts, Fsync, Location, Memory, Role, Software},
+    node::{NodeError, NodeErrorKind},
+};
+use tokio_postgres::{Error, Row};
+
+use crate::error::unfit;
+use crate::request::micros;
+use crate::url::{DatabaseUrl, Host};
+
+/// The oldest supported version of PostgreSQL.
+const OLDEST: i32 = 120_000;
+
+/// Queries everything about the server in one round trip. The timeline is not from `pg_control_checkpoint()`,
+/// which still reports the old one between a promotion and the next checkpoint.
+pub(super) const QUESTIONS: &str = "
+    SELECT current_setting('server_version_num')::int,
+        current_setting('server_version'),
+        pg_backend_pid(),
+        pg_is_in_recovery(),
+        (SELECT system_identifier FROM pg_control_system()),
+        CASE WHEN pg_is_in_recovery() THEN NULL ELSE substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END,
+        current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on',
+        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::int8,
+        (extract(epoch FROM clock_timestamp()) * 1000000)::int8,
+        to_regnamespace('quorlock') IS NOT NULL,
+        current_user::text,
+        current_database()::text,
+        (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS DISTINCT FROM 'sync'
+            AND sync_state IS DISTINCT FROM 'quorum')";
+
+/// What the server reports about itself.
+pub(super) struct Server {
+    pub(super) version: i32,
+    pub(super) version_text: String,
+    pub(super) pid: i32,
+    pub(super) in_recovery: bool,
+    pub(super) system: i64,
+    pub(super) timeline: Option<String>,
+    pub(super) durable: bool,
+    pub(super) started: i64,
+    pub(super) clock: i64,
+    pub(super) has_schema: bool,
+    pub(super) user: String,
+    pub(super) database: String,
+    pub(super) replicas: i64,
+}
+
+impl Server {
+    pub(super) fn read(row: &Row) -> Result<Server, Error> {
+        Ok(Server {
+            version: row.try_get(0)?,
+            version_text: row.try_get(1)?,
+            pid: row.try_get(2)?,
+            in_recovery: row.try_get(3)?,
+            system: row.try_get(4)?,
+            timeline: row.try_get(5)?,
+            durable: row.try_get(6)?,
+            started: row.try_get(7)?,
+            clock: row.try_get(8)?,
+            has_schema: row.try_get(9)?,
+            user: row.try_get(10)?,
+            database: row.try_get(11)?,
+            replicas: row.try_get(12)?,
+        })
+    }
+
+    /// Checks that the server may vote.
+    pub(super) fn check(&self, greeted_by: i32) -> Result<(), NodeError> {
+        if self.version < OLDEST {
+            let words = format!(
+                "it is PostgreSQL {}, and the oldest supported version is 12: update it",
+                self.version_text
+            );
+            return Err(unfit(NodeErrorKind::Unsupported, words));
+        }
+        if self.in_recovery {
+            let words = "it is a standby, which is read-only: give the address of the primary";
+            return Err(unfit(NodeErrorKind::ReadOnly, words));
+        }
+        if self.pid != greeted_by {
+            let words = format!(
+                "a pooler is in between (the greeting is of process {greeted_by}, and process {} answers), which may give \
+                 each statement to another process: give the server's own address; a node keeps few connections",
+                self.pid
+            );
+            return Err(unfit(NodeErrorKind::WrongServer, words));
+        }
+        Ok(())
+    }
+
+    /// The history of the server's data. It changes with each promotion and, if a crash may lose acknowledged
+    /// writes, with each start.
+    pub(super) fn identity(&self) -> String {
+        let timeline = self.timeline.as_deref().unwrap_or("?");
+        if self.durable {
+            format!("{}:{timeline}", self.system.cast_unsigned())
+        } else {
+            format!("{}:{timeline}:{}", self.system.cast_unsigned(), self.started)
+        }
+    }
+
+    /// The age of the server's data: since the cluster was created (the seconds since 1970 are part of its
+    /// identifier) or, if a crash may have lost something, since the start.
+    pub(super) fn data_age(&self) -> Duration {
+        let since = if self.durable {
+            (self.system.cast_unsigned() >> 32) * 1_000_000
+        } else {
+            self.started.cast_unsigned()
+        };
+        Duration::from_micros(self.clock.cast_unsigned().saturating_sub(since))
+    }
+
+    pub(super) fn facts(&self, url: &DatabaseUrl, wall: Duration, round_trip: Duration) -> Facts {
+        let mut facts = Facts::default();
+        facts.software = Some(Software::new("postgresql", self.version_text.clone()));
+        facts.role = Some(if self.in_recovery { Role::Replica } else { Role::Master });
+        facts.append_only = Some(true);
+        facts.fsync = Some(if self.durable { Fsync::Always } else { Fsync::Never });
+        facts.replicas = u64::try_from(self.replicas).ok();
+        facts.memory = Some(Memory::new(0, None, "noeviction"));
+        facts.hints = Some(true);
+        facts.user = Some(self.user.as_str().into());
+        facts.round_trips.push(round_trip);
+        let ours = wall + round_trip / 2;
+        facts.clock = Some(ClockReading::new(self.clock.saturating_sub(micros(ours)), round_trip / 2));
+        let host = match &url.host {
+            Host::Tcp(host) => Some(host.clone()),
+            Host::Folder(_) => None,
+        };
+        facts.place =
+            Some(Location::new(host, Vec::new(), url.encrypted || matches!(url.host, Host::Folder(_))));
+        facts
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn server() -> Server {
+        Server {
+            version: 150_000,
+            version_text: "15.0".into(),
+            pid: 7,
+            in_recovery: false,
+            system: -1,
+            timeline: Some("0000000A".into()),
+            durable: true,
+            started: 5,
+            clock: 9,
+            has_schema: true,
+            user: "app".into(),
+            database: "orders".into(),
+            replicas: 0,
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_by_its_version() {
+        assert!(server().check(7).is_ok());
+        let old = Server { version: 110_022, version_text: "11.22".into(), ..server() };
+        let refused = old.check(7).unwrap_err();
+        assert_eq!(refused.kind(), NodeErrorKind::Unsupported);
+        assert!(
+            refused.to_string().contains("11.22") && refused.to_string().contains("update it"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_history_is_that_of_a_timeline_and_where_a_crash_forgets_that_of_a_start() {
+        assert_eq!(server().identity(), "18446744073709551615:0000000A");
+        assert_eq!(Server { durable: false, ..server() }.identity(), "18446744073709551615:0000000A:5");
+    }
+}

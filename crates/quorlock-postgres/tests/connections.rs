@@ -1,0 +1,126 @@
+//! The connections of a PostgreSQL node: when they are opened, and the order of requests over several of them.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use quorlock::protocol::Claim;
+use quorlock::{
+    node::{Capability, Node, Request, Vote, ask},
+    runtime::{Clock as _, SystemClock},
+};
+
+use support::requests::{TTL, acquire, acquisition, claim, inspect};
+use support::{node, server, until};
+
+mod support;
+
+/// Returns how many connections the nodes of a server have.
+async fn connections(server: &support::Server) -> i64 {
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
+    server.client().await.query_one(asked, &[]).await.unwrap().get(0)
+}
+
+/// Sends requests for many keys at the same time, until the server has this number of connections.
+async fn crowd_until(server: &support::Server, node: &dyn Node, expected: i64) {
+    until("there are enough connections", async || {
+        let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
+        let asked = claims.iter().map(|claim| ask(node, acquisition(claim, TTL)));
+        assert!(join_all(asked).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
+        let released = claims.into_iter().map(|claim| ask(node, Request::Release { claim }));
+        assert!(join_all(released).await.into_iter().all(|vote| vote.unwrap().vote == Vote::Granted));
+        connections(server).await >= expected
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_opens_connections_for_what_comes_at_the_same_time_and_not_for_what_comes_in_turn() {
+    let Some(server) = server() else { return };
+    let node = node(&server.url("&connections=5"));
+    for number in 0..50 {
+        assert_eq!(acquire(&*node, &claim(&format!("one/{number}"))).await.unwrap().vote, Vote::Granted);
+    }
+    assert_eq!(connections(&server).await, 1);
+    crowd_until(&server, &*node, 5).await;
+    crowd_until(&server, &*node, 5).await;
+    assert_eq!(connections(&server).await, 5);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_has_no_room_for_is_done_without() {
+    let Some(server) = server() else { return };
+    let client = server.client().await;
+    // The role needs the objects of the schema, which the first node creates.
+    inspect(&*server.node(), "a").await.unwrap();
+    client
+        .batch_execute(
+            "CREATE ROLE app LOGIN CONNECTION LIMIT 2; GRANT USAGE ON SCHEMA quorlock TO app;
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app",
+        )
+        .await
+        .unwrap();
+    until("the first node has gone", async || connections(&server).await == 0).await;
+    let node = node(&server.url("").replace("postgres@", "app@"));
+    // None of these requests is refused.
+    crowd_until(&server, &*node, 2).await;
+    crowd_until(&server, &*node, 2).await;
+    assert_eq!(connections(&server).await, 2);
+}
+
+/// Eight keys, enough to belong to different connections if there are several.
+fn keys() -> Vec<Arc<str>> {
+    (0..8).map(|number| format!("key/{number}").into()).collect()
+}
+
+#[tokio::test]
+async fn requests_of_several_keys_keep_the_order_of_each_of_them() {
+    let Some(server) = server() else { return };
+    let node = server.node();
+    // Some connections are open, and others are opened during the test.
+    crowd_until(&server, &*node, 4).await;
+    assert!(node.capabilities().has(Capability::Several));
+    let (keys, mut asked) = (keys(), Vec::new());
+    for _ in 0..50 {
+        // Each release is sent before the next acquisition, without waiting for an answer.
+        let all = Arc::new(Claim::clone(&claim(&keys[0])).and(keys[1..].into()));
+        let singles: Vec<_> = keys.iter().map(|key| claim(key)).collect();
+        asked.push(ask(&*node, acquisition(&all, TTL)));
+        asked.push(ask(&*node, Request::Release { claim: all }));
+        for single in &singles {
+            asked.push(ask(&*node, acquisition(single, TTL)));
+        }
+        for single in singles {
+            asked.push(ask(&*node, Request::Release { claim: single }));
+        }
+    }
+    let votes = join_all(asked).await;
+    let first = votes
+        .iter()
+        .position(|vote| vote.as_ref().is_ok_and(|vote| vote.vote != Vote::Granted) || vote.is_err());
+    assert_eq!(first, None, "{:?}", first.map(|first| &votes[first]));
+}
+
+#[tokio::test]
+async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
+    let Some(server) = server() else { return };
+    let nodes = [server.node(), server.node(), server.node()];
+    let (keys, clock) = (keys(), SystemClock::default());
+    crowd_until(&server, &*nodes[0], 4).await;
+    crowd_until(&server, &*nodes[1], 8).await;
+    let works = nodes.iter().enumerate().map(|(place, node)| {
+        let mut others = keys.clone();
+        others.rotate_left(place * 3);
+        async move {
+            for _ in 0..30 {
+                let all = Arc::new(Claim::clone(&claim(&others[0])).and(others[1..].into()));
+                let end = clock.now() + TTL;
+                while acquire(&**node, &all).await.unwrap().vote != Vote::Granted {
+                    assert!(clock.now() < end);
+                }
+                ask(&**node, Request::Release { claim: all }).await.unwrap();
+            }
+        }
+    });
+    join_all(works).await;
+}
