@@ -12,24 +12,24 @@ pub(crate) use cluster::SCHEMES as CLUSTER_SCHEMES;
 pub(crate) use parse::SCHEMES;
 pub use parse::percent_decoded;
 
-/// Where a node listens, and as whom to log in there.
+/// The address of a node, with the credentials to log in there.
 ///
 /// | form | meaning |
 /// |---|---|
-/// | `redis://host`, `valkey://host`, `host` | TCP, port 6379 unless one follows after a colon |
+/// | `redis://host`, `valkey://host`, `host` | TCP, port 6379 unless `:port` follows |
 /// | `rediss://host`, `valkeys://host` | the same over TLS (feature `tls`) |
 /// | `redis+unix:///path`, `unix:///path` | a Unix socket |
-/// | `redis+sentinel://host,host:port/service` | the master of this name, as the Sentinels at these hosts know it; port 26379 unless one follows |
+/// | `redis+sentinel://host,host:port/service` | the master of this service, looked up through the Sentinels at these hosts; port 26379 unless given |
 /// | `rediss+sentinel://host,host:port/service` | the same, with TLS to the Sentinels and to the master |
 ///
-/// User and password stand before the host, `redis://user:password@host`, or, for a socket, in
-/// the query: `redis+unix:///path?user=…&pass=…`. A database number is the path, `redis://host/3`,
-/// or `?db=3`; behind a service, `/service/3`. Sentinels that want a user and a password get those in
-/// `?sentinel_username=…&sentinel_password=…`; what stands before the hosts is for the master.
+/// User and password precede the host, `redis://user:password@host`; for a socket they are in the query:
+/// `redis+unix:///path?user=…&pass=…`. The database number is the path, `redis://host/3`, or `?db=3`; for a
+/// service it follows the name: `/service/3`. Credentials for the Sentinels themselves are given by
+/// `?sentinel_username=…&sentinel_password=…`; those before the hosts are for the master.
 ///
-/// With `?wait=1` a vote counts only when so many replicas have confirmed it (`WAIT`): see
-/// [`Address::wait`]. Characters that mean something in a URL are percent-encoded; a password is better
-/// kept out of URLs altogether: see [`Address::set_password`].
+/// With `?wait=1` a vote counts only after that number of replicas has confirmed it (`WAIT`): see
+/// [`Address::wait`]. Characters with a meaning in URLs must be percent-encoded. Prefer to keep passwords out
+/// of URLs: see [`Address::set_password`].
 ///
 /// `Display` and `Debug` show neither user nor password.
 #[derive(Clone)]
@@ -43,83 +43,83 @@ pub struct Address {
     wait: u32,
 }
 
-/// What to connect to.
+/// The transport and location of a server.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Endpoint {
     /// A TCP port.
     Tcp {
-        /// Name or address, in lower case and without brackets.
+        /// Host name or IP address, in lower case and without brackets.
         host: String,
         /// The port.
         port: u16,
     },
     /// A TCP port that speaks TLS.
     Tls {
-        /// Name or address, in lower case and without brackets: the certificate must be for it.
+        /// Host name or IP address, in lower case and without brackets. The certificate must be valid for it.
         host: String,
         /// The port.
         port: u16,
     },
     /// A Unix socket.
     Unix {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
     },
-    /// The master of a service, wherever its Sentinels say that it is. It is not dialled itself: one
-    /// of the others is.
+    /// The current master of a service, as its Sentinels report it. It is never dialled itself: the reported
+    /// master is.
     Sentinel {
-        /// What the Sentinels call it.
+        /// The name of the service.
         service: String,
-        /// Where they listen.
+        /// The addresses of the Sentinels.
         sentinels: Vec<Endpoint>,
     },
 }
 
 impl Address {
-    /// Reads an address in one of the forms above.
+    /// Parses an address in one of the forms above.
     ///
     /// # Errors
     ///
-    /// Says what is wrong and what would be right. A malformed address may have a password in an
-    /// unexpected place, so messages show no more of it than was understood.
+    /// The error names the problem and the fix. A malformed address may contain a password in an unexpected
+    /// place, so the message shows only the parts that were understood.
     pub fn parse(text: &str) -> Result<Address, AddressError> {
         parse::parse(text)
     }
 
-    /// What to connect to.
+    /// Returns the transport and location.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Logs in as this ACL user, instead of the one in the address.
+    /// Sets the ACL user to log in as, replacing the one in the address.
     pub fn set_user(&mut self, user: &str) {
         self.user = Some(user.into());
     }
 
-    /// Logs in with this password, instead of the one in the address. It is sent as it is: nothing
-    /// is percent-decoded.
+    /// Sets the password to log in with, replacing the one in the address. It is sent as is, without
+    /// percent-decoding.
     pub fn set_password(&mut self, password: &str) {
         self.password = Some(password.into());
     }
 
-    /// How many replicas must have confirmed a vote of this node before it counts: none unless the
-    /// address says otherwise.
+    /// Returns how many replicas must confirm a vote of this node before it counts: 0 unless the address has
+    /// `?wait=`.
     ///
-    /// Redis copies to its replicas after it has answered. With `?wait=1` each vote is followed by
-    /// `WAIT 1` on its connection, for at most 25 ms, or half of the node limit if that is set; a vote that is not confirmed by
-    /// then counts as unanswered, and is cleaned up. So a replica that takes the place of its master
-    /// lacks fewer locks. It is not consensus: which replica is promoted is decided by others, and one
-    /// that has confirmed may forget. It costs a round trip from the master to its replica for each
-    /// vote, and the node's vote whenever too few replicas answer in time.
+    /// Redis replicates asynchronously, after it has replied. With `?wait=1` each vote is followed by `WAIT
+    /// 1` on the same connection, for at most 25 ms, or half of the node limit if that is set. A vote that is
+    /// not confirmed by then counts as unanswered and is cleaned up, so a promoted replica lacks fewer locks.
+    /// This is not consensus: the library does not choose which replica is promoted, and a replica that has
+    /// confirmed may still lose its data. Each vote costs an extra round trip from the master to its replica,
+    /// and the node does not vote while too few replicas answer in time.
     #[must_use]
     pub fn wait(&self) -> u32 {
         self.wait
     }
 
-    /// Whether both name the same server. User, password and database do not matter, since two
-    /// databases of one server fail together: they are one node, not two.
+    /// Returns whether both addresses lead to the same server. User, password and database are ignored: two
+    /// databases of one server fail together, so they are one node.
     #[must_use]
     pub fn same_server(&self, other: &Address) -> bool {
         match (&self.endpoint, &other.endpoint) {
@@ -137,7 +137,8 @@ impl Address {
         }
     }
 
-    /// The servers that it leads to, in one spelling: [the same](Address::same_server) have one in common.
+    /// Returns the servers behind the address, normalized. Two addresses are [the same](Address::same_server)
+    /// if they have a server in common.
     pub(crate) fn servers(&self) -> Vec<String> {
         match &self.endpoint {
             Endpoint::Tcp { host, port } | Endpoint::Tls { host, port } => vec![format!("{host}:{port}")],
@@ -163,13 +164,13 @@ impl Address {
     fn set_wait(&mut self, text: &str, shown: &str) -> Result<(), AddressError> {
         self.wait = text.parse().map_err(|_| AddressError::Malformed {
             shown: shown.into(),
-            problem: "has a `wait` that is no number",
+            problem: "has a `wait` that is not a number",
             cure: "say how many replicas must confirm a vote, as in `?wait=1`",
         })?;
         Ok(())
     }
 
-    /// What the Sentinels call the master, if the address is that of a service.
+    /// Returns the name of the service, if the address is that of a service.
     pub(crate) fn service(&self) -> Option<&str> {
         match &self.endpoint {
             Endpoint::Sentinel { service, .. } => Some(service),
@@ -177,7 +178,7 @@ impl Address {
         }
     }
 
-    /// Each Sentinel, with what it wants to know of who asks.
+    /// Returns the address of each Sentinel, with the credentials for Sentinels.
     pub(crate) fn sentinels(&self) -> impl Iterator<Item = Address> {
         let sentinels: &[Endpoint] = match &self.endpoint {
             Endpoint::Sentinel { sentinels, .. } => sentinels,
@@ -190,13 +191,13 @@ impl Address {
         })
     }
 
-    /// The same user, password and settings at another place.
+    /// Returns the same credentials and settings for another endpoint.
     pub(crate) fn at(&self, endpoint: Endpoint) -> Address {
         Address { endpoint, ..self.clone() }
     }
 
-    /// What people call the node: the name of the service, and a Sentinel that tells it from those of
-    /// the same name elsewhere; of any other its address.
+    /// Returns the display name of the node: for a service, its name and the first Sentinel, which tells
+    /// apart services of the same name; otherwise the address.
     pub(crate) fn name(&self) -> String {
         match &self.endpoint {
             Endpoint::Sentinel { service, sentinels } => {
@@ -222,7 +223,7 @@ impl Address {
 }
 
 impl From<Endpoint> for Address {
-    /// An address without user and password.
+    /// Returns an address without user and password.
     fn from(endpoint: Endpoint) -> Address {
         Address::new(endpoint)
     }
@@ -282,8 +283,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The path with everything percent-encoded that would be read as something else, or would move the
-/// cursor of the terminal that shows it.
+/// Percent-encodes everything in the path that would parse differently or is a control character.
 fn encoded(path: &str) -> String {
     let mut shown = String::with_capacity(path.len());
     for character in path.chars() {
@@ -297,57 +297,58 @@ fn encoded(path: &str) -> String {
     shown
 }
 
-/// Why an address is refused. Never contains the address itself, which may contain a password.
+/// The error of [`Address::parse`]. Never contains the address itself, which may contain a password.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// There is no address.
+    /// The address is empty.
     #[error("a node address is empty; give one such as `redis://10.0.0.1:6379`")]
     Empty,
-    /// It begins with something unknown.
+    /// The scheme is unknown.
     #[error("a node address begins with an unknown scheme; use {known}")]
     #[non_exhaustive]
     Scheme {
-        /// Those that are known.
+        /// The known schemes.
         known: String,
     },
-    /// It asks for TLS, which was not built in.
+    /// The address requires TLS, but this build has no TLS support.
     #[error(
         "a node address asks for TLS, and this program was built without it; enable the feature `tls` of quorlock"
     )]
     NoTls,
-    /// Some part of it is wrong.
+    /// A part of the address is invalid.
     #[error("the node address `{shown}` {problem}; {cure}")]
     #[non_exhaustive]
     Malformed {
-        /// As much of the address as was understood.
+        /// The part of the address that was understood.
         shown: String,
         /// What is wrong.
         problem: &'static str,
-        /// What would be right.
+        /// How to fix it.
         cure: &'static str,
     },
-    /// In a list, blanks stand between addresses.
-    #[error("separate addresses by commas, and not by blanks")]
+    /// The addresses in a list are separated by spaces.
+    #[error("separate addresses with commas, not spaces")]
     Blanks,
-    /// In a list, a comma stands within a user or a password.
+    /// A list contains a comma within a user name or a password.
     #[error(
-        "an address with a user or a password seems to be cut at a comma; a comma within them is written %2C, \
-         or give the password apart from the address, and each address in a list begins with its scheme, such \
+        "an address with a user or a password seems to be cut at a comma; write a comma in them as %2C, \
+         or give the password separately, and begin each address in a list with its scheme, such \
          as redis://"
     )]
     CutAtComma,
 }
 
 impl AddressError {
-    /// Some part of an address is wrong. Of that only what was understood is `shown`, and the rest is fixed
-    /// text: there may be a password anywhere in it.
+    /// Creates a [`Malformed`](AddressError::Malformed) error. `shown` must contain only the part of the
+    /// address that was understood, since the rest may contain a password; `problem` and `cure` are fixed
+    /// texts for that reason.
     #[must_use]
     pub fn malformed(shown: impl Into<String>, problem: &'static str, cure: &'static str) -> AddressError {
         AddressError::Malformed { shown: shown.into(), problem, cure }
     }
 
-    /// The scheme is none of these.
+    /// Creates a [`Scheme`](AddressError::Scheme) error that lists the `known` schemes.
     pub(crate) fn scheme<'a>(known: impl IntoIterator<Item = &'a str>) -> AddressError {
         let mut known: Vec<String> = known.into_iter().map(|scheme| format!("{scheme}://")).collect();
         let last = known.pop().unwrap_or_default();

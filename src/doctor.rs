@@ -1,7 +1,11 @@
-//! A check-up of a deployment: what its nodes tell of themselves, and what that means for locks.
+//! The health check of a deployment: what its servers report about themselves, and what that means for locks.
 //!
-//! `node/facts.rs` is what one node tells, `finding` the list of all that may be found, and `rules` make
-//! the one of the other. Servers are asked in `redis/inspect.rs`.
+//! [`Coordinator::doctor`](crate::Coordinator::doctor) asks each node and returns a [`Report`]: a
+//! [`NodeReport`] for each node, and the [`Finding`]s, the most severe first. A finding has a [`Severity`], a
+//! [`Check`] whose code is stable for programs, the evidence, and the fix. [`Report::summary`] sums them
+//! up. The command `quorlock doctor` prints the same.
+//!
+//! The page `docs/doctor.md` of the book lists all findings.
 
 use std::sync::Arc;
 
@@ -18,47 +22,48 @@ mod setting;
 
 pub(crate) use setting::Setting;
 
-/// What a check-up has found.
+/// The result of a health check.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// How many nodes must grant a lock.
+    /// The number of nodes that must grant a lock.
     pub quorum: Quorum,
-    /// Each node, in the order in which they were given.
+    /// A report for each node, in the order of the configuration.
     pub nodes: Vec<NodeReport>,
-    /// All findings, the worst first.
+    /// All findings, the most severe first.
     pub findings: Vec<Finding>,
 }
 
-/// What it adds up to.
+/// The summary of a health check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Summary {
-    /// A quorum can be held, and nothing was found that makes it unsafe.
+    /// A quorum is available, and nothing was found that makes locks unsafe.
     Sound,
-    /// A quorum can be held, and something was found that makes it unsafe.
+    /// A quorum is available, but something was found that makes locks unsafe.
     Unsafe,
-    /// Too few nodes can be examined to say whether a quorum can be held.
+    /// Too few nodes can be examined to say whether a quorum is available.
     Unclear,
-    /// Too few nodes vote.
+    /// Too few nodes vote for a quorum.
     NoQuorum,
 }
 
 impl Report {
-    /// What the facts of all nodes add up to; `None` for a node that cannot be examined.
+    /// Judges the facts of all nodes; `None` for a node that cannot be examined.
     pub(crate) fn of(nodes: &[(Arc<str>, Option<Facts>)], setting: &Setting) -> Report {
         let mut reports: Vec<_> =
             nodes.iter().map(|(name, facts)| rules::report(name, facts.as_ref(), setting)).collect();
         count_each_server_once(nodes, &mut reports);
-        let told: Vec<_> = nodes.iter().filter_map(|(name, facts)| Some((name, facts.as_ref()?))).collect();
-        let mut findings = rules::of_deployment(&told, &reports, setting);
-        findings.extend(told.iter().flat_map(|(name, facts)| rules::of_node(name, facts, setting)));
-        // Stable: those of one node stay together, and in the order of the tables.
+        let examined: Vec<_> =
+            nodes.iter().filter_map(|(name, facts)| Some((name, facts.as_ref()?))).collect();
+        let mut findings = rules::of_deployment(&examined, &reports, setting);
+        findings.extend(examined.iter().flat_map(|(name, facts)| rules::of_node(name, facts, setting)));
+        // Stable sort: the findings of one node stay together, in the order of the tables.
         findings.sort_by_key(|finding| finding.severity);
         Report { quorum: setting.quorum, nodes: reports, findings }
     }
 
-    /// What it adds up to.
+    /// Returns the summary.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let count = |unknown| {
@@ -80,14 +85,14 @@ impl Report {
         }
     }
 
-    /// Whether anything of this severity was found.
+    /// Returns whether there is a finding of this severity.
     #[must_use]
     pub fn has(&self, severity: Severity) -> bool {
         self.findings.iter().any(|finding| finding.severity == severity)
     }
 }
 
-/// Two addresses of one server are one vote: the first one's.
+/// Counts one vote where several addresses lead to one server: that of the first address.
 fn count_each_server_once(nodes: &[(Arc<str>, Option<Facts>)], reports: &mut [NodeReport]) {
     let mut seen: Vec<(&str, &Arc<str>)> = Vec::new();
     for ((name, facts), report) in nodes.iter().zip(reports) {

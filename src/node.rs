@@ -1,4 +1,13 @@
-//! One independent lock server, as a few requests.
+//! The interface between the lock algorithm and a lock server, for programs that bring a [`Node`] of their
+//! own.
+//!
+//! A [`Node`] receives a [`SharedRequest`] and sends one [`Response`], or a [`NodeError`], through its
+//! [`Responder`]. [`Capabilities`] says what the node supports. A [`NodeKind`] makes nodes from URLs, with
+//! the clock, randomness, transport and settings of [`Seams`]. A [`HintListener`] receives changes of keys
+//! from the node, a [`StatusListener`] the state of its connection, and [`Facts`] are what `doctor` reads.
+//!
+//! The page "Write a node" of the book (`docs/write-a-node.md`) leads through an implementation;
+//! `quorlock_testkit::contract` tests one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,31 +46,31 @@ pub use response::{Expiry, Holding, Identity, QueueListing, Queued, QueuedWaiter
 pub use seams::Seams;
 pub use shared_request::SharedRequest;
 
-/// One independent lock server. It votes.
+/// One independent lock server, which has one vote.
 ///
-/// Nothing above this trait knows Redis. An implementation keeps these promises, which
-/// `quorlock_testkit::contract` checks:
+/// An implementation keeps these promises, which `quorlock_testkit::contract` checks:
 ///
-/// - *One answer*: each [`Request`] is answered once, through its [`Responder`], and
-///   [`ask`](Node::ask) does not block: what takes time happens elsewhere. The answer is what the store says
-///   after it was asked, and a lock that it grants counts from before it was asked, or from the earlier
-///   moment that the answer [names](Response::counting_from).
-/// - *Unknown is never no*: a store that could not be asked, or has not answered, is a [`NodeError`], whose
-///   variant says whether the request may have been carried out. Nothing is sent twice.
-/// - *Order*: requests for one key are carried out in the order in which they were asked, or the node says
-///   that they are [not](Order::Unordered).
-/// - *A floor*: a key that was granted for a time stays for that time, unless it is released. What a store
-///   may end at any moment, such as a lock of its session, cannot be a node. A TTL that it cannot keep is
-///   refused, as [`Unsupported`](NodeErrorKind::Unsupported).
-/// - *Tombstones*: after a [`Cancel`](Request::Cancel) the requests of that claim that come late do nothing.
-/// - *Memory*: an answer names the [history](Identity) of the data that it comes from. A store that may have
-///   forgotten a grant has a new one.
-/// - *Fencing*: each lock has a counter that only grows. It is this library's own, since the numbers that
-///   stores have for their writes cannot be compared with those of other nodes.
+/// - *One response*: each [`Request`] is answered exactly once, through its [`Responder`]. [`ask`](Node::ask)
+///   does not block: slow work is done elsewhere. The response reflects the store after the request was sent,
+///   and the TTL of a granted lock starts no earlier than the request was sent, or than the moment that the
+///   response [names](Response::counting_from).
+/// - *Unknown is never no*: a store that could not be asked, or has not answered, is reported as a
+///   [`NodeError`], whose variant says whether the request may have been carried out. No request is sent
+///   twice.
+/// - *Order*: requests for one key are carried out in the order in which they were sent, or the node declares
+///   itself [`Order::Unordered`].
+/// - *Minimum TTL*: a granted key is kept for its whole TTL unless it is released. A store that may drop it
+///   at any moment, such as one with session locks, cannot be a node. A TTL that the store cannot keep is
+///   refused as [`Unsupported`](NodeErrorKind::Unsupported).
+/// - *Tombstones*: after a [`Cancel`](Request::Cancel), late requests of the same claim do nothing.
+/// - *Memory*: a response names the [history](Identity) of the data that it comes from. A store that may have
+///   forgotten a grant starts a new history.
+/// - *Fencing*: each lock has a counter that only grows. It is kept by this library, because the version
+///   numbers of stores cannot be compared across nodes.
 ///
 /// # Examples
 ///
-/// A node of one's own is one method and a name:
+/// A minimal node has a name and one method:
 ///
 /// ```
 /// use quorlock::node::{Node, NodeError, Responder, SharedRequest};
@@ -80,64 +89,65 @@ pub use shared_request::SharedRequest;
 /// }
 /// ```
 pub trait Node: fmt::Debug + Send + Sync + 'static {
-    /// What people call it: an address without its password.
+    /// Returns the display name: an address without its password.
     fn name(&self) -> &str;
 
-    /// Asks one thing. Must not block.
+    /// Sends a request. Must not block.
     fn ask(&self, request: SharedRequest, responder: Responder);
 
-    /// Ends when the first contact with the server has been made, or has failed. Until then
-    /// requests may have to wait for the connection. Ready at once unless overridden.
+    /// Resolves once the first contact with the server was made or has failed. Until then, requests may have
+    /// to wait for the connection. Resolves immediately unless overridden.
     ///
-    /// The library also calls it to have a silent node try again, and drops the future: a node that connects
-    /// does so when this is called, and not when the future is polled.
+    /// The library also calls it to make a silent node reconnect, and drops the future: a node must start to
+    /// connect when this is called, not when the future is polled.
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// How long the server took to answer when the connection was made: a hint of how long to wait for
-    /// its first vote. `None`, unless overridden; then the votes tell.
+    /// Returns how long the server took to answer when the connection was made: a hint for how long to wait
+    /// for its first vote. `None` unless overridden; the library then measures votes.
     fn round_trip(&self) -> Option<Duration> {
         None
     }
 
-    /// What it can do, and what it is. Always the same. The least that a node can be, unless overridden.
+    /// Returns what the node supports, and its properties. Must never change. Unless overridden, the minimum
+    /// that a node supports.
     ///
-    /// What it cannot do is not asked of it: a lock that needs that is refused when it is made, naming the
-    /// node, or does without. A node of others, which adds something to theirs, passes this on.
+    /// The library never sends a request that the node does not support: a lock that needs it is refused when
+    /// it is created, naming the node, or works without it. A node that wraps another one forwards this.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// What it can keep to, as far as it is known by now. No limits, unless overridden.
+    /// Returns the limits of the node, as far as they are known by now. No limits unless overridden.
     fn limits(&self) -> NodeLimits {
         NodeLimits::default()
     }
 
-    /// From now on tells `listener` what happens to keys that this node has refused, so that
-    /// whoever waits for them need not ask again and again. A node that cannot know says nothing,
-    /// and its waiters ask again after pauses.
+    /// Registers a `listener`, which is notified from now on of changes to keys that this node has refused,
+    /// so that waiters need not poll. A node that cannot detect changes ignores this, and its waiters retry
+    /// after pauses.
     ///
-    /// Called before the node is asked for the first time, once for each listener: all of them stay.
+    /// Called once for each listener, before the first request. All listeners stay registered.
     fn listen(&self, listener: Arc<dyn HintListener>) {
         drop(listener);
     }
 
-    /// What is known of the server from the last time it introduced itself, without asking it.
+    /// Returns what the server reported about itself at the last connection, without a request.
     fn facts(&self) -> Option<Arc<Facts>> {
         None
     }
 
-    /// Asks the server what a check-up has to know, over a connection of its own. What is probed is
-    /// probed on `key`, which is free, and on its siblings, and nothing is left there. Ends in
-    /// seconds, whatever the server does. `None`, unless overridden: such a node is not examined.
+    /// Collects the facts that `doctor` needs from the server, over a connection of its own. Probes use
+    /// `key`, which is free, and keys derived from it, and delete them afterwards. Must finish within
+    /// seconds, whatever the server does. Resolves to `None` unless overridden: such a node is not examined.
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
         drop(key);
         Box::pin(std::future::ready(None))
     }
 
-    /// Tells `observer` how this node stands to its server, and from now on whenever that changes.
-    /// A node that does not know says nothing, and its [health](crate::health::Health) stays unknown.
+    /// Notifies `observer` of the state of the connection to the server, now and whenever it changes. A node
+    /// that does not know its state ignores this, and its [health](crate::health::Health) stays unknown.
     fn observe(&self, observer: Arc<dyn StatusListener>) {
         drop(observer);
     }

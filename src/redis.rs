@@ -1,13 +1,21 @@
-//! A node that is a Redis or Valkey server.
+//! Nodes that are Redis or Valkey servers, masters behind Sentinels, or whole clusters.
 //!
-//! The only place that names the client crate. A handle asks `admission` whether a request may be put, and
-//! puts it into a queue. One task per node does the rest: the `supervisor` dials again and again,
-//! the `handshake` tells who answers and whether it may vote, and a `session` carries requests over
-//! one connection, as `command` has them, until that ends, and `push` the other way. A `connection` is the
-//! bytes: in `resp` each request is written, the end of each message of the server found, which keeps it
-//! small, and its content read. `error` says what errors mean. `inspect` is the check-up, over a connection
-//! of its own; `info` reads what a server says of itself, and `promotion` what it cannot say: since when it
-//! is a master. `replicas` has votes wait for replicas, and `sentinel` finds the master of a service.
+//! [`RedisNode`] is one server, found by its [`Address`] or as the master of a Sentinel service;
+//! [`ClusterNode`] is a Redis Cluster with one vote, found by its [`ClusterAddress`].
+//! [`Builder::nodes`](crate::Builder::nodes) makes both from URLs, so programs need this module only to wrap
+//! or test a node. [`ServerError`] is the error of a server behind a [`NodeError`], and [`scripts`] has the
+//! Lua scripts that the servers run.
+//!
+//! The pages `docs/masters.md` and `docs/topologies.md` of the book say how to run such servers.
+
+// The only place that names the client crate. A handle passes a request to `admission`, and an admitted one
+// to the queue of the node's task. There is one task per node, which `home` keeps on a runtime: the
+// `supervisor` reconnects, the `handshake` identifies the server and decides whether it may vote, and a
+// `session` runs requests over one connection until that ends. `command` encodes requests and decodes
+// replies, and `push` handles what the server pushes. A `connection` reads and writes bytes; `resp` has the
+// codec. `error` classifies errors. `inspect` is the health check, over connections of its own. `info` parses
+// what a server reports about itself, and `promotion` finds out what it does not report: since when it is
+// master. `replicas` makes votes wait for replicas, and `sentinel` finds the master of a service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,11 +43,11 @@ use crate::node::{
 };
 
 mod admission;
+mod catch_panic;
 mod cluster;
 mod command;
 mod connect_timeout;
 mod connection;
-mod contained;
 mod error;
 mod handshake;
 mod home;
@@ -65,16 +73,15 @@ mod supervisor;
 #[cfg(test)]
 mod tests;
 
-/// A [`Node`] that is a Redis or Valkey server, reached over one supervised connection.
+/// A [`Node`] that is a Redis or Valkey server, with one supervised connection.
 ///
-/// [`Builder::nodes`](crate::Builder::nodes) makes these from URLs. Make one yourself to wrap it in
-/// a node of your own, or to test it.
+/// [`Builder::nodes`](crate::Builder::nodes) makes these from URLs. Create one directly to wrap it in a node
+/// of your own, or to test it.
 ///
-/// Contacts nobody until the first request, or until somebody waits for [`Node::ready`]. Its task
-/// lives on the runtime that is current then, and ends when the node is dropped: after what was
-/// asked by then was answered, or a second later. When that runtime ends, the next request has another
-/// task connect again from its own; so does [`Node::ready`] when the runtime is not driven. A task that
-/// panics begins anew.
+/// It connects at the first request or call of [`Node::ready`], not before. Its task runs on the Tokio
+/// runtime of that call, and ends when the node is dropped: once all earlier requests were answered, or a
+/// second later. If the runtime ends, the next request reconnects from its own runtime; so does
+/// [`Node::ready`] if the runtime is not driven. A task that panics is restarted.
 pub struct RedisNode {
     name: Arc<str>,
     queue: UnboundedSender<Ask>,
@@ -82,19 +89,19 @@ pub struct RedisNode {
     listeners: Arc<Listeners>,
     inner: Arc<NodeInner>,
     home: Arc<Home>,
-    /// For connections of a check-up.
+    /// For the connections of a health check.
     address: Address,
     settings: Settings,
 }
 
 impl RedisNode {
-    /// The node at `address`, with the system's clock, randomness and network.
+    /// Creates a node for the server at `address`, with the system's clock, randomness and network.
     #[must_use]
     pub fn new(address: Address) -> RedisNode {
         RedisNode::with(address, Settings::default())
     }
 
-    /// The node at `address`.
+    /// Creates a node for the server at `address`, with these settings.
     pub(crate) fn with(address: Address, settings: Settings) -> RedisNode {
         let (queue, requests) = mpsc::unbounded_channel();
         let state = Arc::new(State::new());
@@ -119,21 +126,21 @@ impl Node for RedisNode {
         &self.name
     }
 
-    fn ask(&self, request: SharedRequest, reply: Responder) {
+    fn ask(&self, request: SharedRequest, responder: Responder) {
         if matches!(*request, Request::Offer { .. })
             && let Err(error) = self.capabilities().check(&request)
         {
-            return reply.send(Err(error));
+            return responder.send(Err(error));
         }
-        let place = match self.home.begin().and_then(|()| self.state.admit(&request)) {
-            Ok(place) => place,
+        let permit = match self.home.begin().and_then(|()| self.state.admit(&request)) {
+            Ok(permit) => permit,
             Err(error) => {
-                // As it has stood since its task was last driven.
+                // The state may be old: its task may not be driven.
                 drop(self.home.wake());
-                return reply.send(Err(error));
+                return responder.send(Err(error));
             }
         };
-        if let Err(unsent) = self.queue.send(Ask { request, reply, place, stage: Stage::Fresh }) {
+        if let Err(unsent) = self.queue.send(Ask { request, responder, permit, stage: Stage::Fresh }) {
             let reason = "the node was dropped";
             unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }
@@ -153,15 +160,15 @@ impl Node for RedisNode {
         self.state.round_trip()
     }
 
-    /// No offers where a vote depends on when it was asked for, or on who has it beside this server.
+    /// Offers are excluded where a vote depends on the time of its request, or on other servers.
     fn capabilities(&self) -> Capabilities {
         let all = Capabilities::all();
         if may_offer(&self.address, &self.settings) { all } else { all.without(Capability::Offer) }
     }
 
-    /// Hints come over the connection that carries the votes (`CLIENT TRACKING` over RESP3). It is
-    /// asked for them if somebody listens by the time it is made: who listens later, and is the
-    /// first, hears from the next connection on. Changes made through this node are not told.
+    /// Hints use the connection that carries the votes (`CLIENT TRACKING` over RESP3). They are enabled when
+    /// the connection is made, if there is a listener by then; a first listener that is added later receives
+    /// hints from the next connection on. Changes through this node produce no hints.
     fn listen(&self, listener: Arc<dyn HintListener>) {
         self.listeners.add(listener);
     }

@@ -3,12 +3,13 @@ use std::str::FromStr;
 
 use super::{Address, AddressError, Endpoint};
 
-/// Where a Redis Cluster is found, which is one node: some of its members, and as whom to log in.
+/// The address of a whole Redis Cluster, which is one node: some of its members, with the credentials to log
+/// in.
 ///
 /// `redis+cluster://host:port,host:port`, or `rediss+cluster://` over TLS (feature `tls`); `valkey` and
-/// `valkeys` for `redis` and `rediss`. User and password stand before the first host and are for all
-/// members, and so are settings behind a `?`, as in an [`Address`]. One member that answers is enough to learn of the others: two or three are named in case
-/// one of them is down.
+/// `valkeys` work in the place of `redis` and `rediss`. User and password precede the first host and apply to
+/// all members, as do settings after a `?`, which are those of an [`Address`]. One reachable member is enough
+/// to discover the others; name two or three in case one is down.
 ///
 /// `Display` and `Debug` show neither user nor password.
 #[derive(Clone)]
@@ -22,11 +23,11 @@ pub(crate) const SCHEMES: [&str; 4] =
 const FORM: &str = "write `redis+cluster://host:port,host:port`";
 
 impl ClusterAddress {
-    /// Reads an address of that form.
+    /// Parses an address of that form.
     ///
     /// # Errors
     ///
-    /// Says what is wrong and what would be right, and no more of the address than was understood.
+    /// The error names the problem and the fix, and shows only the parts that were understood.
     pub fn parse(text: &str) -> Result<ClusterAddress, AddressError> {
         let (scheme, rest) = scheme_of(text).ok_or_else(|| AddressError::scheme(SCHEMES))?;
         let malformed =
@@ -44,11 +45,11 @@ impl ClusterAddress {
         let mut seeds: Vec<Address> = Vec::new();
         for host in hosts.trim_end_matches('/').split(',') {
             if host.trim().is_empty() {
-                return Err(malformed("has an empty place among its members", FORM));
+                return Err(malformed("has an empty entry in its list of members", FORM));
             }
             let seed = Address::parse(&format!("{scheme}://{login}{}{settings}", host.trim()))?;
             if seed.database() != 0 {
-                return Err(malformed("names a database, and clusters have none but 0", "leave it out"));
+                return Err(malformed("names a database, but clusters have only database 0", "leave it out"));
             }
             if !seeds.iter().any(|known| known.same_server(&seed)) {
                 seeds.push(seed);
@@ -57,23 +58,23 @@ impl ClusterAddress {
         Ok(ClusterAddress { seeds })
     }
 
-    /// Whether the text is meant to be one.
+    /// Returns whether `text` has the scheme of a cluster.
     pub(crate) fn is_meant(text: &str) -> bool {
         scheme_of(text).is_some()
     }
 
-    /// The members that are named.
+    /// Returns the members named in the address.
     pub(crate) fn seeds(&self) -> &[Address] {
         &self.seeds
     }
 
-    /// For what is to be known of all members.
+    /// Applies a change to the address of each named member.
     pub(crate) fn each_seed(&mut self, change: impl FnMut(&mut Address)) {
         self.seeds.iter_mut().for_each(change);
     }
 }
 
-/// The scheme of its members, and what follows.
+/// Returns the scheme of the members, and the rest of the text.
 fn scheme_of(text: &str) -> Option<(&'static str, &str)> {
     let (scheme, rest) = text.trim().split_once("://")?;
     match scheme.to_ascii_lowercase().as_str() {
@@ -113,8 +114,8 @@ impl fmt::Debug for ClusterAddress {
 }
 
 impl Address {
-    /// Another member of the same cluster, reached and logged in to in the same way.
-    pub(crate) fn beside(&self, host: &str, port: u16) -> Address {
+    /// Returns the address of another member of the same cluster, with the same transport and credentials.
+    pub(crate) fn at_host(&self, host: &str, port: u16) -> Address {
         let host = host.to_ascii_lowercase();
         let endpoint = match self.endpoint {
             Endpoint::Tls { .. } => Endpoint::Tls { host, port },
@@ -153,8 +154,8 @@ mod tests {
     #[test]
     fn a_bad_address_is_refused_with_its_cure() {
         for (text, words) in [
-            ("redis+cluster://", "empty place"),
-            ("redis+cluster://a,,b", "empty place"),
+            ("redis+cluster://", "empty entry"),
+            ("redis+cluster://a,,b", "empty entry"),
             ("redis+cluster://a,b/3", "names a database"),
             ("redis+cluster://a:0", "port 0"),
             ("redis+cluster://a,b?what=1", "settings"),

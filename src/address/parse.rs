@@ -5,7 +5,7 @@ use url::{Host, ParseError, Url};
 
 use super::{Address, AddressError, Endpoint};
 
-/// The port that Redis and Valkey listen on unless told otherwise.
+/// The default port of Redis and Valkey.
 const DEFAULT_PORT: u16 = 6379;
 
 pub(super) fn parse(text: &str) -> Result<Address, AddressError> {
@@ -43,7 +43,7 @@ pub(crate) const SCHEMES: [&str; 11] = [
     "valkeys+sentinel",
 ];
 
-/// What stands behind the scheme.
+/// What follows the scheme.
 enum Kind {
     Server,
     Service,
@@ -77,10 +77,10 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
         Scheme::Tls => "rediss://…",
         Scheme::Unix => "redis+unix://…",
     };
-    // What looks like host and path may be the two halves of a password with a slash in it.
+    // A password with a slash in it looks like a host and a path.
     let (_, rest) = text.split_once("://").unwrap_or(("", text));
     if rest.split_once(['/', '?', '#']).is_some_and(|(_, behind)| behind.contains('@')) {
-        return Err(malformed(bare, "has an `@` behind its host", ENCODE));
+        return Err(malformed(bare, "has an `@` after its host", ENCODE));
     }
     let url = Url::parse(text).map_err(|error| unreadable(bare, error))?;
     let endpoint = endpoint_in(&url, scheme, DEFAULT_PORT, bare)?;
@@ -88,8 +88,8 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
     if url.fragment().is_some() {
         return Err(malformed(&shown, "has a `#`", "leave it out: certificates are always checked"));
     }
-    // `?protocol=` is known from other clients. It is accepted and has no effect: RESP3 is used
-    // where the server speaks it.
+    // `?protocol=` is accepted for compatibility with other clients and ignored: RESP3 is used where the
+    // server supports it.
     let known = |name: &str| matches!(name, "protocol" | "wait");
     if url.query_pairs().any(|(name, _)| !known(&name)) {
         return Err(malformed(&shown, "has settings after a `?`", "leave them out: only wait is known"));
@@ -106,7 +106,7 @@ fn parse_tcp(text: &str, scheme: Scheme) -> Result<Address, AddressError> {
     Ok(address)
 }
 
-/// Host and port.
+/// Returns the host and port as an endpoint.
 pub(super) fn endpoint_in(
     url: &Url,
     scheme: Scheme,
@@ -172,15 +172,16 @@ pub(super) fn parse_database(text: &str, shown: &str) -> Result<u32, AddressErro
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse()
-        .map_err(|_| malformed(shown, "has a database that is no number", "write `/0` to `/15`, or nothing"))
+    text.parse().map_err(|_| {
+        malformed(shown, "has a database that is not a number", "write `/0` to `/15`, or nothing")
+    })
 }
 
 pub(super) fn unreadable(shown: &str, error: ParseError) -> AddressError {
     let (problem, cure) = if error == ParseError::InvalidPort {
         (
-            "has a port that is no number from 1 to 65535",
-            "put IPv6 addresses in brackets, and an `@` after a password",
+            "has a port that is not a number from 1 to 65535",
+            "put IPv6 addresses in brackets, and an `@` after the password",
         )
     } else if error == ParseError::InvalidIpv6Address {
         ("has an IPv6 address that cannot be read", "write it as in `redis://[2001:db8::1]:6379`")
@@ -200,9 +201,9 @@ pub(super) fn given(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-/// Decodes `%XX` in a part of a URL, for a [`NodeKind`](crate::node::NodeKind) that reads its own.
+/// Decodes `%XX` in a part of a URL, for a [`NodeKind`](crate::node::NodeKind) that parses its own URLs.
 ///
-/// `None` where two hex digits do not follow a `%`, and where the bytes are no UTF-8.
+/// Returns `None` if a `%` is not followed by two hex digits, or if the bytes are not UTF-8.
 ///
 /// # Examples
 ///
@@ -273,8 +274,8 @@ mod tests {
             ("http://db-7", "unknown scheme"),
             ("redis://", "names no host"),
             ("redis://db-7:0", "port 0"),
-            ("redis://db-7:70000", "no number from 1 to 65535"),
-            ("redis://db-7/three", "no number"),
+            ("redis://db-7:70000", "not a number from 1 to 65535"),
+            ("redis://db-7/three", "not a number"),
             ("redis://db-7?tls=1", "settings"),
             ("redis://db-7#insecure", "always checked"),
             ("redis://u:a/b@db-7", "percent-encode"),

@@ -1,4 +1,4 @@
-//! Addresses of masters that Sentinels look after.
+//! Addresses of masters that Sentinels monitor.
 
 use url::Url;
 
@@ -7,13 +7,12 @@ use super::parse::{
 };
 use super::{Address, AddressError, Endpoint};
 
-/// The port that Sentinels listen on unless told otherwise.
+/// The default port of Sentinels.
 const SENTINEL_PORT: u16 = 26379;
 
 const FORM: &str = "write `redis+sentinel://host:26379,host:26379/service`";
 
-/// Reads what stands behind `redis+sentinel://`. What is shown of it when it is wrong has no password
-/// in it, wherever that was put.
+/// Parses what follows `redis+sentinel://`. Errors never show a password, wherever it is in the text.
 pub(super) fn parse(rest: &str, hosts: Scheme) -> Result<Address, AddressError> {
     let bare = match hosts {
         Scheme::Tls => "rediss+sentinel://…",
@@ -23,7 +22,7 @@ pub(super) fn parse(rest: &str, hosts: Scheme) -> Result<Address, AddressError> 
     let (head, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = head.split_once('/').unwrap_or((head, ""));
     if path.contains('@') || query.contains('@') || query.contains('#') || head.contains('#') {
-        return Err(wrong("has an `@` or a `#` behind its hosts", ENCODE));
+        return Err(wrong("has an `@` or a `#` after its hosts", ENCODE));
     }
     let (credentials, members) = authority.rsplit_once('@').unwrap_or(("", authority));
     if credentials.contains('@') {
@@ -115,8 +114,8 @@ mod tests {
             ("redis+sentinel://a", "names no service"),
             ("redis+sentinel://a,/m", "names no host"),
             ("redis+sentinel://a:0/m", "port 0"),
-            ("redis+sentinel://a:x/m", "no number"),
-            ("redis+sentinel://a/m/three", "no number"),
+            ("redis+sentinel://a:x/m", "not a number"),
+            ("redis+sentinel://a/m/three", "not a number"),
             ("redis+sentinel://a/m?what=Qq7Zz9", "only wait"),
             ("redis+sentinel://a/m?wait=some", "wait"),
             ("redis+sentinel://u:Qq7/Zz9@a/m", "percent-encode"),

@@ -1,21 +1,21 @@
-//! What a check-up may find: the one list of all findings.
+//! The findings of the health check: the one list of all of them.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that a check-up found.
+/// One finding of the health check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
-    /// Of what it was found.
+    /// What it is about.
     pub subject: Subject,
-    /// What was found.
+    /// The check that failed.
     pub check: Check,
-    /// The sentence, with the evidence.
+    /// A sentence with the evidence.
     pub evidence: String,
-    /// What to do about it.
+    /// The fix.
     pub cure: String,
 }
 
@@ -28,22 +28,22 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How bad a finding is. The worst comes first.
+/// The severity of a finding, the most severe first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Severity {
-    /// Two holders at a time may come of it, without anybody making another mistake.
+    /// Two clients may hold a lock at the same time, without any further mistake.
     Unsafe,
-    /// Locks are, or will soon be, harder to get or to keep; or one more mistake makes it unsafe.
+    /// Locks are harder to acquire or keep, or will soon be; or one more mistake makes them unsafe.
     Warning,
-    /// It could not be found out.
+    /// It could not be determined.
     Unknown,
-    /// Good to know.
+    /// Information.
     Note,
 }
 
 impl Severity {
-    /// In one word.
+    /// Returns the severity as one word.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -61,20 +61,20 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Of what something was found.
+/// The subject of a finding.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Subject {
-    /// All nodes together.
+    /// The deployment as a whole.
     Deployment,
-    /// The node of this name.
+    /// The node with this name.
     Node(Arc<str>),
 }
 
-/// Makes the list: for each matter a word that stays, what it means, and the usual cure.
+/// Defines the list: for each check its stable code, its meaning, and the usual fix.
 macro_rules! matters {
     ($($name:ident $code:literal $meaning:literal $cure:literal)*) => {
-        /// What can be found. [`Check::code`] stays the same, for programs.
+        /// A check of the health check. [`Check::code`] is stable, for programs.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum Check {
@@ -92,16 +92,16 @@ macro_rules! matters {
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub const ALL: &[Check] = MATTERS;
 
-    /// A word for programs.
+    /// Returns the stable code, for programs.
     #[must_use]
     pub fn code(self) -> &'static str {
         self.words().0
     }
 
-    /// What to do about it, as a rule.
+    /// Returns the usual fix.
     #[must_use]
     pub fn cure(self) -> &'static str {
         self.words().1
@@ -111,142 +111,142 @@ impl Check {
 matters! {
     NoQuorum "no-quorum"
         "Too few nodes can vote: no lock can be acquired."
-        "mend the nodes that do not vote; their findings say how"
+        "fix the nodes that do not vote, as their findings say"
     NoSpare "no-spare"
-        "As many nodes vote as are needed: none may fail."
-        "mend the nodes that do not vote; their findings say how"
+        "Only as many nodes vote as are needed: none may fail."
+        "fix the nodes that do not vote, as their findings say"
     OneNode "one-node"
-        "There is one node: its failure ends all locking, and exclusion rests on what it remembers."
-        "fine for locks that only save work; else use three independent masters, which tolerate the loss of one, or five, which tolerate two"
+        "There is one node: its failure stops all locking, and exclusion depends on its memory alone."
+        "fine for locks that only save work; otherwise use three independent masters, which tolerate the loss of one, or five, which tolerate two"
     OneHost "one-host"
-        "The one node is of this host: it keeps the programs of this host apart, and no others."
-        "fine where all that use its locks run on this host, or in containers of it; else use masters that every host reaches"
+        "The only node belongs to this host: it excludes programs on this host only."
+        "fine if all users of its locks run on this host, or in its containers; otherwise use masters that every host reaches"
     FewNodes "few-nodes"
         "There are fewer than three nodes, so none may fail."
         "use three independent masters, which tolerate the loss of one, or five, which tolerate two"
     EvenNodes "even-nodes"
-        "An even number of nodes tolerates no more failures than one node less."
-        "add a node, or take one away"
+        "An even number of nodes tolerates no more failures than one node fewer."
+        "add or remove one node"
     SameServer "same-server"
         "Two addresses lead to the same server process. This library counts it once; other Redlock clients count it twice."
-        "give each node a server of its own, or take one of the addresses out at every client"
+        "give each node its own server, or remove one of the addresses on every client"
     SeveralServers "several-servers"
-        "Connections to the address lead to several servers, as behind a balancer: what one of them grants the other does not know. This library refuses it where it shows; other clients do not."
-        "give each server an address of its own, past the balancer, and make each a node or none"
+        "Connections to the address reach several servers, as behind a load balancer: one does not know what the other grants. This library refuses such an address when it detects it; other clients do not."
+        "give each server its own address, bypassing the load balancer, and configure each as a node or not at all"
     Proxy "proxy"
-        "A proxy that understands the protocol seems to be before the server. A connection to it outlives the server behind it, and then a restart or a failover goes unseen."
-        "give the address of the server itself; what passes bytes on, such as HAProxy in its TCP mode before one server, is fine"
+        "There seems to be a protocol-aware proxy in front of the server. A connection to it survives the server, so a restart or failover goes unnoticed."
+        "use the address of the server itself; a proxy that forwards bytes, such as HAProxy in TCP mode with one server, is fine"
     Unreachable "unreachable"
-        "Nobody answers at the address."
-        "start the server, or mend the way to it: address, firewall, `bind`"
+        "No server answers at the address."
+        "start the server, or check the address, the firewall and `bind`"
     Login "login"
-        "The server wants a password, or another one."
-        "give user and password of an ACL user: QUORLOCK_PASSWORD, --password-file, `Builder::password`"
+        "The server requires a password, or another one."
+        "set user and password of an ACL user: QUORLOCK_PASSWORD, --password-file, `Builder::password`"
     ProtectedMode "protected-mode"
-        "The server has no password and so talks to its own machine only."
-        "give its users passwords, and do not switch `protected-mode` off instead"
+        "The server is in protected mode: it has no password, and accepts local connections only."
+        "set passwords for its users; do not turn off `protected-mode` instead"
     Tls "tls"
-        "No TLS came about between us."
-        "see what the sentence says of the certificate; name the authority with --tls-ca, or `Tls::authority`"
+        "The TLS handshake failed."
+        "check the certificate as the evidence says; set the authority with --tls-ca, or `Tls::authority`"
     Failed "failed"
-        "The server answers, and not as a lock server does."
-        "give the address of a Redis server from 6.0 on, or of a Valkey server"
+        "The server answers, but not like Redis or Valkey."
+        "use the address of a Redis server from 6.0 on, or of a Valkey server"
     Replica "replica"
-        "The server is a replica: it does not vote, since its copy may lag behind."
-        "give the address of an independent master"
+        "The server is a replica: it does not vote, since it may lag behind its master."
+        "use the address of an independent master"
     ActiveReplica "active-replica"
-        "The server takes over what other masters have, and they what it has (`active-replica` of `KeyDB`): the last write wins, so a lock that it granted is overwritten. This library does not count it; for other Redlock clients two such servers are two votes of one keyspace."
-        "set `active-replica no` at it, or give a server that is a master alone"
+        "The server and other masters replicate from each other (`active-replica` of `KeyDB`): the last write wins, so a lock that it granted is overwritten. This library does not count it; for other Redlock clients, two such servers are two votes of one keyspace."
+        "set `active-replica no` on it, or use a server that is only a master"
     Unfit "unfit"
-        "What the server says of itself rules its vote out: it is no plain master, or does not tell a restart or a promotion."
-        "give the address of an independent master, of Redis or Valkey"
+        "The report of the server rules out its vote: it is not a plain master, or does not show restarts or promotions."
+        "use the address of an independent master, of Redis or Valkey"
     Sentinel "sentinel"
         "The server is a Sentinel, which stores no keys and does not vote."
-        "give the address of an independent master"
+        "use the address of an independent master"
     ClusterMember "cluster-member"
-        "The server is a member of a cluster, and was given as a node of its own. This library does not count it; for other Redlock clients its failover forgets locks."
-        "give the whole cluster as one node, `redis+cluster://host:port,host:port`, or a server of its own with `cluster-enabled no`"
+        "The server is a cluster member that was given as a node of its own. This library does not count it; for other Redlock clients, a failover of the cluster loses locks."
+        "give the whole cluster as one node, `redis+cluster://host:port,host:port`, or use a separate server with `cluster-enabled no`"
     SlotsUncovered "slots-uncovered"
-        "Some slots of the cluster have no master: no lock can be acquired there whose key is in one of them."
-        "bring their master back; or give the slots to others with `redis-cli --cluster fix`, and then wait for the longest TTL, since their keys are gone"
+        "Some slots of the cluster have no master: the cluster cannot grant locks with keys in those slots."
+        "restore their master; or move the slots to others with `redis-cli --cluster fix`, and then wait for the longest TTL, since their keys are lost"
     NoReplica "no-replica"
-        "A master of the cluster has no replica: when it dies, its slots have nobody until it is back."
-        "give it a replica, or leave it so: the other nodes go on"
+        "A master of the cluster has no replica: if it fails, its slots are not served until it is back."
+        "add a replica, or leave it: the other nodes keep working"
     FullCoverage "full-coverage"
-        "The cluster serves no key at all while one slot has no master."
-        "set `cluster-require-full-coverage no` at its members: then the loss of one master takes the locks of its slots only"
+        "The cluster refuses all keys while one slot has no master."
+        "set `cluster-require-full-coverage no` on its members: then the loss of one master affects the locks of its slots only"
     Loading "loading"
-        "The server still reads its data, and votes when it is done."
+        "The server is still loading its data, and votes when it has finished."
         "wait for it"
     Replicas "replicas"
-        "Replicas follow the server: when one of them takes its place, it may lack locks."
-        "detach them (`REPLICAOF NO ONE` there), and see that neither Sentinel nor an operator promotes one under this address"
+        "The server has replicas: one that is promoted in its place may lack locks."
+        "detach them (`REPLICAOF NO ONE` there), and make sure that neither Sentinel nor an operator promotes one under this address"
     TwoMasters "two-masters"
-        "Only the word of the Sentinels keeps a master that was replaced from voting beside its successor."
+        "Nothing but the Sentinels keeps a replaced master from voting together with its successor."
         "set `min-replicas-to-write 1`, and `min-replicas-max-lag` at least two seconds below Sentinel's `down-after-milliseconds`, on every server of the service"
     Promoted "promoted"
-        "The server was a replica before it was a master: locks that had not reached it are forgotten."
-        "leave the restart guard on, which counts a promotion as a restart; with several nodes do without failover: their number is the failover"
+        "The server was a replica before it became master: locks that had not been replicated to it are lost."
+        "keep the restart guard on, which treats a promotion like a restart; with several nodes, do not use failover: the other nodes replace it"
     Eviction "eviction"
         "The server may evict locks when its memory is full."
         "set `maxmemory-policy noeviction`: then it refuses new locks instead of forgetting old ones"
     MemoryFull "memory-full"
-        "The memory of the server is nearly full, and then it grants nothing."
-        "raise `maxmemory`, or give locks a server of their own"
+        "The memory of the server is nearly full; when it is full, it grants no locks."
+        "raise `maxmemory`, or use a separate server for locks"
     Restarted "restarted"
-        "The server started less than the longest TTL ago, and may have forgotten locks that are still held."
-        "wait; or, if it cannot have forgotten any, as after its very first start, let it vote with `--restart-guard off` (`RestartGuard::Off`) this once"
+        "The server started less than the longest TTL ago, and may have lost locks that are still held."
+        "wait; or, if it cannot have lost any, as after its very first start, let it vote this once with `--restart-guard off` (`RestartGuard::Off`)"
     ClockStepped "clock-stepped"
-        "The clock of the server was put forward after its process had started, so that it looks older than it is. The restart guard goes by what the first client has noted."
-        "start the server when its clock is right: `After=time-sync.target` in its unit, with `systemd-time-wait-sync` or `chrony-wait` enabled"
+        "The clock of the server was set forward after its process had started, so that its uptime is too long. The restart guard uses the time recorded by the first client instead."
+        "start the server after its clock is set: `After=time-sync.target` in its unit, with `systemd-time-wait-sync` or `chrony-wait` enabled"
     MaxTtl "max-ttl"
-        "Clients of the deployment have different `max_ttl`: those with the smaller count a restarted node too early."
-        "set one `max_ttl` at every client, as long as the longest TTL of any: `Builder::max_ttl`, --max-ttl, `max-ttl` in the file"
+        "Clients of the deployment have different values of `max_ttl`: those with the smaller one count a restarted node too early."
+        "set the same `max_ttl` on every client, at least the longest TTL of any: `Builder::max_ttl`, --max-ttl, `max-ttl` in the file"
     NotPersistent "not-persistent"
-        "The server may forget what it granted when it restarts."
-        "leave the restart guard on, which has it wait; or set `appendonly yes` and `appendfsync always`"
+        "The server may lose the locks that it granted when it restarts."
+        "keep the restart guard on, which makes it wait; or set `appendonly yes` and `appendfsync always`"
     MissingRight "missing-right"
-        "The user of the node lacks a right."
-        "grant what the sentence names"
+        "The user of the node lacks a permission."
+        "grant the permission named in the evidence"
     LockFails "lock-fails"
-        "A lock could not be taken and given back there."
-        "see what the server says; `CONFIG`, scripts and rights are the usual suspects"
+        "A test lock could not be acquired and released."
+        "see the error of the server; usual causes are `CONFIG`, scripts and permissions"
     OldVersion "old-version"
-        "The server is older than any that is tested."
+        "The server is older than any tested version."
         "use Redis 6.0 or newer, or Valkey"
     KnownHole "known-hole"
-        "The version has a known hole in Lua (CVE-2025-49844): whoever may run scripts may run code on the server."
-        "update to 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or Valkey 7.2.11, 8.0.6, 8.1.4, or newer; a distribution may have mended an older one without telling by its number"
+        "This version has a known vulnerability in Lua (CVE-2025-49844): users that may run scripts can execute code on the server."
+        "update to 6.2.20, 7.2.11, 7.4.6, 8.0.4, 8.2.2 or Valkey 7.2.11, 8.0.6, 8.1.4, or newer; distributions may have backported the fix to an older version number"
     NoHints "no-hints"
-        "The server does not tell of changes, so waiters ask again after pauses."
-        "use a server that speaks RESP3, with `+client|tracking` for the user"
+        "The server does not notify clients of changes, so waiters retry after pauses."
+        "use a server that supports RESP3, and grant the user `+client|tracking`"
     SlowNode "slow-node"
-        "The time limit of the node is shorter than some of its round trips, so its votes come too late."
-        "raise the node limit (--node-limit, `Builder::node_timeout`)"
+        "The node limit is shorter than some of the round trips, so votes arrive too late."
+        "raise it (--node-limit, `Builder::node_timeout`)"
     ShortTtl "short-ttl"
-        "The TTL is short against the round trips: a round is cut off after a quarter of it."
-        "use a longer TTL, or nodes that are nearer"
+        "The TTL is short compared with the round trips: a round is cut off after a quarter of it."
+        "use a longer TTL, or closer nodes"
     ClockSpread "clock-spread"
-        "Calendar clocks differ. Exclusion does not depend on them; fencing tokens after a loss of counters do."
-        "let NTP or chrony set the clocks of the servers and of the clients"
+        "The wall clocks differ. Exclusion does not depend on them; fencing tokens after a loss of counters do."
+        "synchronize the clocks of the servers and clients with NTP or chrony"
     ClientClocks "client-clocks"
-        "Programs that are no clients of this library lock in the same store, and may go by their own clocks: a clock that is ahead takes a lock that is held."
-        "let every client go by the clock of the store"
+        "Programs without this library lock in the same store, and may use their own clocks: one whose clock is ahead takes a lock that is still held."
+        "make every client use the clock of the store"
     SharedHost "shared-host"
-        "Several nodes are at the same address, and fail together."
-        "put each node on a machine of its own"
+        "Several nodes have the same IP address, and fail together."
+        "put each node on its own machine"
     SharedNetwork "shared-network"
         "Several nodes are in the same network, and may fail together."
-        "put the nodes into different zones, unless they fail independently as it is"
+        "put the nodes into different zones, unless they already fail independently"
     Loopback "loopback"
-        "Nodes are on this machine, or behind tunnels on it."
-        "fine for tests; else put each node on a machine of its own"
+        "Nodes are on this machine, or reached through tunnels on it."
+        "fine for tests; otherwise put each node on its own machine"
     PlainText "plain-text"
-        "Tokens and passwords travel unencrypted."
-        "use rediss:// addresses, or a network that nobody else can listen to"
+        "Tokens and passwords are sent unencrypted."
+        "use rediss:// addresses, or a private network"
     Untold "untold"
-        "The server does not tell some of what a check-up needs."
-        "look on the server itself, or grant the check-up the right to ask: `+info +config|get +time`"
+        "The server does not report some facts that the health check needs."
+        "check on the server itself, or grant the user the permission to ask: `+info +config|get +time`"
 }
 
 impl fmt::Display for Check {

@@ -1,25 +1,25 @@
-//! What a check-up says of one node.
+//! The report on one node.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::facts::{ClockReading, Role, Software};
 
-/// One node, as a line of a table.
+/// The report on one node, as a row of a table.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// Its address, without password.
+    /// Its address, without the password.
     pub name: Arc<str>,
-    /// Which program it is.
+    /// The server software.
     pub software: Option<Software>,
-    /// What it is for others.
+    /// The role of the server.
     pub role: Option<Role>,
-    /// For how long its process has been running.
+    /// How long its process has been running.
     pub uptime: Option<Duration>,
-    /// How long it takes to answer.
+    /// Its round-trip times.
     pub round_trips: Option<RoundTrips>,
-    /// Its calendar clock against ours.
+    /// Its wall clock compared with ours.
     pub clock: Option<ClockReading>,
     /// Whether its votes count.
     pub standing: Standing,
@@ -29,29 +29,29 @@ pub struct NodeReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Standing {
-    /// They do.
+    /// They count.
     Votes,
-    /// They will, after this time: it restarted.
+    /// They will count after this time: the server restarted or was promoted.
     Quarantined {
-        /// How much longer it waits.
+        /// The remaining time.
         left: Duration,
     },
-    /// They do not.
+    /// They do not count.
     Excluded {
-        /// Why not.
+        /// Why they do not.
         reason: Arc<str>,
     },
-    /// Nobody knows: a node of a kind that cannot be examined.
+    /// Unknown: a node of a kind that cannot be examined.
     Unknown,
 }
 
-/// How long a node takes to answer.
+/// The round-trip times of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RoundTrips {
-    /// Half of them took no longer.
+    /// The median.
     pub median: Duration,
-    /// 99 of 100 took no longer: of twenty, the longest.
+    /// The 99th percentile; of twenty, the longest.
     pub p99: Duration,
 }
 

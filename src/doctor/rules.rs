@@ -1,5 +1,5 @@
-//! What the facts mean. Pure: no IO, no clock. Each finding of `finding.rs` is made by one function
-//! in `node` or `deployment`, where tables have all of them.
+//! The judgement of the facts. Pure: no IO and no clock. Each finding of `finding.rs` is made by one function
+//! in `node`, `cluster` or `deployment`; each has a table of its functions.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ mod node;
 pub(crate) use deployment::{findings as of_deployment, max_ttl_differs};
 pub(crate) use node::on_sight;
 
-/// All findings about one node.
+/// Returns all findings about one node.
 pub(crate) fn of_node(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
     let findings = if facts.shards.is_empty() { node::findings } else { cluster::findings };
     findings(name, facts, setting)
 }
 
-/// The table's line for one node, but for what only the others tell.
+/// Returns the report on one node, apart from what depends on the other nodes.
 pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) -> NodeReport {
     let standing = facts.map_or(Standing::Unknown, |facts| standing(facts, setting));
     let unknown = Facts::default();
@@ -42,7 +42,7 @@ pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) 
     }
 }
 
-/// Whether its votes count.
+/// Returns whether the votes of a node count.
 fn standing(facts: &Facts, setting: &Setting) -> Standing {
     let excluded = |reason: &str| Standing::Excluded { reason: reason.into() };
     if let Some(trouble) = &facts.trouble {
@@ -57,15 +57,16 @@ fn standing(facts: &Facts, setting: &Setting) -> Standing {
         Some(Role::ClusterMember) => return excluded("it is a cluster member"),
         Some(Role::ActiveReplica) => return excluded("it is an active replica"),
         Some(Role::Sentinel) => return excluded("it is a Sentinel"),
-        None => return excluded(facts.unfit.as_deref().unwrap_or("it does not say what it is")),
+        None => return excluded(facts.unfit.as_deref().unwrap_or("it does not report its role")),
     }
     if let Some(reason) = &facts.unfit {
         return excluded(reason);
     }
     if facts.loading == Some(true) {
-        return excluded("it is loading");
+        return excluded("it is loading its data");
     }
-    // What only some fencing tokens need does not keep it from voting: a lock with one was tried.
+    // A missing permission for fencing tokens alone does not keep the node from voting if the test lock had
+    // one.
     let barred =
         |need| needed_to_vote(need) && !(need == Feature::Fencing && matches!(facts.lock, Some(Ok(()))));
     if let Some(refusal) = facts.refusals.iter().find(|refusal| barred(refusal.need)) {
@@ -82,10 +83,10 @@ fn needed_to_vote(need: Feature) -> bool {
     matches!(need, Feature::Locks | Feature::Fencing)
 }
 
-/// How much longer its vote does not count.
+/// Returns how long the vote still does not count.
 pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
     let age = age(facts);
-    // As at the introduction (rules T-2 and C-6).
+    // As in the handshake (rules T-2 and C-6).
     let promoted_by_others = facts.promoted == Some(true) && (facts.service.is_some() || facts.of_cluster);
     if !setting.guarded() || !promoted_by_others {
         return setting.quarantine.left(age);
@@ -94,12 +95,13 @@ pub(super) fn quarantined(facts: &Facts, setting: &Setting) -> Duration {
     left.saturating_add(SUCCESSION.saturating_sub(age))
 }
 
-/// For how long its process has been running, as the restart guard believes it.
+/// Returns how long its process has been running, as the restart guard counts it.
 pub(super) fn running(facts: &Facts) -> Duration {
     quorlock_protocol::believed(facts.uptime.unwrap_or_default(), facts.turns, facts.known)
 }
 
-/// As the restart guard counts it: whole seconds, up to one too many, and no longer than its reign.
+/// Returns the age that the restart guard counts: in whole seconds, up to one more than the true age, and no
+/// longer than the server has been master.
 pub(crate) fn age(facts: &Facts) -> Duration {
     let past = match facts.promoted {
         Some(true) => Past::Promoted { reign: facts.reign.unwrap_or_default() },
@@ -108,7 +110,7 @@ pub(crate) fn age(facts: &Facts) -> Duration {
     quorlock_protocol::age(running(facts), past, None, Moment::ORIGIN)
 }
 
-/// Where findings about one subject are noted.
+/// Collects the findings about one subject.
 pub(super) struct Findings<'a> {
     node: Option<&'a Arc<str>>,
     findings: Vec<Finding>,
@@ -141,7 +143,7 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// Which names stand under the same key, in order.
+/// Groups the names by key, in order.
 pub(super) fn alike<'a, K: Ord>(
     items: impl Iterator<Item = (K, &'a Arc<str>)>,
 ) -> impl Iterator<Item = (K, Vec<&'a str>)> {
@@ -155,7 +157,7 @@ pub(super) fn alike<'a, K: Ord>(
     groups.into_iter().filter(|(_, names)| names.len() > 1)
 }
 
-/// The part of an address that a network of neighbours shares: a /24, or a /64.
+/// Returns the network of an address: its /24, or its /64.
 pub(super) fn network(address: IpAddr) -> (IpAddr, u8) {
     match address.to_canonical() {
         IpAddr::V4(v4) => {

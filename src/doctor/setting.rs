@@ -1,10 +1,10 @@
-//! What a coordinator is set to, as a check-up judges by it.
+//! The settings of a coordinator that the health check needs.
 
 use std::time::Duration;
 
 use quorlock_protocol::{Drift, Quarantine, Quorum};
 
-/// What a coordinator is set to.
+/// The settings of a coordinator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) quorum: Quorum,
@@ -12,11 +12,11 @@ pub(crate) struct Setting {
     pub(crate) max_ttl: Duration,
     pub(crate) drift: Drift,
     pub(crate) quarantine: Quarantine,
-    /// How long a round waits for a node, where that is set.
+    /// How long a round waits for a node, if that is set.
     pub(crate) node_timeout: Option<Duration>,
-    /// What is to be feared where there is one node.
+    /// The risk of a deployment with one node.
     pub(crate) risk_of_one: Option<&'static str>,
-    /// Whether that one is of this host alone.
+    /// Whether that node is reachable from this host only.
     pub(crate) one_host: bool,
 }
 

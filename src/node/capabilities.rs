@@ -1,4 +1,4 @@
-//! What a node can do, and what it is.
+//! What a node supports, and its properties.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,26 +6,27 @@ use std::time::Duration;
 use super::{NodeError, NodeErrorKind, Request};
 use crate::reason::Reason;
 
-/// What a node can do beside exclusive locks of one resource each, which all can.
+/// A feature of a node beyond exclusive locks of one resource, which every node supports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Capability {
-    /// [Shared](crate::protocol::Claim::shared) claims, [`Intend`](crate::node::Request::AnnounceWriter) and
-    /// [`Desist`](crate::node::Request::WithdrawWriter).
+    /// [Shared](crate::protocol::Claim::shared) claims, [`AnnounceWriter`](super::Request::AnnounceWriter) and
+    /// [`WithdrawWriter`](super::Request::WithdrawWriter).
     Shared,
-    /// Claims of [several](crate::protocol::Claim::and) keys: what is asked is done at all of them or at none.
+    /// Claims of [several](crate::protocol::Claim::and) keys, which a request changes all together or not at
+    /// all.
     Several,
-    /// [`Enqueue`](crate::node::Request::Enqueue) and [`LeaveQueue`](crate::node::Request::LeaveQueue): those who wait in different
-    /// processes are told one after the other. Without it all are told of each release.
+    /// [`Enqueue`](super::Request::Enqueue) and [`LeaveQueue`](super::Request::LeaveQueue): a release
+    /// notifies one waiting process after the other. Without it, every release notifies all waiters.
     Queue,
-    /// [`Transfer`](crate::node::Request::Transfer).
+    /// [`Transfer`](super::Request::Transfer).
     Transfer,
-    /// [`Offer`](crate::node::Request::Offer), and what it sends to [inboxes](crate::node::HintListener::inbox).
+    /// [`Offer`](super::Request::Offer), and messages to [inboxes](super::HintListener::inbox).
     Offer,
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Capability; 5] =
         [Capability::Shared, Capability::Several, Capability::Queue, Capability::Transfer, Capability::Offer];
 
@@ -34,23 +35,23 @@ impl Capability {
     }
 }
 
-/// As in "cannot carry out …".
+/// A noun phrase, as in "does not support …".
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Capability::Shared => "shared locks",
-            Capability::Several => "locks of several resources at once",
-            Capability::Queue => "a queue of those who wait",
-            Capability::Transfer => "the transfer of a lock from one token to another",
+            Capability::Several => "locks of several resources",
+            Capability::Queue => "a queue of waiters",
+            Capability::Transfer => "the transfer of a lock to another token",
             Capability::Offer => "the offer of a lock to the next waiter",
         })
     }
 }
 
-/// What a node can do, and what it is: what the library has to know before it asks it anything.
+/// What a node supports, and its properties: the library reads it before the first request.
 ///
-/// The default is the least that a node can be: exclusive locks of one resource each, requests that may
-/// overtake each other, no hints, one server that forgets when it restarts.
+/// The default is the minimum: exclusive locks of one resource, requests that may overtake each other, no
+/// hints, and one server that loses its data when it restarts.
 ///
 /// # Examples
 ///
@@ -63,203 +64,205 @@ impl fmt::Display for Capability {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The bits of those that it has.
+    /// A bit for each supported [`Capability`].
     able: u8,
-    /// In which order it carries out what it is asked.
+    /// The order in which requests are carried out.
     pub order: Order,
-    /// What it tells of keys that it has refused.
+    /// The changes of keys of which the node notifies its listeners.
     pub hints: Hints,
-    /// Whether it keeps what it has answered over a crash of its host.
+    /// Whether acknowledged changes survive a crash of the host.
     pub durability: Durability,
-    /// How many servers agree on what it answers.
+    /// Whether the node is one server or a consensus group.
     pub stands_for: StandsFor,
-    /// From where clients reach it under one address.
+    /// The hosts that reach the same store under the node's address.
     pub reach: Reach,
 }
 
 impl Capabilities {
-    /// Those of a Redis or Valkey server, and of whatever does as one does.
+    /// Returns the capabilities of a Redis or Valkey server: all of them.
     #[must_use]
     pub fn all() -> Capabilities {
         let able = Capability::ALL.into_iter().fold(Capabilities::default(), Capabilities::with);
         Capabilities { order: Order::PerKey, hints: Hints::RemovalAndExpiry, ..able }
     }
 
-    /// The same, and this.
+    /// Adds a capability.
     #[must_use]
     pub fn with(self, capability: Capability) -> Capabilities {
         Capabilities { able: self.able | capability.bit(), ..self }
     }
 
-    /// The same without this.
+    /// Removes a capability.
     #[must_use]
     pub fn without(self, capability: Capability) -> Capabilities {
         Capabilities { able: self.able & !capability.bit(), ..self }
     }
 
-    /// The same, in this order.
+    /// Sets the order of requests.
     #[must_use]
     pub fn in_order(self, order: Order) -> Capabilities {
         Capabilities { order, ..self }
     }
 
-    /// The same with these hints.
+    /// Sets the kind of hints.
     #[must_use]
     pub fn hinting(self, hints: Hints) -> Capabilities {
         Capabilities { hints, ..self }
     }
 
-    /// The same, which keeps what it has answered over a crash of its host.
+    /// Declares that acknowledged changes survive a crash of the host.
     #[must_use]
     pub fn durable(self) -> Capabilities {
         Capabilities { durability: Durability::Durable, ..self }
     }
 
-    /// The same, of several servers that agree on each answer.
+    /// Declares that the node is several servers that agree on each response by consensus.
     #[must_use]
     pub fn by_consensus(self) -> Capabilities {
         Capabilities { stands_for: StandsFor::Consensus, ..self }
     }
 
-    /// The same, which another host reaches under no address: what has its address there is another node.
+    /// Declares that the node is reachable from its own host only: on another host, its address leads to
+    /// another store.
     #[must_use]
     pub fn of_one_host(self) -> Capabilities {
         Capabilities { reach: Reach::OneHost, ..self }
     }
 
-    /// The same, whose store other programs lock in by itself: it can only be the one node of a deployment.
+    /// Declares that other programs lock in the same store on their own: it can only be the single node of a
+    /// deployment.
     #[must_use]
     pub fn shared_with_others(self) -> Capabilities {
         Capabilities { reach: Reach::SharedWithOthers, ..self }
     }
 
-    /// Refuses a request that needs what the node cannot do, by name: for a node to begin with.
+    /// Refuses a request that needs an unsupported capability. For the start of a node's
+    /// [`ask`](super::Node::ask).
     ///
     /// # Errors
     ///
-    /// [`NodeErrorKind::Unsupported`].
+    /// [`NodeErrorKind::Unsupported`], naming the capability.
     pub fn check(&self, request: &Request) -> Result<(), NodeError> {
         match request.needs().filter(|needed| !self.has(*needed)) {
             None => Ok(()),
             Some(needed) => {
-                let reason = Reason::new(format!("a node of this kind cannot carry out {needed}"));
+                let reason = Reason::new(format!("nodes of this kind do not support {needed}"));
                 Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
             }
         }
     }
 
-    /// Whether the node can do this.
+    /// Returns whether the node supports `capability`.
     #[must_use]
     pub fn has(self, capability: Capability) -> bool {
         self.able & capability.bit() != 0
     }
 }
 
-/// What is to be feared of a deployment of one node that can do this: nothing, of one that is several servers.
+/// Returns the risk of a deployment that consists of this one node; `None` for a consensus group.
 pub(crate) fn risk_of_one(node: Capabilities) -> Option<&'static str> {
     if node.reach == Reach::OneHost {
-        return Some("it keeps the programs of this host apart, and no others");
+        return Some("it excludes programs on this host only");
     }
     match (node.stands_for, node.durability) {
         (StandsFor::Consensus, _) => None,
-        (StandsFor::OneServer, Durability::Durable) => Some("while it is down nothing is locked"),
+        (StandsFor::OneServer, Durability::Durable) => Some("while it is down, nothing can be locked"),
         (StandsFor::OneServer, Durability::Volatile) => {
-            Some("while it is down nothing is locked, and no other remembers what it forgets")
+            Some("while it is down, nothing can be locked, and a restart may forget locks")
         }
     }
 }
 
-/// In which order a node carries out the requests of one client for one key. A request that names several
-/// keys belongs to each of them.
+/// The order in which a node carries out the requests of one client for one key. A request with several keys
+/// belongs to each of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// In none: one may overtake another. The library then asks for a key only when everything that was asked
-    /// for it before has been answered, so that a request waits for the one before it: the node must answer
-    /// each in a time that it bounds itself.
+    /// Requests may overtake each other. The library then sends a request for a key only after the earlier
+    /// ones for that key were answered. The node must bound the time that it takes to answer each.
     #[default]
     Unordered,
-    /// In that in which they were asked, as over one connection to a server that reads from it in order.
+    /// In the order in which they were sent, as over one connection to a server that reads it in order.
     PerKey,
 }
 
-/// What a node tells its [listeners](crate::node::Node::listen) of the keys that it has refused.
+/// The changes of refused keys of which a node notifies its [listeners](super::Node::listen).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Hints {
-    /// Nothing: waiters ask again after pauses.
+    /// None: waiters retry after pauses.
     #[default]
     None,
-    /// That a key was removed. That it has expired waiters find out by the time that they were told.
+    /// Removals. Waiters compute the expiry from the remaining TTL that the node reported.
     Removal,
-    /// That a key was removed or has expired.
+    /// Removals and expiries.
     RemovalAndExpiry,
 }
 
-/// Whether a node keeps what it has answered over a crash of its host.
+/// Whether acknowledged changes of a node survive a crash of its host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Durability {
-    /// No, or not for certain: a restart may forget, and the node has a new
-    /// [identity](crate::node::Identity) after each.
+    /// No, or not for certain: a restart may lose data, and the node has a new [identity](super::Identity)
+    /// after each.
     #[default]
     Volatile,
-    /// Yes: it is on a disk before it is answered (in PostgreSQL `fsync` and `synchronous_commit` are on). The
-    /// identity stays over a restart. Votes count by the [identity](crate::node::Identity) alone; this is for
-    /// warnings and for tests.
+    /// Yes: a change is on disk before it is acknowledged (in PostgreSQL, `fsync` and `synchronous_commit`
+    /// are on), and the identity survives a restart. Whether votes count depends on the
+    /// [identity](super::Identity) alone; this is for warnings and tests.
     Durable,
 }
 
-/// How many servers agree on what a node answers. It has one vote in any case.
+/// How many servers agree on a node's responses. The node has one vote in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum StandsFor {
-    /// One: while it is down, the node does not vote.
+    /// One server: while it is down, the node does not vote.
     #[default]
     OneServer,
-    /// Several, by consensus, such as Raft: the node goes on while most of them do, and remembers what they
-    /// have answered.
+    /// Several servers with consensus, such as Raft: the node works and keeps its data while a majority of
+    /// them does.
     Consensus,
 }
 
-/// From where clients reach a node under one address.
+/// The hosts and programs that share a node's store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Reach {
-    /// From every host: its address leads to one store.
+    /// Every host reaches the same store under the address.
     #[default]
     AnyHost,
-    /// From its own host alone: on another one the same address leads to another store. Clients of two hosts that
-    /// count it among several nodes would each find a quorum of their own, so it can only be the one node of a
-    /// deployment.
+    /// Only the node's own host: on another host, the same address leads to another store. With several
+    /// nodes, clients on two hosts would each find a quorum of their own, so it can only be the single node
+    /// of a deployment.
     OneHost,
-    /// From every host, and by clients that are none of this library and lock in this one store, such as `ShedLock`'s.
-    /// A quorum of several nodes would not exclude them, so it can only be the one node of a deployment.
+    /// Every host, and programs that lock in this store without this library, such as `ShedLock`'s clients. A
+    /// quorum of several nodes would not exclude them, so it can only be the single node of a deployment.
     SharedWithOthers,
 }
 
-/// What a node can keep to, as far as it is known by now: some servers tell only once they are connected.
+/// The limits of a node, as far as they are known by now: some are only known once the server is connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct NodeLimits {
-    /// The shortest TTL that it can keep a key for: a server that counts in whole seconds, or whose commits
-    /// take long. A lock with a shorter one is refused, naming the node. Nought for none.
+    /// The shortest TTL that the node supports, such as for a server that counts whole seconds or has slow
+    /// commits. A lock with a shorter TTL is refused, naming the node. Zero for no limit.
     pub least_ttl: Duration,
-    /// How long a round waits for it, unless [set](crate::Builder::node_timeout) for all: for a store that
-    /// takes longer than its round trip tells, such as one that writes to a disk now and then. `None`: a
-    /// second, or four round trips if these are longer. It is cut to a quarter of the TTL in any case; what is
-    /// answered later is recorded all the same.
+    /// How long a round waits for this node unless [set](crate::Builder::node_timeout) for all nodes: for a
+    /// store that sometimes takes longer than its round trip suggests, such as one that syncs to disk. `None`
+    /// means one second, or four round trips if that is longer. Always cut to a quarter of the TTL; later
+    /// responses are still recorded.
     pub time_limit: Option<Duration>,
 }
 
 impl NodeLimits {
-    /// No TTL below this.
+    /// Sets the shortest supported TTL.
     #[must_use]
     pub fn least_ttl(self, least_ttl: Duration) -> NodeLimits {
         NodeLimits { least_ttl, ..self }
     }
 
-    /// Rounds wait this long.
+    /// Sets how long a round waits for the node.
     #[must_use]
     pub fn time_limit(self, time_limit: Duration) -> NodeLimits {
         NodeLimits { time_limit: Some(time_limit), ..self }

@@ -1,4 +1,4 @@
-//! Why a node gave no vote.
+//! The error of a node that did not vote.
 
 use std::error::Error;
 use std::fmt;
@@ -12,20 +12,20 @@ pub use kind::{Access, NodeErrorKind};
 
 mod kind;
 
-/// Why a node gave no vote.
+/// The error of a node that did not vote.
 ///
-/// The variant says what may have become of the request: it is unknown whether the node has carried it out,
-/// unless [`may_have_acted`](NodeError::may_have_acted) says that nothing was sent. The
-/// [`kind`](NodeError::kind) says what is wrong, in words that fit any store. What the store itself has
-/// said is the [`source`](Error::source): of a Redis or Valkey server a [`ServerError`](crate::redis::ServerError),
-/// of a network an [`io::Error`](std::io::Error).
+/// The variant says whether the node may have carried out the request; see also
+/// [`may_have_acted`](NodeError::may_have_acted). The [`kind`](NodeError::kind) classifies the problem
+/// independently of the store. The original error of the store is the [`source`](Error::source): for a Redis
+/// or Valkey server a [`ServerError`](crate::redis::ServerError), for a network an
+/// [`io::Error`](std::io::Error).
 ///
-/// Two errors are equal if they are of the same kind and read the same with `{:#}`.
+/// Two errors are equal if they have the same kind and the same `{:#}` text.
 ///
 /// # Display
 ///
-/// `{}` writes the sentence alone, for those who print the chain of sources. `{:#}` adds the source, as
-/// ballots, findings and logs of this library do.
+/// `{}` writes only the sentence, for programs that print the chain of sources. `{:#}` appends the source, as
+/// the vote reports, findings and logs of this library do.
 ///
 /// ```
 /// use std::io;
@@ -44,66 +44,66 @@ mod kind;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// There is no connection, and the request was not sent.
+    /// There is no connection. The request was not sent.
     Unreachable {
-        /// Why there is none.
+        /// Why there is no connection.
         reason: Reason,
     },
-    /// The request was sent and has not been answered.
+    /// The request was sent, and no response arrived in time.
     Unanswered {
-        /// The time limit that has passed.
+        /// The timeout that has passed.
         waited: Duration,
     },
-    /// The connection ended before the answer came.
+    /// The connection ended before the response arrived.
     Disconnected {
-        /// What ended it.
+        /// Why the connection ended.
         reason: Reason,
     },
-    /// So many earlier requests wait for this node that this one was not sent.
+    /// Too many earlier requests to this node are unanswered. The request was not sent.
     Overloaded {
-        /// How many.
+        /// The number of unanswered requests.
         waiting: usize,
     },
-    /// The server did as asked, and too few replicas confirmed it in time: a failover may forget it.
+    /// The server carried out the request, but too few replicas confirmed it in time: a failover may lose it.
     Unconfirmed {
-        /// How many did.
+        /// How many replicas confirmed.
         copies: u64,
-        /// How many must: `wait` in the node's address.
+        /// How many must confirm: `wait` in the node's address.
         needed: u64,
     },
-    /// The request became pointless before it was sent.
+    /// The attempt was over before the request was sent.
     NotAsked,
-    /// The server may not vote, whatever it would say.
+    /// The server must not vote, whatever it answers.
     Unfit {
-        /// What it is instead: [`ReadOnly`](NodeErrorKind::ReadOnly),
+        /// Why it must not: [`ReadOnly`](NodeErrorKind::ReadOnly),
         /// [`WrongServer`](NodeErrorKind::WrongServer) or [`Unsupported`](NodeErrorKind::Unsupported).
         kind: NodeErrorKind,
-        /// What is wrong with it, and what would be right.
+        /// The problem and the fix.
         reason: Reason,
     },
-    /// The semaphore has another number of permits there.
+    /// The semaphore has another number of permits on this node.
     OtherLimit {
-        /// As the node has it.
+        /// The number on the node.
         found: Arc<str>,
-        /// As it was asked for.
+        /// The number in the request.
         asked: Arc<str>,
     },
-    /// The store answered what cannot be understood. It may have done as asked.
+    /// The response could not be parsed. The request may have been carried out.
     UnexpectedReply {
-        /// What came, and instead of what.
+        /// What arrived, and what was expected.
         reason: Reason,
     },
-    /// The store refused the request, and certainly did not carry it out.
+    /// The store refused the request and did not carry it out.
     Failed {
-        /// What is wrong.
+        /// The kind of the problem.
         kind: NodeErrorKind,
-        /// The same as a sentence, with the cure. Its source is what the server said.
+        /// The problem as a sentence, with the fix. Its source is the error of the server.
         reason: Reason,
     },
 }
 
 impl NodeError {
-    /// What is wrong, in a word that fits any store.
+    /// Returns the kind of the problem, which is independent of the store.
     #[must_use]
     pub fn kind(&self) -> NodeErrorKind {
         match self {
@@ -118,7 +118,7 @@ impl NodeError {
         }
     }
 
-    /// Whether the node may have carried out the request, now or later.
+    /// Returns whether the node may have carried out the request, or may still do so.
     #[must_use]
     pub fn may_have_acted(&self) -> bool {
         match self {
@@ -135,15 +135,14 @@ impl NodeError {
         }
     }
 
-    /// Whether the node cannot grant until its configuration, or the client's, is corrected: to ask again
-    /// is pointless.
+    /// Returns whether the node cannot grant anything until its configuration, or the client's, is corrected,
+    /// so that retries are pointless.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         matches!(self, NodeError::Unfit { .. }) || self.kind().is_permanent()
     }
 
-    /// The error of a node to which [`Dial`](crate::transport::Dial) has opened no connection: no encryption could be
-    /// agreed on, or the node is unreachable.
+    /// Converts an error of [`Dial`](crate::transport::Dial): a failed TLS handshake, or an unreachable node.
     #[must_use]
     pub fn undialled(error: io::Error) -> NodeError {
         match NoTls::behind(error) {
@@ -152,7 +151,7 @@ impl NodeError {
         }
     }
 
-    /// What there is to say beside the variant.
+    /// Returns the reason, if the variant has one.
     fn reason(&self) -> Option<&Reason> {
         match self {
             NodeError::Unreachable { reason }
@@ -197,7 +196,7 @@ impl fmt::Display for NodeError {
             }
             NodeError::Unconfirmed { copies, needed } => write!(
                 f,
-                "done, and confirmed in time by {copies} of the {needed} replicas that must have it, so it does \
+                "done, but only {copies} of the {needed} required replicas confirmed it in time, so it does \
                  not count"
             ),
             NodeError::NotAsked => {
@@ -205,8 +204,8 @@ impl fmt::Display for NodeError {
             }
             NodeError::OtherLimit { found, asked } => write!(
                 f,
-                "the semaphore has {found} permits there, and this program asks for {asked}: all must ask for the \
-                 same, and another number is possible when nobody has held a permit for one TTL"
+                "the semaphore has {found} permits there, but this program asks for {asked}: all clients must use the \
+                 same number, which can be changed after no permit was held for one TTL"
             ),
             NodeError::UnexpectedReply { reason } => reason.write(f),
             NodeError::Unfit { kind, reason } | NodeError::Failed { kind, reason } => {

@@ -1,5 +1,5 @@
-//! What one node tells of itself, as far as it does. What it does not tell is `None`, and stays
-//! unknown: no absence is taken for good or bad.
+//! Facts that one node reports about itself. What a node does not report is `None` and stays unknown: it
+//! counts neither for nor against the node.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,91 +7,91 @@ use std::time::Duration;
 
 use super::NodeError;
 
-/// What is known of one node. A [`Node`](crate::node::Node) of your own starts with the default, which
-/// knows nothing, and fills in what it can tell.
+/// The facts about one node. A [`Node`](super::Node) of your own starts with the default, in which nothing is
+/// known, and fills in what it can report.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Facts {
-    /// Why it could not be asked, or not to the end.
+    /// Why the node could not be examined, or not completely.
     pub trouble: Option<ConnectFailure>,
     /// The [history](crate::node::Identity) of its data: Redis' `run_id`.
     pub identity: Option<Arc<str>>,
-    /// The processes that further connections to its address came to, where they are others.
+    /// The processes that further connections to its address reached, where they differ.
     pub others: Vec<Arc<str>>,
-    /// Whether it finds another connection of ours by the number that it gave it.
+    /// Whether the node finds another of our connections by the ID that it assigned to it.
     pub finds_connections: Option<bool>,
-    /// Which program it is.
+    /// The server software.
     pub software: Option<Software>,
-    /// What it is for others.
+    /// The role of the server.
     pub role: Option<Role>,
-    /// Why it may not vote, whatever else is well, where what it says of itself tells that already: a sentence.
+    /// Why the node must not vote, if its own report rules that out: a sentence.
     pub unfit: Option<Arc<str>>,
-    /// Whether it still reads its data.
+    /// Whether it is still loading its data.
     pub loading: Option<bool>,
-    /// For how long its process has been running, by its own calendar clock.
+    /// How long its process has been running, by its own wall clock.
     pub uptime: Option<Duration>,
-    /// How often its event loop has turned in that time.
+    /// How many cycles its event loop has completed in that time.
     pub turns: Option<u64>,
-    /// For how long clients have known its process, by their calendar clocks, if one of them has noted it.
+    /// How long clients have known its process, by their wall clocks, if one of them has recorded it.
     pub known: Option<Duration>,
-    /// How many replicas follow it.
+    /// The number of connected replicas.
     pub replicas: Option<u64>,
     /// Whether it was a replica before it became a master.
     pub promoted: Option<bool>,
-    /// If it was: for how long clients have known it as the master that it is.
+    /// If it was: how long clients have known it as master.
     pub reign: Option<Duration>,
-    /// The largest `max_ttl` that a client of this deployment has introduced itself with.
+    /// The largest `max_ttl` that a client of this deployment has recorded.
     pub max_ttl: Option<Duration>,
-    /// What its Sentinels call it, if they tell where it is.
+    /// The name of the service, if Sentinels report its address.
     pub service: Option<Arc<str>>,
-    /// Whether it stops to write when too few replicas hear it: `min-replicas-to-write`.
+    /// Whether it stops accepting writes when too few replicas are connected: `min-replicas-to-write`.
     pub falls_silent: Option<bool>,
-    /// What it does when its memory is full.
+    /// Its memory limit and eviction policy.
     pub memory: Option<Memory>,
-    /// Whether it writes each change to a log on its disk.
+    /// Whether it logs each change to disk.
     pub append_only: Option<bool>,
-    /// When that log reaches the disk.
+    /// When that log is synced to disk.
     pub fsync: Option<Fsync>,
-    /// Whether it tells of changes, so that waiters need not ask again and again.
+    /// Whether it notifies clients of changes, so that waiters need not poll.
     pub hints: Option<bool>,
-    /// How long it took to answer small requests, one after the other.
+    /// The round-trip times of small sequential requests.
     pub round_trips: Vec<Duration>,
-    /// Its calendar clock against ours.
+    /// Its wall clock compared with ours.
     pub clock: Option<ClockReading>,
-    /// Which of its users asks.
+    /// The user that we are logged in as.
     pub user: Option<Arc<str>>,
-    /// What its user may not do.
+    /// The permissions that the user lacks.
     pub refusals: Vec<MissingPermission>,
-    /// Whether a lock could be taken, prolonged, passed on and given back.
+    /// Whether a lock could be acquired, renewed, transferred and released.
     pub lock: Option<Result<(), NodeError>>,
-    /// Whether programs that are no clients of this library lock there, and what their clocks have left behind.
+    /// Programs without this library that lock in the same store, and traces of their clocks.
     pub other_clients: Option<OtherClients>,
-    /// Where it is.
+    /// The location of the server.
     pub place: Option<Location>,
-    /// Whether it is a member of a cluster that is one node. Clusters promote by themselves.
+    /// Whether it is a member of a cluster that is one node. Clusters promote replicas themselves.
     pub of_cluster: bool,
-    /// Of a member of a cluster: whether it serves nothing while any slot has no master.
+    /// Of a cluster member: whether it refuses all requests while any slot has no master.
     pub full_coverage: Option<bool>,
-    /// Of a cluster: the masters that locks may be at.
+    /// Of a cluster: the masters that serve slots.
     pub shards: Vec<ShardFacts>,
     /// Of a cluster: how many of the 16384 slots have no master.
     pub unserved: Option<u16>,
 }
 
-/// Programs that lock in the same store and are no clients of this library.
+/// Programs that lock in the same store without this library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct OtherClients {
-    /// What they are, and by which clocks they go: a clause, such as "other clients lock there, too".
+    /// The programs and the clocks that they use: a clause, such as "other clients lock there, too".
     pub who: &'static str,
-    /// What is wrong with a clock of theirs, where the store shows it: a clause with the evidence.
+    /// A problem with one of their clocks, where the store shows it: a clause with the evidence.
     pub clock: Option<Arc<str>>,
-    /// What to do so that all go by the clock of the store.
+    /// How to make all of them use the clock of the store.
     pub cure: &'static str,
 }
 
 impl OtherClients {
-    /// These, of whose clocks nothing is known.
+    /// Creates an entry without evidence about their clocks.
     #[must_use]
     pub fn new(who: &'static str, cure: &'static str) -> OtherClients {
         OtherClients { who, clock: None, cure }
@@ -102,81 +102,81 @@ impl OtherClients {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardFacts {
-    /// Its address.
+    /// The address of the master.
     pub master: Arc<str>,
     /// How many of the 16384 slots it serves.
     pub slots: u16,
-    /// How many replicas follow it, by the cluster's own account.
+    /// The number of its replicas, as the cluster reports it.
     pub replicas: u64,
-    /// What it tells.
+    /// The facts about the master.
     pub facts: Facts,
 }
 
 impl ShardFacts {
-    /// A master that serves so many slots.
+    /// Creates an entry for a master that serves `slots` slots.
     #[must_use]
     pub fn new(master: Arc<str>, slots: u16, replicas: u64, facts: Facts) -> ShardFacts {
         ShardFacts { master, slots, replicas, facts }
     }
 }
 
-/// Why a node could not be asked. The [kind](NodeError::kind) of the error makes the finding.
+/// Why a node could not be examined. The [kind](NodeError::kind) of the error determines the finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ConnectFailure {
-    /// What is wrong.
+    /// The error.
     pub error: NodeError,
-    /// What cures it, where that is something else than the cure of the finding.
+    /// The fix, where it differs from that of the finding.
     pub cure: Option<&'static str>,
 }
 
 impl ConnectFailure {
-    /// This is wrong.
+    /// Creates a failure with the fix of its finding.
     #[must_use]
     pub fn new(error: NodeError) -> ConnectFailure {
         ConnectFailure { error, cure: None }
     }
 
-    /// The same, and what cures it.
+    /// Sets the fix.
     #[must_use]
     pub fn cured_by(self, cure: &'static str) -> ConnectFailure {
         ConnectFailure { cure: Some(cure), ..self }
     }
 }
 
-/// Which program a node is.
+/// The server software.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Software {
     /// `redis` or `valkey`.
     pub name: &'static str,
-    /// Its version, as it writes it.
+    /// Its version, as the server reports it.
     pub version: String,
 }
 
 impl Software {
-    /// The program `name` of this version.
+    /// Creates an entry from a name and a version.
     #[must_use]
     pub fn new(name: &'static str, version: impl Into<String>) -> Software {
         Software { name, version: version.into() }
     }
 
-    /// The numbers of its version, as far as they are numbers.
+    /// Returns the numeric parts of the version.
     pub(crate) fn numbers(&self) -> [u32; 3] {
         let mut parts = self.version.split('.').map(|part| part.parse().unwrap_or(0));
         [(); 3].map(|()| parts.next().unwrap_or(0))
     }
 }
 
-/// What a server is for others.
+/// The role of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Role {
     /// An independent master, which may vote.
     Master,
-    /// A copy of another one.
+    /// A replica of another server.
     Replica,
-    /// A master that takes over what other masters have: an active replica of `KeyDB`.
+    /// A master that also replicates from other masters: an active replica of `KeyDB`.
     ActiveReplica,
     /// A member of a cluster.
     ClusterMember,
@@ -186,74 +186,74 @@ pub enum Role {
     Sentinel,
 }
 
-/// How a node uses its memory.
+/// The memory usage of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Memory {
-    /// How many bytes it uses.
+    /// The bytes in use.
     pub used: u64,
-    /// How many it may use; `None` if there is no limit.
+    /// The limit in bytes; `None` if there is none.
     pub limit: Option<u64>,
     /// Its `maxmemory-policy`.
     pub policy: String,
-    /// How many keys it has evicted since its start.
+    /// The number of evicted keys since the server started.
     pub evicted: u64,
 }
 
 impl Memory {
-    /// `used` bytes of `limit`, with what happens at the limit.
+    /// Creates an entry: `used` bytes of `limit`, with the policy at the limit.
     #[must_use]
     pub fn new(used: u64, limit: Option<u64>, policy: impl Into<String>) -> Memory {
         Memory { used, limit, policy: policy.into(), evicted: 0 }
     }
 }
 
-/// When changes reach the disk: `appendfsync`.
+/// When changes are synced to disk: `appendfsync`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fsync {
-    /// Before they are answered.
+    /// Before the reply.
     Always,
     /// Within a second or two.
     EverySecond,
-    /// When the operating system gets to it.
+    /// Whenever the operating system does it.
     Never,
 }
 
-/// A calendar clock, read over a network.
+/// A wall clock, read over the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ClockReading {
     /// How far it is ahead of ours, in microseconds; negative if it is behind.
     pub ahead_micros: i64,
-    /// By how much that may be wrong: half the round trip.
+    /// The maximum error: half the round trip.
     pub uncertainty: Duration,
 }
 
 impl ClockReading {
-    /// So many microseconds ahead of ours, give or take the uncertainty.
+    /// Creates a reading of `ahead_micros` microseconds, plus or minus `uncertainty`.
     #[must_use]
     pub fn new(ahead_micros: i64, uncertainty: Duration) -> ClockReading {
         ClockReading { ahead_micros, uncertainty }
     }
 }
 
-/// Something that a node's user may not do.
+/// A permission that a node's user lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MissingPermission {
-    /// The command.
+    /// The refused command.
     pub command: &'static str,
-    /// What needs it.
+    /// The feature that needs the command.
     pub need: Feature,
-    /// What is missing.
+    /// What exactly is missing.
     pub missing: Missing,
-    /// The server's own words.
+    /// The error text of the server.
     pub words: String,
 }
 
 impl MissingPermission {
-    /// The node refused `command`, which `need` needs.
+    /// Creates an entry: the node refused `command`, which `need` requires.
     #[must_use]
     pub fn new(
         command: &'static str,
@@ -269,13 +269,13 @@ impl MissingPermission {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Missing {
-    /// The user lacks a right: words for `ACL SETUSER` that grant it.
+    /// The user lacks a permission: the arguments of `ACL SETUSER` that grant it.
     Right(String),
-    /// The server does not know the command: it is renamed or disabled there, or the server is too old.
+    /// The server does not know the command: it is renamed or disabled, or the server is too old.
     Command,
 }
 
-/// What needs a right.
+/// A feature that needs permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Feature {
@@ -283,42 +283,42 @@ pub enum Feature {
     Locks,
     /// Locks with fencing tokens, which is the default.
     Fencing,
-    /// Acquiring such locks without a script, which costs the server half.
+    /// Acquiring such locks without a script, which halves the load of the server.
     Speed,
     /// Waiting in a queue, so that one release wakes one process.
     Queue,
-    /// Offering a lock to the next who waits for it, so that it goes from process to process in one trip.
+    /// Offering a lock to the next waiter, so that it changes processes in one round trip.
     Offers,
     /// Voting again after a promotion.
     Promotion,
-    /// Shared locks, and writers that readers are not to starve.
+    /// Shared locks, and writers that are not starved by readers.
     Sharing,
     /// Semaphores.
     Semaphores,
-    /// Telling waiters, and whoever releases a lock that others want it.
+    /// Notifying waiters, and holders that release a contended lock.
     Waiting,
 }
 
-/// Where a node is.
+/// The location of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Location {
-    /// The name in its address; `None` for a Unix socket.
+    /// The host in its address; `None` for a Unix socket.
     pub host: Option<String>,
-    /// What the name stands for, if that was found out.
+    /// The addresses that the name resolves to, if it could be resolved.
     pub addresses: Vec<IpAddr>,
-    /// Whether what is said on the way there is encrypted.
+    /// Whether the connection is encrypted.
     pub encrypted: bool,
 }
 
 impl Location {
-    /// The host of this name and these addresses; no name is a Unix socket.
+    /// Creates a location. Without a host it is a Unix socket.
     #[must_use]
     pub fn new(host: Option<String>, addresses: Vec<IpAddr>, encrypted: bool) -> Location {
         Location { host, addresses, encrypted }
     }
 
-    /// Whether it is this machine, or the end of a tunnel on it.
+    /// Returns whether it is this machine, or the end of a tunnel on it.
     pub(crate) fn is_here(&self) -> bool {
         match &self.host {
             None => true,

@@ -1,4 +1,4 @@
-//! What a node tells without being asked.
+//! Notifications that a node sends without a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,27 +6,26 @@ use std::sync::Arc;
 use super::{Identity, NodeError};
 use quorlock_protocol::{InboxId, InboxMessage};
 
-/// Sees how a [`Node`](crate::node::Node) stands to its server.
+/// Receives the state of the connection between a [`Node`](super::Node) and its server.
 pub trait StatusListener: fmt::Debug + Send + Sync {
-    /// Called from the node's own task: must not block, nor call that node.
+    /// Called from the node's own task. Must not block, nor call that node.
     fn on_status(&self, contact: ConnectionState);
 }
 
-/// How a [`Node`](crate::node::Node) stands to its server.
+/// The state of the connection between a [`Node`](super::Node) and its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// This process answers.
+    /// Connected to this process, which answers.
     Connected(Arc<Identity>),
-    /// Some of the servers that it is made of answer, and others do not: a cluster that some of its
-    /// masters are lost of.
+    /// Some of the node's servers answer and others do not: a cluster that has lost some of its masters.
     Partial(NodeError),
-    /// There is a connection, and it has not been answered over for a while.
+    /// Connected, but without a response for a while.
     Stalled(NodeError),
-    /// There is no connection, and another one is being tried.
+    /// Not connected; reconnecting.
     Lost(NodeError),
-    /// There is none, and nobody tries: the node was dropped, or its runtime has ended or is not driven. The
-    /// next call connects again.
+    /// Not connected, and not reconnecting: the node was dropped, or its runtime has ended or is not driven.
+    /// The next call reconnects.
     Ended(NodeError),
 }
 
@@ -42,43 +41,47 @@ impl fmt::Display for ConnectionState {
     }
 }
 
-/// Hears from a [`Node`](crate::node::Node) what may be worth asking again.
+/// Receives hints from a [`Node`](super::Node) about keys that may be worth another request.
 ///
-/// Hints are no answers: they may come late, twice, for no reason, or not at all. Whoever acts on
-/// one asks the node, and whoever waits for one also waits for a time.
+/// A hint is no response: it may be late, duplicated, spurious or lost. A client that acts on a hint must ask
+/// the node, and a client that waits for one must also have a timeout.
 pub trait HintListener: fmt::Debug + Send + Sync {
-    /// Called from the node's own task: must not block, nor ask that node.
+    /// Called from the node's own task. Must not block, nor send a request to that node.
     fn on_hint(&self, hint: Hint<'_>);
 
-    /// Where it receives messages from nodes that can [offer](crate::node::Request::Offer) locks, if it does: the node
-    /// subscribes to that before it asks for the first time, and says so by [`inbox_open`](HintListener::inbox_open).
+    /// Returns the inbox for messages of nodes that can [offer](super::Request::Offer) locks, if the listener
+    /// has one. The node subscribes to it before the first request, and then calls
+    /// [`inbox_open`](HintListener::inbox_open).
     fn inbox(&self) -> Option<InboxId> {
         None
     }
 
-    /// From now on, until [`Hint::Unsubscribed`], messages to the inbox arrive.
+    /// Messages to the inbox arrive from now on, until [`Hint::Unsubscribed`].
     fn inbox_open(&self) {}
 
-    /// The node, with this history of its data, sends a message to the inbox. Unlike a hint, an offer is an answer:
-    /// the node's vote. As [`hear`](HintListener::on_hint) it must not block, nor ask that node.
+    /// Receives a message to the inbox from the node with this history of its data. Unlike a hint, an offer
+    /// is a response: the node's vote. As in [`on_hint`](HintListener::on_hint), must not block, nor send a request
+    /// to that node.
     fn receive(&self, message: InboxMessage<'_>, from: &Arc<Identity>) {
         let _ = (message, from);
     }
 }
 
-/// What a [`HintListener`] hears.
+/// A notification for a [`HintListener`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "complete: something is known of one key, of all, or of none")]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "complete: a change of one key, of all keys, or of the notifications themselves"
+)]
 pub enum Hint<'a> {
-    /// From now on changes are told: of every key for which the node answers [`Vote::Held`](crate::node::Vote::Held), the
-    /// next change after that answer, be it a release, an expiry or anything else. The same of a key
-    /// of which an [inspection](crate::node::Request::Inspect) has found that it is free.
+    /// Notifications start. For every key for which the node answers [`Vote::Held`](super::Vote::Held), the
+    /// next change after that response is notified, be it a release, an expiry or anything else. The same
+    /// holds for a key that an [inspection](super::Request::Inspect) found free.
     Subscribed,
-    /// This key has changed or ended.
+    /// This key was changed or deleted, or has expired.
     Invalidated(&'a [u8]),
-    /// Any key may have changed without a word, such as when all keys were deleted.
+    /// Any key may have changed without a notification, such as when all keys were deleted.
     Flushed,
-    /// From now on nothing is told, and what was asked for before is forgotten: the connection
-    /// ended.
+    /// Notifications stop, and earlier requests to be notified are forgotten: the connection ended.
     Unsubscribed,
 }

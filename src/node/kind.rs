@@ -1,4 +1,4 @@
-//! Kinds of node: what makes a node of a URL.
+//! Kinds of node, which make nodes from URLs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::{Node, Seams};
 use crate::address::AddressError;
 use crate::reason::Reason;
 
-/// A kind of node, which URLs can name by their scheme.
+/// A kind of node, which is selected by the scheme of a URL.
 ///
-/// [`Builder::kind`](crate::Builder::kind) adds one to those of [`Builder::nodes`](crate::Builder::nodes),
-/// [`Kinds`](crate::node::Kinds) hands all of them to a program, such as the command line.
+/// [`Builder::kind`](crate::Builder::kind) adds one for [`Builder::nodes`](crate::Builder::nodes).
+/// [`Kinds`](crate::node::Kinds) passes a set of kinds to a program such as the command line.
 ///
 /// # Examples
 ///
@@ -60,40 +60,40 @@ use crate::reason::Reason;
 /// # Ok::<(), quorlock::ConfigError>(())
 /// ```
 pub trait NodeKind: fmt::Debug + Send + Sync + 'static {
-    /// What stands before `://` in its URLs, in lower case. Messages list them in this order. No two kinds
-    /// of a program may have one in common.
+    /// Returns the schemes of its URLs, the part before `://`, in lower case. Messages list them in this
+    /// order. No two kinds of a program may share a scheme.
     fn schemes(&self) -> &[&str];
 
-    /// Reads a URL with one of those schemes, in upper or lower case. Behind the scheme stands `://`, or `:` and
-    /// something else than a port. Contacts no server.
+    /// Parses a URL with one of those schemes, in upper or lower case. The scheme is followed by `://`, or by
+    /// `:` and something other than a port. Contacts no server.
     ///
     /// # Errors
     ///
-    /// Says what is wrong and what would be right. A malformed URL may have a password in an unexpected
-    /// place, so no more of it may be shown than was understood.
+    /// The error names the problem and the fix. A malformed URL may contain a password in an unexpected
+    /// place, so the error must show only the parts that were understood.
     fn parse(&self, url: &str) -> Result<Box<dyn NodeAddress>, AddressError>;
 
-    /// Whether a URL of this kind that stands before a comma in a list goes on behind it, as one that
-    /// names several hosts does. What has a scheme behind the comma is a URL of its own in any case.
-    /// `false` unless overridden.
+    /// Returns whether a URL of this kind that precedes a comma in a list continues after the comma, as one
+    /// that names several hosts does. Text with a scheme of its own always starts a new URL. Returns `false`
+    /// unless overridden.
     fn goes_on_after(&self, url_so_far: &str) -> bool {
         let _ = url_so_far;
         false
     }
 }
 
-/// Where a node of some kind is.
+/// The parsed address of a node.
 ///
-/// `Display` is what people call it, and neither that nor `Debug` may show a password.
+/// `Display` is its display name. Neither `Display` nor `Debug` may show a password.
 pub trait NodeAddress: fmt::Debug + fmt::Display + Send + Sync {
-    /// What it leads to, each server in the one spelling that this kind has for it: a user, a password or a
-    /// database does not make it another one. Two addresses of a kind that have one in common are refused,
-    /// because a server must not vote twice.
+    /// Returns the servers behind the address, each in a normalized spelling without user, password and
+    /// database. Two addresses of a kind that have a server in common are refused, because a server must not
+    /// vote twice.
     fn servers(&self) -> Vec<String>;
 
-    /// The node that is there. Contacts nobody until it is asked, or until somebody waits for
-    /// [`Node::ready`]. Called when the coordinator is built, which may be outside of any Tokio runtime; later
-    /// calls of the node may come from several runtimes, and each of these may end before the node does.
+    /// Creates the node. It connects at the first request or call of [`Node::ready`], not before. Called when
+    /// the coordinator is built, possibly outside any Tokio runtime; later calls of the node may come from
+    /// several runtimes, each of which may end before the node does.
     ///
     /// # Errors
     ///

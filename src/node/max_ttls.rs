@@ -1,4 +1,4 @@
-//! What `max_ttl` other clients of the deployment have, as far as the nodes tell (rule I-37).
+//! The `max_ttl` of the other clients of the deployment, as far as the nodes report it (rule I-37).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use quorlock_protocol::{Drift, Quarantine, Quorum};
 
-/// Compares the `max_ttl` of a client with those of others, which each leaves at every node when it
-/// introduces itself, and lengthens the quarantine where theirs is larger.
+/// Compares the `max_ttl` of this client with those that other clients have recorded on the nodes, and
+/// extends the quarantine if theirs is larger.
 #[derive(Debug)]
 pub(crate) struct MaxTtls {
     ours: Duration,
     drift: Drift,
-    /// How many nodes must tell of a larger one: fewer may all be wrong, and must not silence the others.
+    /// How many nodes must report a larger one: fewer may all be wrong, and must not silence the others.
     believed_by: usize,
-    /// The largest that each node has ever told of. A node that restarts forgets it; this does not.
+    /// The largest that each node has ever reported. Kept when a node restarts and forgets it.
     told: Mutex<Vec<Duration>>,
-    /// The largest of all that is believed, in nanoseconds; 0 while none is larger than ours.
+    /// The largest that enough nodes have reported, in nanoseconds; 0 while none is larger than ours.
     believed: AtomicU64,
-    /// The last that differs from ours, in nanoseconds; 0 for none.
+    /// The last one that differs from ours, in nanoseconds; 0 for none.
     differs: AtomicU64,
 }
 
@@ -34,13 +34,13 @@ impl MaxTtls {
         }
     }
 
-    /// As it is noted at the nodes.
+    /// Returns the `max_ttl` of this client, which is recorded on the nodes.
     pub(crate) fn ours(&self) -> Duration {
         self.ours
     }
 
-    /// The node at `index` has told which one other clients have. Returns it where it is not ours, the
-    /// first time that it is told by any.
+    /// Records the `max_ttl` of other clients that the node at `index` has reported. Returns it if it differs
+    /// from ours and no node has reported it before.
     pub(crate) fn hear(&self, index: usize, theirs: Duration) -> Option<Duration> {
         if millis(theirs) == millis(self.ours) {
             return None;
@@ -60,13 +60,14 @@ impl MaxTtls {
         is_new.then_some(theirs)
     }
 
-    /// The last that differs from ours.
+    /// Returns the last one that differs from ours.
     pub(crate) fn differing(&self) -> Option<Duration> {
         let differs = self.differs.load(Ordering::Relaxed);
         (differs > 0).then(|| Duration::from_nanos(differs))
     }
 
-    /// The quarantine, long enough for the locks of others as well. `ours` is none where the guard is off.
+    /// Returns the quarantine, long enough for the locks of other clients as well. Zero in `ours` means that
+    /// the guard is off.
     pub(crate) fn quarantine(&self, ours: Quarantine) -> Quarantine {
         match self.believed.load(Ordering::Relaxed) {
             0 => ours,
@@ -75,11 +76,12 @@ impl MaxTtls {
     }
 }
 
-/// What `max_ttl` the clients of a deployment have, as one node tells.
+/// The `max_ttl` of a deployment's clients, as one node reports it.
 ///
-/// A node that restarts is not counted for as long as a lock may last, so all clients must have the same
-/// [`max_ttl`](crate::Builder::max_ttl). So a node should keep a note of it at its store: each client that
-/// connects reads it, says what it has read by [`hear`](MaxTtlNotes::hear), and notes its own if that is larger.
+/// A restarted node is not counted for as long as a lock may last, so all clients must have the same
+/// [`max_ttl`](crate::Builder::max_ttl). To detect differences, a node keeps it in a note in its store: each
+/// client that connects reads the note, passes it to [`hear`](MaxTtlNotes::hear), and writes its own if that
+/// is larger.
 #[derive(Clone, Debug)]
 pub struct MaxTtlNotes {
     all: Arc<MaxTtls>,
@@ -91,23 +93,23 @@ impl MaxTtlNotes {
         MaxTtlNotes { all: Arc::clone(all), node }
     }
 
-    /// That of this client, to be noted at the store.
+    /// Returns the `max_ttl` of this client, to be written to the store.
     #[must_use]
     pub fn ours(&self) -> Duration {
         self.all.ours()
     }
 
-    /// The store has told which one other clients have. To be called before the first vote of a connection
-    /// counts: where theirs is larger, restarted nodes are not counted for longer. Returns theirs if it is
-    /// not ours, the first time that any node tells it: the node may warn then.
-    /// [`Coordinator::warnings`](crate::Coordinator::warnings) has it as a finding.
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    /// Records the `max_ttl` of other clients from the note in the store. Must be called before the first
+    /// vote of a connection counts: if theirs is larger, restarted nodes are not counted for longer. Returns
+    /// theirs if it differs from ours and no node has reported it before, so that the node may log a warning.
+    /// [`Coordinator::warnings`](crate::Coordinator::warnings) reports it as a finding.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its side effect")]
     pub fn hear(&self, theirs: Duration) -> Option<Duration> {
         self.all.hear(self.node, theirs)
     }
 }
 
-/// As it is noted at the nodes.
+/// Returns the value that is recorded on the nodes, in milliseconds.
 pub(crate) fn millis(max_ttl: Duration) -> u64 {
     u64::try_from(max_ttl.as_millis()).unwrap_or(u64::MAX)
 }
@@ -142,11 +144,11 @@ mod tests {
         assert_eq!(
             length(&ttls),
             Quarantine::new(LONGER, Drift::default()).length(),
-            "all three say as much"
+            "three nodes agree on at least this"
         );
         ttls.hear(4, OURS);
         ttls.hear(4, Duration::from_secs(1));
-        assert_eq!(length(&ttls), Quarantine::new(LONGER, Drift::default()).length(), "it is not forgotten");
+        assert_eq!(length(&ttls), Quarantine::new(LONGER, Drift::default()).length(), "it is kept");
     }
 
     #[test]
@@ -154,8 +156,8 @@ mod tests {
         let ttls = of_five();
         assert!(ttls.hear(0, OURS).is_none() && ttls.differing().is_none());
         assert!(ttls.hear(0, LONGER).is_some());
-        assert!(ttls.hear(1, LONGER).is_none(), "each node tells of it");
-        assert!(ttls.hear(2, LONGER / 4).is_some(), "another one");
+        assert!(ttls.hear(1, LONGER).is_none(), "each node reports it");
+        assert!(ttls.hear(2, LONGER / 4).is_some(), "another value");
         assert!(ttls.hear(3, OURS).is_none());
         assert_eq!(ttls.differing(), Some(LONGER / 4));
     }

@@ -1,4 +1,4 @@
-//! What a node is asked.
+//! Requests to a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,164 +6,168 @@ use std::time::Duration;
 use super::capabilities::Capability;
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferTerms, WaiterId};
 
-/// What a node is asked.
+/// A request to a node.
 ///
-/// A claim that [shares](Claim::shared) the lock is asked for with the same requests. While anybody
-/// holds such a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER), and ends no
-/// sooner than the last of them; each has an end of its own. To *acquire* it is refused where the key
-/// holds a token, and to those who are new where a writer [intends](Request::AnnounceWriter) to have the
-/// lock. To *renew* it makes a reader of whoever holds the key alone, as a downgrade does. To
-/// *release* or *cancel* it takes out this claim, and the last one the key.
+/// The same requests serve claims that [share](Claim::shared) the lock. While at least one client holds such
+/// a claim, the key holds [`SHARED_MARKER`](crate::protocol::SHARED_MARKER) and expires no sooner than the
+/// last of the claims; each claim has its own expiry. *Acquire* is refused where the key holds a token, and
+/// to new readers while a writer [waits](Request::AnnounceWriter) for the lock. *Renew* turns an exclusive holder of
+/// the key into a reader, as a downgrade does. *Release* and *cancel* remove this claim, and delete the key
+/// with the last claim.
 ///
-/// A claim of [several](Claim::and) keys is asked for with the same requests, too, by *acquire*,
-/// *write back*, *renew*, *release* and *cancel*. What a request wants of the key it wants of all of
-/// them, and what hinders it at one hinders it at all: then nothing is changed at any, and the answer
-/// names the first key that stands in the way. Only a release or a cancellation does at each key what
-/// it can.
+/// Claims of [several](Claim::and) keys also use the same requests: *acquire*, *write back*, *renew*,
+/// *release* and *cancel*. A condition that fails for one key fails the whole request: no key is changed, and
+/// the response names the first key that failed. Only *release* and *cancel* change each key on which they
+/// can act.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Request {
-    /// Store the claim's token under its key for `ttl`, if the key is free:
-    /// `SET key token NX PX ttl`. Granted too if the token stands there already. Answered by
-    /// [`Granted`](crate::node::Vote::Granted), [`Held`](crate::node::Vote::Held), or [`Free`](crate::node::Vote::Free) where the
-    /// claim was cancelled.
+    /// Stores the claim's token under its key for `ttl`, if the key is free: `SET key token NX PX ttl`. Also
+    /// granted if the key already holds the token. Answered by [`Granted`](super::Vote::Granted),
+    /// [`Held`](super::Vote::Held), or [`Free`](super::Vote::Free) if the claim was cancelled.
     Acquire {
-        /// Key and token.
+        /// The key and the token.
         claim: Arc<Claim>,
-        /// For how long.
+        /// The TTL of the key.
         ttl: Duration,
-        /// The number to draw in the same step, if granted. `None` where fencing is off: then it is
-        /// that plain command, or a script that does the same, and refuses its own token.
+        /// The fencing number to issue in the same step, if granted. `None` if fencing is off: then the
+        /// request is that plain command, or a script that does the same and refuses its own token.
         fence_hint: Option<FenceHint>,
     },
-    /// Wait for the lock in the queue that this node keeps for it, in the order in which those who wait began to.
-    /// It grants nothing and changes no lock: whoever is told that it is its turn [acquires](Request::Acquire).
-    /// Answered by [`Queued`](crate::node::Vote::Queued); or by [`Free`](crate::node::Vote::Free) if the lock is free, and no turn
-    /// has begun for as long as `turn`: then it is the turn of who asks, wherever in the queue that is.
+    /// Enters the waiter into the queue that this node keeps for the lock, in the order in which the waiters
+    /// started to wait. Grants nothing and changes no lock: a waiter whose turn it is sends
+    /// [`Acquire`](Request::Acquire). Answered by [`Queued`](super::Vote::Queued); or by
+    /// [`Free`](super::Vote::Free) if the lock is free and no turn has begun within the last `turn`: then it
+    /// is this waiter's turn, whatever its place in the queue.
     ///
-    /// When the lock is [released](Request::Release), it is the turn of the first in the queue, which is told by a
-    /// [hint](crate::node::Hint) at the key [`turn_key`](crate::protocol::turn_key). A turn takes the waiter out of the
-    /// queue. Who asks again keeps its place, or gets it back. Best effort: nodes keep queues of their own.
+    /// When the lock is [released](Request::Release), it is the turn of the first waiter, which is notified
+    /// by a [hint](super::Hint) at the key [`turn_key`](crate::protocol::turn_key) and leaves the queue. A
+    /// waiter that asks again keeps its place, or gets it back. Best effort: each node keeps a queue of its
+    /// own.
     Enqueue {
         /// The key of the lock.
         key: Arc<str>,
-        /// Who waits.
+        /// The waiter.
         waiter: WaiterId,
-        /// For how long it has waited already, by its own clock.
+        /// How long it has waited already, by its own clock.
         elapsed: Duration,
-        /// Who has not asked again for this long is no longer waited for.
+        /// A waiter that does not ask again for this long is dropped from the queue.
         patience: Duration,
-        /// For how long the lock is left to whoever was told that it is its turn.
+        /// How long the lock is reserved for the waiter whose turn it is.
         turn: Duration,
-        /// On which terms it accepts an [`Offer`](Request::Offer); `None` where it accepts none. Who is first tells
-        /// them to the holder by this node: [`InboxMessage::Next`](crate::protocol::InboxMessage::Next).
+        /// The terms on which the waiter accepts an [`Offer`](Request::Offer); `None` if it accepts none.
+        /// This node sends the terms of the first waiter to the holder:
+        /// [`InboxMessage::Next`](crate::protocol::InboxMessage::Next).
         terms: Option<Arc<OfferTerms>>,
-        /// Which process it is, for people: the context of its tokens.
+        /// The name of the process for humans: the context of its tokens.
         context: Arc<str>,
-        /// Whether this client has seen a program with the lock lately that does not stand in its queue. The holders
-        /// learn it from this node, and let the lock be free for a moment:
+        /// Whether this client has recently seen the lock held by a program that does not use the queue. The
+        /// node tells the holders, which then leave the lock free for a moment:
         /// [`releases_openly`](crate::protocol::releases_openly).
         others_seen: bool,
     },
-    /// Raise the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
+    /// Raises the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
     /// not [ahead](FencingToken::may_follow) already.
     WriteBack {
-        /// Key and token.
+        /// The key and the token.
         claim: Arc<Claim>,
-        /// The attempt's fencing token.
+        /// The fencing token of the attempt.
         fencing_token: FencingToken,
     },
-    /// For the time of `patience`, refuse whoever wants to share the key and does not do so yet: a
-    /// writer waits for those who do.
+    /// Refuses new readers of the key for the time of `patience`: a writer waits for the present readers to
+    /// finish.
     AnnounceWriter {
         /// The key.
         key: Arc<str>,
-        /// Who waits.
+        /// The waiting writer.
         waiter: WaiterId,
-        /// Who has not asked again for this long is no longer waited for.
+        /// A writer that does not ask again for this long is dropped.
         patience: Duration,
     },
-    /// Take an [`Intend`](Request::AnnounceWriter) back.
+    /// Withdraws an [`AnnounceWriter`](Request::AnnounceWriter).
     WithdrawWriter {
         /// The key.
         key: Arc<str>,
-        /// Who waits no longer.
+        /// The writer.
         waiter: WaiterId,
     },
-    /// Wait in the queue no longer. If it was this waiter's turn, and the lock is free, the next one is told.
+    /// Leaves the queue. If it was this waiter's turn and the lock is free, the next waiter is notified.
     LeaveQueue {
         /// The key of the lock.
         key: Arc<str>,
-        /// Who waits no longer.
+        /// The waiter.
         waiter: WaiterId,
     },
-    /// Store the token of `to` for `ttl`, if the key holds the token of `from` or is free: the
-    /// holder passes the lock on, without a moment in which it is free.
+    /// Replaces the token of `from` by that of `to` for `ttl`, or stores the latter if the key is free: the
+    /// holder passes the lock on without releasing it in between.
     Transfer {
-        /// Key and token so far.
+        /// The key and the present token.
         from: Arc<Claim>,
         /// The same key and the next token.
         to: Arc<Claim>,
-        /// For how long.
+        /// The TTL of the key.
         ttl: Duration,
-        /// The number to draw in the same step, if granted; `None` where fencing is off.
+        /// The fencing number to issue in the same step, if granted; `None` if fencing is off.
         fence_hint: Option<FenceHint>,
     },
-    /// Let the key live for at least `ttl` from now, if it holds the claim's token; store it anew
-    /// if the key is gone. Never shortens the key's life (rule I-6). Answered by
-    /// [`Granted`](crate::node::Vote::Granted), [`Restored`](crate::node::Vote::Restored), [`Held`](crate::node::Vote::Held), or
-    /// [`Free`](crate::node::Vote::Free) where the claim was cancelled.
+    /// Extends the TTL of the key to at least `ttl` from now, if it holds the claim's token; stores the token
+    /// again if the key is gone. Never shortens the TTL (rule I-6). Answered by
+    /// [`Granted`](super::Vote::Granted), [`Restored`](super::Vote::Restored), [`Held`](super::Vote::Held),
+    /// or [`Free`](super::Vote::Free) if the claim was cancelled.
     Renew {
-        /// Key and token.
+        /// The key and the token.
         claim: Arc<Claim>,
-        /// For how long.
+        /// The new TTL.
         ttl: Duration,
-        /// The lease's fencing token: where the key is stored anew, the counter must not be
-        /// behind it. `None` where fencing is off.
+        /// The fencing token of the lease: where the key is stored again, the counter must not be behind it.
+        /// `None` if fencing is off.
         fencing_token: Option<FencingToken>,
     },
-    /// Delete the key, if it holds the claim's token. Answered by [`Granted`](crate::node::Vote::Granted),
-    /// [`Notified`](crate::node::Vote::Notified) or [`Wanted`](crate::node::Vote::ReleasedContended), or by [`Free`](crate::node::Vote::Free) if it does not hold it, whoever else does.
+    /// Deletes the key, if it holds the claim's token. Answered by [`Granted`](super::Vote::Granted),
+    /// [`Notified`](super::Vote::Notified) or [`ReleasedContended`](super::Vote::ReleasedContended); or by
+    /// [`Free`](super::Vote::Free) if the key does not hold the token, whether or not it is held by another
+    /// client.
     Release {
-        /// Key and token.
+        /// The key and the token.
         claim: Arc<Claim>,
     },
-    /// As `Release`, and in the same step store the token of the `next` waiter for as long as its terms say, if the key
-    /// holds the claim's token (rule O-1), and tell that waiter by its inbox:
-    /// [`InboxMessage::Offered`](crate::protocol::InboxMessage::Offered). Where no client listens there the key is
-    /// deleted, as by `Release`. Answered by [`Notified`](crate::node::Vote::Notified) where it is stored, or else as
-    /// `Release`.
+    /// Like `Release`, but stores the token of the `next` waiter in the same step, for as long as its terms
+    /// say, if the key holds the claim's token (rule O-1), and sends that waiter an
+    /// [`InboxMessage::Offered`](crate::protocol::InboxMessage::Offered). If no client is subscribed to its
+    /// inbox, the key is deleted as by `Release`. Answered by [`Notified`](super::Vote::Notified) if the
+    /// token was stored, and otherwise like `Release`.
     Offer {
-        /// Key and token.
+        /// The key and the token.
         claim: Arc<Claim>,
-        /// Who has the lock next.
+        /// The next holder.
         next: Arc<NextWaiter>,
-        /// Whether it stands in the queue of this node: then it learns which waiter is behind it there, too.
+        /// Whether it is in the queue of this node: then it is also told which waiter follows it there.
         queued: bool,
-        /// The number to draw for it; `None` where its terms say that there is none.
+        /// The fencing number to issue for it; `None` if its terms say that there is none.
         fence_hint: Option<FenceHint>,
     },
-    /// As `Release`, and for the time of `linger` refuse requests of this claim that come late:
-    /// for a node that may not yet have carried out an earlier request. An acquisition may go unrefused
-    /// that has no [`contended`](FenceHint::contended) draw, if nothing can come late by which it was asked.
+    /// Like `Release`, but also refuses late requests of this claim for the time of `linger`: for a node that
+    /// may not yet have carried out an earlier request. An acquisition without a
+    /// [`contended`](FenceHint::contended) hint need not be refused if no such request can arrive late.
     Cancel {
-        /// Key and token.
+        /// The key and the token.
         claim: Arc<Claim>,
-        /// For how long late requests are refused.
+        /// How long late requests are refused.
         linger: Duration,
     },
-    /// Delete the counter of the lock's fencing tokens. Nobody is to use the key again: the next number
-    /// would be too small.
+    /// Deletes the counter of the lock's fencing tokens. No client may use the key afterwards: its next
+    /// number would be too small.
     DeleteFencingCounter {
         /// The key of the lock.
         key: Arc<str>,
     },
-    /// Tell who waits in the [queue](Request::Enqueue) of the lock. Answered by [`Waiters`](crate::node::Vote::Waiters).
+    /// Lists the waiters in the [queue](Request::Enqueue) of the lock. Answered by
+    /// [`Waiters`](super::Vote::Waiters).
     ListWaiters {
         /// The key of the lock.
         key: Arc<str>,
     },
-    /// Tell who holds the key. Changes nothing.
+    /// Reads the holder of the key. Changes nothing.
     Inspect {
         /// The key.
         key: Arc<str>,
@@ -171,8 +175,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// A request for a place by a waiter that accepts no offers, gives no name, and has seen no other program: see
-    /// [`Enqueue`](Request::Enqueue) for the times.
+    /// Creates an [`Enqueue`](Request::Enqueue) of a waiter that accepts no offers, has no name, and has seen
+    /// no other program.
     #[must_use]
     pub fn enqueue(
         key: Arc<str>,
@@ -185,8 +189,7 @@ impl Request {
         Request::Enqueue { key, waiter, elapsed, patience, turn, terms, context, others_seen }
     }
 
-    /// Whether the request may create the key, and so must not be sent once the attempt is given
-    /// up.
+    /// Returns whether the request may create the key, and so must not be sent once the attempt was given up.
     #[must_use]
     pub fn may_create(&self) -> bool {
         match self {
@@ -206,7 +209,7 @@ impl Request {
         }
     }
 
-    /// What a node must be able to do beside exclusive locks of one resource, if anything.
+    /// Returns the capability that a node needs beyond exclusive locks of one resource, if any.
     #[must_use]
     pub fn needs(&self) -> Option<Capability> {
         match self {
@@ -231,7 +234,7 @@ impl Request {
         }
     }
 
-    /// The key of the lock; of several, the first.
+    /// Returns the key of the lock; of several, the first.
     pub(crate) fn key(&self) -> &str {
         match self {
             Request::Acquire { claim, .. }
@@ -251,7 +254,7 @@ impl Request {
         }
     }
 
-    /// The claim that it is about, if it is about one.
+    /// Returns the claim of the request, if it has one.
     pub(crate) fn claim(&self) -> Option<&Claim> {
         match self {
             Request::Acquire { claim, .. }

@@ -1,4 +1,4 @@
-//! The way back of an answer.
+//! Delivers a node's response to the round that sent the request.
 
 use std::fmt;
 use std::ptr;
@@ -10,26 +10,26 @@ use super::{Node, NodeError, Response, SharedRequest};
 use crate::runtime::clock::Clock;
 use quorlock_protocol::Moment;
 
-/// Where a node's answer goes.
+/// Receives the response of a node to one request.
 ///
-/// Dropped without an answer, it reports that the node gave none.
+/// If it is dropped without a response, the round is told that the node gave none.
 #[derive(Debug)]
 pub struct Responder {
     to: Option<Arc<dyn Collect>>,
     index: usize,
 }
 
-/// Collects the answers to one request put to several nodes.
+/// Collects the responses of several nodes to one request.
 pub(crate) trait Collect: fmt::Debug + Send + Sync {
-    /// The node at `index` has answered.
+    /// Records the response of the node at `index`.
     fn answer(&self, index: usize, answer: Result<Response, NodeError>);
 
-    /// The same, from a node that has looked at its clock since.
+    /// Like [`answer`](Collect::answer), with the moment at which the response was received.
     fn answer_that_came(&self, index: usize, answer: Result<Response, NodeError>, _: ReceivedAt<'_>) {
         self.answer(index, answer);
     }
 
-    /// Whether a request that may create a key is still worth sending.
+    /// Returns whether a request that may create a key is still worth sending.
     fn wanted(&self) -> bool;
 }
 
@@ -38,30 +38,32 @@ impl Responder {
         Responder { to: Some(to), index }
     }
 
-    /// Gives the answer, from any thread, also before [`ask`](crate::node::Node::ask) has returned. It wakes the
-    /// waiter and may ask this node again before it returns, so hold no lock of yours meanwhile.
+    /// Sends the response, from any thread, even before [`ask`](super::Node::ask) has returned. This wakes
+    /// the waiting task and may send another request to this node before it returns, so do not hold a lock
+    /// meanwhile.
     pub fn send(mut self, answer: Result<Response, NodeError>) {
         if let Some(to) = self.to.take() {
             to.answer(self.index, answer);
         }
     }
 
-    /// The same, for one of several answers that came together: one look at the clock is enough for all.
+    /// Like [`send`](Responder::send), for one of several responses that were received together, with one
+    /// reading of the clock for all.
     pub(crate) fn send_what_came(mut self, answer: Result<Response, NodeError>, came: ReceivedAt<'_>) {
         if let Some(to) = self.to.take() {
             to.answer_that_came(self.index, answer, came);
         }
     }
 
-    /// Returns a responder that calls `receive` with the answer: for a node that asks other nodes, and for tools. It
-    /// is called once, on any thread, and must not block.
+    /// Returns a responder that calls `receive` with the response: for a node that asks other nodes, and for
+    /// tools. It is called once, on any thread, and must not block.
     #[must_use]
     pub fn from_fn(receive: impl FnOnce(Result<Response, NodeError>) + Send + 'static) -> Responder {
         Responder::new(Arc::new(Function { call: Mutex::new(Some(Box::new(receive))), to: None }), 0)
     }
 
-    /// Returns a responder that passes the answer on to this one, changed: for a node that asks another node and
-    /// changes its answer. Whether the answer is still [wanted](Responder::wanted) is passed on too.
+    /// Returns a responder that changes the response before it passes it on: for a node that wraps another
+    /// node. It forwards [`wanted`](Responder::wanted).
     ///
     /// # Examples
     ///
@@ -83,16 +85,16 @@ impl Responder {
         Responder::new(Arc::new(Function { call: Mutex::new(Some(call)), to }), 0)
     }
 
-    /// Whether the request is still worth sending. A node that had to keep a request back, for
-    /// want of a connection, asks here before it sends one that [`may_create`](crate::node::Request::may_create)
-    /// a key, and answers [`NodeError::NotAsked`] instead when nobody wants it any more.
+    /// Returns whether the request is still worth sending. A node that had to delay a request until it is
+    /// connected checks this before it sends a request that [`may_create`](super::Request::may_create) a key,
+    /// and answers [`NodeError::NotAsked`] if it is no longer wanted.
     #[must_use]
     pub fn wanted(&self) -> bool {
         self.to.as_ref().is_some_and(|to| to.wanted())
     }
 }
 
-/// When an answer came.
+/// The moment at which a response was received.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceivedAt<'a> {
     pub(crate) at: Moment,
@@ -100,8 +102,8 @@ pub(crate) struct ReceivedAt<'a> {
 }
 
 impl ReceivedAt<'_> {
-    /// The moment, if it is one of this `clock`: a node may have another one than who asks it, and moments
-    /// of two clocks cannot be compared.
+    /// Returns the moment, if it was read from this `clock`: moments of different clocks cannot be compared,
+    /// and a node may use another clock than the round.
     pub(crate) fn on(self, clock: &dyn Clock) -> Option<Moment> {
         ptr::addr_eq(self.clock, clock).then_some(self.at)
     }
@@ -110,17 +112,20 @@ impl ReceivedAt<'_> {
 impl Drop for Responder {
     fn drop(&mut self) {
         if let Some(to) = self.to.take() {
-            to.answer(self.index, Err(NodeError::Disconnected { reason: "the node dropped it".into() }));
+            to.answer(
+                self.index,
+                Err(NodeError::Disconnected { reason: "the node dropped the request".into() }),
+            );
         }
     }
 }
 
 type Receive = dyn FnOnce(Result<Response, NodeError>) + Send;
 
-/// Calls a function with the answer.
+/// Calls a function with the response.
 struct Function {
     call: Mutex<Option<Box<Receive>>>,
-    /// Knows whether the answer is still wanted; without it, it is.
+    /// Answers whether the response is still wanted; without it, it is.
     to: Option<Arc<dyn Collect>>,
 }
 
@@ -143,20 +148,22 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Asks one node one request and waits for the answer, for as long as it takes.
+/// Sends one request to one node and waits for the response, without a timeout.
 ///
-/// For tests of nodes and for tools. Locks ask all nodes at once and do not wait for the slowest.
+/// For tests of nodes and for tools. Locks ask all nodes in parallel and do not wait for the slowest.
 ///
 /// # Errors
 ///
-/// What the node says.
+/// The error of the node.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future does not take the request back: the node may still carry it out.
+/// Dropping the future does not withdraw the request: the node may still carry it out.
 pub async fn ask(node: &dyn Node, request: impl Into<SharedRequest>) -> Result<Response, NodeError> {
     let (sender, receiver) = oneshot::channel();
-    // An error of the channel: the caller has gone.
+    // Fails if the caller has dropped its future.
     node.ask(request.into(), Responder::from_fn(|answer| drop(sender.send(answer))));
-    receiver.await.unwrap_or_else(|_| Err(NodeError::Disconnected { reason: "the node dropped it".into() }))
+    receiver
+        .await
+        .unwrap_or_else(|_| Err(NodeError::Disconnected { reason: "the node dropped the request".into() }))
 }

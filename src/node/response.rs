@@ -1,4 +1,4 @@
-//! What a node answers, and from which history of its data.
+//! The response of a node, and the history of its data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,67 +6,69 @@ use std::time::Duration;
 
 use quorlock_protocol::{FencingToken, Moment, Quarantine, Token, WaiterId};
 
-/// What a node says to a request.
+/// The vote of a node on a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Vote {
-    /// Done as asked: the key holds the token now, or, after a release, did until now.
+    /// Done: the key holds the token now, or, for a release, held it until now.
     Granted,
-    /// As `Granted`, to a release; and somebody was refused meanwhile, and may still want the lock. A
-    /// hint: a node may forget that somebody does, when somebody else releases what is not theirs.
+    /// Granted to a release, and another client was refused meanwhile and may still want the lock. A hint:
+    /// the node may forget it when a client releases a lock that it does not hold.
     ReleasedContended,
-    /// As `Granted`, to a release; and the first of those who wait in the [queue](crate::node::Request::Enqueue) was told
-    /// that it is its turn.
+    /// Granted to a release, and the first waiter in the [queue](super::Request::Enqueue) was notified that
+    /// it is its turn.
     Notified,
-    /// The key was gone, and a renewal has stored the token again. The node does not count for
-    /// this renewal: somebody else may have held it in between.
+    /// The key was gone, and a renewal has stored the token again. The node does not count for this renewal:
+    /// another client may have held the lock in between.
     Restored,
-    /// Not done: the key holds something else. In a box, so that an answer is small: nearly none is this.
+    /// Refused: the key holds something else. Boxed, so that the common responses stay small.
     Held(Box<Holding>),
-    /// Not done: the key is shared or free, and a writer waits, who goes first.
+    /// Refused: the key is shared or free, and a writer that waits goes first.
     NotYourTurn,
-    /// In the [queue](crate::node::Request::Enqueue).
+    /// The waiter is in the [queue](super::Request::Enqueue).
     Queued(Box<Queued>),
-    /// Those who wait in the [queue](crate::node::Request::Enqueue).
+    /// The waiters in the [queue](super::Request::Enqueue).
     Waiters(Box<QueueListing>),
-    /// Not done: the counter has gone beyond the number that was to be written back.
+    /// Refused: the counter is beyond the number that was to be written back.
     FenceAhead,
-    /// Not done, and nobody else is in the way: the key is free, the claim was
-    /// [cancelled](crate::node::Request::Cancel), or a release has not found its token.
+    /// Not done, and no other client holds the lock: the key is free, the claim was
+    /// [cancelled](super::Request::Cancel), or a release did not find its token.
     Free,
 }
 
-/// A place in the queue of those who wait for a lock.
+/// A place in the queue for a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Queued {
-    /// How many come before. From [`MOST_PLACES`](crate::protocol::MOST_PLACES) on the node may tell that number.
+    /// The number of waiters ahead. A node may report [`MOST_PLACES`](crate::protocol::MOST_PLACES) for any
+    /// larger number.
     pub ahead: u32,
-    /// What the key holds, where the node has looked: at least for the first two of a queue, who are also given a
-    /// [hint](crate::node::Hint) of every change of the key. For the others, `None` does not say that it is free.
+    /// The content of the key, where the node has read it: at least for the first two waiters, which also
+    /// receive a [hint](super::Hint) of every change of the key. For the others, `None` does not mean that it
+    /// is free.
     pub holding: Option<Holding>,
 }
 
 impl Queued {
-    /// With so many before, and this under the key.
+    /// Creates a place with `ahead` waiters ahead, and the content of the key.
     #[must_use]
     pub fn new(ahead: u32, holding: Option<Holding>) -> Queued {
         Queued { ahead, holding }
     }
 }
 
-/// Those who wait for a lock in the queue of a node.
+/// The waiters in the queue of a node for a lock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct QueueListing {
-    /// In the order in which they come.
+    /// The waiters, first in the queue first.
     pub waiters: Vec<QueuedWaiter>,
-    /// Whether there may be more than the node has told.
+    /// Whether there may be more waiters than the node has listed.
     pub has_more: bool,
 }
 
 impl QueueListing {
-    /// These, and perhaps more.
+    /// Creates a list of waiters, and whether there may be more.
     #[must_use]
     pub fn new(waiters: Vec<QueuedWaiter>, has_more: bool) -> QueueListing {
         QueueListing { waiters, has_more }
@@ -83,16 +85,16 @@ impl From<QueueListing> for Vote {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct QueuedWaiter {
-    /// What it is called there: another name for each wait.
+    /// Its ID in the queue, which is new for each wait.
     pub id: WaiterId,
-    /// For how long it has waited, on the node's clock.
+    /// How long it has waited, by the node's clock.
     pub waited: Duration,
-    /// Which process it is: the context of its tokens, as [`Token`] shows it.
+    /// The name of the process: the context of its tokens, as [`Token`] shows it.
     pub context: String,
 }
 
 impl QueuedWaiter {
-    /// With this name, which has waited for so long, and is this process.
+    /// Creates an entry with this ID, waiting time and context.
     #[must_use]
     pub fn new(id: WaiterId, waited: Duration, context: String) -> QueuedWaiter {
         QueuedWaiter { id, waited, context }
@@ -106,155 +108,158 @@ impl From<Queued> for Vote {
 }
 
 impl From<Holding> for Vote {
-    /// Not done: the key holds this.
+    /// Returns [`Vote::Held`] with this content of the key.
     fn from(holding: Holding) -> Vote {
         Vote::Held(Box::new(holding))
     }
 }
 
-/// What stands under the key of a lock.
+/// The content of a lock's key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Holding {
-    /// The token of whoever holds it.
+    /// The token of the holder.
     pub token: Token,
-    /// When the node will forget it.
+    /// When the key expires on the node.
     pub expiry: Expiry,
-    /// Those who share it, where the token [says](Token::is_marker) that readers hold it and the node
-    /// was asked who: the first hundred.
+    /// The readers, where the token [says](Token::is_marker) that the lock is shared and the node was asked
+    /// for them: the first hundred.
     pub readers: Vec<Token>,
-    /// Which key it is, where several were asked for.
+    /// The key, for a request with several keys.
     pub key: Option<Arc<str>>,
 }
 
 impl Holding {
-    /// Somebody's `token` with its `expiry`.
+    /// Creates an entry with the `token` of the holder and its `expiry`.
     #[must_use]
     pub fn new(token: Token, expiry: Expiry) -> Holding {
         Holding { token, expiry, readers: Vec::new(), key: None }
     }
 
-    /// The same, shared by these `readers`.
+    /// Sets the readers.
     #[must_use]
     pub fn with_readers(self, readers: Vec<Token>) -> Holding {
         Holding { readers, ..self }
     }
 
-    /// The same, at this one of several keys.
+    /// Sets the key.
     #[must_use]
     pub fn at(self, key: Arc<str>) -> Holding {
         Holding { key: Some(key), ..self }
     }
 }
 
-/// When a key ends by itself.
+/// When a key expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: a key has an expiry or has none")]
 pub enum Expiry {
-    /// So much time after the node answered.
+    /// After this time, counted from the node's response.
     In(Duration),
-    /// Never: this is no lock. Somebody keeps data under that name.
+    /// Never: the key is not a lock but other data.
     Never,
 }
 
-/// A vote, and what it comes from.
+/// A vote and the history of the data that it comes from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Response {
-    /// What it said.
+    /// The vote.
     pub vote: Vote,
-    /// The number that goes with the vote: of an acquisition or a transfer, the one that was drawn for it, or
-    /// where the counter stands if it was refused or the token stood there before; of an
-    /// [inspection](crate::node::Request::Inspect), the holder's, or the counter where that is not known; where the
-    /// counter is [ahead](Vote::FenceAhead), the counter. `None` for everything else, where fencing is off, and
-    /// when nothing was drawn yet.
+    /// The fencing number that goes with the vote. For a granted acquisition or transfer: the number that was
+    /// issued; if it was refused, or the key already held the token: the counter. For an
+    /// [inspection](super::Request::Inspect): the holder's number, or the counter if that is unknown. For
+    /// [`Vote::FenceAhead`]: the counter. `None` for everything else, if fencing is off, and if no number was
+    /// issued yet.
     pub fencing_token: Option<FencingToken>,
-    /// The history of the data that it comes from.
+    /// The history of the data that the vote comes from.
     pub identity: Arc<Identity>,
     /// See [`counting_from`](Response::counting_from).
     pub counts_from: Option<Moment>,
 }
 
 impl Response {
-    /// `vote`, as given by `identity`.
+    /// Creates a response with a `vote` and the history of the data.
     #[must_use]
     pub fn new(vote: Vote, identity: Arc<Identity>) -> Response {
         Response { vote, fencing_token: None, identity, counts_from: None }
     }
 
-    /// The same, where the TTL of what is granted does not begin when the store carried out the request, but
-    /// with something before that: a lock that lives as long as a session is kept from the last heartbeat
-    /// that the store has answered. `moment`, on the client's clock, is from before that was sent. The
-    /// validity of a lease counts from there.
+    /// Sets the moment from which the TTL of the grant counts, where that is before the store carried out the
+    /// request: a lock that lives as long as a session is valid from the last heartbeat that the store has
+    /// confirmed. `moment`, on the client's clock, must be from before that heartbeat was sent. The validity
+    /// of a lease counts from there.
     #[must_use]
     pub fn counting_from(self, moment: Moment) -> Response {
         Response { counts_from: Some(moment), ..self }
     }
 
-    /// The number of whoever it speaks of. A refusal comes with the counter, which others may have raised
-    /// since; then the holder's token knows better. Whoever was asked who it is has looked that up.
+    /// Returns the fencing number of the holder. A refusal carries the counter, which other clients may have
+    /// raised since; then the number in the holder's token is preferred. An inspection has looked up the
+    /// holder's number.
     pub(crate) fn number_told(&self, inspected: bool) -> Option<FencingToken> {
         let Vote::Held(holding) = &self.vote else { return self.fencing_token };
         if inspected { self.fencing_token } else { holding.token.number().or(self.fencing_token) }
     }
 
-    /// The same, with the node's counter of fencing tokens.
+    /// Sets the fencing number.
     #[must_use]
     pub fn with_fencing_token(self, fencing_token: Option<FencingToken>) -> Response {
         Response { fencing_token, ..self }
     }
 }
 
-/// A history of a store's data: all that was granted since it began and has not ended is remembered in it.
+/// A history of a store's data: the period in which the store remembers every grant that has not expired.
 ///
-/// What forgets when it ends begins a new one with each start, as a server that keeps its data in memory does.
-/// What remembers goes on with it, over any number of restarts: a file on a disk, a table, a store that
-/// replicates by consensus. It begins a new one when it may have forgotten: a failover to a copy that may
-/// have been behind, a backup that was restored, a file that was made anew. Two addresses of one history have
-/// one vote, and one that has begun lately has none until all that may have been forgotten has run out.
+/// A store that loses its data when it stops, such as a server that keeps it in memory, starts a new history
+/// with each start. A durable store continues its history over any number of restarts: a file on disk, a
+/// table, a store that replicates by consensus. It starts a new one when it may have lost grants: after a
+/// failover to a replica that may have lagged, a restored backup, a recreated file. Two addresses with the
+/// same history have one vote. A new history has no vote until everything that may have been lost has
+/// expired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Identity {
-    /// Its name, which no other history has: Redis' `run_id`, the identifier of a database with its timeline.
+    /// Its unique ID: Redis' `run_id`, the identifier of a database with its timeline.
     pub id: Box<str>,
-    /// When this was learnt, on the client's clock; or a time to come, until which its age stays as it is.
+    /// When this was learnt, on the client's clock; a moment in the future keeps the age constant until then.
     pub seen: Moment,
-    /// How far back it reached at that moment, at least: for a process that forgets, for how long it had been
-    /// running. A history has no vote before it is older than the largest `max_ttl` in use, with drift.
+    /// The minimum age of the history at that moment: for a process that keeps data in memory, its uptime. A
+    /// history has no vote before it is older than the largest `max_ttl` in use, plus drift.
     pub age: Duration,
-    /// The servers of which it is made, by the names that they keep for life, where it is a whole cluster.
+    /// Of a whole cluster: the permanent IDs of its servers.
     pub(crate) members: Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
 impl Identity {
-    /// A history called `id` that was at least of this `age` when it was `seen`.
+    /// Creates a history called `id` that was at least `age` old when it was `seen`.
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Identity {
         Identity { id: id.into(), seen, age, members: None }
     }
 
-    /// The same, of a cluster of these servers.
+    /// Sets the servers of the cluster.
     pub(crate) fn with_members(self, members: Arc<BTreeSet<Arc<str>>>) -> Identity {
         Identity { members: Some(members), ..self }
     }
 
-    /// Whether the two are one, and so have one vote: by the name, or by a server that is a member of both.
-    /// Two who came to know a cluster at different times may call it after different members (rule C-7).
+    /// Returns whether both are the same history, and so have one vote: the ID is the same, or a server is a
+    /// member of both. Two clients that first met a cluster at different times may have named it after
+    /// different members (rule C-7).
     pub(crate) fn is_one_with(&self, other: &Identity) -> bool {
         let shared = || Some(!self.members.as_ref()?.is_disjoint(other.members.as_ref()?));
         self.id == other.id || shared().unwrap_or(false)
     }
 
-    /// How much longer it has to wait at `now` until its vote counts.
+    /// Returns the remaining time at `now` until its vote counts.
     pub(crate) fn stands_aside(&self, quarantine: Quarantine, now: Moment) -> Duration {
         let left = quarantine.left(self.age_at(now));
         if left.is_zero() { left } else { left.saturating_add(self.seen.since(now)) }
     }
 
-    /// Its least age at `now`.
+    /// Returns its minimum age at `now`.
     #[must_use]
     pub fn age_at(&self, now: Moment) -> Duration {
-        // A node may say anything of its age.
+        // A node may report any age.
         self.age.saturating_add(now.since(self.seen))
     }
 }

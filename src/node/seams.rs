@@ -1,4 +1,4 @@
-//! What a node works with that is not its own.
+//! The clock, randomness, transport and settings that a node is made with.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::runtime::entropy::{Entropy, SystemEntropy};
 use crate::transport::Tls;
 use crate::transport::{Dial, SystemDial};
 
-/// What every node gets that is made from an address: time, randomness, connections, and what was set at the
-/// [`Builder`](crate::Builder).
+/// The environment of every node that is made from an address: clock, randomness, transport, and the settings
+/// of the [`Builder`](crate::Builder).
 ///
-/// A node that uses nothing else runs in a simulation, and obeys the same settings as those of other kinds.
-/// The default is that of a builder for which nothing was set, outside a coordinator.
+/// A node that uses nothing else works in a simulation, and has the same settings as nodes of other kinds.
+/// The default is that of a builder without settings, outside a coordinator.
 #[derive(Clone)]
 pub struct Seams {
     pub(crate) clock: Arc<dyn Clock>,
@@ -58,98 +58,100 @@ impl Default for Seams {
 }
 
 impl Seams {
-    /// Time: for every wait, and for all that is compared with it.
+    /// Returns the clock, for all waits and comparisons of time.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// Randomness: for pauses between attempts to connect, say.
+    /// Returns the source of randomness, such as for the pauses between connection attempts.
     #[must_use]
     pub fn entropy(&self) -> &Arc<dyn Entropy> {
         &self.entropy
     }
 
-    /// Opens connections. An [`Endpoint`](crate::redis::Endpoint) is made an address by `into`, and
-    /// [`NodeError::undialled`](crate::node::NodeError::undialled) makes a node's error of one of its own.
+    /// Returns the transport, which opens connections. `into` turns an [`Endpoint`](crate::redis::Endpoint)
+    /// into an address, and [`NodeError::undialled`](super::NodeError::undialled) converts an error of the
+    /// transport.
     #[must_use]
     pub fn dial(&self) -> &Arc<dyn Dial> {
         &self.dial
     }
 
-    /// Peer to trust and which certificate to show, for a node that begins TLS on a connection by itself.
-    /// [`dial`](Seams::dial) goes by it where the endpoint is [`Endpoint::Tls`](crate::redis::Endpoint::Tls).
+    /// Returns the trusted authorities and the client certificate, for a node that starts TLS on a connection
+    /// itself. [`dial`](Seams::dial) uses them where the endpoint is
+    /// [`Endpoint::Tls`](crate::redis::Endpoint::Tls).
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(&self) -> &Tls {
         &self.tls
     }
 
-    /// The user to log in as, where the address names none.
+    /// Returns the user to log in as, if the address has none.
     #[must_use]
     pub fn username(&self) -> Option<&str> {
         self.username.as_deref()
     }
 
-    /// The password to log in with, where the address has none. It must appear in no message.
+    /// Returns the password to log in with, if the address has none. It must not appear in any message.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
         self.password.as_deref()
     }
 
-    /// How long making a connection may take in all, if that was set. Else the node knows best.
+    /// Returns the timeout for making a connection, if it was set. Otherwise the node chooses.
     #[must_use]
     pub fn connect_timeout(&self) -> Option<Duration> {
         self.connect_timeout
     }
 
-    /// How long a round waits for this node, if that was set. Else it depends on how quick the node is, and
-    /// is a second at least. Whatever else a vote has to wait for must take a part of it.
+    /// Returns how long a round waits for this node, if it was set. Otherwise it depends on the node's round
+    /// trip, and is at least one second. Anything else that a vote waits for must fit into it.
     #[must_use]
     pub fn node_timeout(&self) -> Option<Duration> {
         self.node_timeout
     }
 
-    /// Whether a store that restarted or was promoted is kept from voting for a while: see
-    /// [`RestartGuard`](crate::RestartGuard). Otherwise nothing has to be known or noted about that.
+    /// Returns whether a store that restarted or was promoted is kept from voting for a while: see
+    /// [`RestartGuard`](crate::RestartGuard). If not, nothing about restarts has to be recorded.
     #[must_use]
     pub fn guards_restarts(&self) -> bool {
         self.guards_restarts
     }
 
-    /// Whether the locks of this process are to be kept until the processes that it starts have ended, too, by
-    /// files that these inherit: see [`Builder::kept_by_children`](crate::Builder::kept_by_children). A node that
-    /// notices that a holder has crashed, before its time is over, may do so only where this is set.
+    /// Returns whether the locks of this process are to be kept until its child processes have ended, too, by
+    /// files that these inherit: see [`Builder::kept_by_children`](crate::Builder::kept_by_children). Only
+    /// then may a node detect the crash of a holder before its TTL has passed.
     #[must_use]
     pub fn kept_by_children(&self) -> bool {
         self.kept_by_children
     }
 
-    /// What the keys of all locks begin with. Notes about the store have to be kept apart by it, as
-    /// deployments that share a store have prefixes of their own.
+    /// Returns the prefix of all lock keys. Notes about the store must be kept separately for each prefix,
+    /// since deployments that share a store have different prefixes.
     #[must_use]
     pub fn key_prefix(&self) -> &str {
         &self.key_prefix
     }
 
-    /// What people read of this program, for a store that shows its clients. Empty unless set.
+    /// Returns the name of this program for humans, for a store that lists its clients. Empty unless set.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Starts a thread of the node, which belongs to none of the program's runtimes. `name` is what a debugger
-    /// shows, and its first 15 bytes what Linux does.
+    /// Starts a thread of the node, outside the program's runtimes. `name` is shown by debuggers; Linux shows
+    /// its first 15 bytes.
     ///
     /// # Errors
     ///
-    /// Says that the system has no thread left.
+    /// The system cannot start another thread.
     pub fn start_thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Reason> {
         let started = thread::Builder::new().name(name.to_owned()).spawn(work);
-        started.map(drop).map_err(|error| Reason::new("no thread can be started").because(error))
+        started.map(drop).map_err(|error| Reason::new("cannot start a thread").because(error))
     }
 
-    /// Where to tell which `max_ttl` other clients have. `None` outside a coordinator.
+    /// Returns where to report the `max_ttl` of other clients. `None` outside a coordinator.
     #[must_use]
     pub fn max_ttls(&self) -> Option<&MaxTtlNotes> {
         self.max_ttls.as_ref()
@@ -175,7 +177,7 @@ impl fmt::Debug for Seams {
             .field("entropy", entropy)
             .field("dial", dial)
             .field("username", &self.username)
-            // Nobody gets to see it.
+            // Never shown.
             .field("password", &self.password.as_ref().map(|_| "(hidden)"))
             .field("connect_timeout", connect_timeout)
             .field("node_timeout", node_timeout)

@@ -1,4 +1,4 @@
-//! A request, made once for all nodes.
+//! A request, created once for all nodes.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,30 +8,30 @@ use smallvec::SmallVec;
 
 use super::Request;
 
-/// A [`Request`] as nodes are asked it: made once, and shared by all of them.
+/// A [`Request`], created once and shared by all nodes.
 ///
-/// It reads as the request that it is, and is cloned at next to no cost.
+/// It dereferences to the request, and clones cheaply.
 #[derive(Clone)]
 pub struct SharedRequest(Arc<Inner>);
 
 struct Inner {
     request: Request,
-    /// Bytes for servers that are asked in this form, once one of them has been.
+    /// The bytes for the servers that use this encoding, once one of them was asked.
     encoded: OnceLock<(u8, SmallVec<[u8; USUAL]>)>,
 }
 
-/// As long as a usual request, which then needs no room of its own.
+/// The length of a usual request, which then needs no allocation.
 const USUAL: usize = 384;
 
 impl SharedRequest {
-    /// The request as servers are asked it in this form, if the first one was.
+    /// Returns the encoded request, if the first server used this `form`.
     pub(crate) fn encoded(&self, form: u8) -> Option<&[u8]> {
         self.0.encoded.get().filter(|(kept, _)| *kept == form).map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// The others may be asked in the same words.
+    /// Keeps the encoded request for servers that use the same `form`.
     pub(crate) fn keep_encoded(&self, form: u8, bytes: &[u8]) {
-        // Two may have been asked at once.
+        // Another thread may have set it at the same time.
         drop(self.0.encoded.set((form, SmallVec::from_slice(bytes))));
     }
 }

@@ -1,10 +1,10 @@
-//! What an asker sees of a node without asking its task.
+//! The state of a node that its handle reads without asking the task.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::contained::contained;
+use super::catch_panic::catch_panic;
 use super::observers::Observers;
 use crate::node::facts::Facts;
 use crate::node::{
@@ -13,94 +13,94 @@ use crate::node::{
 };
 use quorlock_protocol::most_in_flight;
 
-/// The most unanswered requests of a node that may create a key; of a far one [more](most_in_flight).
+/// The most unanswered requests of a node that may create a key; a distant node has [more](most_in_flight).
 ///
-/// A hung server carries out its backlog when it goes on: without a bound, a thousand requests
-/// that timed out became a thousand stored keys (measured). Far above what a healthy node has
-/// waiting: at 200 000 votes a second, 512 are 3 ms.
+/// A hung server carries out its backlog when it resumes: without a bound, a thousand requests that timed out
+/// became a thousand stored keys (measured). Far above the usual number of a healthy node: at 200 000 votes a
+/// second, 512 are 3 ms.
 const VOTES: u64 = 512;
 
-/// The most unanswered requests of any kind. So many more than votes that the clean-up of every
-/// vote has room: a release, a cancel and a leaving of the line for each.
+/// The most unanswered requests of any kind. Larger than the bound on votes, so that the clean-up of every
+/// vote has room: a release, a cancel and a dequeue for each.
 pub(crate) const QUESTIONS: usize = 2048;
 
-/// A request on its way to the node, which gets one answer.
+/// A request to the node, which gets one response.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) request: SharedRequest,
-    /// Before the reply: who hears the answer may ask again, also where both are dropped.
-    pub(crate) place: AdmissionPermit,
-    pub(crate) reply: Responder,
+    /// Dropped before the responder, because the receiver of the response may send another request.
+    pub(crate) permit: AdmissionPermit,
+    pub(crate) responder: Responder,
     pub(crate) stage: Stage,
 }
 
-/// How far a request has come. Acquisitions and releases may take more than one step.
+/// The progress of a request. Acquisitions and releases may take more than one step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// As it was put.
+    /// Not sent yet.
     Fresh,
-    /// By its script, since it was refused without.
+    /// To be sent as a script, because the plain command was refused.
     Scripted,
-    /// The token may be stored by now, and lacks its number.
+    /// The token may be stored, but has no fencing number yet.
     Unnumbered,
-    /// Released by a command; the next who waits is to be told.
+    /// Released by a command; the next waiter is to be notified.
     Released,
 }
 
 impl Ask {
     pub(crate) fn answer(self, answer: Result<Response, NodeError>) {
-        let Ask { place, reply, .. } = self;
-        drop(place);
-        contained(ROUND, || reply.send(answer));
+        let Ask { permit, responder, .. } = self;
+        drop(permit);
+        catch_panic(ROUND, || responder.send(answer));
     }
 
-    /// The same, with an answer that came just now.
+    /// Answers with a response that was just received.
     pub(crate) fn answer_with(self, answer: Response, came: ReceivedAt<'_>) {
-        let Ask { place, reply, .. } = self;
-        drop(place);
-        contained(ROUND, || reply.send_what_came(Ok(answer), came));
+        let Ask { permit, responder, .. } = self;
+        drop(permit);
+        catch_panic(ROUND, || responder.send_what_came(Ok(answer), came));
     }
 }
 
-/// Who takes an answer in. It runs in the task of the node, whichever round it belongs to.
-const ROUND: &str = "whoever was answered";
+/// Receives a response. It runs in the task of the node, whichever round it belongs to.
+const ROUND: &str = "the receiver of a response";
 
-/// How a node stands, shared by its handle and its task.
+/// The state of a node, shared by its handle and its task.
 #[derive(Debug)]
 pub(crate) struct State {
     standing: AtomicU8,
-    /// What is wrong while the node does not stand [`OPEN`].
+    /// The error while the state is not [`OPEN`].
     trouble: Mutex<NodeError>,
-    /// Who answers, or did.
+    /// The server that answers, or answered last.
     identity: Mutex<Option<Arc<Identity>>>,
     observers: Observers,
-    /// How many requests are unanswered, and how many of them are votes. Both in one, since all who
-    /// ask, and the node's task, write to it: one wait for the other processor's cache instead of two.
+    /// The number of unanswered requests, and how many of them are votes. Both in one counter, because all
+    /// callers and the node's task write to it: one cache miss instead of two.
     unanswered: AtomicU64,
-    /// How many connections have ended.
+    /// The number of connections that have ended.
     ended: AtomicU64,
-    /// How long the server took to introduce itself, in nanoseconds; 0 before it has.
+    /// How long the handshake took, in nanoseconds; 0 before the first.
     round_trip: AtomicU64,
-    /// What the server said of itself at the last connection.
+    /// The facts from the last handshake.
     facts: Mutex<Option<Arc<Facts>>>,
 }
 
-/// A vote, in the count of what is unanswered. The lower half counts requests.
+/// One vote in the counter of unanswered requests. The lower half counts all requests.
 const VOTE: u64 = 1 << 32;
 
-/// What a request adds to that count.
+/// Returns what a request adds to that counter.
 fn weight(creates: bool) -> u64 {
     if creates { VOTE + 1 } else { 1 }
 }
 
-/// Requests are taken in: the node is connected, or is being connected for the first time.
+/// Requests are admitted: the node is connected, or connecting for the first time.
 const OPEN: u8 = 0;
-/// Connected, but it has not answered for a while. Only the clean-up is taken in, which belongs
-/// behind the votes before it: so a hung node costs nothing, and its backlog does not grow.
+/// Connected, but without a response for a while. Only clean-up requests are admitted, which must follow the
+/// votes before them: so a hung node costs nothing, and its backlog does not grow.
 const STALLED: u8 = 1;
-/// Not connected. Nothing is taken in.
+/// Not connected. No request is admitted.
 const DOWN: u8 = 2;
-/// Not connected, and nobody tries until the next call.
+/// Not connected, and not reconnecting until the next call.
 const ENDED: u8 = 3;
 
 impl State {
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Keeps what a server has said of itself, and how long that took.
+    /// Records the facts and the duration of a handshake.
     pub(crate) fn introduced(&self, facts: Facts, round_trip: Duration) {
         let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         self.round_trip.store(nanos.max(1), Ordering::Relaxed);
@@ -133,19 +133,18 @@ impl State {
         (nanos > 0).then_some(Duration::from_nanos(nanos))
     }
 
-    /// A place among the unanswered requests, or why there is none.
+    /// Admits a request to the unanswered ones, or returns why not.
     pub(crate) fn admit(self: &Arc<Self>, request: &Request) -> Result<AdmissionPermit, NodeError> {
         let creates = request.may_create();
-        // Before the standing: should a connection end in between, the place is one of before.
+        // Read before the state: if a connection ends in between, the permit belongs to that connection.
         let ended = self.ended.load(Ordering::Acquire);
         let standing = self.standing.load(Ordering::Acquire);
         if standing >= DOWN || (standing == STALLED && !cleans_up(request)) {
             return Err(self.trouble());
         }
-        // Counted before it is checked, and given back when refused: two askers cannot both take
-        // the last place.
+        // Counted before the check, and given back if refused: two callers cannot both take the last place.
         let unanswered = self.unanswered.fetch_add(weight(creates), Ordering::Relaxed);
-        let place = AdmissionPermit { state: Arc::clone(self), creates, ended };
+        let permit = AdmissionPermit { state: Arc::clone(self), creates, ended };
         let (waiting, votes) = (unanswered % VOTE, if creates { unanswered / VOTE } else { 0 });
         if waiting >= QUESTIONS as u64 || votes >= VOTES {
             let most = |near| most_in_flight(near, self.round_trip().unwrap_or_default());
@@ -154,15 +153,15 @@ impl State {
                 return Err(NodeError::Overloaded { waiting });
             }
         }
-        Ok(place)
+        Ok(permit)
     }
 
-    /// A connection has ended: what was sent over it may come late.
+    /// Records that a connection has ended: requests that were sent over it may arrive late.
     pub(crate) fn connection_ended(&self) {
         self.ended.fetch_add(1, Ordering::Release);
     }
 
-    /// A connection to this process is there.
+    /// Records a connection to this server process.
     pub(crate) fn connect(&self, identity: Arc<Identity>) {
         *lock(&self.identity) = Some(identity);
         self.open();
@@ -181,20 +180,19 @@ impl State {
         self.stand(DOWN, trouble);
     }
 
-    /// The task has ended. The next call begins another one.
+    /// Records that the task has ended. The next call starts another one.
     pub(crate) fn end(&self) {
-        let reason =
-            "its connection has ended with the Tokio runtime that it was made from, or with its handle";
+        let reason = "its connection ended with the Tokio runtime that it was opened on, or with its handle";
         self.stand(ENDED, NodeError::Unreachable { reason: reason.into() });
     }
 
-    /// There is a task that connects: requests wait for that, as the first time.
+    /// Records that a task is connecting: requests wait for it, as at the first time.
     pub(crate) fn begin(&self) {
         *lock(&self.identity) = None;
         self.standing.store(OPEN, Ordering::Release);
     }
 
-    /// From now on tells `observer` how the node stands.
+    /// Notifies `observer` of the state of the connection, now and whenever it changes.
     pub(crate) fn observe(&self, observer: Arc<dyn StatusListener>) {
         self.observers.add(observer, || self.contact());
     }
@@ -203,7 +201,7 @@ impl State {
         self.observers.notify(|| self.contact());
     }
 
-    /// How the node stands, once that is known.
+    /// Returns the state of the connection, once it is known.
     fn contact(&self) -> Option<ConnectionState> {
         match self.standing.load(Ordering::Acquire) {
             OPEN => lock(&self.identity).clone().map(ConnectionState::Connected),
@@ -213,7 +211,7 @@ impl State {
         }
     }
 
-    /// Whether there is a connection that answers, or why there is none.
+    /// Returns whether there is a connection that answers, or why there is none.
     pub(crate) fn connected(&self) -> Result<(), NodeError> {
         if self.standing.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.trouble()) }
     }
@@ -233,7 +231,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the request takes back an earlier one, and so is worth sending to a node that hangs.
+/// Returns whether the request undoes an earlier one, and so is worth sending to a node that hangs.
 pub(crate) fn cleans_up(request: &Request) -> bool {
     matches!(
         request,
@@ -245,19 +243,19 @@ pub(crate) fn cleans_up(request: &Request) -> bool {
     )
 }
 
-/// A place among the unanswered requests of a node, given back when it is dropped: with the answer, or with
-/// a request in hand when the node's task panics.
+/// A place among the unanswered requests of a node. Given back when it is dropped: with the response, or with
+/// a request that is dropped when the node's task panics.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct AdmissionPermit {
     state: Arc<State>,
     creates: bool,
-    /// How many connections had ended when it was taken.
+    /// The number of connections that had ended when it was taken.
     ended: u64,
 }
 
 impl AdmissionPermit {
-    /// Whether a connection has ended since it was taken.
+    /// Returns whether a connection has ended since it was taken.
     pub(crate) fn outlived_a_connection(&self) -> bool {
         self.ended != self.state.ended.load(Ordering::Acquire)
     }
@@ -301,7 +299,7 @@ mod tests {
     fn a_far_node_takes_as_many_votes_a_second_as_a_near_one() {
         let state = Arc::new(State::new());
         state.introduced(Facts::default(), Duration::from_millis(300));
-        // Twenty thousand leases of half a minute are renewed two thousand times a second.
+        // Twenty thousand leases of 30 s are renewed two thousand times a second.
         let votes: Vec<_> = (0..12 * VOTES).map(|_| state.admit(&acquire()).unwrap()).collect();
         assert!(matches!(state.admit(&acquire()), Err(NodeError::Overloaded { waiting: 6_144 })));
         drop(votes);

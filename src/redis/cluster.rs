@@ -1,9 +1,9 @@
 //! A node that is a whole Redis Cluster: one failure domain, with one vote.
 //!
-//! A `slot_map` tells which master serves which slots. `topology`, one task, asks the members for it when
-//! it is needed, and keeps one `shard` for each master: an ordinary node for a single server. The
-//! `router` sends each request to the shard of its key. `reply` brings the answer back, in the name
-//! of the cluster, and `push` does the same with hints. See docs/adr/0014-cluster.md.
+//! A `slot_map` says which master serves which slots. `topology`, one task, requests it from the members when
+//! needed, and keeps one `shard` for each master: an ordinary node for a single server. The `router` sends
+//! each request to the shard of its key. `reply` returns the response in the name of the cluster, and `push`
+//! does the same with hints. See docs/adr/0014-cluster.md.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -41,22 +41,22 @@ mod topology;
 /// A [`Node`] that is a whole Redis Cluster.
 ///
 /// [`Builder::nodes`](crate::Builder::nodes) makes these from addresses such as
-/// `redis+cluster://10.0.0.1:7000,10.0.0.2:7000`. It is one node however many masters it has: all of
-/// them are run by the same people with the same software, and one failover can lose locks of one.
+/// `redis+cluster://10.0.0.1:7000,10.0.0.2:7000`. It is one node, however many masters it has: all of them
+/// run the same software under the same operators, and one failover can lose the locks of one master.
 ///
-/// Contacts nobody until the first request, or until somebody waits for [`Node::ready`]. Then it
-/// keeps one connection to each master that serves slots, and asks a member for the map every second,
-/// and at once when one of them sends a request away, or is lost. Its tasks live on the runtime that is current
-/// then, and end when the node is dropped. What ended with a runtime is made anew by the next request.
+/// It connects at the first request or call of [`Node::ready`], not before. Then it keeps one connection to
+/// each master that serves slots, and requests the slot map from a member every second, and immediately when
+/// a master redirects a request or is lost. Its tasks run on the Tokio runtime of that call, and end when the
+/// node is dropped. Tasks that ended with a runtime are restarted by the next request.
 pub struct ClusterNode {
-    inside: Arc<Inner>,
+    inner: Arc<Inner>,
     home: Arc<Home>,
-    /// Ends the keeper.
-    #[expect(dead_code, reason = "ends it when it is dropped")]
+    /// Ends the topology task.
+    #[expect(dead_code, reason = "ends the task when it is dropped")]
     leaving: DropGuard,
 }
 
-/// What the handle shares with its tasks.
+/// The state that the handle shares with its tasks.
 #[derive(Debug)]
 struct Inner {
     name: Arc<str>,
@@ -65,60 +65,60 @@ struct Inner {
     router: Mutex<SlotRouter>,
     fan_in: Arc<PushFanIn>,
     observers: Observers,
-    /// The map may be wrong.
-    doubt: Notify,
-    /// Cancelled once all masters have been contacted for the first time, or nobody could be.
+    /// Notified when the map may be wrong.
+    map_outdated: Notify,
+    /// Cancelled once all masters were contacted for the first time, or none could be.
     contacted: Mutex<CancellationToken>,
-    /// How many connections to masters there have been.
-    lines: AtomicU64,
+    /// The number of shards created so far, which numbers them.
+    shard_count: AtomicU64,
 }
 
-/// The keeper's.
-struct Keeping {
-    inside: Arc<Inner>,
+/// The work of the topology task.
+struct TopologyTask {
+    inner: Arc<Inner>,
     leaving: CancellationToken,
 }
 
-impl Work for Keeping {
+impl Work for TopologyTask {
     fn begin(&self, _panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
-        // What is asked waits for the map, as the first time: the last word of a member may be old.
-        self.inside.router().shut();
-        self.inside.await_contact();
-        let (inside, leaving) = (Arc::clone(&self.inside), self.leaving.clone());
+        // Requests wait for a new map, as at the first time: the present one may be old.
+        self.inner.router().shut();
+        self.inner.await_contact();
+        let (inner, leaving) = (Arc::clone(&self.inner), self.leaving.clone());
         Some(Box::pin(async move {
-            leaving.run_until_cancelled(topology::keep(inside)).await;
+            leaving.run_until_cancelled(topology::keep(inner)).await;
         }))
     }
 
-    /// What each master's node says of it is enough.
+    /// The nodes of the masters report their own states.
     fn ended(&self) {}
 }
 
 impl ClusterNode {
-    /// The cluster at `address`, with the system's clock, randomness and network.
+    /// Creates a node for the cluster at `address`, with the system's clock, randomness and network.
     #[must_use]
     pub fn new(address: ClusterAddress) -> ClusterNode {
         ClusterNode::with(address, Settings::default())
     }
 
-    /// The cluster at `address`.
+    /// Creates a node for the cluster at `address`, with these settings.
     pub(crate) fn with(address: ClusterAddress, settings: Settings) -> ClusterNode {
-        let inside = Inner {
+        let inner = Inner {
             name: address.to_string().into(),
             address,
             settings,
             router: Mutex::default(),
             fan_in: Arc::default(),
             observers: Observers::default(),
-            doubt: Notify::new(),
+            map_outdated: Notify::new(),
             contacted: Mutex::default(),
-            lines: AtomicU64::new(0),
+            shard_count: AtomicU64::new(0),
         };
-        let (inside, leaving) = (Arc::new(inside), CancellationToken::new());
-        let keeping = Keeping { inside: Arc::clone(&inside), leaving: leaving.clone() };
-        let clock = Arc::clone(&inside.settings.clock);
-        let home = Home::new(Arc::clone(&inside.name), clock, Box::new(keeping));
-        ClusterNode { inside, home, leaving: leaving.drop_guard() }
+        let (inner, leaving) = (Arc::new(inner), CancellationToken::new());
+        let keeping = TopologyTask { inner: Arc::clone(&inner), leaving: leaving.clone() };
+        let clock = Arc::clone(&inner.settings.clock);
+        let home = Home::new(Arc::clone(&inner.name), clock, Box::new(keeping));
+        ClusterNode { inner, home, leaving: leaving.drop_guard() }
     }
 }
 
@@ -131,7 +131,7 @@ impl Inner {
         self.contacted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A keeper begins that has contacted nobody yet.
+    /// Renews the token of the first contact, for a task that has contacted no master yet.
     fn await_contact(&self) {
         let mut token = self.contact_token();
         if token.is_cancelled() {
@@ -139,7 +139,7 @@ impl Inner {
         }
     }
 
-    /// Ends once the keeper has contacted all masters, or could not contact anybody.
+    /// Waits until the task has contacted all masters, or could contact none.
     async fn contacted(&self) {
         loop {
             let token = self.contact_token().clone();
@@ -150,28 +150,28 @@ impl Inner {
         }
     }
 
-    /// The masters that are known.
+    /// Returns the known masters.
     fn shards(&self) -> Vec<Arc<Shard>> {
         self.router().shards.clone()
     }
 
-    /// The member at this place, logged in to as the one that was named first.
-    fn beside(&self, place: &HostPort) -> Address {
+    /// Returns the address of a member, with the credentials of the first seed.
+    fn member_at(&self, place: &HostPort) -> Address {
         match self.address.seeds() {
-            [seed, ..] => seed.beside(&place.host, place.port),
+            [seed, ..] => seed.at_host(&place.host, place.port),
             [] => unreachable!("no address of a cluster is without a member"),
         }
     }
 
-    /// Sends the request to the master that serves its key, and says whether there is one.
+    /// Sends the request to the master that serves its key, and returns whether there is one.
     fn pass_on(self: &Arc<Self>, request: SharedRequest, reply: Responder) -> bool {
         let slot = Slot::of(request.key());
-        // Not asked under the lock: it may be answered at once.
+        // Sent after the lock is released: the response may come immediately.
         let routed = self.router().route(self.settings.clock.now(), slot, request, reply);
         self.send(slot, routed)
     }
 
-    /// The same for a request that was kept until now.
+    /// Sends a request that was kept until now.
     fn forward(self: &Arc<Self>, request: SharedRequest, reply: Responder) {
         let slot = Slot::of(request.key());
         let routed = self.router().send(self.settings.clock.now(), slot, request, reply);
@@ -186,7 +186,7 @@ impl Inner {
                 true
             }
             Routed::Nowhere { error, reply } => {
-                self.doubt.notify_one();
+                self.map_outdated.notify_one();
                 reply.send(Err(error));
                 false
             }
@@ -194,7 +194,7 @@ impl Inner {
         }
     }
 
-    /// Notifies the observers of how the cluster stands.
+    /// Notifies the observers of the state of the cluster.
     fn tell(&self) {
         self.observers.notify(|| self.router().contact());
     }
@@ -202,7 +202,7 @@ impl Inner {
 
 impl Node for ClusterNode {
     fn name(&self) -> &str {
-        &self.inside.name
+        &self.inner.name
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
@@ -213,8 +213,8 @@ impl Node for ClusterNode {
         }
         match self.home.begin() {
             Ok(()) => {
-                if !self.inside.pass_on(request, reply) {
-                    // As it has been since the keeper was last driven.
+                if !self.inner.pass_on(request, reply) {
+                    // The state may be old: the topology task may not be driven.
                     drop(self.home.wake());
                 }
             }
@@ -223,14 +223,14 @@ impl Node for ClusterNode {
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        let (begun, inside) = (self.home.wake(), Arc::clone(&self.inside));
-        for shard in inside.shards() {
+        let (begun, inner) = (self.home.wake(), Arc::clone(&self.inner));
+        for shard in inner.shards() {
             drop(shard.node.ready());
         }
         Box::pin(async move {
             begun?;
-            inside.contacted().await;
-            let contact = inside.router().contact();
+            inner.contacted().await;
+            let contact = inner.router().contact();
             match contact {
                 Some(ConnectionState::Connected(_)) => Ok(()),
                 Some(
@@ -244,40 +244,41 @@ impl Node for ClusterNode {
         })
     }
 
-    /// Of the master that is farthest away.
+    /// The round trip of the most distant master.
     fn round_trip(&self) -> Option<Duration> {
-        self.inside.router().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
+        self.inner.router().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
     }
 
-    /// Several at once where their names put them into one slot. Else its master refuses, and says how they
-    /// would be. No offers: a vote must not be from before a slot has moved (rule C-6).
+    /// Multi-key requests work if all keys are in one slot. Otherwise the master refuses them, and the error
+    /// says how to name the keys. Offers are excluded: a vote must not be older than a move of its slot (rule
+    /// C-6).
     fn capabilities(&self) -> Capabilities {
         Capabilities::all().without(Capability::Offer)
     }
 
-    /// Hints come from each master, as they do from a single server, and the node hears of changes
-    /// while all masters tell them.
+    /// Hints come from each master, as from a single server, and the listeners are subscribed while all
+    /// masters send them.
     fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.inside.fan_in.add(listener);
+        self.inner.fan_in.add(listener);
     }
 
-    /// Of the master of which there is most to say.
+    /// The facts of the master with the most findings.
     fn facts(&self) -> Option<Arc<Facts>> {
-        self.inside.router().facts()
+        self.inner.router().facts()
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
-        let inside = Arc::clone(&self.inside);
-        Box::pin(async move { Some(inspect::examine(inside, key).await) })
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move { Some(inspect::examine(inner, key).await) })
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.inside.observers.add(observer, || self.inside.router().contact());
+        self.inner.observers.add(observer, || self.inner.router().contact());
     }
 }
 
 impl fmt::Debug for ClusterNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterNode").field("name", &self.inside.name).finish_non_exhaustive()
+        f.debug_struct("ClusterNode").field("name", &self.inner.name).finish_non_exhaustive()
     }
 }

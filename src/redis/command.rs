@@ -1,21 +1,21 @@
-//! Requests to a node as commands to its server.
+//! Encodes requests to a node as commands for its server.
 
 use std::time::Duration;
 
+use self::arguments::{arguments, drawing, owned};
 use super::admission::{Ask, Stage};
 use super::resp::encode::CommandWriter;
 use super::scripts;
 use super::scripts::{Family, Library, Script};
 use crate::node::{Request, SharedRequest};
-use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, Mode, OTHERS_FOR, WaiterId, fence_counter_key, intents_sibling,
-    queue_entry, readers_sibling, turn_key, want_mark_sibling,
-};
+use quorlock_protocol::{Claim, FenceHint, Mode, want_mark_sibling};
 
+mod arguments;
 pub(super) mod reply;
 pub(super) mod transaction;
 
-/// As `encode`. Nearly all servers are sent the same: it is written once, and copied for the others.
+/// Encodes the request. Nearly all servers get the same bytes: they are encoded once, and copied for the
+/// others.
 pub(crate) fn encode_once(
     asked: &SharedRequest,
     history: Option<&str>,
@@ -32,7 +32,7 @@ pub(crate) fn encode_once(
     ByHash::Yes
 }
 
-/// Writes what was written for another server that is asked in the same form, or else what `write` does.
+/// Writes the bytes that were encoded for another server with the same `form`, or else calls `write`.
 pub(crate) fn write_once(
     asked: &SharedRequest,
     form: Form,
@@ -50,28 +50,29 @@ pub(crate) fn write_once(
     }
 }
 
-/// In which form a server is asked.
+/// The form in which a request is encoded.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(crate) enum Form {
-    /// By a script that it knows.
+    /// A script that the server knows by its hash.
     Usual,
-    /// By a plain command.
+    /// A plain command.
     Plain,
-    /// Without a script: see `transaction`.
+    /// A transaction without a script: see `transaction`.
     Transaction,
-    /// Without one, by `DELIFEQ`.
+    /// `DELIFEQ`, without a script.
     DeletionIfEqual,
-    /// Without one, by `DELEX`.
+    /// `DELEX`, without a script.
     DeletionWithCondition,
 }
 
-/// Writes the command for the request, as short as the `library` of the server allows, behind
-/// what is in the buffer. The lock is the only declared key; see `acquire.lua`.
+/// Appends the command for the request to the buffer: by hash if the `library` of the server has the script,
+/// or else in full. The lock is the only declared key; see `acquire.lua`.
 ///
-/// A member of a cluster is told its `history`, under which alone it is to act; see `member.lua`.
+/// For a cluster member, the command includes the `history` under which alone it must be carried out; see
+/// `member.lua`.
 ///
-/// Says whether the server must know the script already.
+/// Returns whether the server must know the script already.
 pub(crate) fn encode(
     request: &Request,
     history: Option<&str>,
@@ -90,7 +91,7 @@ pub(crate) fn encode(
     by_hash
 }
 
-/// Writes the command that stores a token, and looks for no tombstone.
+/// Appends the command that stores a token without looking for a tombstone.
 pub(crate) fn encode_plain(claim: &Claim, ttl: Duration, buffer: &mut Vec<u8>) {
     let mut command = CommandWriter::begin(buffer);
     command.word("SET").word(claim.key()).word(claim.token().as_bytes());
@@ -98,7 +99,7 @@ pub(crate) fn encode_plain(claim: &Claim, ttl: Duration, buffer: &mut Vec<u8>) {
     command.end();
 }
 
-/// Writes the command for the number of a token that stands there without one.
+/// Appends the command that issues a fencing number for a token that is stored without one.
 pub(crate) fn encode_draw(
     claim: &Claim,
     fence_hint: FenceHint,
@@ -113,18 +114,18 @@ pub(crate) fn encode_draw(
     by_hash
 }
 
-/// Writes the command that tells the next who waits for the lock at `key`, after a release without a script.
-pub(crate) fn encode_tell_next(key: &str, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
+/// Appends the command that notifies the next waiter for the lock at `key`, after a release without a script.
+pub(crate) fn encode_notify_next(key: &str, library: &mut Library, buffer: &mut Vec<u8>) -> ByHash {
     let mut command = CommandWriter::begin(buffer);
     let by_hash = call(&mut command, &scripts::LEAVE_QUEUE, library);
-    // Nobody is called that.
+    // No waiter has an empty name.
     let mark = want_mark_sibling(key);
     command.word("2").word(key).joined(&mark.pieces()).word("").joined(&mark.pieces());
     command.end();
     by_hash
 }
 
-/// Names the script that is to be run.
+/// Appends the name of the script to run.
 fn call(command: &mut CommandWriter<'_>, script: &Script, library: &mut Library) -> ByHash {
     if library.knows(script) {
         command.word("EVALSHA").word(script.hash());
@@ -135,7 +136,7 @@ fn call(command: &mut CommandWriter<'_>, script: &Script, library: &mut Library)
     }
 }
 
-/// Whether a command names its script by the hash of it.
+/// Whether a command names its script by hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ByHash {
     Yes,
@@ -168,19 +169,18 @@ fn script_of(request: &Request) -> &'static Script {
     }
 }
 
-/// Whether it is about a claim that shares its lock.
+/// Returns whether the request has a shared claim.
 fn is_shared(request: &Request) -> bool {
     request.claim().is_some_and(|claim| claim.mode() == Mode::Shared)
 }
 
-/// Whether it is about a claim of several locks.
+/// Returns whether the request has a claim of several locks.
 fn is_several(request: &Request) -> bool {
     request.claim().is_some_and(Claim::is_several)
 }
 
 impl Family {
-    /// There is no queue of those who share a lock or want different sets, and nothing that
-    /// one of them could pass on: whoever is asked for that is asked to acquire.
+    /// Queues, transfers and offers do not exist for these claims: such requests are encoded as acquisitions.
     fn of(&self, request: &Request) -> &'static Script {
         match request {
             Request::WriteBack { .. } => self.write_back,
@@ -200,216 +200,16 @@ impl Family {
     }
 }
 
-/// The keys and arguments of its script, in the order in which the script has them.
-fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
-    if is_shared(request) {
-        return shared_arguments(command, request);
-    }
-    if is_several(request) {
-        return several_arguments(command, request);
-    }
-    match request {
-        Request::Acquire { claim, ttl, fence_hint } => {
-            guarded(command, claim, *ttl);
-            command.joined(&claim.tombstone_key().pieces());
-            drawing(command, claim, *fence_hint);
-        }
-        Request::Enqueue { key, waiter, elapsed, patience, turn, terms, context, others_seen } => {
-            waiting(command, key, *waiter)
-                .number(micros(*elapsed))
-                .number(millis(*patience))
-                .number(millis(*turn));
-            command.joined(&want_mark_sibling(key).pieces());
-            command.word(queue_entry(terms.as_deref(), context));
-            command.number(if *others_seen { millis(OTHERS_FOR) } else { 0 });
-        }
-        Request::WriteBack { claim, fencing_token: fence } => {
-            owned(command, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
-        }
-        Request::LeaveQueue { key, waiter } => {
-            waiting(command, key, *waiter).joined(&want_mark_sibling(key).pieces());
-        }
-        Request::ListWaiters { key } => {
-            command.word("1").word(&**key).joined(&want_mark_sibling(key).pieces());
-        }
-        Request::Transfer { from, to, ttl, fence_hint } => {
-            owned(command, from).word(to.token().as_bytes()).number(millis(*ttl));
-            command.joined(&to.tombstone_key().pieces());
-            drawing(command, to, *fence_hint);
-        }
-        Request::Renew { claim, ttl, fencing_token: fence } => {
-            guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
-            numbered(command, claim, *fence);
-        }
-        Request::Cancel { claim, linger } => {
-            guarded(command, claim, *linger).joined(&claim.tombstone_key().pieces());
-        }
-        Request::Release { claim } => {
-            owned(command, claim).joined(&claim.want_mark_key().pieces());
-        }
-        Request::Offer { claim, next, queued, fence_hint } => {
-            owned(command, claim).joined(&claim.want_mark_key().pieces());
-            command.word(next.terms.token.as_bytes()).number(millis(next.terms.life));
-            command.word(next.terms.inbox.to_string());
-            drawing(command, claim, *fence_hint);
-            command.word(if *queued { next.waiter.to_string() } else { String::new() });
-        }
-        Request::Inspect { key } => {
-            command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
-            command.joined(&readers_sibling(key).pieces());
-        }
-        Request::AnnounceWriter { key, waiter, patience } => {
-            command.word("1").word(&**key).joined(&intents_sibling(key).pieces());
-            command.word(waiter.to_string()).number(millis(*patience));
-        }
-        Request::WithdrawWriter { key, waiter } => {
-            command.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(waiter.to_string());
-        }
-        Request::DeleteFencingCounter { key } => {
-            command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
-        }
-    }
-}
-
-/// As `arguments`, for a claim that shares its lock.
-fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
-    match request {
-        Request::Acquire { claim, ttl, fence_hint }
-        | Request::Transfer { to: claim, ttl, fence_hint, .. } => {
-            guarded(command, claim, *ttl);
-            command.joined(&claim.tombstone_key().pieces()).joined(&claim.want_mark_key().pieces());
-            command.joined(&readers_sibling(claim.key()).pieces());
-            command.joined(&intents_sibling(claim.key()).pieces());
-            drawing(command, claim, *fence_hint);
-        }
-        Request::Renew { claim, ttl, fencing_token: fence } => {
-            guarded(command, claim, *ttl).joined(&claim.tombstone_key().pieces());
-            command.joined(&readers_sibling(claim.key()).pieces());
-            numbered(command, claim, *fence);
-        }
-        Request::WriteBack { claim, fencing_token: fence } => {
-            owned(command, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
-            command.joined(&readers_sibling(claim.key()).pieces());
-        }
-        Request::Cancel { claim, linger } => {
-            guarded(command, claim, *linger).joined(&claim.tombstone_key().pieces());
-            command.joined(&readers_sibling(claim.key()).pieces()).joined(&claim.want_mark_key().pieces());
-        }
-        Request::Release { claim } | Request::Offer { claim, .. } => {
-            owned(command, claim)
-                .joined(&readers_sibling(claim.key()).pieces())
-                .joined(&claim.want_mark_key().pieces());
-        }
-        Request::Enqueue { .. }
-        | Request::LeaveQueue { .. }
-        | Request::ListWaiters { .. }
-        | Request::Inspect { .. }
-        | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. }
-        | Request::DeleteFencingCounter { .. } => {}
-    }
-}
-
-/// As `arguments`, for a claim of several locks: the same for all its scripts.
-fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
-    let (time, number, lead) = match request {
-        Request::Acquire { ttl, fence_hint, .. } | Request::Transfer { ttl, fence_hint, .. } => (
-            *ttl,
-            fence_hint.map(|fence_hint| fence_hint.hint),
-            fence_hint.map_or(Duration::ZERO, |fence_hint| fence_hint.lead),
-        ),
-        Request::Renew { ttl, fencing_token: fence, .. } => (*ttl, *fence, Duration::ZERO),
-        Request::WriteBack { fencing_token: fence, .. } => (Duration::ZERO, Some(*fence), Duration::ZERO),
-        Request::Cancel { linger, .. } => (*linger, None, Duration::ZERO),
-        Request::Release { .. }
-        | Request::Offer { .. }
-        | Request::Enqueue { .. }
-        | Request::LeaveQueue { .. }
-        | Request::ListWaiters { .. }
-        | Request::Inspect { .. }
-        | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. }
-        | Request::DeleteFencingCounter { .. } => (Duration::ZERO, None, Duration::ZERO),
-    };
-    let Some(claim) = request.claim() else { return };
-    command.number(u64::try_from(claim.keys().count()).unwrap_or(u64::MAX));
-    for key in claim.keys() {
-        command.word(&**key);
-    }
-    command.word(claim.token().as_bytes()).number(millis(time));
-    match number {
-        Some(number) => command.number(number.get()),
-        None => command.word(""),
-    };
-    command.number(micros(lead));
-    for siblings in claim.siblings() {
-        for sibling in siblings {
-            command.joined(&sibling.pieces());
-        }
-    }
-}
-
-/// What a plain command does as well as a script, for a server that lets nothing come late (rule I-41).
-/// What was refused is asked by a script, which tells who has it.
-pub(crate) fn plainly(ask: &Ask) -> Option<(&Claim, Duration)> {
+/// Returns the claim and TTL if a plain command can acquire the lock, for a server that lets no request
+/// arrive late (rule I-41). If it is refused, a script follows, which reports the holder.
+pub(crate) fn plain_acquisition(ask: &Ask) -> Option<(&Claim, Duration)> {
     let Request::Acquire { claim, ttl, fence_hint: None } = &*ask.request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
     (alone && ask.stage == Stage::Fresh).then_some((claim, *ttl))
 }
 
-/// The lock, and the key by which the waiter is told that it is its turn, with its name.
-fn waiting<'a, 'b>(
-    command: &'a mut CommandWriter<'b>,
-    key: &str,
-    waiter: WaiterId,
-) -> &'a mut CommandWriter<'b> {
-    command.word("2").word(key).word(turn_key(key, waiter)).word(waiter.to_string())
-}
-
-/// The lock, with a token.
-fn owned<'a, 'b>(command: &'a mut CommandWriter<'b>, claim: &Claim) -> &'a mut CommandWriter<'b> {
-    command.word("1").word(claim.key()).word(claim.token().as_bytes())
-}
-
-/// The same, with a time.
-fn guarded<'a, 'b>(
-    command: &'a mut CommandWriter<'b>,
-    claim: &Claim,
-    time: Duration,
-) -> &'a mut CommandWriter<'b> {
-    owned(command, claim).number(millis(time))
-}
-
-/// Counter, hint and lead, or nothing instead.
-fn drawing(command: &mut CommandWriter<'_>, claim: &Claim, fence_hint: Option<FenceHint>) {
-    match fence_hint {
-        Some(FenceHint { hint, lead, .. }) => {
-            command.joined(&claim.fence_counter_key().pieces()).number(hint.get()).number(micros(lead));
-        }
-        None => {
-            command.word("").word("").word("");
-        }
-    }
-}
-
-/// Counter and number, or nothing instead.
-fn numbered(command: &mut CommandWriter<'_>, claim: &Claim, fence: Option<FencingToken>) {
-    match fence {
-        Some(fence) => {
-            command.joined(&claim.fence_counter_key().pieces()).number(fence.get());
-        }
-        None => {
-            command.word("").word("");
-        }
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Rounded down, so that a key never outlives what was asked, and at least 1, since Redis refuses 0
-/// and whatever is beyond its signed numbers.
+/// Rounds down, so that a key never outlives its TTL, and to at least 1 and at most `i64::MAX`, since Redis
+/// refuses other values.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs())
 }
@@ -441,8 +241,8 @@ mod tests {
         let shared = Arc::new(Claim::clone(&claim()).shared());
         let request = Request::Acquire { claim: shared, ttl: Duration::from_secs(1), fence_hint: None };
         let (_, packed) = written(&request, &mut Library::default());
-        assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would keep readers out: {packed}");
-        assert!(decode(b"+OK\r\n", &request, "anna").is_err(), "no answer of its script");
+        assert!(packed.contains(scripts::ACQUIRE_SHARED.text()), "a reader would exclude readers: {packed}");
+        assert!(decode(b"+OK\r\n", &request, "anna").is_err(), "not a reply of its script");
     }
 
     #[test]
@@ -452,7 +252,7 @@ mod tests {
             let (mut library, mut buffer) = (Library::default(), Vec::new());
             encode(&request, Some("f00"), &mut library, &mut buffer);
             let packed = String::from_utf8(buffer).unwrap();
-            assert!(packed.contains("master_replid:"), "nobody asks for its history: {packed}");
+            assert!(packed.contains("master_replid:"), "its history is not checked: {packed}");
             assert!(packed.ends_with("\r\nf00\r\n"), "{packed}");
             let read = decode(b"*1\r\n$7\r\ndemoted\r\n", &request, "anna");
             assert_eq!(read, Ok(CommandOutcome::Demoted));
@@ -500,15 +300,19 @@ mod tests {
         let short = written(&asked, None, &mut knows);
         assert!(short.0 == ByHash::Yes && asked.encoded(Form::Usual as u8) == Some(short.1.as_bytes()));
         assert_eq!(written(&asked, None, &mut knows), short);
-        assert_eq!(written(&asked, None, &mut Library::default()), (ByHash::No, first), "it knows no script");
+        assert_eq!(
+            written(&asked, None, &mut Library::default()),
+            (ByHash::No, first),
+            "it knows no script yet"
+        );
         let (_, of_member) = written(&asked, Some("f00"), &mut knows);
-        assert!(of_member.ends_with("\r\nf00\r\n"), "a member of a cluster is asked otherwise: {of_member}");
+        assert!(of_member.ends_with("\r\nf00\r\n"), "a cluster member gets another command: {of_member}");
 
-        // Nor are servers that are asked in different forms.
+        // Servers with different forms do not share bytes either.
         let (mixed, mut buffer) = (SharedRequest::from(Request::Release { claim: claim() }), Vec::new());
         write_once(&mixed, Form::Transaction, &mut buffer, |buffer| buffer.extend_from_slice(b"fast"));
         assert_eq!(written(&mixed, None, &mut knows), short);
-        write_once(&mixed, Form::Transaction, &mut buffer, |_| panic!("it is written already"));
+        write_once(&mixed, Form::Transaction, &mut buffer, |_| panic!("it is encoded already"));
         assert_eq!(buffer, b"fastfast");
     }
 }

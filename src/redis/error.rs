@@ -1,4 +1,4 @@
-//! What the errors of a server and of a connection mean for a lock, with the cure.
+//! Explains the errors of servers and connections, with the fix.
 
 use std::error::Error;
 use std::fmt;
@@ -13,25 +13,25 @@ use crate::reason::printable;
 use crate::transport::NoTls;
 use quorlock_protocol::Slot;
 
-/// The longest excerpt of what others have named, in characters.
+/// The longest excerpt of text from outside, in characters.
 const WORDS: usize = 200;
 
-/// The commands that a user needs, for all kinds of lock: the scripts run with the rights of their caller.
+/// The permissions that a user needs for all kinds of lock: scripts run with the permissions of the caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +get +set +setrange +del +pttl +pexpire +info +client|setname \
      +client|tracking +client|kill +time +multi +exec +zadd +zincrby +zrem +zremrangebyrank +zpopmin \
      +incrby +pexpireat +zremrangebyscore +zpopmax +zrangebyscore";
 
-/// Whether a member of a cluster has sent the request away, without carrying it out.
+/// Returns whether a cluster member has redirected the request without carrying it out.
 pub(super) fn is_sent_away(error: &NodeError) -> bool {
     ServerError::of(error).is_some_and(|said| said.kind().is_sent_away())
 }
 
-/// The error for a slot that no master has, by the map.
+/// The error for a slot without a master in the map.
 pub(super) fn unserved(slot: Slot) -> NodeError {
-    failed(NodeErrorKind::Busy, format!("the cluster does not serve its slot, {slot}: no master has it"))
+    failed(NodeErrorKind::Busy, format!("the cluster does not serve its slot, {slot}: it has no master"))
 }
 
-/// What the server was asked: for messages.
+/// A command that was sent, for messages.
 #[derive(Clone, Copy)]
 pub(crate) struct SentCommand<'a> {
     /// The command.
@@ -40,28 +40,28 @@ pub(crate) struct SentCommand<'a> {
     pub(crate) key: &'a str,
     /// The ACL user.
     pub(crate) user: &'a str,
-    /// Who was asked.
+    /// The receiver.
     pub(crate) peer: Peer,
 }
 
-/// Who is asked: what cures a refusal depends on that.
+/// The receiver of a command: the fix of a refusal depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Peer {
     Server,
     Sentinel,
 }
 
-/// The error that the server answered, with its meaning and the cure.
+/// Explains the error reply of a server, with the fix.
 pub(crate) fn refused(error: &redis::ServerError, asked: SentCommand<'_>) -> NodeError {
     explain(ServerError::read(error), asked)
 }
 
-/// An error of this kind.
+/// Creates an error of this kind.
 pub(crate) fn failed(kind: NodeErrorKind, reason: impl Into<Reason>) -> NodeError {
     NodeError::Failed { kind, reason: reason.into() }
 }
 
-/// The error that ended an attempt to connect.
+/// Converts the error that ended an attempt to connect.
 pub(crate) fn unconnected(reason: ConnectionError) -> NodeError {
     match reason {
         ConnectionError::FrameError(FOREIGN) => unexpected(FOREIGN.0),
@@ -78,14 +78,14 @@ pub(crate) fn unconnected(reason: ConnectionError) -> NodeError {
     }
 }
 
-/// Whether the server or the network has closed the connection before the server had said anything.
+/// Returns whether the server or the network closed the connection before the server had sent anything.
 pub(super) fn is_closed(error: &NodeError) -> bool {
     let broken = error.source().and_then(|source| source.downcast_ref::<ConnectionError>());
     matches!(error, NodeError::Unreachable { .. }) && broken.is_some_and(ConnectionError::is_closed)
 }
 
 impl ConnectionError {
-    /// Whether that is the end of a connection, whoever ended it and at whichever moment we noticed.
+    /// Returns whether the connection was closed, by either side and at any stage.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             ConnectionError::Early { .. } => true,
@@ -98,7 +98,7 @@ impl ConnectionError {
         }
     }
 
-    /// The same of the stream's error.
+    /// Returns whether an error of the stream is such an end.
     pub(super) fn is_end(error: &io::Error) -> bool {
         matches!(
             error.kind(),
@@ -117,13 +117,15 @@ impl fmt::Display for ConnectionError {
         const CLOSED: &str = "closed by the server or the network";
         match self {
             ConnectionError::FrameError(FrameError(what)) => f.write_str(what),
-            ConnectionError::Stray => f.write_str("it sent an answer to no request"),
-            ConnectionError::Flood => f.write_str("it pushed far more than it was asked for, and was left"),
+            ConnectionError::Stray => f.write_str("it sent a reply without a request"),
+            ConnectionError::Flood => {
+                f.write_str("it pushed far more data than the requests explain, so the connection was closed")
+            }
             ConnectionError::Queued => {
                 f.write_str("a transaction was left open: may its user run EXEC, and is it not renamed?")
             }
             ConnectionError::Demoted => f.write_str("the server has become a replica"),
-            ConnectionError::Early { likely, .. } => write!(f, "{CLOSED} before it said anything; {likely}"),
+            ConnectionError::Early { likely, .. } => write!(f, "{CLOSED} before it sent anything; {likely}"),
             ConnectionError::Stream(_) if self.is_closed() => f.write_str(CLOSED),
             ConnectionError::Stream(error) => write!(f, "{error}"),
         }
@@ -135,7 +137,7 @@ impl Error for ConnectionError {
         match self {
             ConnectionError::Early { error, .. } => Some(error),
             ConnectionError::Stream(error) if self.is_closed() => Some(error),
-            // What it says stands above already.
+            // The error itself is in the text already.
             ConnectionError::Stream(error) => error.source(),
             ConnectionError::FrameError(_)
             | ConnectionError::Stray
@@ -152,12 +154,12 @@ impl From<ConnectionError> for Reason {
     }
 }
 
-/// An answer that no server should give.
+/// The error of an invalid reply.
 pub(crate) fn unexpected(what: &str) -> NodeError {
     failed(NodeErrorKind::Other, what)
 }
 
-/// What the error means, and what cures it.
+/// Explains the error, with the fix.
 pub(super) fn explain(error: ServerError, asked: SentCommand<'_>) -> NodeError {
     let kind = error.kind().of_any_store();
     failed(kind, Reason::new(sentence(error.kind(), asked)).quoting(error))
@@ -171,70 +173,70 @@ fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
             format!("the key `{key}` holds something that is not a lock; use another name or prefix")
         }
         (ServerErrorKind::NoPermission(right), _) => missing(right, command, &key, user),
-        (ServerErrorKind::PasswordWanted, Peer::Sentinel) => format!("it wants a password; {SENTINEL_LOGIN}"),
+        (ServerErrorKind::PasswordWanted, Peer::Sentinel) => format!("it requires a password; {SENTINEL_LOGIN}"),
         (ServerErrorKind::PasswordWanted, Peer::Server) => {
-            "it wants a password; give user and password of an ACL user".into()
+            "it requires a password; set user and password of an ACL user".into()
         }
         (ServerErrorKind::WrongPassword, Peer::Sentinel) => {
-            format!("it refuses the password for the user `{user}`; {SENTINEL_LOGIN}")
+            format!("it rejects the password for the user `{user}`; {SENTINEL_LOGIN}")
         }
         (ServerErrorKind::WrongPassword, Peer::Server) => {
-            format!("it refuses the password for the user `{user}`; check both, and that the user is on")
+            format!("it rejects the password for the user `{user}`; check both, and that the user is enabled")
         }
         (ServerErrorKind::ProtectedMode, _) => {
-            "it talks to its own machine only, because it has no password (protected mode); give its users \
+            "it accepts local connections only, because it has no password (protected mode); set passwords for \
              passwords, rather than switch that off"
                 .into()
         }
-        (ServerErrorKind::ReadOnlyReplica, _) => "it is a replica; give the master's address".into(),
+        (ServerErrorKind::ReadOnlyReplica, _) => "it is a replica; use the master's address".into(),
         (ServerErrorKind::MasterDown, _) => "it is a replica that has lost its master".into(),
         (ServerErrorKind::Moved, _) => {
-            "its slot is served by another master of the cluster, which will be asked from now on".into()
+            "its slot is served by another master of the cluster, which is used from now on".into()
         }
         (ServerErrorKind::Migrating, _) => {
-            "its slot is served by another master of the cluster soon: it is on its way there".into()
+            "its slot is being migrated to another master of the cluster".into()
         }
         (ServerErrorKind::ClusterDown, _) => {
-            "the cluster does not serve its slot, until another master takes it over".into()
+            "the cluster does not serve its slot until another master takes it over".into()
         }
         (ServerErrorKind::CrossSlot, _) => {
-            "the locks that were asked for at once are in different hash slots of the cluster; give their names \
+            "the locks of the request are in different hash slots of the cluster; give their names \
              one hash tag, such as `{accounts}/1` and `{accounts}/2`"
                 .into()
         }
         (ServerErrorKind::ClusterDisabled, _) => {
-            "it is no member of a cluster (cluster_enabled:0); write redis:// for it".into()
+            "it is not a cluster member (cluster_enabled:0); write redis:// for it".into()
         }
         (ServerErrorKind::Loading, _) => "it is still loading its data".into(),
-        (ServerErrorKind::Busy, _) => "a slow script keeps it busy".into(),
-        (ServerErrorKind::TooManyClients, _) => "it has as many clients as it takes (maxclients)".into(),
+        (ServerErrorKind::Busy, _) => "it is busy running a slow script".into(),
+        (ServerErrorKind::TooManyClients, _) => "it has reached its limit of clients (maxclients)".into(),
         (ServerErrorKind::OutOfMemory, _) => "it is out of memory".into(),
-        (ServerErrorKind::CannotSave, _) => "it cannot save its data and so refuses to write".into(),
+        (ServerErrorKind::CannotSave, _) => "it cannot save its data, and so refuses writes".into(),
         (ServerErrorKind::TooFewReplicas, _) => {
-            "too few replicas follow it, and then it refuses to write (min-replicas-to-write)".into()
+            "it has too few replicas, and so refuses writes (min-replicas-to-write)".into()
         }
         (ServerErrorKind::UnknownCommand, _) => format!(
-            "it does not know {command}; Redis 6 or newer or Valkey is needed, with {command} not renamed"
+            "it does not know {command}; use Redis 6 or newer or Valkey, and do not rename {command}"
         ),
         (
             ServerErrorKind::UnknownScript | ServerErrorKind::UnknownProtocol | ServerErrorKind::Other,
             Peer::Server | Peer::Sentinel,
-        ) => "it answered with an error".into(),
+        ) => "it returned an error".into(),
     }
 }
 
-/// Where a Sentinel's password belongs: the one before the hosts is for the servers.
-pub(super) const SENTINEL_LOGIN: &str = "give the user and the password of the Sentinels behind the service in the \
+/// The place for a Sentinel's password: the one before the hosts is for the servers.
+pub(super) const SENTINEL_LOGIN: &str = "give the user and the password of the Sentinels after the service in the \
      address: `?sentinel_username=…&sentinel_password=…`";
 
-/// The sentence for a right that is missing.
+/// Explains a missing permission.
 fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String {
     match right {
         _ if command == CLUSTER_NODES => format!(
-            "the user `{user}` may not run {command}; grant `ACL SETUSER {user} +cluster|nodes` at every member"
+            "the user `{user}` may not run {command}; grant `ACL SETUSER {user} +cluster|nodes` on every member"
         ),
         MissingRight::Key => format!(
-            "the user `{user}` may not touch the key `{key}` or those beside it; ask with the prefix of keys that \
+            "the user `{user}` may not access the key `{key}` or its companions; use the prefix of keys that \
              it may touch (--key-prefix), or grant `ACL SETUSER {user} ~PREFIX* ~quorlock:*`"
         ),
         MissingRight::Command { named: Some(named) } => {
@@ -249,7 +251,7 @@ fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String
     }
 }
 
-/// What a member of a cluster is asked for the map.
+/// The command that requests the map from a cluster member.
 pub(super) const CLUSTER_NODES: &str = "CLUSTER NODES";
 
 fn grant(user: &str) -> String {

@@ -1,4 +1,4 @@
-//! What a new connection says before it carries its first vote.
+//! The handshake of a new connection, before its first vote.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 use redis::{Pipeline, Value};
 
 use super::command::transaction::SupportedCommands;
-use super::connect_timeout::ConnectLimit;
+use super::connect_timeout::ConnectTimeout;
 use super::connection::{Connection, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
 use super::info::facts_in;
@@ -26,12 +26,12 @@ use crate::node::facts::{Facts, Role};
 use crate::node::{Identity, NodeError, NodeErrorKind};
 use quorlock_protocol::{InboxId, Moment, Past, SUCCESSION, age, believed};
 
-/// What a server's list of clients calls our connections. Without spaces.
+/// The name of our connections in a server's list of clients. Without spaces.
 const CLIENT_NAME: &str = "quorlock";
 
-/// Whether the server may offer locks (rule O-8): not where Sentinels or a cluster bound the time since a vote was asked
-/// for (rules T-1, T-2 and C-6), where it has to wait for replicas (T-3), or without the restart guard, which leaves
-/// it to the server's disk what is remembered.
+/// Returns whether the server may offer locks (rule O-8): not where Sentinels or a cluster bound the age of a
+/// vote (rules T-1, T-2 and C-6), where votes wait for replicas (T-3), or without the restart guard, where it
+/// depends on the server's disk what is remembered.
 pub(crate) fn may_offer(address: &Address, settings: &Settings) -> bool {
     settings.membership == Membership::Alone
         && address.service().is_none()
@@ -41,39 +41,40 @@ pub(crate) fn may_offer(address: &Address, settings: &Settings) -> bool {
 
 /// A connection that may carry votes.
 pub(crate) struct ReadyConnection {
-    pub(crate) line: Connection,
-    /// Who answers at the other end.
+    pub(crate) connection: Connection,
+    /// The server process.
     pub(crate) identity: Arc<Identity>,
-    /// What replicas must have before it counts.
-    pub(crate) copies: Option<ReplicaAck>,
-    /// Whether the server tells unasked what changes.
+    /// The replicas that must confirm a vote.
+    pub(crate) replica_ack: Option<ReplicaAck>,
+    /// Whether the server pushes changes.
     pub(crate) hints: bool,
-    /// Whether it tells what our own scripts change, too, as Redis 6.0 does.
-    pub(crate) tells_own: bool,
-    /// Whether it sends messages to our inboxes.
+    /// Whether it also pushes changes by our own scripts, as Redis 6.0 does.
+    pub(crate) pushes_own: bool,
+    /// Whether it pushes messages to our inboxes.
     pub(crate) inbox: bool,
-    /// What it said of itself.
+    /// The facts of the handshake.
     pub(crate) facts: Facts,
-    /// What the history of its data is called, if it is a member of a cluster.
+    /// The history ID of its data, if it is a cluster member.
     pub(crate) history: Option<Arc<str>>,
-    /// What its Sentinels say of it, where they have named it.
+    /// The view of its Sentinels, if they reported the address.
     pub(crate) watch: Option<Watch>,
-    /// What it can do without scripts.
+    /// The commands that it supports besides scripts.
     pub(crate) supported: SupportedCommands,
-    /// How long it took to introduce itself.
+    /// How long the handshake took.
     pub(crate) round_trip: Duration,
 }
 
-/// Connects to one address, and remembers who answered there.
+/// Connects to one address, and remembers the last server process.
 pub(crate) struct Connector {
     login: Login,
     settings: Settings,
     listeners: Arc<Listeners>,
     last: Option<Seen>,
     met: Met,
-    /// Connections to that process over which something may still come that stores a key.
-    behind: Vec<i64>,
-    /// Whether the server pushes what is sent to channels, as far as is known.
+    /// The IDs of earlier connections to that process over which a request may still arrive that stores a
+    /// key.
+    abandoned: Vec<i64>,
+    /// Whether the server pushes messages to channels, as far as is known.
     has_channels: bool,
 }
 
@@ -92,34 +93,34 @@ impl Connector {
             listeners,
             last: None,
             met: Met::default(),
-            behind: Vec::new(),
+            abandoned: Vec::new(),
             has_channels: true,
         }
     }
 
-    /// The connection that the server calls so has ended, and not all that was asked over it was answered.
-    pub(crate) fn leaves_behind(&mut self, client: Option<i64>) {
-        self.behind.extend(client);
+    /// Records that the connection with this ID has ended while requests were unanswered.
+    pub(crate) fn abandon(&mut self, client: Option<i64>) {
+        self.abandoned.extend(client);
     }
 
-    /// The ACL user that the requests are asked as.
+    /// Returns the ACL user of the requests.
     pub(crate) fn user(&self) -> &str {
         self.login.user()
     }
 
-    /// Whether the server can say something unasked, as it turned out at the last greeting.
+    /// Returns whether the server can push, as found at the last login.
     pub(super) fn hears_pushes(&self) -> bool {
         self.login.hears_pushes()
     }
 
-    /// Notes that the process at the other end was alive at `now`.
+    /// Records that the process was alive at `now`.
     pub(crate) fn answered(&mut self, now: Moment) {
         if let Some(last) = &mut self.last {
             last.answered = now;
         }
     }
 
-    /// Dials, logs in, and asks who answers, as long as that does not take too long.
+    /// Dials, logs in and performs the handshake, within the timeouts.
     pub(crate) async fn connect(&mut self) -> Result<ReadyConnection, NodeError> {
         let late = self.login.steps.late();
         if let Either::Left((result, _)) = select(pin!(self.attempt()), pin!(late)).await {
@@ -128,7 +129,7 @@ impl Connector {
         Err(self.out_of_time())
     }
 
-    /// The same, without asking who answers.
+    /// Like [`connect`](Connector::connect), without the handshake.
     pub(super) async fn greet_in_time(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
         let late = self.login.steps.late();
         if let Either::Left((result, _)) = select(pin!(self.greet()), pin!(late)).await {
@@ -138,7 +139,7 @@ impl Connector {
     }
 
     async fn attempt(&mut self) -> Result<ReadyConnection, NodeError> {
-        let (mut line, watch) = self.greet().await?;
+        let (mut connection, watch) = self.greet().await?;
 
         let mut introduction = Pipeline::with_capacity(13);
         if let Some(gate) = &self.settings.gate {
@@ -146,17 +147,16 @@ impl Connector {
         }
         let max_ttl = self.settings.gate.as_ref().zip(self.settings.max_ttls.as_ref());
         if let Some((gate, max_ttls)) = max_ttl {
-            // Before the server is told to remember what we read. A user without the right to it can vote all
-            // the same.
+            // Before the server is told to track what we read. A user without the permission can still vote.
             let [command, words @ ..] = max_ttl_request(gate, max_ttls.ours());
             introduction.cmd(&command).arg(&words[..]);
         }
-        // The name is for people who look at the server's list of clients. Its answer does not
-        // check: a user without the right to set it can vote all the same.
+        // The name is for people who read the server's list of clients. The reply does not check: a user
+        // without the permission can still vote.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
         let hints = self.login.hears_pushes() && self.listeners.any();
         if hints {
-            // NOLOOP: what we change ourselves, we know.
+            // NOLOOP: our own changes need no notification.
             introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
         }
         let alone = self.settings.membership == Membership::Alone;
@@ -168,17 +168,17 @@ impl Connector {
         self.login.steps.next(1);
         let asked = self.settings.clock.now();
         let (mut answers, subscribed) =
-            line.exchange_subscribing(&introduction, asks_for_inboxes).await.map_err(unconnected)?;
+            connection.exchange_subscribing(&introduction, asks_for_inboxes).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(asked);
         let info = match answers.pop() {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
         if asks_for_inboxes && !subscribed && !matches!(answers.pop(), Some(Value::ServerError(_))) {
-            // What it sends there would be taken for answers. A user without the right to it gets an error, and no
-            // offers.
+            // Messages to the channels would be taken for replies. A user without the permission gets an
+            // error, and no offers.
             self.has_channels = false;
-            return Err(unexpected("it answers SUBSCRIBE, and does not push: asked once more without"));
+            return Err(unexpected("it replies to SUBSCRIBE but does not push; reconnecting without"));
         }
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
@@ -193,27 +193,27 @@ impl Connector {
         };
         let supported = if alone {
             let now = self.settings.clock.now();
-            SupportedCommands::take(&mut answers, line.client, facts.software.as_ref(), now).map_err(
+            SupportedCommands::take(&mut answers, connection.client, facts.software.as_ref(), now).map_err(
                 |reason| NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() },
             )?
         } else {
             SupportedCommands::default()
         };
-        // Hints are a courtesy: a server or a user that may not give them can vote all the same.
+        // Hints are optional: a server or user that does not support them can still vote.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
         if max_ttl.is_some() {
             facts.max_ttl = answers.get(1).and_then(max_ttl_answer);
         }
         if let Some(gate) = &self.settings.gate {
             let wall = self.settings.clock.wall();
-            // The answer to the first request.
+            // The reply to the first request.
             facts.known = start::known(answers.into_iter().next(), &process.run_id, wall);
             process.uptime = believed(process.uptime, process.turns, facts.known);
             if facts.known.is_none() {
-                start::note(&mut line, gate, &process, wall).await.map_err(unconnected)?;
+                start::note(&mut connection, gate, &process, wall).await.map_err(unconnected)?;
             }
         }
-        let tells_own = facts
+        let pushes_own = facts
             .software
             .as_ref()
             .is_some_and(|software| software.name == "redis" && software.numbers() < [6, 2, 0]);
@@ -221,24 +221,24 @@ impl Connector {
         let mut past = Past::Master;
         if let (Some(gate), Some(history)) = (&self.settings.gate, &process.history) {
             self.login.steps.next(1);
-            let reign = reign(&mut line, gate, &process, history, self.user()).await?;
+            let reign = reign(&mut connection, gate, &process, history, self.user()).await?;
             facts.reign = Some(reign);
             past = Past::Promoted { reign };
         }
         let copies = ReplicaAck::wanted(&self.login.address, &self.settings);
         if let Some(copies) = copies {
             self.login.steps.next(1);
-            copies.try_out(&mut line, self.user()).await?;
+            copies.try_out(&mut connection, self.user()).await?;
         }
-        self.end_those_before(&mut line, &process).await?;
+        self.end_abandoned(&mut connection, &process).await?;
         let now = self.settings.clock.now();
         let identity = self.recognise(process, past, now);
         Ok(ReadyConnection {
-            line,
+            connection,
             identity,
-            copies,
+            replica_ack: copies,
             hints,
-            tells_own,
+            pushes_own,
             inbox: subscribed,
             facts,
             history,
@@ -248,7 +248,7 @@ impl Connector {
         })
     }
 
-    /// Subscribes to the inboxes of those who listen, where the server may offer locks, and says whether it does.
+    /// Subscribes to the inboxes of the listeners, if the server may offer locks, and returns whether it did.
     fn subscribe(&self, introduction: &mut Pipeline) -> bool {
         if !self.has_channels || !may_offer(&self.login.address, &self.settings) {
             return false;
@@ -260,36 +260,40 @@ impl Connector {
         !channels.is_empty()
     }
 
-    /// Has the server end earlier connections of ours, if it is the process that they were made to: what
-    /// is still on its way over them must not be carried out after what is asked from here on.
-    async fn end_those_before(&mut self, line: &mut Connection, process: &Process) -> Result<(), NodeError> {
+    /// Makes the server end our earlier connections, if it is the process that they led to: requests that are
+    /// still in flight on them must not be carried out after those from here on.
+    async fn end_abandoned(
+        &mut self,
+        connection: &mut Connection,
+        process: &Process,
+    ) -> Result<(), NodeError> {
         if self.last.as_ref().is_none_or(|last| *last.identity.id != *process.run_id) {
-            self.behind.clear();
+            self.abandoned.clear();
         }
-        if self.behind.is_empty() {
+        if self.abandoned.is_empty() {
             return Ok(());
         }
-        let mut ends = Pipeline::with_capacity(self.behind.len());
-        for client in &self.behind {
+        let mut ends = Pipeline::with_capacity(self.abandoned.len());
+        for client in &self.abandoned {
             ends.cmd("CLIENT").arg("KILL").arg("ID").arg(*client);
         }
         self.login.steps.next(1);
-        let answers = line.exchange(&ends).await.map_err(unconnected)?;
-        self.behind.clear();
+        let answers = connection.exchange(&ends).await.map_err(unconnected)?;
+        self.abandoned.clear();
         match answers.into_iter().find_map(server_error) {
             Some(error) => Err(refused(&error, self.login.asked("CLIENT KILL"))),
             None => Ok(()),
         }
     }
 
-    /// Finds the server, dials and logs in. Asks nothing yet.
+    /// Finds the server, dials and logs in. Sends no requests yet.
     pub(super) async fn greet(&mut self) -> Result<(Connection, Option<Watch>), NodeError> {
         let Some(mut sentinels) = Sentinels::of(&self.login.address, &self.settings) else {
             return Ok((self.login.hello().await?, None));
         };
         let asked = self.settings.clock.now();
-        // That bounds its own time, and says which of them have not answered. So it has to end before this step does,
-        // also on a machine that fires timers late.
+        // This has a timeout of its own, and reports which Sentinels have not answered. So it must end before
+        // this step, also on a machine with late timers.
         let limit = self.settings.connect_timeout;
         self.login.steps.next_within(limit.sentinels().saturating_add(limit.step()));
         let named = sentinels.master().await?;
@@ -297,40 +301,41 @@ impl Connector {
         Ok((self.login.hello().await?, Some(sentinels.watch(named, asked))))
     }
 
-    /// Where it has found the server.
+    /// Returns the address at which it found the server.
     pub(super) fn target(&self) -> &Address {
         &self.login.target
     }
 
-    /// A replica that Sentinels name as the master will be one, or they will name another.
+    /// Converts the error of a replica that Sentinels report as master: it will become master, or they will
+    /// report another.
     fn not_yet(&self, unfit: NodeError, facts: &Facts) -> NodeError {
         if self.login.address.service().is_none() || facts.role != Some(Role::Replica) {
             return unfit;
         }
-        let reason = format!("the Sentinels name {} as the master, and it is a replica", self.login.target);
+        let reason = format!("the Sentinels report {} as the master, but it is a replica", self.login.target);
         NodeError::Unreachable { reason: reason.into() }
     }
 
-    /// The error of a server that was given up.
+    /// The error of a timeout.
     fn out_of_time(&self) -> NodeError {
         let limit = humantime::format_duration(self.settings.connect_timeout.step());
         let likely = match self.login.target.endpoint() {
-            // A plain Redis waits for the end of a line, for which it takes the first bytes of TLS.
+            // A plain Redis takes the first bytes of TLS for a command, and waits for the end of its line.
             Endpoint::Tls { .. } => "write redis:// if its port does not speak TLS: ",
             Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
         };
         let missed = match self.settings.connect_timeout {
-            ConnectLimit::Whole(_) => "connect and introduce itself",
-            ConnectLimit::EachStep(_) => "go on connecting or introducing itself",
+            ConnectTimeout::Whole(_) => "complete the handshake",
+            ConnectTimeout::EachStep(_) => "complete a step of the handshake",
         };
         NodeError::Unreachable { reason: format!("{likely}it did not {missed} within {limit}").into() }
     }
 
-    /// The witness for `process`, who answered at `now`.
+    /// Returns the identity of `process`, which answered at `now`.
     ///
-    /// A process that was seen before keeps its witness: its age is then reckoned on our own
-    /// clock, which nobody puts forward. Another one started after the last answer of the one
-    /// before it, whatever its own clock says; and so did the reign of one that was promoted since.
+    /// A process that was seen before keeps its identity: its age is then measured by our own clock, which is
+    /// never set forward. Another process started after the last reply of the one before it, whatever its own
+    /// clock says; and a process that was promoted since then became master after that reply.
     fn recognise(&mut self, process: Process, past: Past, now: Moment) -> Arc<Identity> {
         let Process { run_id, uptime, history, .. } = process;
         let identity = match &self.last {
@@ -338,8 +343,8 @@ impl Connector {
                 Arc::clone(&last.identity)
             }
             last => {
-                // Where Sentinels or clusters promote, its predecessor may be asked for a while: nothing
-                // counts before (rules T-2 and C-6).
+                // Where Sentinels or clusters promote replicas, the old master may still be asked for a
+                // while: no vote counts before (rules T-2 and C-6).
                 let in_cluster = self.settings.membership == Membership::OfCluster;
                 let promoted_by_others =
                     past != Past::Master && (in_cluster || self.login.address.service().is_some());
@@ -391,7 +396,7 @@ mod tests {
         );
         connector.answered(seconds(20));
         let identity = connector.recognise(process("new", 1_000), Past::Master, seconds(23));
-        assert_eq!(identity.age, Duration::from_secs(3), "its clock was put forward");
+        assert_eq!(identity.age, Duration::from_secs(3), "its clock was set forward");
     }
 
     #[test]
@@ -399,7 +404,7 @@ mod tests {
         let mut connector = connector();
         let first = connector.recognise(process("abc", 5), Past::Master, seconds(10));
         let again = connector.recognise(process("abc", 5_000), Past::Master, seconds(20));
-        assert!(Arc::ptr_eq(&first, &again), "its clock was put forward");
+        assert!(Arc::ptr_eq(&first, &again), "its clock was set forward");
         assert_eq!(again.age_at(seconds(20)), Duration::from_secs(14));
     }
 
@@ -436,7 +441,7 @@ mod tests {
             connector.recognise(process, past, seconds(at)).age_at(seconds(at))
         };
         assert_eq!(reigns("first", 7, 10), Duration::from_secs(7));
-        assert_eq!(reigns("first", 100, 12), Duration::from_secs(9), "the same reign, on our clock");
-        assert_eq!(reigns("second", 100, 15), Duration::from_secs(3), "its clock was put forward");
+        assert_eq!(reigns("first", 100, 12), Duration::from_secs(9), "the same promotion, by our clock");
+        assert_eq!(reigns("second", 100, 15), Duration::from_secs(3), "its clock was set forward");
     }
 }

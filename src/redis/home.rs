@@ -1,10 +1,10 @@
-//! Where the task of a node lives: on the runtime of a call that needed it, while that is driven.
+//! Runs the task of a node on the runtime of a call that needed it, while that runtime is driven.
 //!
-//! The work of the task lies here, and a small task of a runtime drives it. When that runtime ends, the
-//! work ends with it and the next call begins it anew on its own. When the runtime exists and nobody
-//! drives it, as one whose `block_on` has returned, a call from another one takes the work away: what was
-//! sent is dropped as with a broken connection, and the old task ends when it is driven again. When the
-//! work panics it begins anew where it is. See docs/adr/0018-one-home.md.
+//! The work of the task is kept here, and a small task of the runtime drives it. When that runtime ends, the
+//! work ends with it, and the next call restarts it on its own runtime. When the runtime exists but is not
+//! driven, as after its `block_on` has returned, a call from another runtime takes the work away: requests in
+//! flight are dropped as with a broken connection, and the old task ends when it is driven again. When the
+//! work panics, it is restarted in place. See docs/adr/0018-one-home.md.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,22 +19,22 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tracing::{debug, error};
 
-use super::contained::words;
+use super::catch_panic::words;
 use crate::node::NodeError;
 use crate::runtime::clock::Clock;
 
-/// For how long a task may leave a wake-up unheard before another runtime takes its work over. A task that
-/// is driven hears it in microseconds. With what a round waits before it wakes a silent node this leaves time, of the
-/// 50 ms of a node, to connect anew and to ask.
+/// How long a task may ignore a wake-up before another runtime takes over its work. A driven task reacts
+/// within microseconds. Together with the time that a round waits before it wakes a silent node, this leaves
+/// the node time to reconnect and answer within its 50 ms.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// What is to be done for a node as long as it is used.
+/// The work of a node for as long as it is used.
 pub(super) trait Work: Send + Sync {
-    /// The work from its beginning; after a panic with these words, if there are any. Called again only
-    /// when what was made before has been dropped. `None` while that is not over.
+    /// Starts the work; after a panic, with its message, if there is one. Called again only after the
+    /// previous work was dropped. `None` while that is not over.
     fn begin(&self, panicked: Option<&str>) -> Option<BoxFuture<'static, ()>>;
 
-    /// It has been dropped, or has ended. Another call may begin it anew.
+    /// Called when the work was dropped or has ended. Another call may start it again.
     fn ended(&self);
 }
 
@@ -42,32 +42,32 @@ pub(super) struct Home {
     name: Arc<str>,
     clock: Arc<dyn Clock>,
     work: Box<dyn Work>,
-    /// Whether there is a task that drives the work, as far as is known.
-    lives: AtomicBool,
-    /// Held while the work is polled.
-    life: Mutex<Life>,
+    /// Whether a task drives the work, as far as is known.
+    running: AtomicBool,
+    /// Locked while the work is polled.
+    run: Mutex<Run>,
     place: Mutex<HomeRuntime>,
-    /// How often the work was polled.
+    /// The number of polls of the work.
     polls: AtomicU64,
-    /// Whether it is to tell when it is polled.
+    /// Whether to notify `polled` at the next poll.
     woken: AtomicBool,
-    stirred: Notify,
+    polled: Notify,
 }
 
-/// The work, while it is being done.
+/// The running work.
 #[derive(Default)]
-struct Life {
-    /// How often it was begun or ended. A task that drove an earlier one ends.
+struct Run {
+    /// Counts its starts and ends. A task that drove an earlier one ends.
     number: u64,
     work: Option<BoxFuture<'static, ()>>,
-    /// Of the task that drives it.
+    /// The waker of the task that drives it.
     driver: Option<Waker>,
 }
 
 #[derive(Default)]
 struct HomeRuntime {
     runtime: Option<Id>,
-    /// Whether somebody waits for it to hear a wake-up.
+    /// Whether a probe waits for it to react to a wake-up.
     probed: bool,
 }
 
@@ -77,35 +77,35 @@ impl Home {
             name,
             clock,
             work,
-            lives: AtomicBool::new(false),
-            life: Mutex::default(),
+            running: AtomicBool::new(false),
+            run: Mutex::default(),
             place: Mutex::default(),
             polls: AtomicU64::new(0),
             woken: AtomicBool::new(false),
-            stirred: Notify::new(),
+            polled: Notify::new(),
         })
     }
 
-    /// Begins the work on the runtime of the caller, unless it is being done.
+    /// Starts the work on the runtime of the caller, unless it is running.
     pub(super) fn begin(self: &Arc<Self>) -> Result<(), NodeError> {
-        if self.lives.load(Ordering::Acquire) {
+        if self.running.load(Ordering::Acquire) {
             return Ok(());
         }
         let runtime = runtime()?;
         let mut place = self.place();
-        if !self.lives.load(Ordering::Acquire)
-            && let Some(driver) = self.settle()
+        if !self.running.load(Ordering::Acquire)
+            && let Some(driver) = self.start()
         {
             place.runtime = Some(runtime.id());
-            self.lives.store(true, Ordering::Release);
+            self.running.store(true, Ordering::Release);
             drop(place);
-            // Not under the lock: a runtime that is being shut down drops its new tasks at once.
+            // Outside the lock: a runtime that is shutting down drops new tasks immediately.
             runtime.spawn(driver);
         }
         Ok(())
     }
 
-    /// The same; and if the work is done on another runtime, sees whether that is driven.
+    /// Like [`begin`](Home::begin); if the work runs on another runtime, also checks that it is driven.
     pub(super) fn wake(self: &Arc<Self>) -> Result<(), NodeError> {
         self.begin()?;
         let here = runtime()?;
@@ -120,26 +120,26 @@ impl Home {
         Ok(())
     }
 
-    /// Takes the work over if it does not stir.
+    /// Takes over the work if it does not react.
     async fn probe(self: &Arc<Self>, here: &Handle) {
-        let mut stirred = pin!(self.stirred.notified());
-        stirred.as_mut().enable();
-        let Some(number) = self.rouse() else { return };
+        let mut polled = pin!(self.polled.notified());
+        polled.as_mut().enable();
+        let Some(number) = self.wake_task() else { return };
         let seen = self.polls.load(Ordering::Relaxed);
         let late = self.clock.sleep_until(self.clock.now() + PATIENCE);
-        if let Either::Left(_) = select(stirred, late).await {
+        if let Either::Left(_) = select(polled, late).await {
             return;
         }
         if let Some(work) = self.take(number, seen) {
-            debug!(node = %self.name, "its runtime is not driven; it is dialled again from another one");
-            // What it was asked is answered now, and who asked may ask again: that waits in the queue.
+            debug!(node = %self.name, "its runtime is not driven; reconnecting from another one");
+            // This answers its requests now, and the callers may send new ones, which wait in the queue.
             drop(work);
             self.work.ended();
             let mut place = self.place();
-            let driver = self.settle();
+            let driver = self.start();
             place.runtime = driver.as_ref().map(|_| here.id());
             if driver.is_none() {
-                self.lives.store(false, Ordering::Release);
+                self.running.store(false, Ordering::Release);
             }
             drop(place);
             if let Some(driver) = driver {
@@ -148,44 +148,44 @@ impl Home {
         }
     }
 
-    /// Wakes the task. `None` if it is at work right now.
-    fn rouse(&self) -> Option<u64> {
-        let life = self.idle()?;
+    /// Wakes the task, and returns the number of the run. `None` if it is being polled.
+    fn wake_task(&self) -> Option<u64> {
+        let run = self.idle()?;
         self.woken.store(true, Ordering::Release);
-        if let Some(driver) = &life.driver {
+        if let Some(driver) = &run.driver {
             driver.wake_by_ref();
         }
-        Some(life.number)
+        Some(run.number)
     }
 
-    /// Takes away the work that is the same as then, and has not been polled since.
+    /// Takes the work away if it is the same as then and was not polled since.
     fn take(&self, number: u64, seen: u64) -> Option<BoxFuture<'static, ()>> {
-        let mut life = self.idle()?;
-        if life.number != number || self.polls.load(Ordering::Relaxed) != seen {
+        let mut run = self.idle()?;
+        if run.number != number || self.polls.load(Ordering::Relaxed) != seen {
             return None;
         }
-        life.number += 1;
-        life.work.take()
+        run.number += 1;
+        run.work.take()
     }
 
-    /// The work from its beginning, to be driven.
-    fn settle(self: &Arc<Self>) -> Option<Driver> {
-        let mut life = self.life();
+    /// Starts the work, and returns the future that drives it.
+    fn start(self: &Arc<Self>) -> Option<Driver> {
+        let mut run = self.run();
         let work = self.work.begin(None)?;
-        life.number += 1;
-        life.driver = None;
-        life.work = Some(work);
-        Some(Driver { home: Arc::clone(self), number: life.number })
+        run.number += 1;
+        run.driver = None;
+        run.work = Some(work);
+        Some(Driver { home: Arc::clone(self), number: run.number })
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, unless the work is being polled.
-    fn idle(&self) -> Option<MutexGuard<'_, Life>> {
-        match self.life.try_lock() {
-            Ok(life) => Some(life),
+    /// Locks the work, unless it is being polled.
+    fn idle(&self) -> Option<MutexGuard<'_, Run>> {
+        match self.run.try_lock() {
+            Ok(run) => Some(run),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -196,7 +196,7 @@ impl Home {
     }
 }
 
-/// There is one at a time.
+/// A probe. There is one at a time.
 struct Probe(Arc<Home>);
 
 impl Drop for Probe {
@@ -205,7 +205,7 @@ impl Drop for Probe {
     }
 }
 
-/// Drives the work of one life.
+/// Drives one run of the work.
 struct Driver {
     home: Arc<Home>,
     number: u64,
@@ -219,23 +219,23 @@ impl Future for Driver {
         home.polls.fetch_add(1, Ordering::Relaxed);
         if home.woken.load(Ordering::Relaxed) {
             home.woken.store(false, Ordering::Relaxed);
-            home.stirred.notify_waiters();
+            home.polled.notify_waiters();
         }
-        let mut life = home.life();
-        if life.number != self.number {
+        let mut run = home.run();
+        if run.number != self.number {
             return Poll::Ready(());
         }
-        if life.driver.as_ref().is_none_or(|driver| !driver.will_wake(context.waker())) {
-            life.driver = Some(context.waker().clone());
+        if run.driver.as_ref().is_none_or(|driver| !driver.will_wake(context.waker())) {
+            run.driver = Some(context.waker().clone());
         }
-        let Some(work) = &mut life.work else { return Poll::Ready(()) };
+        let Some(work) = &mut run.work else { return Poll::Ready(()) };
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(polled) => polled,
             Err(panic) => {
                 let panic = words(&*panic);
-                error!(node = %home.name, panic, "the task of the node panicked; the node is dialled again");
-                drop(life.work.take());
-                life.work = home.work.begin(Some(panic));
+                error!(node = %home.name, panic, "the task of the node panicked; reconnecting");
+                drop(run.work.take());
+                run.work = home.work.begin(Some(panic));
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -243,24 +243,24 @@ impl Future for Driver {
     }
 }
 
-/// The work is over, or the runtime is being shut down.
+/// The work is over, or the runtime is shutting down.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut life = self.home.life();
-        if life.number != self.number {
+        let mut run = self.home.run();
+        if run.number != self.number {
             return;
         }
-        life.number += 1;
-        let work = life.work.take();
-        drop(life);
-        // What is asked meanwhile waits in the queue.
+        run.number += 1;
+        let work = run.work.take();
+        drop(run);
+        // New requests wait in the queue meanwhile.
         drop(work);
         self.home.work.ended();
-        self.home.lives.store(false, Ordering::Release);
+        self.home.running.store(false, Ordering::Release);
     }
 }
 
-/// The runtime that a node's task lives on.
+/// Returns the runtime for a node's task.
 fn runtime() -> Result<Handle, NodeError> {
     Handle::try_current().map_err(|_| {
         let reason = "there is no Tokio runtime here to connect from; call from within one";

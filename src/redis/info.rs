@@ -1,4 +1,4 @@
-//! What a server says of itself: the answer to `INFO`.
+//! Parses what a server reports about itself: the reply to `INFO`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use redis::Value;
 use super::connection::text;
 use crate::node::facts::{Facts, Memory, Role, Software};
 
-/// The longest text of the server's that is kept, in characters.
+/// The longest text that is kept, in characters.
 const LONGEST: usize = 40;
-/// No server has been up for longer: a hundred years, in seconds. Where a clock was put back, a server that
-/// counts without a sign says nearly 2^64.
+/// The longest plausible uptime: a hundred years, in seconds. If its clock was set back, a server with
+/// unsigned arithmetic reports nearly 2^64.
 const LONGEST_UPTIME: u64 = 100 * 365 * 24 * 60 * 60;
-/// The last second of the year 9999: no clock is set beyond.
+/// The last second of the year 9999, the latest plausible time.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// The value of a field; empty fields have one, missing ones have none.
+/// Returns the value of a field, which may be empty; `None` if it is missing.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// What `info` tells. What it does not tell, or tells in a way that nobody understands, is unknown.
+/// Parses the facts in `info`. Missing and malformed fields are unknown.
 pub(super) fn facts_in(info: &str) -> Facts {
     let flag = |name| match field(info, name)? {
         "0" => Some(false),
@@ -37,7 +37,7 @@ pub(super) fn facts_in(info: &str) -> Facts {
         turns: turns(info),
         replicas: number(info, "connected_slaves"),
         promoted: promoted(info),
-        // Told only where it is set.
+        // The field is present only if the setting is on.
         falls_silent: field(info, "role").map(|_| field(info, "min_slaves_good_slaves").is_some()),
         memory: memory(info),
         append_only: flag("aof_enabled"),
@@ -45,17 +45,17 @@ pub(super) fn facts_in(info: &str) -> Facts {
     }
 }
 
-/// For how long the process has been running, by its own calendar clock. What cannot be is unknown.
+/// Returns how long the process has been running, by its own wall clock. Implausible values are unknown.
 pub(super) fn uptime(info: &str) -> Option<Duration> {
     number(info, "uptime_in_seconds").filter(|seconds| *seconds <= LONGEST_UPTIME).map(Duration::from_secs)
 }
 
-/// How often its event loop has turned, if it counts that: Redis and Valkey do from 7.2 on.
+/// Returns how often its event loop has run, if it counts that: Redis and Valkey do from 7.2 on.
 pub(super) fn turns(info: &str) -> Option<u64> {
     number(info, "eventloop_cycles")
 }
 
-/// The time of the calendar, as `TIME` tells it: seconds, and microseconds of the next one.
+/// Returns the wall clock in a reply to `TIME`: seconds, and microseconds of the next one.
 pub(super) fn time_in(answer: Value) -> Option<Duration> {
     let Value::Array(parts) = answer else { return None };
     let mut numbers = parts.into_iter().map(|part| text(part)?.parse::<u64>().ok());
@@ -64,14 +64,14 @@ pub(super) fn time_in(answer: Value) -> Option<Duration> {
     is_time.then(|| Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
 }
 
-/// Whether it has carried on the history of another master; `None` if it does not say.
+/// Returns whether it has continued the history of another master; `None` if it does not say.
 ///
-/// Redis forgets that when it has had no replicas for as long as `repl-backlog-ttl` says, an hour
-/// unless set, counted from the promotion.
+/// Redis forgets that after it has had no replicas for `repl-backlog-ttl`, an hour by default, counted from
+/// the promotion.
 pub(super) fn promoted(info: &str) -> Option<bool> {
-    // Forty noughts where there was no other history before.
+    // All zeros if there was no other history before.
     let other = field(info, "master_replid2").map(|id| id.bytes().any(|digit| digit != b'0'));
-    // Garnet has no number there, and was never a replica.
+    // Garnet reports no number, and was never a replica.
     let offset = number::<i64>(info, "second_repl_offset").map(|offset| offset != -1);
     if other.is_none() { offset } else { other.map(|other| other || offset == Some(true)) }
 }
@@ -94,7 +94,7 @@ fn role(info: &str) -> Option<Role> {
     role_in_cluster(info)
 }
 
-/// What it is for the others of its kind.
+/// Returns its role in replication.
 pub(super) fn role_in_cluster(info: &str) -> Option<Role> {
     match field(info, "role")? {
         "master" => Some(Role::Master),
@@ -119,7 +119,7 @@ fn number<T: FromStr>(info: &str, name: &str) -> Option<T> {
     field(info, name)?.parse().ok()
 }
 
-/// Cut, and without what would move the cursor: a server may say anything.
+/// Truncates the text and removes control characters: a server may send anything.
 pub(super) fn short(text: &str) -> String {
     text.chars().filter(char::is_ascii_graphic).take(LONGEST).collect()
 }
@@ -138,7 +138,7 @@ mod tests {
     fn each_field_is_understood() {
         let facts = facts_in(INFO);
         assert_eq!(facts.identity.as_deref(), Some("abc"));
-        assert_eq!(facts.software, Some(Software::new("valkey", "8.1.1")), "its own version goes first");
+        assert_eq!(facts.software, Some(Software::new("valkey", "8.1.1")), "its own version is preferred");
         assert_eq!(facts.role, Some(Role::Master));
         assert_eq!(
             (facts.loading, facts.append_only, facts.promoted),
@@ -179,7 +179,7 @@ mod tests {
         for (said, uptime) in [
             ("3153600000", Some(3_153_600_000)),
             ("3153600001", None),
-            // A server that counts without a sign, a few seconds after its clock was put back.
+            // A server with unsigned arithmetic, a few seconds after its clock was set back.
             ("18446744073709551611", None),
             ("18446744073709551616", None),
             ("-5", None),

@@ -1,4 +1,4 @@
-//! The check-up of one server: everything that bears on locks, asked over connections of its own.
+//! The health check of one server: collects all facts that affect locks, over connections of its own.
 
 use std::error::Error as _;
 use std::net::IpAddr;
@@ -32,13 +32,13 @@ mod probe;
 
 use probe::Probe;
 
-/// How many small requests measure the way there. With twenty, the longest is the 99th percentile.
+/// The number of small requests that measure the round trip. Of twenty, the longest is the 99th percentile.
 const ROUND_TRIPS: usize = 20;
-/// So many times the limit of one step a check-up takes at most. A healthy one takes some forty round
-/// trips: twelve seconds to the other side of the earth and back.
+/// The timeout of the health check, as a multiple of the timeout of one step. A healthy server takes some
+/// forty round trips: twelve seconds to the other side of the earth.
 const PATIENCE: u32 = 30;
 
-/// Asks the server at `address` what is to be known of it. `key` is free, and free again afterwards.
+/// Examines the server at `address`. `key` is free, and free again afterwards.
 pub(in crate::redis) async fn examine(address: Address, settings: Settings, key: Arc<str>) -> Facts {
     let end = settings.clock.now() + settings.connect_timeout.step().saturating_mul(PATIENCE);
     let mut facts = Facts { service: address.service().map(Into::into), ..Facts::default() };
@@ -47,7 +47,7 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
         Ok(()) => {}
         Err(error) => {
             facts.trouble = Some(if speaks_without_tls(connector.target(), &settings, &error).await {
-                let error = failed(NodeErrorKind::Tls, "no TLS: its port answers without");
+                let error = failed(NodeErrorKind::Tls, "no TLS: its port speaks plain text");
                 ConnectFailure { cure: Some(WITHOUT_TLS), error }
             } else {
                 let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
@@ -60,13 +60,13 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
     facts
 }
 
-/// What cures it, if that is something else than at a server.
+/// Returns the fix, if it differs from that for a server.
 fn cure(error: &NodeError) -> Option<&'static str> {
     let of_sentinels = error.source().and_then(|source| source.downcast_ref::<SentinelErrors>()).is_some();
     (of_sentinels && error.kind() == NodeErrorKind::Login).then_some(SENTINEL_LOGIN)
 }
 
-/// What was learnt before an error stays learnt.
+/// Collects the facts. Those before an error are kept.
 async fn ask_all(
     connector: &mut Connector,
     address: &Address,
@@ -94,7 +94,7 @@ async fn ask_all(
         max_ttl(&mut session, settings, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         permissions::ask(&mut session, &probe, facts).await?;
-        // A check-up may be made with other settings than locks: it leaves no `max_ttl` for them to find.
+        // The settings of a health check may differ from those of locks: it leaves no `max_ttl` note.
         let settings = Settings { notices: Notices::ToldElsewhere, max_ttls: None, ..settings.clone() };
         let node = RedisNode::with(address.clone(), settings);
         facts.lock = Some(probe.lock(&node, session.clock(), end, facts).await);
@@ -103,24 +103,24 @@ async fn ask_all(
     Ok(())
 }
 
-/// What cures an address that asks for TLS where there is none.
+/// The fix for an address with TLS where there is none.
 const WITHOUT_TLS: &str = "write redis:// instead of rediss://, or give the server's TLS port";
 
-/// Whether a port with which no TLS came about answers without. A server that takes the first bytes of TLS
-/// for a line waits for its end: to a client that speaks TLS it is as silent as one that is stopped.
+/// Returns whether a port on which TLS failed speaks plain text. A server that takes the first bytes of TLS
+/// for a line waits for its end: to a TLS client it is as silent as a stopped one.
 async fn speaks_without_tls(address: &Address, settings: &Settings, error: &NodeError) -> bool {
     let Endpoint::Tls { host, port } = address.endpoint() else { return false };
     if !matches!(error.kind(), NodeErrorKind::Tls | NodeErrorKind::Unreachable) {
         return false;
     }
-    // Without the password, which is not to be sent in the open.
+    // Without the password, which must not be sent in plain text.
     let plain = address.at(Endpoint::Tcp { host: host.clone(), port: *port });
     let answers = async {
         let mut stream = settings.dial.dial(&plain).await.ok()?;
         stream.write_all(b"PING\r\n").await.ok()?;
         let mut first = [0];
         stream.read_exact(&mut first).await.ok()?;
-        // Of a status, or of an error such as that a password is wanted.
+        // A status, or an error such as that a password is required.
         Some(matches!(&first, b"+" | b"-"))
     };
     let late = settings.clock.sleep_until(settings.clock.now() + settings.connect_timeout.step());
@@ -130,11 +130,11 @@ async fn speaks_without_tls(address: &Address, settings: &Settings, error: &Node
     }
 }
 
-/// How long a server has that may say something before it is asked.
+/// How long to wait for a server to send something before the first request.
 const FIRST_WORDS: Duration = Duration::from_millis(200);
 
-/// What a server says that closes connections at once. Whoever writes to it may not hear that: the
-/// system drops what has arrived when a connection is reset.
+/// Returns the message of a server that closes connections immediately. A client that has sent something may
+/// not receive it: the system drops received data when a connection is reset.
 async fn first_words(address: &Address, settings: &Settings, error: &NodeError) -> Option<NodeError> {
     if !is_closed(error) {
         return None;
@@ -157,7 +157,7 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
     }
 }
 
-/// What the server says of itself, or nothing where it may not.
+/// Reads what the server reports about itself, or nothing if the user may not.
 async fn introduction(
     session: &mut InspectSession,
     membership: Membership,
@@ -170,14 +170,14 @@ async fn introduction(
     }
     let info = text(answer).ok_or_else(|| unexpected("unexpected answer to INFO"))?;
     *facts = Facts { service: facts.service.take(), ..facts_in(&info) };
-    // By the same judgement as at an introduction.
+    // The same judgement as in the handshake.
     if let Err(NodeError::Unfit { reason, .. }) = Process::fit_to_vote(&info, membership) {
         facts.unfit = Some(reason.to_string().into());
     }
     Ok(info)
 }
 
-/// Asks for how long clients have known the process. The lock that is taken as a probe notes it as any does.
+/// Reads how long clients have known the process. The test lock records it as any lock does.
 async fn known(
     session: &mut InspectSession,
     settings: &Settings,
@@ -190,7 +190,7 @@ async fn known(
     Ok(())
 }
 
-/// Asks since when a server that was promoted is a master, as any client does, and notes it as any does.
+/// Reads since when a promoted server is master, and records it, as any client does.
 async fn reign(
     session: &mut InspectSession,
     settings: &Settings,
@@ -206,7 +206,7 @@ async fn reign(
     Ok(())
 }
 
-/// Reads which `max_ttl` the clients have, and leaves it as it is.
+/// Reads the `max_ttl` of the clients, and leaves it unchanged.
 async fn max_ttl(
     session: &mut InspectSession,
     settings: &Settings,
@@ -219,7 +219,7 @@ async fn max_ttl(
     Ok(())
 }
 
-/// Asks for the time again and again. A server that refuses to tell it takes as long to say so.
+/// Requests the time repeatedly. A server that refuses it takes as long to say so.
 async fn measure(session: &mut InspectSession, facts: &mut Facts) -> Result<(), NodeError> {
     let half_time = session.clock.now() + session.end.since(session.clock.now()) / 2;
     for _ in 0..ROUND_TRIPS {
@@ -229,7 +229,7 @@ async fn measure(session: &mut InspectSession, facts: &mut Facts) -> Result<(), 
         let took = now.since(sent);
         facts.round_trips.push(took);
         let reading = time_in(answer).map(|theirs| reading(theirs, wall, took));
-        // The quickest answer tells the time best.
+        // The fastest reply has the most accurate time.
         if facts.clock.is_none_or(|best| reading.is_some_and(|new| new.uncertainty < best.uncertainty)) {
             facts.clock = reading;
         }
@@ -240,15 +240,16 @@ async fn measure(session: &mut InspectSession, facts: &mut Facts) -> Result<(), 
     Ok(())
 }
 
-/// A clock that showed `theirs` somewhere in the time `took` after ours had shown `wall`.
+/// Compares the clocks: a clock showed `theirs` at some point in the time `took` after ours had shown `wall`.
 fn reading(theirs: Duration, wall: Duration, took: Duration) -> ClockReading {
     let ours = wall + took / 2;
     let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-    // A millionth of a second is what TIME tells in.
+    // TIME has a resolution of one microsecond.
     ClockReading::new(micros(theirs).saturating_sub(micros(ours)), took / 2 + Duration::from_micros(1))
 }
 
-/// Managed servers and users with few rights do not tell: then it is unknown.
+/// Reads the settings of persistence. Managed servers and restricted users do not report them: then they are
+/// unknown.
 async fn persistence(session: &mut InspectSession, facts: &mut Facts) -> Result<(), NodeError> {
     let answer = session.ask(&["CONFIG", "GET", "appendfsync"]).await?;
     facts.fsync = last_text(answer).and_then(|policy| match &*policy {
@@ -260,7 +261,7 @@ async fn persistence(session: &mut InspectSession, facts: &mut Facts) -> Result<
     Ok(())
 }
 
-/// The value in a list or map of one name and its value.
+/// Returns the value in a list or map of one name and its value.
 fn last_text(answer: Value) -> Option<String> {
     let last = if let Value::Array(mut items) = answer {
         items.pop()?
@@ -290,7 +291,7 @@ async fn hints(session: &mut InspectSession, can_push: bool, facts: &mut Facts) 
 async fn place(address: &Address, settings: &Settings, end: Moment) -> Location {
     let (host, encrypted) = match address.endpoint() {
         Endpoint::Unix { .. } => return Location::new(None, Vec::new(), true),
-        // Nobody has told where it is.
+        // The Sentinels have not reported its address.
         Endpoint::Sentinel { service, .. } => return Location::new(Some(service.clone()), Vec::new(), false),
         Endpoint::Tcp { host, .. } => (host, false),
         Endpoint::Tls { host, .. } => (host, true),
@@ -305,9 +306,9 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Location 
     Location::new(Some(host.clone()), addresses, encrypted)
 }
 
-/// A connection that asks one thing after the other, each within a limit.
+/// A connection that sends one request after the other, each with a timeout.
 pub(super) struct InspectSession {
-    line: Connection,
+    connection: Connection,
     clock: Arc<dyn Clock>,
     limit: Duration,
     end: Moment,
@@ -319,9 +320,9 @@ impl InspectSession {
         settings: &Settings,
         end: Moment,
     ) -> Result<InspectSession, NodeError> {
-        let (line, _) = connector.greet_in_time().await?;
+        let (connection, _) = connector.greet_in_time().await?;
         let (clock, limit) = (Arc::clone(&settings.clock), settings.connect_timeout.step());
-        Ok(InspectSession { line, clock, limit, end })
+        Ok(InspectSession { connection, clock, limit, end })
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -334,7 +335,7 @@ impl InspectSession {
         answers.into_iter().next().ok_or_else(|| unexpected("unexpected end of its answers"))
     }
 
-    /// Sends all commands at once, and gives the answers in the same order.
+    /// Sends all commands in one write, and returns the replies in the same order.
     async fn ask_each(&mut self, commands: &[Vec<String>]) -> Result<Vec<Value>, NodeError> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for command in commands {
@@ -347,9 +348,9 @@ impl InspectSession {
         let now = self.clock.now();
         let limit = self.limit.min(self.end.since(now));
         let late = self.clock.sleep_until(now + limit);
-        let answers = match select(pin!(self.line.exchange(&pipeline)), late).await {
+        let answers = match select(pin!(self.connection.exchange(&pipeline)), late).await {
             Either::Left((answers, _)) => answers,
-            // The answers may still come: nothing else is to be asked over this line.
+            // The replies may still arrive: the connection must not be used any more.
             Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
         };
         answers.map_err(|reason| NodeError::Disconnected { reason: reason.into() })

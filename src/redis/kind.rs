@@ -7,7 +7,7 @@ use crate::address::{Address, AddressError, CLUSTER_SCHEMES, ClusterAddress, SCH
 use crate::node::{Node, NodeAddress, NodeKind, Seams};
 use crate::reason::Reason;
 
-/// Redis and Valkey: servers, masters that Sentinels look after, and clusters.
+/// Redis and Valkey: servers, masters behind Sentinels, and clusters.
 #[derive(Debug)]
 pub(crate) struct RedisKind;
 
@@ -32,8 +32,8 @@ impl NodeKind for RedisKind {
         })
     }
 
-    /// Behind the last Sentinel stands the service. The address of a cluster ends with its settings, or
-    /// where another one begins.
+    /// The service follows the last Sentinel. The address of a cluster ends with its settings, or where
+    /// another URL begins.
     fn goes_on_after(&self, url_so_far: &str) -> bool {
         let lacks = |scheme, end| {
             url_so_far.split_once(scheme).is_some_and(|(_, rest): (&str, &str)| !rest.contains(end))
@@ -66,7 +66,7 @@ impl NodeAddress for ClusterAddress {
     }
 }
 
-/// What the address says of user and password goes first.
+/// Fills in the credentials of the builder where the address has none.
 fn fill_in_credentials(address: &mut Address, seams: &Seams) {
     if address.password().is_some() {
         return;

@@ -1,4 +1,4 @@
-//! Dialling a server and logging in: the beginning of each connection, to a master or a Sentinel.
+//! Dials a server and logs in: the beginning of each connection, to a master or a Sentinel.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::settings::Settings;
 use crate::address::{Address, Endpoint};
 use crate::node::{NodeError, NodeErrorKind};
 
-/// Logs in at one address, and remembers which protocol is spoken there.
+/// Logs in at one address, and remembers the protocol version of its server.
 pub(super) struct Login {
     pub(super) address: Address,
     peer: Peer,
-    /// Where that is: another place after each failover, if it is a service.
+    /// The address to dial: for a service, that of its present master.
     pub(super) target: Address,
     settings: Settings,
     pub(super) steps: Arc<Steps>,
@@ -31,49 +31,49 @@ impl Login {
         Login { address, peer, target, settings: settings.clone(), steps, protocol: ProtocolVersion::RESP3 }
     }
 
-    /// The ACL user that the requests are asked as.
+    /// Returns the ACL user of the requests.
     pub(super) fn user(&self) -> &str {
         self.address.user().unwrap_or("default")
     }
 
-    /// Dials and logs in, in the newest protocol that the server speaks.
+    /// Dials and logs in, with the newest protocol version that the server supports.
     pub(super) async fn hello(&mut self) -> Result<Connection, NodeError> {
         if self.address.user().is_some() && self.address.password().is_none() {
-            // The user is not named: it may be a password that lacks its colon.
-            let message = "its address has a user and no password; write `user:password@`, or `:password@`";
+            // The message omits the user: it may be a password without its colon.
+            let message = "its address has a user but no password; write `user:password@`, or `:password@`";
             return Err(failed(NodeErrorKind::Login, message));
         }
         match self.log_in().await {
             Err(Refusal::Protocol) => {
-                // Remembered, so that an old server costs a second connection only once.
+                // Remembered, so that an old server needs a second connection only once.
                 self.protocol = ProtocolVersion::RESP2;
                 self.log_in().await
             }
             done => done,
         }
         .map_err(|refusal| match refusal {
-            Refusal::Protocol => unexpected("it speaks neither RESP3 nor RESP2"),
+            Refusal::Protocol => unexpected("it supports neither RESP3 nor RESP2"),
             Refusal::Closed(error) => self.closed_early(error),
             Refusal::Error(error) => error,
         })
     }
 
-    /// The error of a connection that ended before the server had said anything.
+    /// The error of a connection that ended before the server had sent anything.
     fn closed_early(&self, error: io::Error) -> NodeError {
         let likely = match self.target.endpoint() {
-            Endpoint::Sentinel { .. } => "so does a Sentinel in protected mode",
+            Endpoint::Sentinel { .. } => "possibly a Sentinel in protected mode",
             Endpoint::Tcp { .. } => {
-                "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
+                "possibly a TLS port (write rediss://), or a server in protected mode or with too many clients"
             }
             Endpoint::Tls { .. } => {
-                "so does a server that wants a certificate of ours (`Tls::identity`, --tls-cert and --tls-key)"
+                "possibly a server that requires a client certificate (`Tls::identity`, --tls-cert and --tls-key)"
             }
-            Endpoint::Unix { .. } => "so does a server with too many clients",
+            Endpoint::Unix { .. } => "possibly a server with too many clients",
         };
         NodeError::Unreachable { reason: ConnectionError::Early { error, likely }.into() }
     }
 
-    /// Whether the server can say something unasked, as it turned out at the last greeting.
+    /// Returns whether the server can push, as found at the last login.
     pub(super) fn hears_pushes(&self) -> bool {
         self.protocol == ProtocolVersion::RESP3
     }
@@ -82,7 +82,8 @@ impl Login {
         let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
         self.steps.next(if negotiates { 2 } else { 1 });
         let dialled = self.settings.dial.dial(&self.target).await;
-        let mut line = Connection::new(dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?);
+        let mut connection =
+            Connection::new(dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?);
         let mut login = Pipeline::with_capacity(4);
         let mut asked = Vec::with_capacity(2);
         let password = self.address.password();
@@ -100,12 +101,12 @@ impl Login {
             asked.push("SELECT");
             login.cmd("SELECT").arg(self.address.database());
         }
-        // For people again: servers before 7.2 do not know it.
+        // For people as well: servers before 7.2 do not support it.
         for (what, word) in [("LIB-NAME", "quorlock"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             login.cmd("CLIENT").arg("SETINFO").arg(what).arg(word);
         }
         self.steps.next(1);
-        let answers = line.exchange(&login).await.map_err(|reason| {
+        let answers = connection.exchange(&login).await.map_err(|reason| {
             if !reason.is_closed() {
                 return Refusal::Error(unconnected(reason));
             }
@@ -123,9 +124,9 @@ impl Login {
                 }
                 return Err(Refusal::Error(explain(error, self.asked(command))));
             }
-            line.client = line.client.or(client_in(answer));
+            connection.client = connection.client.or(client_in(answer));
         }
-        Ok(line)
+        Ok(connection)
     }
 
     pub(super) fn asked(&self, command: &'static str) -> SentCommand<'_> {
@@ -135,21 +136,21 @@ impl Login {
 
 /// Why a login failed.
 enum Refusal {
-    /// The server does not speak RESP3.
+    /// The server does not support RESP3.
     Protocol,
-    /// It closed the connection before it said anything.
+    /// The server closed the connection before it had sent anything.
     Closed(io::Error),
     Error(NodeError),
 }
 
-/// What the server calls the connection, in its answer to HELLO.
+/// Returns the ID of the connection in the reply to HELLO.
 fn client_in(greeting: Value) -> Option<i64> {
     let Value::Map(said) = greeting else { return None };
     let id = said.into_iter().find(|(what, _)| matches!(what, Value::BulkString(name) if name == b"id"))?.1;
     if let Value::Int(id @ 1..) = id { Some(id) } else { None }
 }
 
-/// Whether the server does not know HELLO, or not this version of the protocol.
+/// Returns whether the server does not support HELLO, or this version of the protocol.
 fn has_no_resp3(error: &ServerError) -> bool {
     matches!(error.kind(), ServerErrorKind::UnknownProtocol | ServerErrorKind::UnknownCommand)
 }

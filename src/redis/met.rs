@@ -1,8 +1,8 @@
-//! Which server processes have answered at one address, and whether they take turns.
+//! The server processes that have answered at one address, and whether they alternate.
 //!
-//! Each process has a name of its own, new at its start. One that comes back after another one had its place
-//! shows that several servers are behind the address: a balancer, or a proxy that chooses. Such an address is
-//! no node, since what one of them grants the other does not know.
+//! Each process has a unique ID, new at its start. One that comes back after another shows that there are
+//! several servers at the address: a load balancer, or a proxy that chooses. Such an address cannot be a
+//! node, since one server does not know what the other grants.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::process::Process;
 use crate::node::{NodeError, NodeErrorKind};
 use quorlock_protocol::Moment;
 
-/// So many processes are remembered.
+/// The number of remembered processes.
 const MOST: usize = 16;
-/// For how long one alone must have answered until its votes count again: the address may have been given
-/// from one server to another and back, once.
+/// How long only one process must answer until its votes count again: the address may have moved from one
+/// server to another and back once.
 const ALONE: Duration = Duration::from_secs(60);
 
-/// Those that have answered at an address, the last one last.
+/// The processes that have answered at an address, the last one last.
 #[derive(Default)]
 pub(super) struct Met {
     processes: Vec<(String, Option<String>)>,
@@ -25,7 +25,7 @@ pub(super) struct Met {
 }
 
 impl Met {
-    /// This one has answered at `now`. An error where they take turns.
+    /// Records that this process answered at `now`. Returns an error if processes alternate.
     pub(super) fn note(&mut self, process: &Process, now: Moment) -> Result<(), NodeError> {
         // A promotion makes another process of it, which may well come back.
         let met = (process.run_id.clone(), process.history.clone());
@@ -51,7 +51,7 @@ fn by_turns(one: &str, other: &str) -> NodeError {
     let short = |id: &str| id.chars().take(8).collect::<String>();
     let (one, other) = (short(one), short(other));
     let reason = format!(
-        "several servers answer at its address by turns (run_id {one}…, {other}…, and {one}… again), as behind a \
+        "several servers answer at its address alternately (run_id {one}…, {other}…, and {one}… again), as behind a \
          balancer: what one grants the other does not know; give each server an address of its own"
     );
     NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
@@ -78,12 +78,12 @@ mod tests {
     fn i23_a_process_that_comes_back_after_another_shows_a_balancer() {
         let mut met = Met::default();
         let mut note = |run_id, at| met.note(&process(run_id, None), seconds(at));
-        assert!(note("a", 1).is_ok() && note("a", 2).is_ok() && note("b", 3).is_ok(), "it was restarted");
+        assert!(note("a", 1).is_ok() && note("a", 2).is_ok() && note("b", 3).is_ok(), "one restart");
         let error = note("a", 4).unwrap_err();
         assert!(error.is_permanent() && error.to_string().contains("run_id a…, b…, and a… again"), "{error}");
-        assert!(note("a", 5).is_err() && note("b", 6).is_err(), "none of them votes");
+        assert!(note("a", 5).is_err() && note("b", 6).is_err(), "none of the processes votes");
         assert!(note("b", 65).is_err());
-        assert!(note("b", 66).is_ok(), "one alone has answered for a minute");
+        assert!(note("b", 66).is_ok(), "only one process has answered for a minute");
         assert!(note("a", 67).is_err());
     }
 

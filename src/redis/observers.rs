@@ -1,20 +1,20 @@
-//! The observers of a node, which are notified of how it stands.
+//! The observers of a node, which are notified of the state of its connection.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contained::contained;
+use super::catch_panic::catch_panic;
 use crate::node::{ConnectionState, StatusListener};
 
-/// The observers of a server or of a cluster. What they panic with stays with them (rule I-31).
+/// The observers of a server or of a cluster. The panic of one does not affect the others (rule I-31).
 ///
-/// They are notified under the lock, so that each learns in order what happens. They do not block.
+/// They are notified under the lock, so that each observes all changes in order. They do not block.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
     all: Mutex<Vec<Arc<dyn StatusListener>>>,
 }
 
 impl Observers {
-    /// Notifies `observer` of the `contact` now, if there has been any, and of all that follow.
+    /// Notifies `observer` of the present state, if there is one, and of all later ones.
     pub(super) fn add(
         &self,
         observer: Arc<dyn StatusListener>,
@@ -27,7 +27,7 @@ impl Observers {
         all.push(observer);
     }
 
-    /// Notifies all of the `contact`, which is looked at under the lock.
+    /// Notifies all observers of the state, which is read under the lock.
     pub(super) fn notify(&self, contact: impl FnOnce() -> Option<ConnectionState>) {
         let all = self.all();
         if let Some(contact) = contact() {
@@ -41,7 +41,7 @@ impl Observers {
 }
 
 fn notify(observer: &dyn StatusListener, contact: ConnectionState) {
-    contained("a watcher", || observer.on_status(contact));
+    catch_panic("a status listener", || observer.on_status(contact));
 }
 
 #[cfg(test)]

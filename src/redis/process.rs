@@ -1,4 +1,4 @@
-//! Which server process answers, and whether it may vote.
+//! Identifies the server process, and decides whether it may vote.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use super::info::{field, promoted, short, turns, uptime};
 use super::settings::Membership;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// The longest `run_id`, in bytes. Redis and Valkey have 40 hexadecimal digits.
+/// The longest accepted `run_id`, in bytes. Redis and Valkey have 40 hexadecimal digits.
 const LONGEST_RUN_ID: usize = 128;
 
-/// What such a one would have granted, and be made to forget.
-const ACTIVE_REPLICA: &str = "it is an active replica (role:active-replica): what it grants, another master overwrites; \
-     give a server that is a master alone";
+/// Such a server grants locks that another master overwrites.
+const ACTIVE_REPLICA: &str = "it is an active replica (role:active-replica): another master overwrites its locks; \
+     use a server that is only a master";
 
-/// What a server says of itself.
+/// What a server reports about its process.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub(super) run_id: String,
-    /// For how long it has been running, by its own calendar clock.
+    /// How long it has been running, by its own wall clock.
     pub(super) uptime: Duration,
-    /// How often its event loop has turned, if it counts that.
+    /// How often its event loop has run, if it counts that.
     pub(super) turns: Option<u64>,
-    /// If it was promoted: what its history is called since.
+    /// If it was promoted: its history ID since then.
     pub(super) history: Option<String>,
 }
 
 impl Process {
-    /// Reads an answer to `INFO`. Only an independent master that has its data may vote.
+    /// Parses a reply to `INFO`. Only an independent master that has loaded its data may vote.
     pub(super) fn fit_to_vote(info: &str, membership: Membership) -> Result<Process, NodeError> {
         let field = |name: &str| field(info, name).unwrap_or_default();
         let is = |name: &str, value: &str| field(name) == value;
         if is("redis_mode", "sentinel") || is("server_mode", "sentinel") {
             return unfit(
                 NodeErrorKind::WrongServer,
-                "it is a sentinel (redis_mode:sentinel), which stores no keys; give the master's address",
+                "it is a sentinel (redis_mode:sentinel), which stores no keys; use the master's address",
             );
         }
         let in_cluster =
@@ -50,7 +50,7 @@ impl Process {
             Membership::OfCluster if !in_cluster => {
                 return unfit(
                     NodeErrorKind::WrongServer,
-                    "it is no member of a cluster (cluster_enabled:0); write redis:// for it",
+                    "it is not a cluster member (cluster_enabled:0); write redis:// for it",
                 );
             }
             Membership::Alone | Membership::OfCluster => {}
@@ -60,18 +60,18 @@ impl Process {
             "slave" | "replica" => {
                 return unfit(
                     NodeErrorKind::ReadOnly,
-                    "it is a replica (role:slave), and its copy may lag behind; give the master's address",
+                    "it is a replica (role:slave), which may lag behind its master; use the master's address",
                 );
             }
             "active-replica" => return unfit(NodeErrorKind::WrongServer, ACTIVE_REPLICA),
             "" => {
                 return unfit(
                     NodeErrorKind::WrongServer,
-                    "it does not say what it is (no role in its INFO), and only `role:master` votes",
+                    "it does not report its role (no role in its INFO), and only `role:master` votes",
                 );
             }
             role => {
-                let reason = format!("it calls itself {} (role), and only `role:master` votes", short(role));
+                let reason = format!("it reports the role {}, and only `role:master` votes", short(role));
                 return unfit(NodeErrorKind::WrongServer, &reason);
             }
         }
@@ -82,24 +82,25 @@ impl Process {
         if !named(run_id) {
             return unfit(
                 NodeErrorKind::Unsupported,
-                "its INFO has no run_id, so a restart would go unseen; use Redis or Valkey",
+                "its INFO has no run_id, so a restart would go unnoticed; use Redis or Valkey",
             );
         }
-        // A clock that was put back makes an uptime that cannot be. The least age is zero then, as
-        // when the field is missing.
+        // A clock that was set back causes an implausible uptime. The minimum age is zero then, as if the
+        // field were missing.
         let uptime = uptime(info).unwrap_or_default();
         let history = (promoted(info) == Some(true)).then(|| history_in(info)).transpose()?;
         Ok(Process { run_id: run_id.into(), uptime, turns: turns(info), history })
     }
 }
 
-/// What the history of the server's data is called: another one after each promotion.
+/// Returns the history ID of the server's data, which changes with each promotion.
 pub(super) fn history_in(info: &str) -> Result<String, NodeError> {
     match field(info, "master_replid") {
         Some(id) if named(id) => Ok(id.into()),
-        Some(_) | None => {
-            unfit(NodeErrorKind::Unsupported, "its INFO has no master_replid, so a promotion would go unseen")
-        }
+        Some(_) | None => unfit(
+            NodeErrorKind::Unsupported,
+            "its INFO has no master_replid, so a promotion would go unnoticed",
+        ),
     }
 }
 
@@ -107,7 +108,7 @@ fn unfit<T>(kind: NodeErrorKind, reason: &str) -> Result<T, NodeError> {
     Err(NodeError::Unfit { kind, reason: reason.into() })
 }
 
-/// Whether it may stand in messages and logs.
+/// Returns whether the ID is fit for messages and logs.
 fn named(id: &str) -> bool {
     !id.is_empty() && id.len() <= LONGEST_RUN_ID && id.bytes().all(|b| b.is_ascii_graphic())
 }
@@ -132,7 +133,7 @@ mod tests {
             let nameless = info.replace("replid:f00", "replid:");
             assert!(
                 Process::fit_to_vote(&nameless, Membership::Alone).is_err(),
-                "another promotion would go unseen"
+                "another promotion would go unnoticed"
             );
         }
     }
@@ -153,10 +154,10 @@ mod tests {
             ("run_id:abc", "run_id:a\x1b[2Jc", "no run_id", true),
             ("loading:0", "loading:1", "still loading", false),
             ("role:master", "role:active-replica", "another master overwrites", true),
-            ("role:master", "role:king", "calls itself king (role)", true),
+            ("role:master", "role:king", "reports the role king,", true),
             ("role:master", "role:Master", "only `role:master` votes", true),
-            ("role:master", "role:\x1b[2J", "calls itself [2J (role)", true),
-            ("role:master", "role:", "does not say what it is", true),
+            ("role:master", "role:\x1b[2J", "reports the role [2J,", true),
+            ("role:master", "role:", "does not report its role", true),
             ("role:master", "nothing:1", "no role in its INFO", true),
         ] {
             let error = Process::fit_to_vote(&INFO.replace(have, instead), Membership::Alone).unwrap_err();
@@ -171,7 +172,7 @@ mod tests {
         let cure = Process::fit_to_vote(&member, Membership::Alone).unwrap_err().to_string();
         assert!(cure.contains("redis+cluster://"), "{cure}");
         let alone = Process::fit_to_vote(INFO, Membership::OfCluster).unwrap_err();
-        assert!(alone.to_string().contains("no member") && alone.is_permanent(), "{alone}");
+        assert!(alone.to_string().contains("not a cluster member") && alone.is_permanent(), "{alone}");
         let replica = member.replace("role:master", "role:slave");
         assert!(Process::fit_to_vote(&replica, Membership::OfCluster).is_err());
     }

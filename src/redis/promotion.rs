@@ -1,9 +1,9 @@
-//! Since when a server that was promoted is the master that it is (rule I-17, ADR 13).
+//! How long a promoted server has been master (rule I-17, ADR 13).
 //!
-//! Its uptime does not tell, and nothing else that it says of itself does. So the first client that
-//! meets it as a master leaves a note there, with the time on the server's own clock. The note names
-//! the process and its replication history, which changes with each promotion: the copy that a
-//! replica has of its master's note, or the note of an earlier reign, counts for nothing.
+//! Its uptime does not show that, and nothing else in its report does. So the first client that meets it as a
+//! master leaves a note, with the time by the server's own clock. The note names the process and its
+//! replication history, which changes with each promotion: a replicated copy of its master's note, or the
+//! note of an earlier promotion, is ignored.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::node::max_ttls::millis;
 use crate::node::{NodeError, NodeErrorKind};
 use quorlock_protocol::max_ttl_note;
 
-/// For how long the process at the other end, which was promoted, has been known as a master. Notes
-/// it, if nobody has before.
+/// Returns how long the promoted server process has been known as master. Records it, if no client has
+/// before.
 pub(super) async fn reign(
-    line: &mut Connection,
+    connection: &mut Connection,
     gate: &str,
     process: &Process,
     history: &str,
@@ -34,52 +34,49 @@ pub(super) async fn reign(
             pipeline.arg(word);
         }
     }
-    let mut answers = line.exchange(&pipeline).await.map_err(unconnected)?.into_iter();
+    let mut answers = connection.exchange(&pipeline).await.map_err(unconnected)?.into_iter();
     let noted = answers.next().ok_or_else(silence)?;
     if let Value::ServerError(error) = &noted {
         return Err(refused(error, SentCommand { command: "EVAL", key: gate, user, peer: Peer::Server }));
     }
-    // What it was a moment ago, it must still be: else the note may be one that came with the data of
-    // another master.
+    // The process must still be a master with the same history: otherwise the note may be one that was
+    // replicated from another master.
     let info = answers.next().and_then(text).ok_or_else(silence)?;
     if super::info::field(&info, "role") != Some("master")
         || super::info::field(&info, "master_replid") != Some(history)
     {
-        return Err(failed(
-            NodeErrorKind::Busy,
-            "it was promoted or made a replica while it introduced itself",
-        ));
+        return Err(failed(NodeErrorKind::Busy, "it was promoted or made a replica during the handshake"));
     }
     answer(&noted).ok_or_else(silence)
 }
 
-/// The words that ask, and note.
+/// Returns the command that reads and writes the note.
 pub(super) fn request(gate: &str, run_id: &str, history: &str) -> [String; 5] {
     let script = scripts::GATE.text().to_owned();
     ["EVAL".into(), script, "1".into(), gate.into(), format!("{run_id}:{history}")]
 }
 
-/// The time in the answer.
+/// Returns the time in the reply.
 pub(super) fn answer(noted: &Value) -> Option<Duration> {
     let Value::Int(millis) = noted else { return None };
     u64::try_from(*millis).ok().map(Duration::from_millis)
 }
 
-/// For how long a node remembers the `max_ttl` of a client, from its last connection on: longer than most
-/// programs run, and not for ever, since it may have been a mistake.
+/// How long a node remembers the `max_ttl` of a client after its last connection: longer than most programs
+/// run, but not forever, since it may have been a mistake.
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The words that ask which `max_ttl` other clients have, and note ours.
+/// Returns the command that reads the `max_ttl` of other clients, and records ours.
 pub(super) fn max_ttl_request(gate: &str, ours: Duration) -> [String; 6] {
     let (script, note) = (scripts::MAX_TTL.text().to_owned(), max_ttl_note(gate));
     ["EVAL".into(), script, "1".into(), note, millis(ours).to_string(), millis(REMEMBERED).to_string()]
 }
 
-/// The `max_ttl` in the answer to that. A node that must not say, or knows of none, tells nothing.
+/// Returns the `max_ttl` in the reply. `None` if the node may not say, or has none.
 pub(super) fn max_ttl_answer(noted: &Value) -> Option<Duration> {
     answer(noted).filter(|theirs| !theirs.is_zero())
 }
 
 fn silence() -> NodeError {
-    unexpected("unexpected answer to the request since when it is a master")
+    unexpected("unexpected reply about its promotion")
 }

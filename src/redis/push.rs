@@ -1,8 +1,8 @@
-//! Who listens to a node, and what its server pushes.
+//! The listeners of a node, and the pushes of its server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::contained::contained;
+use super::catch_panic::catch_panic;
 use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, HintListener, Identity};
 use quorlock_protocol::{InboxId, InboxMessage};
@@ -13,7 +13,7 @@ pub(crate) struct Listeners {
     audience: Mutex<Audience>,
 }
 
-/// The listeners of a server or of a cluster. What they panic with stays with them (rule I-31).
+/// The listeners of a server or of a cluster. The panic of one does not affect the others (rule I-31).
 #[derive(Debug, Default)]
 pub(super) struct Audience {
     listeners: Vec<Arc<dyn HintListener>>,
@@ -23,7 +23,7 @@ pub(super) struct Audience {
 impl Audience {
     pub(super) fn add(&mut self, listener: Arc<dyn HintListener>) {
         if self.hearing {
-            contained("a listener", || listener.on_hint(Hint::Subscribed));
+            catch_panic("a listener", || listener.on_hint(Hint::Subscribed));
         }
         self.listeners.push(listener);
     }
@@ -32,12 +32,12 @@ impl Audience {
         self.listeners.is_empty()
     }
 
-    /// Whether changes are told.
+    /// Returns whether changes are notified.
     pub(super) fn is_hearing(&self) -> bool {
         self.hearing
     }
 
-    /// From now on changes are told, or are not.
+    /// Records whether changes are notified from now on.
     pub(super) fn set_hearing(&mut self, hearing: bool) {
         self.hearing = hearing;
         self.tell(if hearing { Hint::Subscribed } else { Hint::Unsubscribed });
@@ -45,7 +45,7 @@ impl Audience {
 
     pub(super) fn tell(&self, hint: Hint<'_>) {
         for listener in &self.listeners {
-            contained("a listener", || listener.on_hint(hint));
+            catch_panic("a listener", || listener.on_hint(hint));
         }
     }
 }
@@ -61,12 +61,12 @@ impl Listeners {
         self.audience().add(listener);
     }
 
-    /// Whether anybody listens.
+    /// Returns whether there is a listener.
     pub(crate) fn any(&self) -> bool {
         !self.audience().is_empty()
     }
 
-    /// A connection that tells changes has begun.
+    /// A connection with change notifications has started.
     pub(crate) fn hearing(&self) {
         self.audience().set_hearing(true);
     }
@@ -79,19 +79,19 @@ impl Listeners {
         }
     }
 
-    /// Where the listeners receive messages.
+    /// Returns the inboxes of the listeners.
     pub(crate) fn inboxes(&self) -> Vec<InboxId> {
         self.audience().listeners.iter().filter_map(|listener| listener.inbox()).collect()
     }
 
-    /// A connection has begun over which messages to the inboxes come.
+    /// A connection has started on which messages to the inboxes arrive.
     pub(crate) fn inbox_open(&self) {
         for listener in &self.audience().listeners {
-            contained("a listener", || listener.inbox_open());
+            catch_panic("a listener", || listener.inbox_open());
         }
     }
 
-    /// The server, with this history of its data, has told something unasked.
+    /// Handles a push of the server with this history of its data.
     pub(crate) fn pushed(&self, push: &[u8], from: &Arc<Identity>) {
         let mut parts = RespReader::of(push);
         match (parts.next(), parts.next()) {
@@ -111,19 +111,18 @@ impl Listeners {
 }
 
 impl Audience {
-    /// There is a message in an inbox.
+    /// Delivers a message to an inbox.
     fn received(&self, payload: &[u8], from: &Arc<Identity>) {
         for message in InboxMessage::parse(payload) {
             for listener in &self.listeners {
-                contained("a listener", || listener.receive(message.clone(), from));
+                catch_panic("a listener", || listener.receive(message.clone(), from));
             }
         }
     }
 
-    /// Keys have changed.
+    /// Notifies the listeners of changed keys.
     fn invalidated(&self, mut said: RespReader<'_>) {
-        // Nothing instead of keys means all of them; anything else is not known, and asking again
-        // is never wrong.
+        // Nil instead of a list means all keys. Anything else is unknown, and another request is never wrong.
         let Some(RespValue::List(keys)) = said.next() else { return self.tell(Hint::Flushed) };
         for _ in 0..keys {
             let Some(RespValue::Text(key)) = said.next() else { return self.tell(Hint::Flushed) };
@@ -132,7 +131,7 @@ impl Audience {
     }
 }
 
-/// Whether the server tells that this key has changed, and no other.
+/// Returns whether the push says that this key has changed, and no other.
 pub(super) fn is_change_of(push: &[u8], key: &[u8]) -> bool {
     let mut parts = RespReader::of(push);
     matches!(
@@ -147,7 +146,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::redis::tests::Ear;
+    use crate::redis::tests::HintLog;
     use quorlock_protocol::Moment;
 
     #[derive(Debug)]
@@ -161,22 +160,22 @@ mod tests {
 
     #[test]
     fn a_listener_that_panics_keeps_no_other_from_hearing() {
-        let (mut audience, ear) = (Audience::default(), Arc::new(Ear::default()));
+        let (mut audience, hints) = (Audience::default(), Arc::new(HintLog::default()));
         audience.add(Arc::new(Panics));
-        audience.add(Arc::clone(&ear) as Arc<dyn HintListener>);
+        audience.add(Arc::clone(&hints) as Arc<dyn HintListener>);
         audience.set_hearing(true);
-        // It is told immediately that changes are told.
+        // It is notified immediately that notifications are on.
         audience.add(Arc::new(Panics));
         audience.tell(Hint::Invalidated(b"a"));
-        assert_eq!(ear.heard(), ["Subscribed", "a"]);
+        assert_eq!(hints.heard(), ["Subscribed", "a"]);
     }
 
     fn heard(push: &[u8]) -> Vec<String> {
-        let (listeners, ear) = (Listeners::default(), Arc::new(Ear::default()));
-        listeners.add(Arc::clone(&ear) as Arc<dyn HintListener>);
+        let (listeners, hints) = (Listeners::default(), Arc::new(HintLog::default()));
+        listeners.add(Arc::clone(&hints) as Arc<dyn HintListener>);
         let from = Identity::new("abc", Moment::ORIGIN, Duration::ZERO).into();
         listeners.pushed(push, &from);
-        ear.heard()
+        hints.heard()
     }
 
     #[test]
@@ -210,11 +209,11 @@ mod tests {
 
     #[test]
     fn a_late_listener_is_told_that_changes_are_heard() {
-        let (listeners, early) = (Listeners::default(), Arc::new(Ear::default()));
+        let (listeners, early) = (Listeners::default(), Arc::new(HintLog::default()));
         listeners.add(Arc::clone(&early) as Arc<dyn HintListener>);
         listeners.deaf();
         listeners.hearing();
-        let late = Arc::new(Ear::default());
+        let late = Arc::new(HintLog::default());
         listeners.add(Arc::clone(&late) as Arc<dyn HintListener>);
         listeners.deaf();
         assert_eq!(early.heard(), ["Subscribed", "Unsubscribed"]);

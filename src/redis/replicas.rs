@@ -1,8 +1,8 @@
-//! Votes that count only when replicas have them: `?wait=` in an address.
+//! Votes that count only after replicas have confirmed them: `?wait=` in an address.
 //!
-//! Redis copies to replicas after it has answered. `WAIT` behind a vote, on its connection, tells how
-//! many replicas have it. Until then the vote is held back; too few, and it is an error that says that
-//! the node may have acted, so that whoever asked takes it back. See docs/topologies.md for what that
+//! Redis replicates after it has replied. `WAIT` after a vote, on the same connection, returns how many
+//! replicas have it. Until then the vote is held back. Too few replicas are reported as an error that says
+//! that the node may have acted, so that the caller undoes the request. See docs/topologies.md for what that
 //! is worth.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::settings::Settings;
 use crate::address::Address;
 use crate::node::{NodeError, Request};
 
-/// How many replicas must confirm, and how long they have.
+/// How many replicas must confirm, and within what time.
 #[derive(Clone, Copy)]
 pub(crate) struct ReplicaAck {
     pub(crate) needed: u32,
@@ -24,13 +24,14 @@ pub(crate) struct ReplicaAck {
 }
 
 impl ReplicaAck {
-    /// What the address asks for, if it asks for any.
+    /// Returns the requirement of the address, if it has one.
     pub(crate) fn wanted(address: &Address, settings: &Settings) -> Option<ReplicaAck> {
         let limit = settings.copy_limit.max(Duration::from_millis(1));
         (address.wait() > 0).then(|| ReplicaAck { needed: address.wait(), limit })
     }
 
-    /// Asks how many have all that was asked so far, which waits until enough have.
+    /// Appends the request for how many replicas have all requests so far; the server waits until there are
+    /// enough.
     pub(super) fn ask(self, outbox: &mut Vec<u8>) {
         let mut command = CommandWriter::begin(outbox);
         let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
@@ -38,11 +39,11 @@ impl ReplicaAck {
         command.end();
     }
 
-    /// Sees whether the user may wait, before the first vote depends on it.
-    pub(super) async fn try_out(self, line: &mut Connection, user: &str) -> Result<(), NodeError> {
+    /// Checks whether the user may wait, before the first vote depends on it.
+    pub(super) async fn try_out(self, connection: &mut Connection, user: &str) -> Result<(), NodeError> {
         let mut command = Pipeline::with_capacity(1);
         command.cmd("WAIT").arg(0).arg(1);
-        let answers = line.exchange(&command).await.map_err(unconnected)?;
+        let answers = connection.exchange(&command).await.map_err(unconnected)?;
         match answers.first() {
             Some(Value::Int(_)) => Ok(()),
             Some(Value::ServerError(error)) => {
@@ -53,7 +54,7 @@ impl ReplicaAck {
     }
 }
 
-/// How many replicas an answer counts: none where it counts nothing.
+/// Returns the number of replicas in a reply; 0 for an invalid one.
 pub(super) fn copies_in(answer: &[u8]) -> u64 {
     match value(answer) {
         Ok(Value::Int(copies)) => u64::try_from(copies).unwrap_or(0),
@@ -61,7 +62,7 @@ pub(super) fn copies_in(answer: &[u8]) -> u64 {
     }
 }
 
-/// Whether what the request does must outlast a failover to count: votes, renewals, and the fencing
+/// Returns whether the effect of the request must survive a failover to count: votes, renewals, and fencing
 /// numbers that are written back.
 pub(super) fn must_last(request: &Request) -> bool {
     request.may_create() || matches!(request, Request::WriteBack { .. })

@@ -1,4 +1,4 @@
-//! The bytes of the Redis protocol: where a message ends, what is in it, and how a request is written.
+//! The codec of the Redis protocol, RESP: frames messages, decodes them, and encodes requests.
 
 pub(crate) mod decode;
 pub(crate) mod encode;

@@ -1,8 +1,8 @@
-//! The scripts that the nodes run, each in one atomic step.
+//! The Lua scripts that the servers run, each in one atomic step.
 
 use std::sync::{LazyLock, OnceLock};
 
-/// A script, behind the files whose functions it uses.
+/// Defines a script from its files, in which each may use the functions of the ones before it.
 macro_rules! script {
     ($number:literal, $($name:literal),+) => {
         LazyLock::new(|| Script::new($number, &[$(include_str!(concat!("scripts/", $name, ".lua"))),+]))
@@ -15,51 +15,51 @@ pub struct Script {
     text: String,
     hash: String,
     number: u8,
-    /// The same for a member of a cluster.
+    /// The variant for a cluster member.
     member: OnceLock<Box<Script>>,
 }
 
-/// Stores the token if the key is free, and draws its fencing token.
+/// Stores the token if the key is free, and issues its fencing number.
 pub static ACQUIRE: LazyLock<Script> = script!(0, "fence", "acquire");
-/// Waits in the queue for a lock.
+/// Enters the queue for a lock.
 pub static ENQUEUE: LazyLock<Script> = script!(1, "queue", "enqueue");
-/// Raises the counter of fencing tokens if the key is ours.
+/// Raises the fencing counter if the key holds our token.
 pub static WRITE_BACK: LazyLock<Script> = script!(2, "fence", "write_back");
-/// Waits in the queue no longer.
+/// Leaves the queue.
 pub static LEAVE_QUEUE: LazyLock<Script> = script!(3, "queue", "leave_queue");
-/// Lists those who wait in the queue.
+/// Lists the waiters in the queue.
 pub static LIST_WAITERS: LazyLock<Script> = script!(27, "queue", "list_waiters");
-/// Passes the key on from one token to the next.
+/// Replaces the token of the key by the next one.
 pub static TRANSFER: LazyLock<Script> = script!(4, "fence", "transfer");
-/// Prolongs the key if it is ours, or stores it anew.
+/// Extends the TTL of the key if it holds our token, or stores it again.
 pub static RENEW: LazyLock<Script> = script!(5, "fence", "renew");
-/// Deletes the key if it is ours, and tells the next.
+/// Deletes the key if it holds our token, and notifies the next waiter.
 pub static RELEASE: LazyLock<Script> = script!(6, "delete_own", "queue", "release");
-/// Releases the lock, and offers it to the next.
+/// Releases the lock, and offers it to the next waiter.
 pub static OFFER: LazyLock<Script> = script!(26, "fence", "queue", "offer");
-/// Deletes the key if it is ours, and stops late requests.
+/// Deletes the key if it holds our token, and leaves a tombstone.
 pub static CANCEL: LazyLock<Script> = script!(7, "cancel");
-/// Tells who holds the key.
+/// Reads the holder of the key.
 pub static INSPECT: LazyLock<Script> = script!(8, "inspect");
 
-/// Lets the token share the lock.
+/// Adds the token to the readers of the lock.
 pub static ACQUIRE_SHARED: LazyLock<Script> = script!(9, "fence", "readers", "acquire_shared");
-/// Prolongs a share, stores it anew, or makes one of what was held alone.
+/// Extends the TTL of a reader, stores it again, or makes an exclusive holder a reader.
 pub static RENEW_SHARED: LazyLock<Script> = script!(10, "fence", "readers", "renew_shared");
-/// Raises the counter of fencing tokens if the lock is shared by us.
+/// Raises the fencing counter if we are a reader of the lock.
 pub static WRITE_BACK_SHARED: LazyLock<Script> = script!(11, "fence", "readers", "write_back_shared");
-/// Ends a share, and the key with the last one.
+/// Removes a reader, and deletes the key with the last one.
 pub static RELEASE_SHARED: LazyLock<Script> =
     script!(12, "fence", "queue", "readers", "end_share", "release_shared");
-/// Ends a share, and stops late requests.
+/// Removes a reader, and leaves a tombstone.
 pub static CANCEL_SHARED: LazyLock<Script> =
     script!(13, "fence", "queue", "readers", "end_share", "cancel_shared");
-/// Keeps new readers out, for a writer that waits.
+/// Refuses new readers, for a writer that waits.
 pub static INTEND: LazyLock<Script> = script!(14, "fence", "readers", "intend");
-/// Takes that back.
+/// Withdraws that.
 pub static DESIST: LazyLock<Script> = script!(15, "fence", "readers", "desist");
 
-/// The scripts about one kind of claim that is not of one lock alone.
+/// The scripts for one kind of claim other than one exclusive lock.
 pub(crate) struct Family {
     pub(crate) acquire: &'static LazyLock<Script>,
     pub(crate) renew: &'static LazyLock<Script>,
@@ -68,7 +68,7 @@ pub(crate) struct Family {
     pub(crate) cancel: &'static LazyLock<Script>,
 }
 
-/// About a claim that shares its lock.
+/// The scripts for a shared claim.
 pub(crate) static SHARED: Family = Family {
     acquire: &ACQUIRE_SHARED,
     renew: &RENEW_SHARED,
@@ -77,7 +77,7 @@ pub(crate) static SHARED: Family = Family {
     cancel: &CANCEL_SHARED,
 };
 
-/// About a claim of several locks.
+/// The scripts for a claim of several locks.
 pub(crate) static SEVERAL: Family = Family {
     acquire: &ACQUIRE_SEVERAL,
     renew: &RENEW_SEVERAL,
@@ -86,31 +86,31 @@ pub(crate) static SEVERAL: Family = Family {
     cancel: &CANCEL_SEVERAL,
 };
 
-/// `SET NX` for a server that may still carry out what was sent over a connection that has ended.
+/// `SET NX` for a server that may still carry out requests of a connection that has ended.
 pub static TAKE: LazyLock<Script> = script!(22, "take");
 
-/// Stores the token under several keys if all are free, and draws one fencing token.
+/// Stores the token under several keys if all are free, and issues one fencing number.
 pub static ACQUIRE_SEVERAL: LazyLock<Script> = script!(16, "fence", "several", "acquire_several");
-/// Prolongs several keys if all are ours, or stores those anew that are gone.
+/// Extends the TTL of several keys if all hold our token, or stores missing ones again.
 pub static RENEW_SEVERAL: LazyLock<Script> = script!(17, "fence", "several", "renew_several");
-/// Raises the counters of fencing tokens if all keys are ours.
+/// Raises the fencing counters if all keys hold our token.
 pub static WRITE_BACK_SEVERAL: LazyLock<Script> = script!(18, "fence", "several", "write_back_several");
-/// Deletes those of several keys that are ours.
+/// Deletes those of several keys that hold our token.
 pub static RELEASE_SEVERAL: LazyLock<Script> =
     script!(19, "fence", "several", "queue", "end_several", "release_several");
-/// Deletes those of several keys that are ours, and stops late requests.
+/// Deletes those of several keys that hold our token, and leaves a tombstone.
 pub static CANCEL_SEVERAL: LazyLock<Script> =
     script!(20, "fence", "several", "queue", "end_several", "cancel_several");
-/// Deletes the counter of fencing tokens.
+/// Deletes the fencing counter.
 pub static FORGET: LazyLock<Script> = script!(24, "forget");
-/// Draws a number for a token that stands there without one.
+/// Issues a fencing number for a token that is stored without one.
 pub static DRAW: LazyLock<Script> = script!(23, "fence", "draw");
-/// Tells since when a server that was promoted is a master. No vote: asked once for a connection.
+/// Returns how long a promoted server has been master. Not a vote: requested once for a connection.
 pub(crate) static GATE: LazyLock<Script> = script!(21, "gate");
-/// Tells which `max_ttl` other clients have, and notes ours. No vote: asked once for a connection.
+/// Returns the `max_ttl` of other clients, and records ours. Not a vote: requested once for a connection.
 pub static MAX_TTL: LazyLock<Script> = script!(25, "max_ttl");
 
-/// Each of them.
+/// Returns all scripts.
 #[must_use]
 pub fn all() -> [&'static Script; 26] {
     [
@@ -145,7 +145,7 @@ pub fn all() -> [&'static Script; 26] {
 
 impl Script {
     fn new(number: u8, parts: &[&str]) -> Script {
-        // Comments are for us: the server would read them with every request.
+        // Without comments: the server would parse them with every request.
         let lines = parts
             .iter()
             .flat_map(|part| part.lines())
@@ -156,43 +156,43 @@ impl Script {
         Script { text, hash, number, member: OnceLock::new() }
     }
 
-    /// The same for a member of a cluster: it also takes the name of the history that the server had
-    /// when it introduced itself, as its last argument, and does nothing under another one.
+    /// Returns the variant for a cluster member: it takes the server's history at the handshake as an
+    /// additional last argument, and does nothing under another one.
     pub(crate) fn for_member(&self) -> &Script {
         self.member.get_or_init(|| {
             Box::new(Script::new(self.number, &[include_str!("scripts/member.lua"), &self.text]))
         })
     }
 
-    /// What it does, in Lua.
+    /// Returns the Lua source.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What servers call it: the SHA-1 of the text, in hexadecimal.
+    /// Returns the hash by which servers know the script: the SHA-1 of the source, in hexadecimal.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
     }
 }
 
-/// Which scripts the server at the other end of a connection has run.
+/// The scripts that the server at the other end of a connection has run.
 ///
-/// The first time a script is sent in full, and then by its hash: a kilobyte less to send, and to
-/// hash, for each request: 7 % of an acquisition, measured on loopback.
+/// A script is sent in full the first time, and then by its hash. That saves sending and hashing a kilobyte
+/// for each request: 7 % of an acquisition, measured on loopback.
 #[derive(Debug, Default)]
 pub(crate) struct Library {
     known: u32,
 }
 
 impl Library {
-    /// Whether the script may be called by its hash.
+    /// Returns whether the script may be called by its hash.
     pub(crate) fn has(&self, script: &Script) -> bool {
         self.known & (1 << script.number) != 0
     }
 
-    /// The same. From now on it may.
+    /// Like [`has`](Library::has), and records that it may from now on.
     pub(crate) fn knows(&mut self, script: &Script) -> bool {
         let bit = 1 << script.number;
         let knew = self.known & bit != 0;
@@ -200,7 +200,7 @@ impl Library {
         knew
     }
 
-    /// The server has forgotten its scripts, as it may at any time.
+    /// Records that the server has lost its scripts, as it may at any time.
     pub(crate) fn forget(&mut self) {
         self.known = 0;
     }

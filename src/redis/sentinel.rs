@@ -1,11 +1,10 @@
-//! The master of a service, as its Sentinels know it.
+//! Finds the master of a service through its Sentinels.
 //!
-//! All of them are asked at once, and most must answer: Sentinels on the wrong side of a partition do
-//! not know of a failover on the other one. Of what they say the largest configuration epoch counts,
-//! which grows with each failover. While a connection lasts they are asked again every second, since a
-//! master that was replaced without noticing it goes on answering: the connection ends when they name
-//! another one, and carries no votes while most of them have not named this one for three seconds.
-//! ADR 13 has the reasons.
+//! All Sentinels are asked in parallel, and a majority must answer: Sentinels in one part of a partitioned
+//! network do not know of a failover in the other. The answer with the largest configuration epoch counts,
+//! which grows with each failover. During a connection they are asked again every second, because a master
+//! that was replaced without noticing it still answers: the connection ends when they report another one, and
+//! carries no votes while a majority has not confirmed the master for three seconds. ADR 13 has the reasons.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,27 +30,27 @@ mod errors;
 
 /// How often the Sentinels are asked whether the master is still the same.
 const LOOK: Duration = Duration::from_secs(1);
-/// What the Sentinels of a master say of it while there is a connection to it.
+/// Monitors what the Sentinels report about the master during a connection to it.
 pub(super) struct Watch {
     replaced: BoxFuture<'static, Reason>,
-    /// When they were last asked, and most of them have named it.
+    /// When a majority of them was last asked and confirmed it.
     confirmed: Arc<Mutex<Moment>>,
 }
 
 impl Watch {
-    /// Ends, with the reason, when they name another one.
+    /// Resolves to the reason when they report another master.
     pub(super) fn poll_replaced(&mut self, context: &mut Context<'_>) -> Poll<Reason> {
         self.replaced.as_mut().poll(context)
     }
 
-    /// Whether their word is good at `now`, or why the master is not asked for votes.
+    /// Returns whether the master is confirmed at `now`, or why it is not asked for votes.
     pub(super) fn allows(&self, now: Moment) -> Result<(), NodeError> {
         let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
         if now < confirmed + SENTINELS_WORD {
             return Ok(());
         }
         let good = humantime::format_duration(SENTINELS_WORD);
-        let reason = format!("most of its Sentinels have not named it as the master for more than {good}");
+        let reason = format!("a majority of its Sentinels has not confirmed it as the master within {good}");
         Err(NodeError::Unreachable { reason: reason.into() })
     }
 }
@@ -65,29 +64,29 @@ pub(super) struct Sentinels {
 
 struct Member {
     address: Address,
-    /// Stays open while the answers come.
-    line: Option<Connection>,
+    /// Stays open while replies arrive.
+    connection: Option<Connection>,
 }
 
-/// What a Sentinel says.
+/// The report of a Sentinel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Named {
     pub(super) master: Endpoint,
-    /// Of the last failover that it knows of.
+    /// The epoch of the last failover that it knows of.
     epoch: u64,
-    /// How many Sentinels there are, as far as it knows.
+    /// The number of Sentinels that it knows of, including itself.
     sentinels: usize,
 }
 
 impl Sentinels {
-    /// Those of the service at `address`, if it is one.
+    /// Returns the Sentinels of the service at `address`, if it is one.
     pub(super) fn of(address: &Address, settings: &Settings) -> Option<Sentinels> {
         let Endpoint::Sentinel { service, .. } = address.endpoint() else { return None };
-        let members = address.sentinels().map(|address| Member { address, line: None }).collect();
+        let members = address.sentinels().map(|address| Member { address, connection: None }).collect();
         Some(Sentinels { service: service.clone(), members, settings: settings.clone() })
     }
 
-    /// Where the master is.
+    /// Finds the master.
     pub(super) async fn master(&mut self) -> Result<Named, NodeError> {
         let (answers, errors) = self.ask().await;
         let needed = most(&answers, self.members.len());
@@ -96,14 +95,15 @@ impl Sentinels {
         }
         if self.members.len() < needed {
             let (given, needed) = (self.members.len(), needed);
-            let message =
-                format!("its address names {given} of its Sentinels, and {needed} must answer; name all");
+            let message = format!(
+                "its address names {given} of its Sentinels, and {needed} must answer; list all of them"
+            );
             return Err(failed(NodeErrorKind::Misconfigured, message));
         }
         Err(SentinelErrors::new(errors).of_service(answers.len(), needed, self.members.len()))
     }
 
-    /// Watches the one that they have named when they were asked at this moment.
+    /// Monitors the master that they reported when they were asked at this moment.
     pub(super) fn watch(mut self, current: Named, asked: Moment) -> Watch {
         let confirmed = Arc::new(Mutex::new(asked));
         let last = Arc::clone(&confirmed);
@@ -114,7 +114,7 @@ impl Sentinels {
                 let asked = clock.now();
                 let (answers, _) = self.ask().await;
                 if let Some(next) = successor(&current, &answers) {
-                    return format!("the Sentinels name another master, {}", next.master).into();
+                    return format!("the Sentinels report another master, {}", next.master).into();
                 }
                 if answers.len() >= most(&answers, self.members.len()) {
                     *last.lock().unwrap_or_else(PoisonError::into_inner) = asked;
@@ -124,14 +124,15 @@ impl Sentinels {
         Watch { replaced: Box::pin(replaced), confirmed }
     }
 
-    /// What they say, until most of them have, or their time is up; and why the others do not, by address.
+    /// Returns the reports, once a majority has answered or the timeout has passed, and the errors of the
+    /// others, by address.
     async fn ask(&mut self) -> (Vec<Named>, Vec<(Arc<str>, NodeError)>) {
         let clock = Arc::clone(&self.settings.clock);
         let (service, settings, given) = (&self.service, &self.settings, self.members.len());
         let limit = settings.connect_timeout.sentinels();
         let addresses: Vec<Arc<str>> =
             self.members.iter().map(|member| member.address.to_string().into()).collect();
-        // Of those that have not told, in the order of the address, whichever fails first.
+        // The first error of each Sentinel without a report, in the order of the address.
         let mut errors = vec![Some(NodeError::Unanswered { waited: limit }); given];
         let ask = async |index, member: &mut Member| (index, member.ask(service, settings).await);
         let mut asked: FuturesUnordered<_> =
@@ -166,10 +167,10 @@ impl Sentinels {
 impl Member {
     /// # Cancel safety
     ///
-    /// The next call connects anew.
+    /// Cancel safe: the next call reconnects.
     async fn ask(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
-        let Some(line) = self.line.take() else { return self.ask_anew(service, settings).await };
-        match self.say(line, service).await {
+        let Some(connection) = self.connection.take() else { return self.ask_anew(service, settings).await };
+        match self.say(connection, service).await {
             Err(error) if error.may_have_acted() || matches!(error, NodeError::Unreachable { .. }) => {
                 self.ask_anew(service, settings).await
             }
@@ -179,18 +180,19 @@ impl Member {
 
     async fn ask_anew(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
         let mut login = Login::new(self.address.clone(), Peer::Sentinel, settings);
-        let line = login.hello().await?;
-        self.say(line, service).await
+        let connection = login.hello().await?;
+        self.say(connection, service).await
     }
 
-    async fn say(&mut self, mut line: Connection, service: &str) -> Result<Named, NodeError> {
+    async fn say(&mut self, mut connection: Connection, service: &str) -> Result<Named, NodeError> {
         let mut requests = Pipeline::with_capacity(2);
-        // Told of the new one as soon as that was promoted, which is before the second request is.
+        // The address changes as soon as the new master is promoted, which is before the second reply
+        // changes.
         requests.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         requests.cmd("SENTINEL").arg("MASTER").arg(service);
-        let answers = line.exchange(&requests).await.map_err(unconnected)?;
+        let answers = connection.exchange(&requests).await.map_err(unconnected)?;
         let said = self.understood(answers, service);
-        self.line = Some(line);
+        self.connection = Some(connection);
         said
     }
 
@@ -207,7 +209,10 @@ impl Member {
             ));
         }
         if place == Value::Nil {
-            return Err(failed(NodeErrorKind::Misconfigured, format!("it knows no master `{service}`")));
+            return Err(failed(
+                NodeErrorKind::Misconfigured,
+                format!("it does not know a master `{service}`"),
+            ));
         }
         let tls = matches!(self.address.endpoint(), Endpoint::Tls { .. });
         let master = place_in(place, tls).ok_or_else(|| unexpected("unexpected answer of a Sentinel"))?;
@@ -217,18 +222,18 @@ impl Member {
     }
 }
 
-/// How many must answer, if the address names so `many` of them.
+/// Returns how many Sentinels must answer, if the address names `many` of them.
 fn most(answers: &[Named], many: usize) -> usize {
     answers.iter().map(|named| named.sentinels).fold(many, usize::max) / 2 + 1
 }
 
-/// The newest of what they say.
+/// Returns the newest report.
 fn newest(answers: &[Named]) -> Option<&Named> {
     answers.iter().max_by_key(|named| named.epoch)
 }
 
-/// Who is the master instead of `current`, if anybody. One that is behind the times says nothing, nor do
-/// those that call the same server by another name while one still calls it as we do.
+/// Returns the master that has replaced `current`, if there is one. Older reports are ignored, and so are new
+/// reports of another name for the same server while one report still has the present name.
 fn successor<'a>(current: &Named, answers: &'a [Named]) -> Option<&'a Named> {
     let newest = newest(answers)?;
     let mut as_new = answers.iter().filter(|named| named.epoch == newest.epoch);
@@ -236,20 +241,20 @@ fn successor<'a>(current: &Named, answers: &'a [Named]) -> Option<&'a Named> {
     replaced.then_some(newest)
 }
 
-/// Host and port.
+/// Returns host and port as an endpoint.
 fn place_in(answer: Value, tls: bool) -> Option<Endpoint> {
     let Value::Array(parts) = answer else { return None };
     let mut parts = parts.into_iter().filter_map(text);
     let (host, port) = (parts.next()?, parts.next()?);
     let port = port.parse().ok().filter(|port| *port > 0)?;
-    // It is dialled and stands in messages.
+    // It is dialled and shown in messages.
     if host.is_empty() || host.len() > 255 || !host.bytes().all(|b| b.is_ascii_graphic()) {
         return None;
     }
     Some(if tls { Endpoint::Tls { host, port } } else { Endpoint::Tcp { host, port } })
 }
 
-/// All that a Sentinel tells of a master.
+/// The fields that a Sentinel reports about a master.
 struct MasterInfo(Vec<(Value, Value)>);
 
 impl MasterInfo {
@@ -264,7 +269,7 @@ impl MasterInfo {
         })
     }
 
-    /// Nought where it does not tell.
+    /// Returns a number; 0 if it is missing.
     fn number(&self, name: &str) -> u64 {
         let found = self.0.iter().find(|(key, _)| text(key.clone()).as_deref() == Some(name));
         found.and_then(|(_, number)| text(number.clone())?.parse().ok()).unwrap_or(0)
@@ -289,7 +294,7 @@ mod tests {
     fn a_sentinel_that_is_behind_the_times_ends_no_connection() {
         let current = at(2, 4);
         assert_eq!(successor(&current, &[at(1, 3)]), None);
-        assert_eq!(successor(&current, &[]), None, "nobody can be asked");
+        assert_eq!(successor(&current, &[]), None, "no Sentinel answers");
         assert_eq!(successor(&current, &[at(2, 4), at(1, 3)]), None);
         assert_eq!(successor(&current, &[at(1, 3), at(3, 5)]), Some(&at(3, 5)));
     }
@@ -308,14 +313,18 @@ mod tests {
         let confirmed = Arc::new(Mutex::new(second(10)));
         let watch = Watch { replaced: Box::pin(std::future::pending()), confirmed };
         assert!(watch.allows(second(12)).is_ok());
-        assert!(watch.allows(second(13)).is_err(), "they may have promoted another one since");
+        assert!(watch.allows(second(13)).is_err(), "another one may have been promoted since");
     }
 
     #[test]
     fn another_name_for_the_same_master_ends_no_connection() {
         let named = Named { master: Endpoint::Tcp { host: "db-1".into(), port: 2 }, ..at(2, 4) };
         assert_eq!(successor(&at(2, 4), &[named.clone(), at(2, 4)]), None);
-        assert_eq!(successor(&at(2, 4), std::slice::from_ref(&named)), Some(&named), "nobody calls it so");
+        assert_eq!(
+            successor(&at(2, 4), std::slice::from_ref(&named)),
+            Some(&named),
+            "no report has the old name"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What an error of a Redis or Valkey server says, read in one place.
+//! Classifies the errors of a Redis or Valkey server, in one place.
 //!
-//! Nearly all have a code at their beginning. For some there are only words, which have stayed the same in
-//! all versions: those of scripts, and of commands that are not there.
+//! Nearly all have a code. Errors of scripts and unknown commands only have texts, which are the same in all
+//! versions.
 
 use std::error::Error;
 use std::fmt;
@@ -9,13 +9,13 @@ use std::fmt;
 use crate::node::{Access, NodeErrorKind};
 use crate::reason::printable;
 
-/// The longest excerpt of a server's words that is passed on, in characters.
+/// The longest excerpt of a server's text that is passed on, in characters.
 const WORDS: usize = 200;
 
-/// An error that a Redis or Valkey server has answered: the [source](Error::source) of the
-/// [`NodeError`](crate::node::NodeError) that comes of it.
+/// An error reply of a Redis or Valkey server: the [source](Error::source) of the resulting
+/// [`NodeError`](crate::node::NodeError).
 ///
-/// Written as the server has written it, without control characters and at most 200 characters of it.
+/// `Display` shows the server's text without control characters, truncated to 200 characters.
 ///
 /// # Examples
 ///
@@ -29,101 +29,101 @@ const WORDS: usize = 200;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerError {
     kind: ServerErrorKind,
-    /// As it is shown.
+    /// The text for `Display`.
     said: Box<str>,
 }
 
-/// Which error of a Redis or Valkey server it is.
+/// The kind of an error of a Redis or Valkey server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ServerErrorKind {
-    /// `WRONGTYPE`: the key holds something of another type.
+    /// `WRONGTYPE`: the key holds a value of another type.
     WrongType,
-    /// `NOPERM`: the ACL user lacks a right.
+    /// `NOPERM`: the ACL user lacks a permission.
     NoPermission(MissingRight),
     /// `NOAUTH`: the client has not logged in.
     PasswordWanted,
-    /// `WRONGPASS`: no such user, another password, or the user is off.
+    /// `WRONGPASS`: the user does not exist or is disabled, or the password is wrong.
     WrongPassword,
     /// `DENIED`: protected mode.
     ProtectedMode,
     /// `READONLY`: a write was sent to a replica.
     ReadOnlyReplica,
-    /// `MASTERDOWN`: a replica that has lost its master.
+    /// `MASTERDOWN`: a replica has lost its master.
     MasterDown,
     /// `MOVED`: another master of the cluster serves the slot.
     Moved,
-    /// `ASK`, `TRYAGAIN`: the slot is on its way to another master of the cluster.
+    /// `ASK`, `TRYAGAIN`: the slot is being migrated to another master of the cluster.
     Migrating,
     /// `CLUSTERDOWN`: the cluster does not serve the slot.
     ClusterDown,
     /// `CROSSSLOT`: keys in different slots.
     CrossSlot,
-    /// The server is no member of a cluster.
+    /// The server is not a cluster member.
     ClusterDisabled,
-    /// `LOADING`: it reads its data.
+    /// `LOADING`: the server is loading its data.
     Loading,
-    /// `BUSY`: a slow script runs.
+    /// `BUSY`: the server is running a slow script.
     Busy,
-    /// It has as many clients as it takes.
+    /// The server has reached its limit of clients.
     TooManyClients,
-    /// `OOM`: its memory is full.
+    /// `OOM`: the memory of the server is full.
     OutOfMemory,
-    /// `MISCONF`: it cannot save its data.
+    /// `MISCONF`: the server cannot save its data.
     CannotSave,
-    /// `NOREPLICAS`: too few replicas follow it.
+    /// `NOREPLICAS`: the server has too few replicas.
     TooFewReplicas,
-    /// It does not know the command.
+    /// The server does not know the command.
     UnknownCommand,
-    /// `NOSCRIPT`: it does not know the script.
+    /// `NOSCRIPT`: the server does not know the script.
     UnknownScript,
-    /// `NOPROTO`: it does not speak this version of RESP.
+    /// `NOPROTO`: the server does not support this version of RESP.
     UnknownProtocol,
-    /// Anything else.
+    /// Any other error.
     Other,
 }
 
-/// Which right an ACL user lacks.
+/// A permission that an ACL user lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MissingRight {
-    /// To touch the key.
+    /// Access to the key.
     Key,
-    /// To run the command that was sent, or the one that the server names.
+    /// Running the command that was sent, or the one that the server names.
     Command {
-        /// As the server calls it, if it does.
+        /// The command, if the server names it.
         named: Option<Box<str>>,
     },
-    /// To run a command within the script that was sent. Redis 7.0 does not say which.
+    /// Running a command within the script that was sent. Redis 7.0 does not name it.
     CommandInScript,
 }
 
 impl ServerError {
-    /// The error in these words, the first of which may be a code.
+    /// Classifies the error with this code and text.
     pub(crate) fn new(code: &str, words: &str) -> ServerError {
         let code = inner_code(code, words);
         let said = printable(format!("{code} {words}").trim_end(), WORDS).into();
         ServerError { kind: ServerErrorKind::read(code, words), said }
     }
 
-    /// The error as the client crate has read it.
+    /// Converts the error of the client crate.
     pub(crate) fn read(error: &redis::ServerError) -> ServerError {
         ServerError::new(error.code(), error.details().unwrap_or(""))
     }
 
-    /// The error on this line, behind its `-`.
+    /// Parses the error on this line, after its `-`.
     pub(crate) fn on_line(line: &str) -> ServerError {
         let (code, words) = line.split_once(' ').unwrap_or((line, ""));
         ServerError::new(code, words)
     }
 
-    /// Which error it is.
+    /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> &ServerErrorKind {
         &self.kind
     }
 
-    /// The error of a server among `error` and its sources, if one is.
+    /// Returns the first server error among `error` and its sources.
     #[must_use]
     pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ServerError> {
         let mut next = Some(error);
@@ -151,7 +151,7 @@ impl ServerErrorKind {
         match code {
             "WRONGTYPE" => ServerErrorKind::WrongType,
             "NOPERM" => ServerErrorKind::NoPermission(MissingRight::read(words)),
-            // A transaction of which a command was refused.
+            // A transaction in which a command was refused.
             "EXECABORT" if has("NOPERM") => ServerErrorKind::NoPermission(MissingRight::read(words)),
             "NOAUTH" => ServerErrorKind::PasswordWanted,
             "WRONGPASS" => ServerErrorKind::WrongPassword,
@@ -179,7 +179,7 @@ impl ServerErrorKind {
         }
     }
 
-    /// The same in a word that fits any store.
+    /// Returns the corresponding kind for any store.
     pub(crate) fn of_any_store(&self) -> NodeErrorKind {
         match self {
             ServerErrorKind::WrongType => NodeErrorKind::WrongData,
@@ -207,13 +207,13 @@ impl ServerErrorKind {
         }
     }
 
-    /// Whether a master of a cluster has sent the request away, without carrying it out: see
+    /// Returns whether a master of a cluster has redirected the request without carrying it out: see
     /// docs/adr/0014-cluster.md.
     pub(crate) fn is_sent_away(&self) -> bool {
         matches!(self, ServerErrorKind::Moved | ServerErrorKind::Migrating | ServerErrorKind::ClusterDown)
     }
 
-    /// Whether the command may not be run, or is not there.
+    /// Returns whether the command is forbidden or unknown.
     pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, ServerErrorKind::NoPermission(_) | ServerErrorKind::UnknownCommand)
     }
@@ -221,7 +221,7 @@ impl ServerErrorKind {
 
 impl MissingRight {
     fn read(words: &str) -> MissingRight {
-        // In all versions the words for a key that may not be touched, and for nothing else.
+        // All versions use these texts for a key without access, and for nothing else.
         if words.contains("to access") || words.contains("can't access") {
             return MissingRight::Key;
         }
@@ -235,9 +235,9 @@ impl MissingRight {
     }
 }
 
-/// The code of the error that a script ran into. Before version 7, servers wrap it up in `ERR
-/// Error running script`; and all have words of their own for missing rights inside a script. Redis has no
-/// code for what its `DELEX` finds at a key that is no string.
+/// Returns the code of the error inside a script. Servers before version 7 wrap it in `ERR Error running
+/// script`, and all versions have their own texts for missing permissions inside a script. Redis has no code
+/// for a `DELEX` on a key that is not a string.
 fn inner_code<'a>(code: &'a str, words: &str) -> &'a str {
     const WRAPPED: [&str; 10] = [
         "WRONGTYPE",

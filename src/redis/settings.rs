@@ -1,49 +1,49 @@
-//! What a Redis node works with.
+//! The environment and settings of a Redis node.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connect_timeout::ConnectLimit;
+use super::connect_timeout::ConnectTimeout;
 use crate::node::{MaxTtlNotes, Seams};
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
 use crate::transport::Dial;
 use quorlock_protocol::gate;
 
-/// What a Redis node works with.
+/// The environment and settings of a Redis node.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) dial: Arc<dyn Dial>,
-    pub(crate) connect_timeout: ConnectLimit,
+    pub(crate) connect_timeout: ConnectTimeout,
     pub(crate) notices: Notices,
     pub(crate) membership: Membership,
-    /// How long a vote may wait for replicas, where the address asks for that.
+    /// How long a vote may wait for replicas, if the address requires them.
     pub(crate) copy_limit: Duration,
-    /// Where a server that was promoted keeps since when it is a master; `None` with the restart guard
-    /// off, which does not want to know.
+    /// The key where a promoted server records since when it is master; `None` with the restart guard off.
     pub(crate) gate: Option<Arc<str>>,
-    /// Where what the node tells of other clients' `max_ttl` is compared with ours.
+    /// Compares the `max_ttl` of other clients, as the node reports it, with ours.
     pub(crate) max_ttls: Option<MaxTtlNotes>,
 }
 
-/// Whether what stands out at a connection is logged.
+/// Whether findings at a connection are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Notices {
     Logged,
-    /// A check-up tells it.
+    /// The health check reports them.
     ToldElsewhere,
 }
 
-/// Whether a server stands alone.
+/// Whether a server is part of a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Membership {
     Alone,
     OfCluster,
 }
 
-/// How long a vote waits for replicas, unless a node limit is set: all that is asked behind it waits, too.
+/// How long a vote waits for replicas, unless a node limit is set. Later requests on the connection wait,
+/// too.
 const DEFAULT_COPY_LIMIT: Duration = Duration::from_millis(25);
 
 impl Settings {
@@ -52,7 +52,7 @@ impl Settings {
             clock: Arc::clone(seams.clock()),
             entropy: Arc::clone(seams.entropy()),
             dial: Arc::clone(seams.dial()),
-            connect_timeout: seams.connect_timeout().map_or(ConnectLimit::default(), ConnectLimit::Whole),
+            connect_timeout: seams.connect_timeout().map_or(ConnectTimeout::default(), ConnectTimeout::Whole),
             notices: Notices::Logged,
             membership: Membership::Alone,
             copy_limit: seams.node_timeout().map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),

@@ -1,9 +1,9 @@
-//! Since when a server process is known, by the clocks of its clients (rule I-24, ADR 19).
+//! How long a server process has been known, by the clocks of its clients (rule I-24, ADR 19).
 //!
-//! A server reckons its uptime by its calendar clock. Where that was put forward after the start, as
-//! on a machine that boots with a wrong clock and is put right, a process of a few seconds looks hours old.
-//! So the first client that meets a young process leaves a note there, with the time at which it must have
-//! started by the client's own clock. No client takes the process for older than that.
+//! A server computes its uptime from its wall clock. If that was set forward after the start, as on a machine
+//! that boots with a wrong clock, a process of a few seconds seems hours old. So the first client that meets
+//! a young process leaves a note, with the time at which it must have started by the client's own clock. No
+//! client takes the process for older than that.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use redis::{Pipeline, Value};
 use super::connection::{Connection, ConnectionError, text};
 use super::process::Process;
 
-/// What shows no less needs no note: every lock that it can have forgotten is over.
+/// An older process needs no note: every lock that it can have lost has expired.
 const NOTABLE: Duration = Duration::from_secs(60 * 60);
 
-/// Where the note is kept, beside that of a reign.
+/// Returns the key of the note, next to that of a promotion.
 pub(super) fn key(gate: &str) -> String {
     format!("{}start", gate.strip_suffix("reign").unwrap_or(gate))
 }
 
-/// Asks for the note.
+/// Appends the request for the note.
 pub(super) fn ask(introduction: &mut Pipeline, gate: &str) {
     introduction.cmd("GET").arg(key(gate));
 }
 
-/// For how long this process has been known at `wall`, our time. A note of another process says nothing, nor
-/// does one from a time to come: one of the two clocks is wrong.
+/// Returns how long this process has been known at `wall`, our time. A note of another process is ignored, as
+/// is one from the future: one of the two clocks is wrong.
 pub(super) fn known(note: Option<Value>, run_id: &str, wall: Duration) -> Option<Duration> {
     let note = text(note?)?;
     let (process, millis) = note.rsplit_once(' ')?;
@@ -34,10 +34,10 @@ pub(super) fn known(note: Option<Value>, run_id: &str, wall: Duration) -> Option
     wall.checked_sub(started)
 }
 
-/// Notes when a young process must have started, which no client has noted yet. Nothing depends on
-/// whether that works: a server that is full or a user who may not leave it without a note.
+/// Records when a young process must have started, if no client has before. Nothing depends on whether that
+/// works: a full server or a user without permission leaves no note.
 pub(super) async fn note(
-    line: &mut Connection,
+    connection: &mut Connection,
     gate: &str,
     process: &Process,
     wall: Duration,
@@ -48,7 +48,7 @@ pub(super) async fn note(
     let started = wall.saturating_sub(process.uptime).as_millis();
     let mut command = Pipeline::with_capacity(1);
     command.cmd("SET").arg(key(gate)).arg(format!("{} {started}", process.run_id));
-    line.exchange(&command).await.map(drop)
+    connection.exchange(&command).await.map(drop)
 }
 
 #[cfg(test)]

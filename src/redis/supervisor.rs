@@ -1,4 +1,4 @@
-//! The work of a node's one task: it connects, carries requests, and connects again.
+//! The work of a node's task: it connects, runs a session, and reconnects.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use super::admission::{Ask, State};
 use super::handshake::Connector;
 use super::home::Work;
 use super::push::Listeners;
-use super::session::{End, carry};
+use super::session::{End, run};
 use super::settings::{Notices, Settings};
 use crate::address::Address;
 use crate::doctor::Finding;
@@ -21,28 +21,27 @@ use crate::doctor::rules::{max_ttl_differs, on_sight};
 use crate::node::NodeError;
 use quorlock_protocol::Backoff;
 
-/// The first attempts to connect again follow at once, on a human scale.
+/// The first reconnects follow immediately, on a human scale.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// A node that came back is found within this time, and one that is gone for good costs a packet a
-/// second. With 5 s here, nodes that failed one after the other, never more than two of five at a
-/// time, were still waiting to be dialled when the next ones failed: the chaos tester saw free locks
-/// take 1.7 s.
+/// A node that came back is found within this time, and one that is gone for good costs a packet a second.
+/// With 5 s, nodes that failed one after the other, never more than two of five at a time, were still waiting
+/// to be dialled when the next ones failed: the chaos tester saw free locks take 1.7 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// A connection that lasts less long, and answers no request, is no better than none: the wait for the next one goes on
-/// growing, where a server takes connections and closes them again. One that has answered was of use: where connections
-/// are reset several times a second, growing waits kept three of five nodes away (the chaos tester's
-/// `reset-connections`).
+/// A connection that ends sooner, and answers no request, does not count: the backoff keeps growing, such as
+/// for a server that accepts connections and closes them again. One that has answered a request counts: where
+/// connections are reset several times a second, growing waits kept three of five nodes away (the chaos
+/// tester's `reset-connections`).
 const LASTING: Duration = Duration::from_secs(3);
 
-/// What a node is, apart from what its task is doing.
+/// The parts of a node that its tasks share.
 pub(crate) struct NodeInner {
     name: Arc<str>,
     settings: Settings,
     state: Arc<State>,
     listeners: Arc<Listeners>,
-    /// What each of its tasks takes over from the one before.
+    /// The state that each task takes over from the previous one.
     tools: Mutex<Option<Tools>>,
-    /// Cancelled once the first attempt of the latest task to connect is over.
+    /// Cancelled once the first connection attempt of the latest task is over.
     contact: Mutex<CancellationToken>,
 }
 
@@ -52,7 +51,7 @@ struct Tools {
     backoff: Backoff,
 }
 
-/// A node that is reconnected from the start of its waits.
+/// Returns a backoff that starts from the beginning.
 fn fresh_backoff() -> Backoff {
     Backoff::new(FIRST_WAIT, LONGEST_WAIT)
 }
@@ -71,7 +70,7 @@ impl NodeInner {
         Arc::new(NodeInner { name, settings, state, listeners, tools, contact: Mutex::default() })
     }
 
-    /// Ends once the first attempt to connect is over.
+    /// Waits until the first attempt to connect is over.
     pub(crate) async fn contacted(&self) {
         loop {
             let contact = lock(&self.contact).clone();
@@ -86,7 +85,7 @@ impl NodeInner {
 impl Work for Arc<NodeInner> {
     fn begin(&self, panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
         let tools = lock(&self.tools).take()?;
-        // No `watch` channel: it wakes those who wait in random order, which no seed reproduces.
+        // No `watch` channel: it wakes waiters in random order, which no seed reproduces.
         let contact = CancellationToken::new();
         *lock(&self.contact) = contact.clone();
         let contacting = Some(contact.drop_guard());
@@ -108,11 +107,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the task of a node owns.
+/// The state of a node's task.
 struct Supervisor {
     inner: Arc<NodeInner>,
     tools: Option<Tools>,
-    /// Says, when dropped, that the first attempt to connect is over, or that the task is.
+    /// Cancels the token of the first contact when dropped: after the first attempt, or with the task.
     contacting: Option<DropGuard>,
 }
 
@@ -168,7 +167,7 @@ impl Supervisor {
                     if greeted.inbox {
                         listeners.inbox_open();
                     }
-                    let (end, has_answered) = carry(greeted, connector, queue, state, listeners, clock).await;
+                    let (end, has_answered) = run(greeted, connector, queue, state, listeners, clock).await;
                     listeners.deaf();
                     if has_answered || clock.now().since(since) >= LASTING {
                         *backoff = fresh_backoff();
@@ -186,7 +185,7 @@ impl Supervisor {
     }
 }
 
-/// However it ends, another one may go on from there.
+/// However the task ends, another one may continue from there.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.inner.listeners.deaf();
@@ -194,8 +193,8 @@ impl Drop for Supervisor {
     }
 }
 
-/// Answers whatever was queued before the node was known to be down: none of it was sent. Ends
-/// when nobody can ask any more.
+/// Answers the requests that were queued before the node was known to be down: none of them was sent. Ends
+/// when the node was dropped.
 async fn refuse(queue: &mut UnboundedReceiver<Ask>, trouble: &NodeError) {
     while let Some(ask) = queue.recv().await {
         ask.answer(Err(trouble.clone()));

@@ -1,4 +1,4 @@
-//! The node as a whole, and what its tests share.
+//! Tests of the node as a whole, and their helpers.
 
 mod granted;
 #[cfg(unix)]
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::connect_timeout::ConnectLimit;
+use super::connect_timeout::ConnectTimeout;
 use super::{RedisNode, Settings};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Request, Responder, Response, Vote, ask};
 use crate::runtime::clock::{Clock, SystemClock};
@@ -24,16 +24,15 @@ use quorlock_protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a server answers to `CLIENT ID`, `CLIENT KILL`, `TIME`, a script, `EXEC`, `DELIFEQ` and `DELEX` that
-/// ends no connection for us, and has no such commands: and so is asked by scripts.
+/// The replies to `CLIENT ID`, `CLIENT KILL`, `TIME`, a script, `EXEC`, `DELIFEQ` and `DELEX` of a server
+/// that ends no connection for us and lacks the last two commands: it is sent scripts.
 const NO_TRANSACTIONS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
                             -ERR no\r\n-ERR no\r\n";
-/// What it answers before that, to the request whether a client has noted it: none has, as far as the user may
-/// see, and none may.
+/// The reply before that, to the request for the note of its start: the user may neither read nor write one.
 const UNNOTED: &str = "-NOPERM no\r\n";
 
 pub(super) fn settings() -> Settings {
-    let connect_timeout = ConnectLimit::Whole(Duration::from_secs(1));
+    let connect_timeout = ConnectTimeout::Whole(Duration::from_secs(1));
     Settings { connect_timeout, ..Settings::default() }
 }
 
@@ -45,7 +44,7 @@ fn acquire(claim: &Arc<Claim>) -> Request {
     Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: Some(fence_hint()) }
 }
 
-/// The same by one who knows that others want the lock, and so by a script.
+/// An acquisition of a contended lock, which is sent as a script.
 fn contend(claim: &Arc<Claim>) -> Request {
     let fence_hint = FenceHint::at(SystemClock.wall(), Some(FencingToken::ZERO), LONG);
     Request::Acquire { claim: Arc::clone(claim), ttl: LONG, fence_hint: Some(fence_hint) }
@@ -113,17 +112,17 @@ fn spawn_ask(
     tokio::spawn(async move { ask(&*log, request).await })
 }
 
-/// Whether votes are refused because one that was sent has no answer.
+/// Returns whether votes are refused because one is unanswered.
 fn hangs(node: &RedisNode) -> bool {
     refuses(node, &probe())
 }
 
-/// Whether the request is not taken in.
+/// Returns whether the request is not admitted.
 fn refuses(node: &RedisNode, request: &Request) -> bool {
     node.state.admit(request).is_err()
 }
 
-/// The answer, if it is there at once.
+/// Returns the response, if it is there immediately.
 fn ask_now(node: &RedisNode, request: Request) -> Option<Result<Vote, NodeError>> {
     let log = Arc::new(Log::default());
     node.ask(request.into(), Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 0));
@@ -141,7 +140,7 @@ async fn within(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Answers in the order in which they came.
+/// Responses in the order in which they arrived.
 #[derive(Debug, Default)]
 struct Log {
     answers: Mutex<Vec<(usize, Result<Vote, NodeError>)>>,
@@ -170,20 +169,20 @@ impl Collect for Log {
     }
 }
 
-/// Hints in the order in which they came, as words.
+/// Hints in the order in which they arrived, as words.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
+pub(super) struct HintLog {
     heard: Mutex<Vec<String>>,
 }
 
-impl Ear {
-    /// What was heard since the last call.
+impl HintLog {
+    /// Returns the hints since the last call.
     pub(super) fn heard(&self) -> Vec<String> {
         std::mem::take(&mut self.heard.lock().unwrap())
     }
 }
 
-impl HintListener for Ear {
+impl HintListener for HintLog {
     fn on_hint(&self, hint: Hint<'_>) {
         self.heard.lock().unwrap().push(match hint {
             Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),

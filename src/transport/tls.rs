@@ -237,7 +237,7 @@ fn meaning(error: &TlsError, name: &str) -> String {
             return format!("its certificate {}", fault(certificate, name));
         }
         TlsError::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure) => {
-            "it wants a certificate of ours; give one with `Tls::identity`, or --tls-cert and --tls-key"
+            "it requires a client certificate; set one with `Tls::identity`, or --tls-cert and --tls-key"
         }
         TlsError::AlertReceived(
             Alert::UnknownCA

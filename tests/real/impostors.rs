@@ -105,8 +105,8 @@ async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same
     let servers = Servers::start(1).await.unwrap();
     for (role, words, matter, severity) in [
         ("active-replica", "active replica", Check::ActiveReplica, Severity::Unsafe),
-        ("king", "calls itself king", Check::Unfit, Severity::Warning),
-        ("", "does not say what it is", Check::Unfit, Severity::Warning),
+        ("king", "reports the role king", Check::Unfit, Severity::Warning),
+        ("", "does not report its role", Check::Unfit, Severity::Warning),
         ("slave", "replica", Check::Replica, Severity::Warning),
     ] {
         let between = Between::of(&servers, Some(("role", role)));
@@ -141,8 +141,9 @@ async fn i23_several_servers_behind_one_address_are_found_out() {
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
         }
         let error = coordinator.lock("other").wait(Wait::Never).acquire().await.err();
-        error
-            .is_some_and(|error| error.to_string().contains("several servers answer at its address by turns"))
+        error.is_some_and(|error| {
+            error.to_string().contains("several servers answer at its address alternately")
+        })
     });
     refused.await.unwrap();
 
@@ -185,7 +186,7 @@ async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_
     let examination = coordinator.doctor().await;
     let (severity, sentence) = finding(&examination, Check::ClockStepped).unwrap();
     assert_eq!(severity, Severity::Warning, "{sentence}");
-    assert!(sentence.contains("says that it started 1day ago"), "{sentence}");
+    assert!(sentence.contains("reports that it started 1day ago"), "{sentence}");
     assert!(matches!(examination.nodes[0].standing, Standing::Quarantined { .. }), "{examination:#?}");
 
     // Without the guard no note is written, nor read.

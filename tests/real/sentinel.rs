@@ -54,7 +54,7 @@ async fn a_service_is_a_node_that_is_called_by_its_name() {
 
     let unknown = of(&[service.url().replace("/orders", "/other")], RestartGuard::Off);
     let error = unknown.lock("r").acquire().await.unwrap_err().to_string();
-    assert!(error.contains("knows no master `other`"), "{error}");
+    assert!(error.contains("does not know a master `other`"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,9 +74,9 @@ async fn without_the_word_of_most_sentinels_a_master_is_not_asked_for_votes() {
     }
     // Whether it was replaced is unknown: on a new connection, and soon on an old one.
     let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
-    assert!(error.contains("1 of its Sentinels tell where the master is, and 2 are needed"), "{error}");
+    assert!(error.contains("1 of its Sentinels report the master, and 2 are needed"), "{error}");
     let refused = async || match known.lock("r").try_acquire().await {
-        Err(error) => error.to_string().contains("most of its Sentinels have not named it"),
+        Err(error) => error.to_string().contains("a majority of its Sentinels has not confirmed it"),
         Ok(_) => false,
     };
     eventually("votes are not asked for", DEADLINE, refused).await.unwrap();
@@ -105,7 +105,7 @@ async fn sentinels_may_want_a_password_of_their_own() {
         assert_eq!(sentinel.command(&words).await.unwrap().to_string(), "OK");
     }
     let error = only(&service, RestartGuard::Off).lock("r").acquire().await.unwrap_err().to_string();
-    assert!(error.contains("the Sentinels at") && error.contains("it wants a password"), "{error}");
+    assert!(error.contains("the Sentinels at") && error.contains("it requires a password"), "{error}");
     let url = format!("{}?sentinel_password=Qq7Zz9", service.url());
     drop(lock(&of(&[url], RestartGuard::Off)).acquire().await.unwrap());
 }

@@ -97,7 +97,7 @@ async fn what_it_cannot_do_is_refused_by_name() {
     let shared = Arc::new(Claim::clone(&claim("a")).shared());
     let error = acquire(&node, &shared).await.unwrap_err();
     assert!(error.is_permanent() && !error.may_have_acted());
-    assert_eq!(error.to_string(), "a node of this kind cannot carry out shared locks");
+    assert_eq!(error.to_string(), "nodes of this kind do not support shared locks");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a cluster means that is one node.
+//! Findings about a cluster that is one node.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use quorlock_protocol::Slot;
 
 const CHECKS: [fn(&Facts, &mut Findings<'_>); 3] = [uncovered, replicas, full_coverage];
 
-/// The findings about one cluster, and about each of its masters.
+/// Returns the findings about one cluster, and about each of its masters.
 pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
     let mut sheet = Findings::of_node(name);
     for check in CHECKS {
@@ -20,10 +20,10 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
     let mut findings = sheet.findings;
     for shard in &facts.shards {
         let at_master = of_server(name, &shard.facts, setting).into_iter();
-        // Replicas are what a cluster has for that, and a promotion counts as a restart.
+        // A cluster needs replicas, and a promotion counts as a restart.
         let at_master = at_master.filter(|finding| finding.check != Check::Replicas);
         findings.extend(at_master.map(|finding| Finding {
-            evidence: format!("at its master {} {}", shard.master, finding.evidence),
+            evidence: format!("(master {}) {}", shard.master, finding.evidence),
             ..finding
         }));
     }
@@ -33,7 +33,7 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
 fn uncovered(facts: &Facts, sheet: &mut Findings<'_>) {
     if let Some(unserved @ 1..) = facts.unserved {
         let (served, all) = (Slot::COUNT.saturating_sub(unserved), Slot::COUNT);
-        let evidence = format!("serves {served} of {all} slots, and no lock whose key is in another");
+        let evidence = format!("serves {served} of {all} slots, and grants no lock with a key in the others");
         sheet.note(Severity::Warning, Check::SlotsUncovered, evidence);
     }
 }
@@ -41,18 +41,20 @@ fn uncovered(facts: &Facts, sheet: &mut Findings<'_>) {
 fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
     for shard in facts.shards.iter().filter(|shard| shard.replicas == 0) {
         let (master, slots, all) = (&shard.master, shard.slots, Slot::COUNT);
-        let evidence =
-            format!("has no replica of its master {master}: without it {slots} of {all} slots have nobody");
+        let evidence = format!(
+            "has no replica of its master {master}: if it fails, {slots} of {all} slots are not served"
+        );
         sheet.note(Severity::Note, Check::NoReplica, evidence);
     }
 }
 
-/// With replicas, a failover mends it.
+/// With replicas, a failover restores the coverage.
 fn full_coverage(facts: &Facts, sheet: &mut Findings<'_>) {
     let alone = facts.shards.iter().any(|shard| shard.replicas == 0);
     let wanted = facts.shards.iter().any(|shard| shard.facts.full_coverage == Some(true));
     if wanted && alone {
-        let evidence = "serves no key at all while one master without a replica is away (cluster-require-full-coverage yes)";
+        let evidence =
+            "refuses all keys while a master without a replica is down (cluster-require-full-coverage yes)";
         sheet.note(Severity::Note, Check::FullCoverage, evidence);
     }
 }
@@ -96,7 +98,7 @@ mod tests {
         let findings = findings(&"c".into(), &cluster(&[(16_384, 1)]), &setting(1));
         let eviction = findings.iter().find(|finding| finding.check == Check::Eviction).unwrap();
         assert!(
-            eviction.to_string().starts_with("unsafe: c at its master redis://m may evict locks"),
+            eviction.to_string().starts_with("unsafe: c (master redis://m) may evict locks"),
             "{eviction}"
         );
     }

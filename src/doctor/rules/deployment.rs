@@ -1,4 +1,4 @@
-//! What the nodes mean together.
+//! Findings about the deployment as a whole.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::doctor::report::{NodeReport, Standing};
 use crate::doctor::setting::Setting;
 use crate::node::facts::{ClockReading, Facts, Location};
 
-/// A node that told something, with its name.
-pub(crate) type Told<'a> = (&'a Arc<str>, &'a Facts);
+/// A node that reported facts, with its name.
+pub(crate) type Examined<'a> = (&'a Arc<str>, &'a Facts);
 
 const CHECKS: [fn(&Case<'_>, &mut Findings<'_>); 8] =
     [votes, number, same_server, max_ttls, shared_host, loopback, clocks, plain_text];
 
 struct Case<'a> {
-    told: &'a [Told<'a>],
+    examined: &'a [Examined<'a>],
     reports: &'a [NodeReport],
     setting: &'a Setting,
 }
 
-/// The findings about all nodes together.
-pub(crate) fn findings(told: &[Told<'_>], reports: &[NodeReport], setting: &Setting) -> Vec<Finding> {
+/// Returns the findings about the deployment as a whole.
+pub(crate) fn findings(examined: &[Examined<'_>], reports: &[NodeReport], setting: &Setting) -> Vec<Finding> {
     let mut sheet = Findings { node: None, findings: Vec::new() };
-    let case = Case { told, reports, setting };
+    let case = Case { examined, reports, setting };
     for check in CHECKS {
         check(&case, &mut sheet);
     }
@@ -48,7 +48,7 @@ fn votes(case: &Case<'_>, sheet: &mut Findings<'_>) {
             format!("{counted}, and {unknown} cannot be examined"),
         );
     } else if voting == quorum.needed() && voting < quorum.nodes() {
-        sheet.note(Severity::Warning, Check::NoSpare, format!("{counted}: no further node may fail"));
+        sheet.note(Severity::Warning, Check::NoSpare, format!("{counted}: no other node may fail"));
     }
 }
 
@@ -57,10 +57,10 @@ fn number(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let spare = nodes - needed;
     if nodes == 1 {
         if case.setting.one_host {
-            let evidence = "the one node keeps the programs of this host apart, and no others";
+            let evidence = "the only node excludes programs on this host only";
             sheet.note(Severity::Note, Check::OneHost, evidence);
         } else if let Some(risk) = case.setting.risk_of_one {
-            sheet.note(Severity::Warning, Check::OneNode, format!("there is one node: {risk}"));
+            sheet.note(Severity::Warning, Check::OneNode, format!("there is only one node: {risk}"));
         }
     } else if nodes < 3 {
         let evidence = format!("there are {nodes} nodes, and both are needed: none may fail");
@@ -74,7 +74,8 @@ fn number(case: &Case<'_>, sheet: &mut Findings<'_>) {
 }
 
 fn same_server(case: &Case<'_>, sheet: &mut Findings<'_>) {
-    let identities = case.told.iter().filter_map(|(name, facts)| Some((facts.identity.as_deref()?, *name)));
+    let identities =
+        case.examined.iter().filter_map(|(name, facts)| Some((facts.identity.as_deref()?, *name)));
     for (identity, names) in alike(identities) {
         let id: String = identity.chars().take(8).collect();
         let evidence = format!("{} are one server (run_id {id}…)", names.join(" and "));
@@ -82,10 +83,10 @@ fn same_server(case: &Case<'_>, sheet: &mut Findings<'_>) {
     }
 }
 
-/// Nodes of one host fail together. Those of one server are told as such already.
+/// Nodes on one host fail together. Those of one server are reported by `same_server`.
 fn shared_host(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let places = || {
-        case.told.iter().filter_map(|(name, facts)| {
+        case.examined.iter().filter_map(|(name, facts)| {
             let place = facts.place.as_ref().filter(|place| !place.is_here())?;
             Some((*name, place))
         })
@@ -95,33 +96,33 @@ fn shared_host(case: &Case<'_>, sheet: &mut Findings<'_>) {
         let unresolved = place.host.clone().filter(|_| place.addresses.is_empty());
         place.addresses.iter().map(ToString::to_string).chain(unresolved).map(move |address| (address, name))
     });
-    let mut told: Vec<Vec<&str>> = Vec::new();
+    let mut reported: Vec<Vec<&str>> = Vec::new();
     for (address, names) in alike(by_address) {
-        if told.contains(&names) {
+        if reported.contains(&names) {
             continue;
         }
         let (severity, so) = if names.len() > spare {
-            (Severity::Warning, "and without it there is no quorum")
+            (Severity::Warning, "without which there is no quorum")
         } else {
             (Severity::Note, "and fail together")
         };
         let evidence = format!("{} are at {address}, {so}", names.join(" and "));
         sheet.note(severity, Check::SharedHost, evidence);
-        told.push(names);
+        reported.push(names);
     }
     let by_network = places()
         .flat_map(|(name, place)| place.addresses.iter().map(move |address| (network(*address), name)));
     for ((address, bits), names) in alike(by_network) {
-        if !told.contains(&names) {
-            let evidence = format!("{} are in the network {address}/{bits}", names.join(" and "));
+        if !reported.contains(&names) {
+            let evidence = format!("{} are in the same network, {address}/{bits}", names.join(" and "));
             sheet.note(Severity::Note, Check::SharedNetwork, evidence);
-            told.push(names);
+            reported.push(names);
         }
     }
 }
 
 fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
-    let here = case.told.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Location::is_here));
+    let here = case.examined.iter().filter(|(_, facts)| facts.place.as_ref().is_some_and(Location::is_here));
     let (here, nodes) = (here.count(), case.setting.quorum.nodes());
     if here > 0 {
         let evidence = format!("{here} of {nodes} nodes are on this machine, by their addresses");
@@ -129,10 +130,10 @@ fn loopback(case: &Case<'_>, sheet: &mut Findings<'_>) {
     }
 }
 
-/// The two clocks that certainly differ most, ours among them.
+/// Reports the two clocks that certainly differ most, including ours.
 fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = ("this machine", ClockReading::new(0, Duration::ZERO));
-    let theirs = case.told.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
+    let theirs = case.examined.iter().filter_map(|(name, facts)| Some((&***name, facts.clock?)));
     let all: Vec<_> = theirs.chain([ours]).collect();
     let pairs =
         all.iter().enumerate().flat_map(|(index, one)| all.iter().skip(index + 1).map(move |two| (one, two)));
@@ -150,7 +151,7 @@ fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     );
     if least > bound {
         let evidence = format!(
-            "{differ}, more than half of max_ttl ({}): fencing tokens may go back once counters are lost; \
+            "{differ}, more than half of max_ttl ({}): fencing tokens may decrease after counters are lost; \
              exclusion is not touched",
             duration::format(bound)
         );
@@ -158,7 +159,8 @@ fn clocks(case: &Case<'_>, sheet: &mut Findings<'_>) {
     }
 }
 
-/// What it means that another client of the deployment has `theirs`, which is not `ours`.
+/// Returns the finding that another client of the deployment has the `max_ttl` `theirs`, which differs from
+/// `ours`.
 pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
     let both = format!(
         "max_ttl is {} here, and another client has {}",
@@ -167,37 +169,37 @@ pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
     );
     let evidence = if theirs > ours {
         format!(
-            "{both}: its locks may last longer than restarted nodes stay silent for us. As long as more \
-             nodes tell of it than may be wrong, we wait as long as it does"
+            "{both}: its locks may outlast the time for which we do not count restarted nodes. While more \
+             nodes report it than may be wrong, we wait as long as it does"
         )
     } else {
-        format!("{both}: it counts restarted nodes before our locks are over, unless it connects anew")
+        format!("{both}: it counts restarted nodes before our locks have expired, unless it reconnects")
     };
     let cure = format!(
-        "{}; where no client has the other one any more, delete the key `quorlock:gate:…:max-ttl` at the nodes",
+        "{}; if no client has the other value any more, delete the key `quorlock:gate:…:max-ttl` on the nodes",
         Check::MaxTtl.cure()
     );
     let (severity, subject) = (Severity::Warning, Subject::Deployment);
     Finding { severity, subject, check: Check::MaxTtl, evidence, cure }
 }
 
-/// What the nodes tell of the clients.
+/// Compares the `max_ttl` that the nodes report with ours.
 fn max_ttls(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let ours = case.setting.max_ttl;
-    let told = case.told.iter().filter_map(|(_, facts)| facts.max_ttl);
+    let reported = case.examined.iter().filter_map(|(_, facts)| facts.max_ttl);
     let differing: BTreeSet<Duration> =
-        told.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
+        reported.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
     sheet.findings.extend(differing.into_iter().map(|theirs| max_ttl_differs(ours, theirs)));
 }
 
 fn plain_text(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let open = case
-        .told
+        .examined
         .iter()
         .filter(|(_, facts)| facts.place.as_ref().is_some_and(|place| !place.encrypted && !place.is_here()));
     let names: Vec<&str> = open.map(|(name, _)| &***name).collect();
     if !names.is_empty() {
-        let evidence = format!("tokens and passwords travel unencrypted to {}", names.join(" and "));
+        let evidence = format!("tokens and passwords are sent unencrypted to {}", names.join(" and "));
         sheet.note(Severity::Note, Check::PlainText, evidence);
     }
 }

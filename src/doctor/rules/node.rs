@@ -1,4 +1,4 @@
-//! What one node means.
+//! Findings about one node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::node::NodeErrorKind;
 use crate::node::facts::{Facts, Feature, Fsync, Missing, Role};
 use quorlock_protocol::{Moment, Past, RoundTrip, node_timeout};
 
-/// What is known as soon as a node has introduced itself: told at each connection, too.
+/// The checks of facts from the handshake, which also run at each connection.
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
-/// What needs the settings, or requests of its own.
+/// The checks that need the settings, or requests of their own.
 const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 15] = [
     trouble,
     several_servers,
@@ -33,7 +33,7 @@ const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 15] = [
     untold,
 ];
 
-/// The findings about one node that its introduction alone tells.
+/// Returns the findings about one node from its handshake alone.
 pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
     let mut sheet = Findings::of_node(name);
     for check in ON_SIGHT {
@@ -42,7 +42,7 @@ pub(crate) fn on_sight(name: &Arc<str>, facts: &Facts) -> Vec<Finding> {
     sheet.findings
 }
 
-/// All findings about one server.
+/// Returns all findings about one server.
 pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec<Finding> {
     let mut sheet = Findings::of_node(name);
     for check in ON_EXAMINATION {
@@ -85,7 +85,7 @@ fn role(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         Some(Role::ActiveReplica) => sheet.note(
             Severity::Unsafe,
             Check::ActiveReplica,
-            "is an active replica (role:active-replica) and does not vote: other masters overwrite what it grants",
+            "is an active replica (role:active-replica) and does not vote: other masters overwrite its keys",
         ),
         Some(Role::Replica) => {
             sheet.note(Severity::Warning, Check::Replica, "is a replica (role:slave) and does not vote");
@@ -96,25 +96,25 @@ fn role(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         Some(Role::ClusterMember) => sheet.note(
             Severity::Unsafe,
             Check::ClusterMember,
-            "is a member of a cluster (cluster_enabled:1): a failover there forgets locks",
+            "is a cluster member (cluster_enabled:1): a failover of the cluster loses locks",
         ),
     }
 }
 
-/// One address, and several processes behind it; or a proxy that is one server to us and many connections to
-/// the server.
+/// Reports an address with several processes, or a proxy that accepts one connection and opens several to the
+/// server.
 fn several_servers(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let short = |id: &str| id.chars().take(8).collect::<String>();
     let others: Vec<_> = facts.others.iter().map(|id| format!("run_id {}…", short(id))).collect();
     if !others.is_empty() {
         let ours = facts.identity.as_deref().map(short).unwrap_or_default();
         let evidence = format!(
-            "is several servers: connections to its address came to run_id {ours}… and to {}",
+            "is several servers: connections to its address reached run_id {ours}… and {}",
             others.join(" and ")
         );
         sheet.note(Severity::Unsafe, Check::SeveralServers, evidence);
     } else if facts.finds_connections == Some(false) {
-        let evidence = "does not find a connection of ours by the number that it gave it (CLIENT KILL ID)";
+        let evidence = "does not find our connection by the ID that it assigned (CLIENT KILL ID)";
         sheet.note(Severity::Warning, Check::Proxy, evidence);
     }
 }
@@ -139,7 +139,7 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
         sheet.note(Severity::Warning, Check::Restarted, evidence);
     } else if forgets(facts) != Some(false) {
         let evidence = format!(
-            "started {up} ago, and with the restart guard off it votes although it may have forgotten \
+            "started {up} ago, and with the restart guard off it votes although it may have lost \
              locks that are held for another {left}"
         );
         let cure = "turn the restart guard on at every client, and wait until it lets the server vote; on the server's very \
@@ -148,7 +148,7 @@ fn restarted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     }
 }
 
-/// From this difference on it is no matter of clocks that are not quite right.
+/// A larger difference means that the clock was set, not that it is inaccurate.
 const STEPPED: Duration = Duration::from_secs(60);
 
 fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
@@ -157,15 +157,13 @@ fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let evidence = match (facts.known, facts.turns) {
         (Some(known), _) => {
             format!(
-                "says that it started {up} ago, and clients met it as a new process {} ago",
+                "reports that it started {up} ago, but clients first saw the process {} ago",
                 duration::format(known)
             )
         }
         (None, turns) => {
             let turns = turns.unwrap_or_default();
-            format!(
-                "says that it started {up} ago, and its event loop has turned {turns} times since, as in seconds"
-            )
+            format!("reports that it started {up} ago, but its event loop has only run {turns} times since")
         }
     };
     let left = if setting.guarded() { quarantined(facts, setting) } else { Duration::ZERO };
@@ -174,15 +172,15 @@ fn stepped(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     } else {
         (Severity::Warning, format!(", and it does not vote for another {}", duration::format(left)))
     };
-    sheet.note(severity, Check::ClockStepped, format!("{evidence}: its clock was put forward meanwhile{so}"));
+    sheet.note(severity, Check::ClockStepped, format!("{evidence}: its clock was set forward since{so}"));
 }
 
-/// Whether its uptime is too long.
+/// Returns whether the reported uptime is too long.
 fn is_stepped(facts: &Facts) -> bool {
     facts.uptime.is_some_and(|uptime| uptime.saturating_sub(running(facts)) >= STEPPED)
 }
 
-/// Whether a restart loses what was granted; `None` if nobody knows.
+/// Returns whether a restart loses grants; `None` if that is unknown.
 fn forgets(facts: &Facts) -> Option<bool> {
     match (facts.append_only?, facts.fsync) {
         (true, Some(Fsync::Always)) => Some(false),
@@ -191,7 +189,8 @@ fn forgets(facts: &Facts) -> Option<bool> {
     }
 }
 
-/// What a database that forgets has not set, and how to set it; `None` if the server is none.
+/// Returns the missing settings of a database that may lose grants, and the right ones; `None` for another
+/// server.
 fn database_settings(facts: &Facts) -> Option<(&'static str, &'static str)> {
     match facts.software.as_ref()?.name {
         "postgresql" => Some(("fsync or full_page_writes off", "`fsync = on` and `full_page_writes = on`")),
@@ -209,21 +208,21 @@ fn persistence(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     }
     let database = database_settings(facts);
     let what = match (database, facts.fsync) {
-        (Some((off, _)), _) => format!("a crash of its machine may lose what it granted ({off})"),
+        (Some((off, _)), _) => format!("a crash of its machine may lose granted locks ({off})"),
         (None, Some(Fsync::EverySecond)) if facts.append_only == Some(true) => {
             "a crash of its machine loses the last second or two (appendfsync everysec)".to_owned()
         }
         (None, Some(Fsync::Never)) if facts.append_only == Some(true) => {
-            "a crash of its machine loses the last half minute or so (appendfsync no)".to_owned()
+            "a crash of its machine loses up to about half a minute (appendfsync no)".to_owned()
         }
-        (None, _) => "a restart loses the locks that it granted (appendonly no)".to_owned(),
+        (None, _) => "a restart loses its locks (appendonly no)".to_owned(),
     };
     let set = database.map_or("`appendonly yes` and `appendfsync always`", |(_, set)| set);
     if setting.guarded() {
         let wait = duration::format(setting.quarantine.length());
         let evidence =
             format!("{what}; the restart guard keeps it from voting for {wait} after each restart");
-        let cure = format!("leave the guard on; to be spared the wait as well, set {set}");
+        let cure = format!("keep the guard on; to avoid the wait, set {set}");
         sheet.cured(Severity::Note, Check::NotPersistent, evidence, cure);
     } else {
         let evidence = format!("{what}, and the restart guard is off");
@@ -252,17 +251,19 @@ fn client_clocks(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
 fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     for refusal in &facts.refusals {
         let (severity, what) = match refusal.need {
-            Feature::Locks => (Severity::Warning, "as every lock must"),
-            Feature::Fencing => (Severity::Warning, "as locks must unless fencing is off"),
-            Feature::Promotion => (Severity::Note, "without which it does not vote once it was promoted"),
-            Feature::Speed => (Severity::Note, "without which acquiring a lock costs it twice the work"),
-            Feature::Queue => (Severity::Note, "as those must who wait in a queue"),
-            Feature::Offers => {
-                (Severity::Note, "without which a lock takes two trips from process to process")
+            Feature::Locks => (Severity::Warning, "which every lock needs"),
+            Feature::Fencing => (Severity::Warning, "which locks need unless fencing is off"),
+            Feature::Promotion => (Severity::Note, "without which it does not vote after a promotion"),
+            Feature::Speed => {
+                (Severity::Note, "without which acquiring a lock costs the server twice the work")
             }
-            Feature::Sharing => (Severity::Note, "as shared locks must"),
-            Feature::Semaphores => (Severity::Note, "as semaphores must"),
-            Feature::Waiting => (Severity::Note, "without which waiters ask again and again"),
+            Feature::Queue => (Severity::Note, "which waiting in a queue needs"),
+            Feature::Offers => {
+                (Severity::Note, "without which a lock takes two round trips from process to process")
+            }
+            Feature::Sharing => (Severity::Note, "which shared locks need"),
+            Feature::Semaphores => (Severity::Note, "which semaphores need"),
+            Feature::Waiting => (Severity::Note, "without which waiters poll"),
         };
         let user = facts.user.as_deref().unwrap_or("…");
         let (barred, cure) = match &refusal.missing {
@@ -276,12 +277,12 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
             }
             Missing::Right(grant) => match grant.strip_prefix('~') {
                 Some("*") => (
-                    "touch the key of a lock".to_owned(),
-                    "grant the keys of your locks, as in `~locks:*`, and examine with --key-prefix locks:"
+                    "access the key of a lock".to_owned(),
+                    "grant the keys of your locks, as in `~locks:*`, and run doctor with --key-prefix locks:"
                         .to_owned(),
                 ),
                 Some(keys) => {
-                    (format!("touch the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
+                    (format!("access the keys {keys}"), format!("grant it: `ACL SETUSER {user} {grant}`"))
                 }
                 None if refusal.need == Feature::Offers => (
                     format!("run {} on its channels", refusal.command),
@@ -299,14 +300,14 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         let evidence = format!("does not let its user {barred}, {what} ({})", refusal.words);
         sheet.cured(severity, Check::MissingRight, evidence, cure);
     }
-    // What refuses a command alone refuses it in a script, too, and is told above.
-    let told = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
-    if let (Some(Err(error)), false) = (&facts.lock, told) {
-        sheet.note(Severity::Warning, Check::LockFails, format!("cannot carry a lock: {error:#}"));
+    // A command that is refused alone is also refused in a script, and is reported above.
+    let reported = facts.refusals.iter().any(|refusal| needed_to_vote(refusal.need));
+    if let (Some(Err(error)), false) = (&facts.lock, reported) {
+        sheet.note(Severity::Warning, Check::LockFails, format!("failed a test lock: {error:#}"));
     }
 }
 
-/// Whether its users have rights for single channels. Those of Redis 6.0 have them for all.
+/// Returns whether the server has permissions for single channels. Redis 6.0 does not.
 fn has_channel_rights(facts: &Facts) -> bool {
     facts.software.as_ref().is_none_or(|software| software.name != "redis" || software.numbers() >= [6, 2, 0])
 }
@@ -316,17 +317,18 @@ fn version(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let numbers = software.numbers();
     let (name, version) = (software.name, &software.version);
     if name == "redis" && numbers < [6, 0, 0] {
-        let evidence = format!("is redis {version}, which knows neither ACLs nor RESP3");
+        let evidence = format!("is redis {version}, which supports neither ACLs nor RESP3");
         sheet.note(Severity::Warning, Check::OldVersion, evidence);
     }
     if has_hole(name, numbers) {
-        let evidence = format!("is {name} {version}: whoever may run scripts may run code (CVE-2025-49844)");
+        let evidence =
+            format!("is {name} {version}: users that may run scripts can execute code (CVE-2025-49844)");
         sheet.note(Severity::Note, Check::KnownHole, evidence);
     }
 }
 
-/// CVE-2025-49844, by the versions in which Redis and Valkey have mended it.
-const MENDED: [(&str, [u32; 3]); 8] = [
+/// The versions of Redis and Valkey that fix CVE-2025-49844.
+const FIXED: [(&str, [u32; 3]); 8] = [
     ("redis", [6, 2, 20]),
     ("redis", [7, 2, 11]),
     ("redis", [7, 4, 6]),
@@ -337,21 +339,20 @@ const MENDED: [(&str, [u32; 3]); 8] = [
     ("valkey", [8, 1, 4]),
 ];
 
-/// A line of versions that was never mended has the hole, and one that began later has not.
+/// A release series without a fixed version is vulnerable if it is older than the newest fixed one.
 pub(super) fn has_hole(name: &str, version: [u32; 3]) -> bool {
-    let mended = || MENDED.iter().filter(|(software, _)| *software == name).map(|(_, version)| version);
+    let fixed = || FIXED.iter().filter(|(software, _)| *software == name).map(|(_, version)| version);
     let line = |version: &[u32; 3]| [version[0], version[1]];
-    match mended().find(|mended| line(mended) == line(&version)) {
-        Some(mended) => version < *mended,
-        None => mended().next_back().is_some_and(|last| version < *last),
+    match fixed().find(|fixed| line(fixed) == line(&version)) {
+        Some(fixed) => version < *fixed,
+        None => fixed().next_back().is_some_and(|last| version < *last),
     }
 }
 
 fn hints(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
-    let told = facts.refusals.iter().any(|refusal| refusal.need == Feature::Waiting);
-    if facts.hints == Some(false) && !told {
-        let evidence =
-            "tells of no changes (no RESP3, or no CLIENT TRACKING): waiters ask again after pauses";
+    let reported = facts.refusals.iter().any(|refusal| refusal.need == Feature::Waiting);
+    if facts.hints == Some(false) && !reported {
+        let evidence = "does not notify clients of changes (no RESP3, or no CLIENT TRACKING): waiters retry after pauses";
         sheet.note(Severity::Note, Check::NoHints, evidence);
     }
 }
@@ -361,7 +362,7 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let most = setting.ttl / 10;
     let limit = node_timeout(setting.node_timeout, Some(RoundTrip::first(trips.median)), setting.ttl);
     let took = format!(
-        "answers within {} in half of all cases, and within {} in nearly all",
+        "answers within {} (median) and {} (99th percentile)",
         duration::format(trips.median),
         duration::format(trips.p99)
     );
@@ -369,7 +370,7 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
         let evidence = format!("{took}: more than a tenth of the TTL of {}", duration::format(setting.ttl));
         sheet.note(Severity::Warning, Check::ShortTtl, evidence);
     } else if trips.p99 > limit {
-        let evidence = format!("{took}: its time limit is {}", duration::format(limit));
+        let evidence = format!("{took}: its node limit is {}", duration::format(limit));
         sheet.note(Severity::Warning, Check::SlowNode, evidence);
     }
 }
@@ -384,26 +385,24 @@ fn replicas(facts: &Facts, sheet: &mut Findings<'_>) {
             Some(software) if software.name == "mariadb" || software.name == "mysql" => "connected",
             Some(_) | None => "connected_slaves",
         };
-        let evidence =
-            format!("has replicas ({counted_by}:{count}): one that takes its place may lack locks");
+        let evidence = format!("has replicas ({counted_by}:{count}): one that is promoted may lack locks");
         sheet.note(Severity::Warning, Check::Replicas, evidence);
     }
 }
 
-/// A service has replicas on purpose. What it needs instead is an old master that falls silent.
+/// A service has replicas on purpose. It needs a master that stops accepting writes when it is replaced.
 fn two_masters(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     if facts.service.is_some() && facts.falls_silent == Some(false) && facts.role == Some(Role::Master) {
-        let evidence = "would go on beside its successor (min-replicas-to-write 0) until its Sentinels, or \
-                        their silence, have its clients leave it";
+        let evidence = "would keep voting together with its successor (min-replicas-to-write 0) until its Sentinels, or \
+                        their silence, make clients leave it";
         sheet.note(Severity::Note, Check::TwoMasters, evidence);
     }
 }
 
-/// A promotion of which nobody notes when it was: the restart guard is off.
+/// Reports a promotion whose time nothing records, because the restart guard is off.
 fn unguarded(facts: &Facts, sheet: &mut Findings<'_>) {
     if facts.promoted == Some(true) && facts.role == Some(Role::Master) && facts.reign.is_none() {
-        let evidence =
-            "was a replica and was promoted (master_replid2 is set): locks may not have reached it";
+        let evidence = "was a replica and was promoted (master_replid2 is set): locks may not have been replicated to it";
         sheet.note(Severity::Warning, Check::Promoted, evidence);
     }
 }
@@ -413,7 +412,7 @@ fn promoted(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     let (known, left) = (duration::format(reign), quarantined(facts, setting));
     if left.is_zero() {
         let evidence =
-            format!("was promoted at least {known} ago, and all that it may lack has run out since");
+            format!("was promoted at least {known} ago, and the locks that it may lack have expired since");
         sheet.note(Severity::Note, Check::Promoted, evidence);
     } else {
         let left = duration::format(left);
@@ -436,7 +435,7 @@ fn eviction(facts: &Facts, sheet: &mut Findings<'_>) {
     }
 }
 
-/// From this share of `maxmemory` on it counts as nearly full, in percent.
+/// The share of `maxmemory` from which it counts as nearly full, in percent.
 const NEARLY_FULL: u64 = 90;
 
 fn memory_full(facts: &Facts, sheet: &mut Findings<'_>) {
@@ -446,7 +445,7 @@ fn memory_full(facts: &Facts, sheet: &mut Findings<'_>) {
         && memory.used >= limit / 100 * NEARLY_FULL
     {
         let evidence =
-            format!("uses {} of {limit} bytes (noeviction): when full, it grants nothing", memory.used);
+            format!("uses {} of {limit} bytes (noeviction): when full, it grants no locks", memory.used);
         sheet.note(Severity::Warning, Check::MemoryFull, evidence);
     }
 }
@@ -457,18 +456,18 @@ fn untold(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
     }
     let fsync_matters = !setting.guarded() && facts.append_only == Some(true);
     let missing = [
-        (facts.role.is_none() && facts.unfit.is_none(), "what it is"),
-        (facts.identity.is_none() && facts.unfit.is_none(), "whether it is a server of its own"),
+        (facts.role.is_none() && facts.unfit.is_none(), "its role"),
+        (facts.identity.is_none() && facts.unfit.is_none(), "whether it is a separate server"),
         (facts.uptime.is_none(), "when it started"),
         (facts.replicas.is_none() && facts.role == Some(Role::Master), "whether it has replicas"),
         (facts.memory.is_none(), "whether it evicts keys"),
-        (facts.append_only.is_none(), "whether it keeps its data"),
-        (fsync_matters && facts.fsync.is_none(), "when its data reaches the disk (appendfsync)"),
+        (facts.append_only.is_none(), "whether it persists its data"),
+        (fsync_matters && facts.fsync.is_none(), "when it syncs its data to disk (appendfsync)"),
         (facts.clock.is_none(), "its clock"),
-        (facts.lock.is_none() && facts.role == Some(Role::Master), "whether a lock can be taken"),
+        (facts.lock.is_none() && facts.role == Some(Role::Master), "whether a lock can be acquired"),
     ];
     let missing: Vec<_> = missing.into_iter().filter_map(|(untold, what)| untold.then_some(what)).collect();
     if !missing.is_empty() {
-        sheet.note(Severity::Unknown, Check::Untold, format!("does not tell {}", missing.join(", ")));
+        sheet.note(Severity::Unknown, Check::Untold, format!("does not report {}", missing.join(", ")));
     }
 }

@@ -1,4 +1,4 @@
-//! Each finding is made by the facts that are its evidence, and by nothing less.
+//! Each finding is caused by the facts in its evidence, and by nothing else.
 
 use super::node::has_hole;
 use super::*;
@@ -14,7 +14,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) fn setting(nodes: usize) -> Setting {
     let max_ttl = Duration::from_secs(30);
     Setting {
-        risk_of_one: Some("while it is down nothing is locked"),
+        risk_of_one: Some("while it is down, nothing can be locked"),
         one_host: false,
         quorum: Quorum::majority(nodes),
         ttl: max_ttl,
@@ -29,7 +29,7 @@ fn unguarded() -> Setting {
     Setting { quarantine: Quarantine::none(), ..setting(3) }
 }
 
-/// A node with which everything is well: number `number` of its deployment.
+/// A healthy node, number `number` of its deployment.
 fn sound(number: u8) -> Facts {
     Facts {
         identity: Some(format!("run-{number}").into()),
@@ -62,7 +62,7 @@ fn examine(nodes: &[Facts], setting: &Setting) -> Report {
     Report::of(&nodes, setting)
 }
 
-/// What is found when the first of three sound nodes differs.
+/// The examination of three healthy nodes, the first of them changed.
 fn one_with(change: impl FnOnce(&mut Facts), setting: &Setting) -> Report {
     let mut nodes = [sound(0), sound(1), sound(2)];
     change(&mut nodes[0]);
@@ -96,7 +96,7 @@ fn with_a_sound_deployment_nothing_is_found() {
     }
 }
 
-/// What of one node is found with the restart guard on, and how bad it is.
+/// A fault of one node and its finding, with the restart guard on.
 const OF_A_NODE: [(Change, Severity, Check); 41] = [
     (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
     (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
@@ -167,7 +167,7 @@ fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
         assert_eq!(votes, spare, "{check}");
     }
     let two = examine(&[Facts { replicas: Some(1), ..sound(0) }, sound(1), sound(2)], &setting(3));
-    assert_eq!(two.summary(), Summary::Sound, "warnings alone do not make it unsafe");
+    assert_eq!(two.summary(), Summary::Sound, "warnings alone are not unsafe");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn without_the_restart_guard_what_forgets_is_unsafe() {
         assert!(found(&examination).contains(&(severity, check)), "{check}: {:#?}", examination.findings);
     }
     let kept = one_with(|it| it.uptime = Some(Duration::from_secs(3)), &unguarded());
-    assert_eq!(found(&kept), [], "a server with `appendfsync always` has forgotten nothing");
+    assert_eq!(found(&kept), [], "a server with `appendfsync always` has lost nothing");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn nodes_that_cannot_be_examined_are_neither_good_nor_bad() {
     assert_eq!(examination.summary(), Summary::Unclear);
 }
 
-/// A deployment of three whose nodes are at these addresses.
+/// The examination of a deployment of three nodes with these addresses.
 fn at(hosts: [(&str, [u8; 4]); 3]) -> Report {
     let nodes = [0, 1, 2].map(|number| {
         let (host, address) = hosts[usize::from(number)];
@@ -307,7 +307,7 @@ fn clocks_are_judged_by_what_is_certain() {
     };
     assert_eq!(ahead(16_000_000, 10), [(Severity::Warning, Check::ClockSpread)]);
     assert_eq!(ahead(-16_000_000, 10), [(Severity::Warning, Check::ClockSpread)]);
-    assert_eq!(ahead(16_000_000, 2000), [], "14 s are certain, and 15 are allowed");
+    assert_eq!(ahead(16_000_000, 2000), [], "14 s are certain, 15 s are allowed");
     assert_eq!(ahead(200_000, 10), []);
 }
 

@@ -1,58 +1,58 @@
-//! What is wrong with a node, in words that fit any store.
+//! Kinds of node errors, independent of the store.
 
 use std::fmt;
 
-/// What is wrong with a node, in words that fit any store.
+/// The kind of a node error, independent of the store.
 ///
-/// What is decided by an error, such as whether to ask again, which finding a check-up makes of it and what
-/// a metric counts, is decided by this, and never by its text.
+/// Every decision about an error, such as whether to retry, which finding `doctor` reports, and which metric
+/// counts it, depends on the kind and never on the text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// Nothing answers there, or the connection ended.
+    /// Nothing answers at the address, or the connection ended.
     Unreachable,
-    /// The answer, or what it had to wait for, did not come in time.
+    /// The response, or something that it depends on, did not arrive in time.
     TimedOut,
-    /// The server wants user and password, or refuses those that it was given.
+    /// The server requires credentials, or rejected the ones that it was given.
     Login,
-    /// The server takes no clients from this host: Redis' protected mode, a line that is missing in
+    /// The server accepts no clients from this host: Redis' protected mode, or a missing entry in
     /// `pg_hba.conf`.
     HostRefused,
-    /// No encrypted connection could be agreed on.
+    /// The TLS handshake failed.
     Tls,
-    /// The user may not do that.
+    /// The user lacks a permission.
     PermissionDenied(Access),
-    /// The server is a replica or standby, and takes no writes.
+    /// The server is a replica or standby and does not accept writes.
     ReadOnly,
-    /// The server serves nothing right now, and may soon: it loads its data, runs something slow, or a
-    /// failover goes on.
+    /// The server is temporarily unavailable: it loads its data, runs a slow script, or is in a failover.
     Busy,
-    /// The server has no memory or disk left for what it is to store.
+    /// The server is out of memory or disk space.
     OutOfSpace,
-    /// The key holds something else than a lock.
+    /// The key holds something that is not a lock.
     WrongData,
-    /// Not a server that can vote: a Sentinel, a member of a cluster given as a node of its own.
+    /// The server cannot vote: it is a Sentinel, or a cluster member that was given as a node of its own.
     WrongServer,
-    /// The server cannot do what it was asked: it is too old, or the command was renamed.
+    /// The server does not support the request: it is too old, or the command was renamed.
     Unsupported,
-    /// What the address or another setting asks for cannot be: a service that its Sentinels do not know.
+    /// The address or another setting is wrong, such as a service that its Sentinels do not know.
     Misconfigured,
-    /// An answer that means nothing of the above.
+    /// Any other error.
     Other,
 }
 
-/// What a right is missing for.
+/// What a missing permission is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Access {
-    /// For the operation: a command, a function.
+    /// An operation: a command, a function.
     Operation,
-    /// For the data: the key, the table.
+    /// Data: a key, a table.
     Key,
 }
 
 impl NodeErrorKind {
-    /// Whether it stays so until the configuration of the server or of the client is corrected.
+    /// Returns whether the problem persists until the configuration of the server or of the client is
+    /// corrected.
     #[must_use]
     pub fn is_permanent(self) -> bool {
         match self {
@@ -76,20 +76,20 @@ impl NodeErrorKind {
     pub(super) fn words(self) -> &'static str {
         match self {
             NodeErrorKind::Unreachable => "unreachable",
-            NodeErrorKind::TimedOut => "too late",
+            NodeErrorKind::TimedOut => "timed out",
             NodeErrorKind::Login => "the login was refused",
             NodeErrorKind::HostRefused => "it takes no clients from this host",
             NodeErrorKind::Tls => "no TLS",
-            NodeErrorKind::PermissionDenied(Access::Operation) => "its user may not do that",
-            NodeErrorKind::PermissionDenied(Access::Key) => "its user may not touch the key",
+            NodeErrorKind::PermissionDenied(Access::Operation) => "its user lacks a permission",
+            NodeErrorKind::PermissionDenied(Access::Key) => "its user lacks access to the key",
             NodeErrorKind::ReadOnly => "it takes no writes",
-            NodeErrorKind::Busy => "it is busy",
+            NodeErrorKind::Busy => "it is temporarily unavailable",
             NodeErrorKind::OutOfSpace => "it is out of memory or disk",
             NodeErrorKind::WrongData => "the key holds something that is not a lock",
             NodeErrorKind::WrongServer => "it is not a server that can vote",
-            NodeErrorKind::Unsupported => "it cannot do what it was asked",
-            NodeErrorKind::Misconfigured => "its address or settings cannot work",
-            NodeErrorKind::Other => "it answered with an error",
+            NodeErrorKind::Unsupported => "it does not support the request",
+            NodeErrorKind::Misconfigured => "its address or settings are wrong",
+            NodeErrorKind::Other => "it returned an error",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The check-up of a cluster: that of each of its masters, and of how they share the keys.
+//! The health check of a cluster: that of each of its masters, and of how the slots are distributed.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use futures::future::join_all;
 use super::Inner;
 use super::shard::Shard;
 use super::slot_map::{Map, Master};
-use super::topology::look;
+use super::topology::request_map;
 use crate::doctor::rules::age;
 use crate::node::facts::{ConnectFailure, Facts, Location, Role, ShardFacts};
 use crate::redis::inspect::examine as examine_server;
 use quorlock_protocol::Slot;
 
-/// Asks every master of the cluster. `key` is free; a key beside it is used at each master.
-pub(super) async fn examine(inside: Arc<Inner>, key: Arc<str>) -> Facts {
-    let map = match look(&inside, &mut None, 0).await {
+/// Examines every master of the cluster. `key` is free; each master is probed with a key derived from it.
+pub(super) async fn examine(inner: Arc<Inner>, key: Arc<str>) -> Facts {
+    let map = match request_map(&inner, &mut None, 0).await {
         Ok(map) => map,
         Err(error) => {
             let trouble = Some(ConnectFailure::new(error));
@@ -23,19 +23,19 @@ pub(super) async fn examine(inside: Arc<Inner>, key: Arc<str>) -> Facts {
         }
     };
     let masters = map.masters.iter().filter_map(|master| Some((master, probe(&key, master)?)));
-    let shards = join_all(masters.map(|(master, key)| shard(&inside, master, key))).await;
+    let shards = join_all(masters.map(|(master, key)| shard(&inner, master, key))).await;
     summed_up(&map, shards)
 }
 
-async fn shard(inside: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
-    let address = inside.beside(&master.place);
+async fn shard(inner: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
+    let address = inner.member_at(&master.place);
     let name = Arc::from(address.to_string());
-    let facts = examine_server(address, Shard::settings(inside, master), key).await;
+    let facts = examine_server(address, Shard::settings(inner, master), key).await;
     ShardFacts::new(name, master.share(), master.replicas, facts)
 }
 
-/// A key with the same beginning that this master serves. `None` if the beginning has a hash tag, by
-/// which all locks are at another one.
+/// Returns a key with the prefix `key` that this master serves. `None` if `key` has a hash tag, which puts
+/// all locks on another master.
 fn probe(key: &str, master: &Master) -> Option<Arc<str>> {
     let own = format!("{key}{{{}}}", master.home().tag());
     if Slot::of(&own) == master.home() {
@@ -44,7 +44,7 @@ fn probe(key: &str, master: &Master) -> Option<Arc<str>> {
     master.serves(Slot::of(key)).then(|| key.into())
 }
 
-/// The facts of a cluster: of its youngest master, and what is worst among all of them.
+/// Returns the facts of a cluster: those of its youngest master, and the worst of each kind.
 fn summed_up(map: &Map, shards: Vec<ShardFacts>) -> Facts {
     let youngest = shards.iter().map(|shard| &shard.facts).min_by_key(|facts| age(facts));
     let mut facts = youngest.cloned().unwrap_or_default();

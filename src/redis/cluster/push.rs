@@ -1,4 +1,4 @@
-//! The hints of all masters of a cluster, as those of one node.
+//! Combines the hints of a cluster's masters into those of one node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -6,52 +6,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::node::{Hint, HintListener};
 use crate::redis::push::Audience;
 
-/// The listeners of the cluster, and which of its masters tell of changes.
+/// The listeners of the cluster, and which of its masters send hints.
 ///
-/// The listeners are told of changes while all masters tell of them: a listener does not know at which of
-/// them a key is.
+/// The listeners are subscribed while all masters send hints, because a listener does not know which master
+/// serves a key.
 #[derive(Debug, Default)]
 pub(super) struct PushFanIn {
-    inside: Mutex<Inner>,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     audience: Audience,
-    /// Whether each master, by the number of its connection, tells of changes.
+    /// Whether each master, by the number of its shard, sends hints.
     sources: BTreeMap<u64, bool>,
 }
 
 impl PushFanIn {
-    fn inside(&self) -> MutexGuard<'_, Inner> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, listener: Arc<dyn HintListener>) {
-        self.inside().audience.add(listener);
+        self.inner().audience.add(listener);
     }
 
-    /// Whether there is a listener.
+    /// Returns whether there is a listener.
     pub(super) fn any(&self) -> bool {
-        !self.inside().audience.is_empty()
+        !self.inner().audience.is_empty()
     }
 
-    /// Another master belongs to the cluster, which tells nothing yet.
-    pub(super) fn join(&self, line: u64) {
-        self.inside().set_source(line, Some(false));
+    /// Adds a master, which does not send hints yet.
+    pub(super) fn join(&self, number: u64) {
+        self.inner().set_source(number, Some(false));
     }
 
-    /// A master has left the cluster.
-    pub(super) fn leave(&self, line: u64) {
-        self.inside().set_source(line, None);
+    /// Removes a master.
+    pub(super) fn leave(&self, number: u64) {
+        self.inner().set_source(number, None);
     }
 }
 
 impl Inner {
-    fn set_source(&mut self, line: u64, tells: Option<bool>) {
+    fn set_source(&mut self, number: u64, tells: Option<bool>) {
         match tells {
-            Some(tells) => drop(self.sources.insert(line, tells)),
-            None => drop(self.sources.remove(&line)),
+            Some(tells) => drop(self.sources.insert(number, tells)),
+            None => drop(self.sources.remove(&number)),
         }
         let all = !self.sources.is_empty() && self.sources.values().all(|tells| *tells);
         if all != self.audience.is_hearing() {
@@ -64,21 +64,21 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct PushSource {
     pub(super) fan_in: Weak<PushFanIn>,
-    pub(super) line: u64,
+    pub(super) number: u64,
 }
 
 impl HintListener for PushSource {
     fn on_hint(&self, hint: Hint<'_>) {
         let Some(fan_in) = self.fan_in.upgrade() else { return };
-        let mut inside = fan_in.inside();
-        // A connection that has left may still have something to say.
-        if !inside.sources.contains_key(&self.line) {
+        let mut inner = fan_in.inner();
+        // A removed master may still send something.
+        if !inner.sources.contains_key(&self.number) {
             return;
         }
         match hint {
-            Hint::Subscribed => inside.set_source(self.line, Some(true)),
-            Hint::Unsubscribed => inside.set_source(self.line, Some(false)),
-            Hint::Invalidated(_) | Hint::Flushed => inside.audience.tell(hint),
+            Hint::Subscribed => inner.set_source(self.number, Some(true)),
+            Hint::Unsubscribed => inner.set_source(self.number, Some(false)),
+            Hint::Invalidated(_) | Hint::Flushed => inner.audience.tell(hint),
         }
     }
 }
@@ -86,22 +86,22 @@ impl HintListener for PushSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::tests::Ear;
+    use crate::redis::tests::HintLog;
 
     #[test]
     fn it_hears_while_all_masters_do() {
-        let (fan_in, ear) = (Arc::new(PushFanIn::default()), Arc::new(Ear::default()));
-        fan_in.add(Arc::clone(&ear) as Arc<dyn HintListener>);
-        let source = |line| PushSource { fan_in: Arc::downgrade(&fan_in), line };
+        let (fan_in, hints) = (Arc::new(PushFanIn::default()), Arc::new(HintLog::default()));
+        fan_in.add(Arc::clone(&hints) as Arc<dyn HintListener>);
+        let source = |number| PushSource { fan_in: Arc::downgrade(&fan_in), number };
         fan_in.join(1);
         fan_in.join(2);
         source(1).on_hint(Hint::Subscribed);
-        assert!(ear.heard().is_empty(), "half of the keys would change without a word");
+        assert!(hints.heard().is_empty(), "half of the keys would change without a hint");
         source(2).on_hint(Hint::Subscribed);
         source(1).on_hint(Hint::Invalidated(b"a"));
         source(2).on_hint(Hint::Unsubscribed);
         fan_in.leave(2);
         source(2).on_hint(Hint::Invalidated(b"b"));
-        assert_eq!(ear.heard(), ["Subscribed", "a", "Unsubscribed", "Subscribed"]);
+        assert_eq!(hints.heard(), ["Subscribed", "a", "Unsubscribed", "Subscribed"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The way of an answer from a master to whoever asked the cluster.
+//! Returns the response of a master to the sender of the request, in the name of the cluster.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -8,10 +8,10 @@ use crate::node::{Collect, NodeError, Responder, Response};
 use crate::redis::error::is_sent_away;
 use quorlock_protocol::Slot;
 
-/// Takes one answer, and hands it on in the name of the cluster.
+/// Receives one response and forwards it in the name of the cluster.
 #[derive(Debug)]
 pub(super) struct ReplyProxy {
-    inside: Weak<Inner>,
+    inner: Weak<Inner>,
     identity: Arc<ShardIdentity>,
     slot: Slot,
     reply: Mutex<Option<Responder>>,
@@ -19,13 +19,13 @@ pub(super) struct ReplyProxy {
 
 impl ReplyProxy {
     pub(super) fn new(
-        inside: &Arc<Inner>,
+        inner: &Arc<Inner>,
         identity: &Arc<ShardIdentity>,
         slot: Slot,
         reply: Responder,
     ) -> ReplyProxy {
-        let (inside, identity) = (Arc::downgrade(inside), Arc::clone(identity));
-        ReplyProxy { inside, identity, slot, reply: Mutex::new(Some(reply)) }
+        let (inner, identity) = (Arc::downgrade(inner), Arc::clone(identity));
+        ReplyProxy { inner, identity, slot, reply: Mutex::new(Some(reply)) }
     }
 
     fn reply(&self) -> MutexGuard<'_, Option<Responder>> {
@@ -47,10 +47,10 @@ impl ReplyProxy {
 impl Collect for ReplyProxy {
     fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
         let Some(reply) = self.reply().take() else { return };
-        if let Some(inside) = self.inside.upgrade() {
-            inside.router().settle(self.slot, self.identity.line);
+        if let Some(inner) = self.inner.upgrade() {
+            inner.router().settle(self.slot, self.identity.number);
             if answer.as_ref().is_err_and(is_sent_away) {
-                inside.doubt.notify_one();
+                inner.map_outdated.notify_one();
             }
         }
         reply.send(self.translated(answer));

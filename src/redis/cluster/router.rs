@@ -1,4 +1,4 @@
-//! Where requests are sent to the master that serves their key.
+//! Routes requests to the master that serves their key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::redis::error::unserved;
 use crate::redis::replicas::must_last;
 use quorlock_protocol::{Moment, SENTINELS_WORD, Slot};
 
-/// Who serves what, and what is on its way.
+/// The slot map, its masters, and the unanswered requests.
 #[derive(Debug, Default)]
 pub(super) struct SlotRouter {
-    /// Whether requests are sent on. Until somebody has been asked for the map they are kept.
+    /// Whether requests are forwarded. Until a member was asked for the map, they are kept.
     opened: bool,
     kept: Vec<(SharedRequest, Responder)>,
     pub(super) map: Option<Arc<Map>>,
     /// Why there is no map.
     trouble: Option<NodeError>,
-    /// One for each master of the map, in the same order.
+    /// One shard for each master of the map, in the same order.
     pub(super) shards: Vec<Arc<Shard>>,
-    /// The place among `shards` of the one that serves each slot.
+    /// The index in `shards` of the master of each slot.
     owners: Vec<Option<usize>>,
-    /// How many requests about a slot are unanswered, by the lines that they were sent over.
+    /// The number of unanswered requests for each slot, by the shard that they were sent to.
     unanswered: HashMap<Slot, BTreeMap<u64, u32>>,
-    /// When a member was last asked who serves what, and told.
+    /// When a member was last asked for the map and answered.
     confirmed: Option<Moment>,
-    /// How each line stands.
+    /// The state of each shard's connection.
     contacts: BTreeMap<u64, ConnectionState>,
 }
 
-/// What becomes of a request.
+/// The destination of a request.
 pub(super) enum Routed {
     To {
         shard: Arc<Shard>,
@@ -45,12 +45,12 @@ pub(super) enum Routed {
         error: NodeError,
         reply: Responder,
     },
-    /// Until there is a map.
+    /// Kept until there is a map.
     Kept,
 }
 
 impl SlotRouter {
-    /// Sends a request on, or says why not.
+    /// Routes a request, keeps it, or returns why it cannot be sent.
     pub(super) fn route(
         &mut self,
         now: Moment,
@@ -69,7 +69,7 @@ impl SlotRouter {
         self.send(now, slot, request, reply)
     }
 
-    /// The same for what was kept.
+    /// Routes a request that was kept.
     pub(super) fn send(
         &mut self,
         now: Moment,
@@ -88,52 +88,52 @@ impl SlotRouter {
         let Some(shard) = place.and_then(|place| self.shards.get(place)) else {
             return Err(self.trouble.clone().unwrap_or_else(|| unserved(slot)));
         };
-        // A master that was stopped while another one took its place goes on answering for a moment.
+        // A master that was stopped while another took its place still answers for a moment.
         if must_last(request) && self.confirmed.is_none_or(|confirmed| now >= confirmed + SENTINELS_WORD) {
             let good = humantime::format_duration(SENTINELS_WORD);
-            let reason = format!("no member of the cluster has told for more than {good} who serves what");
+            let reason = format!("no member of the cluster has confirmed the slot map within {good}");
             return Err(NodeError::Unreachable { reason: reason.into() });
         }
-        // A release must not overtake what it takes back. Over another line it might; then it is not
-        // known whether the key was released, and whoever wants it gone leaves a tombstone.
-        let elsewhere = |lines: &BTreeMap<u64, u32>| lines.keys().any(|line| *line != shard.identity.line);
+        // A release must not overtake the request that it undoes. Sent to another shard it might; then it is
+        // unknown whether the key was released, and the caller leaves a tombstone.
+        let elsewhere =
+            |by_shard: &BTreeMap<u64, u32>| by_shard.keys().any(|number| *number != shard.identity.number);
         if matches!(request, Request::Release { .. }) && self.unanswered.get(&slot).is_some_and(elsewhere) {
             let reason = "its slot has moved, and an earlier request to the master that had it is unanswered";
             return Err(NodeError::Disconnected { reason: reason.into() });
         }
-        let lines = self.unanswered.entry(slot).or_default();
-        *lines.entry(shard.identity.line).or_default() += 1;
+        let by_shard = self.unanswered.entry(slot).or_default();
+        *by_shard.entry(shard.identity.number).or_default() += 1;
         Ok(Arc::clone(shard))
     }
 
-    /// A request about this slot that was sent over this line has been answered.
-    pub(super) fn settle(&mut self, slot: Slot, line: u64) {
-        let Some(lines) = self.unanswered.get_mut(&slot) else { return };
-        if let Some(count) = lines.get_mut(&line) {
+    /// Records that a request for this slot was answered by this shard.
+    pub(super) fn settle(&mut self, slot: Slot, number: u64) {
+        let Some(by_shard) = self.unanswered.get_mut(&slot) else { return };
+        if let Some(count) = by_shard.get_mut(&number) {
             *count -= 1;
             if *count == 0 {
-                lines.remove(&line);
+                by_shard.remove(&number);
             }
         }
-        if lines.is_empty() {
+        if by_shard.is_empty() {
             self.unanswered.remove(&slot);
         }
     }
 
-    /// Until it is opened again, requests are kept.
+    /// Keeps requests until the router is opened again.
     pub(super) fn shut(&mut self) {
         self.opened = false;
     }
 
-    /// What was asked before there was a map, as long as there is any. Then the router opens.
+    /// Takes the requests that were kept before there was a map. Opens the router when none are left.
     pub(super) fn open(&mut self) -> Vec<(SharedRequest, Responder)> {
         let kept = std::mem::take(&mut self.kept);
         self.opened |= kept.is_empty();
         kept
     }
 
-    /// From now on sends requests by this map, and gives back the masters that serve nothing any
-    /// more.
+    /// Routes by this map from now on, and returns the shards of masters that no longer serve slots.
     pub(super) fn adopt(&mut self, map: Map, shards: Vec<Arc<Shard>>, looked: Moment) -> Vec<Arc<Shard>> {
         self.confirm(looked);
         let mut owners = vec![None; usize::from(Slot::COUNT)];
@@ -151,41 +151,41 @@ impl SlotRouter {
         let gone = |shard: &Arc<Shard>| !self.shards.iter().any(|kept| Arc::ptr_eq(kept, shard));
         let gone: Vec<_> = before.into_iter().filter(gone).collect();
         for shard in &gone {
-            self.contacts.remove(&shard.identity.line);
+            self.contacts.remove(&shard.identity.number);
         }
         gone
     }
 
-    /// A member that was asked at this moment has told the map.
+    /// Records that a member that was asked at this moment has confirmed the map.
     pub(super) fn confirm(&mut self, looked: Moment) {
         self.confirmed = Some(looked);
     }
 
-    /// Nobody could be asked for the map.
+    /// Records that no member could be asked for the map.
     pub(super) fn fail(&mut self, trouble: NodeError) {
         if self.map.is_none() {
             self.trouble = Some(trouble);
         }
     }
 
-    /// The master at the other end of this line stands so.
-    pub(super) fn stands(&mut self, line: u64, contact: ConnectionState) {
-        self.contacts.insert(line, contact);
+    /// Records the state of a shard's connection.
+    pub(super) fn set_state(&mut self, number: u64, contact: ConnectionState) {
+        self.contacts.insert(number, contact);
     }
 
-    /// Whether all is as it should be, as far as it is known.
+    /// Returns whether the cluster is healthy, as far as is known.
     pub(super) fn is_fine(&self) -> bool {
         matches!(self.contact(), Some(ConnectionState::Connected(_)))
     }
 
-    /// How the cluster stands, once that is known.
+    /// Returns the state of the cluster, once it is known.
     pub(super) fn contact(&self) -> Option<ConnectionState> {
         let Some(map) = &self.map else { return self.trouble.clone().map(ConnectionState::Lost) };
         let mut youngest: Option<(&Shard, &Arc<Identity>)> = None;
         let mut away = Vec::new();
         for (shard, master) in self.shards.iter().zip(&map.masters) {
-            match self.contacts.get(&shard.identity.line)? {
-                // The runtime ends, or the node.
+            match self.contacts.get(&shard.identity.number)? {
+                // The runtime has ended, or the node was dropped.
                 ended @ ConnectionState::Ended(_) => return Some(ended.clone()),
                 ConnectionState::Connected(identity) => {
                     let is_younger = |known: &Identity| {
@@ -217,7 +217,7 @@ impl SlotRouter {
         })
     }
 
-    /// What the masters have said of themselves: those of one that something stands out at, if there is one.
+    /// Returns the facts of a master with a finding, or else of any.
     pub(super) fn facts(&self) -> Option<Arc<Facts>> {
         let mut all =
             self.shards.iter().filter_map(|shard| Some((&shard.identity.name, shard.node.facts()?)));
@@ -242,9 +242,9 @@ mod tests {
     const NOW: Moment = Moment::ORIGIN;
 
     #[derive(Debug)]
-    struct Nobody;
+    struct NoReceiver;
 
-    impl Collect for Nobody {
+    impl Collect for NoReceiver {
         fn answer(&self, _: usize, _: Result<Response, NodeError>) {}
 
         fn wanted(&self) -> bool {
@@ -253,21 +253,21 @@ mod tests {
     }
 
     fn reply() -> Responder {
-        Responder::new(Arc::new(Nobody), 0)
+        Responder::new(Arc::new(NoReceiver), 0)
     }
 
-    /// A router with two masters, and the first half of the slots at the one named first.
+    /// Creates a router with two masters, the one at port `first` with the first half of the slots.
     fn router(cluster: &ClusterNode, first: u16, second: u16, before: Option<SlotRouter>) -> SlotRouter {
         let table = format!(
             "a :{first}@1 master - 0 0 1 connected 0-8191\nb :{second}@1 master - 0 0 1 connected 8192-16383"
         );
         let map = Map::read(&table).unwrap();
         let mut router = before.unwrap_or_default();
-        let seed = &cluster.inside.address.seeds()[0];
+        let seed = &cluster.inner.address.seeds()[0];
         let shards = map.masters.iter().map(|master| {
-            let address = seed.beside("127.0.0.1", master.place.port);
+            let address = seed.at_host("127.0.0.1", master.place.port);
             let named = (&"a".into(), &map.members);
-            Arc::new(Shard::new(&cluster.inside, master.place.port.into(), address, master, named))
+            Arc::new(Shard::new(&cluster.inner, master.place.port.into(), address, master, named))
         });
         let shards = shards.collect();
         drop(router.adopt(map, shards, NOW));
@@ -279,9 +279,9 @@ mod tests {
         ClusterNode::with(ClusterAddress::parse("redis+cluster://127.0.0.1:1").unwrap(), settings())
     }
 
-    fn line_of(routed: Routed) -> Result<u64, NodeError> {
+    fn number_of(routed: Routed) -> Result<u64, NodeError> {
         match routed {
-            Routed::To { shard, .. } => Ok(shard.identity.line),
+            Routed::To { shard, .. } => Ok(shard.identity.number),
             Routed::Nowhere { error, .. } => Err(error),
             Routed::Kept => panic!("the router is open"),
         }
@@ -298,26 +298,26 @@ mod tests {
         );
         let cluster = cluster();
         let mut router = router(&cluster, 1, 2, None);
-        let former = line_of(router.route(NOW, slot, acquire().into(), reply())).unwrap();
+        let former = number_of(router.route(NOW, slot, acquire().into(), reply())).unwrap();
         assert_eq!(
-            line_of(router.route(NOW, slot, release().into(), reply())),
+            number_of(router.route(NOW, slot, release().into(), reply())),
             Ok(former),
-            "behind it on the same line"
+            "after it on the same connection"
         );
         router.settle(slot, former);
 
         let mut router = self::router(&cluster, 2, 1, Some(router));
-        let error = line_of(router.route(NOW, slot, release().into(), reply())).unwrap_err();
+        let error = number_of(router.route(NOW, slot, release().into(), reply())).unwrap_err();
         assert!(error.may_have_acted(), "{error}");
-        let line = line_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
-        assert_ne!(line, former, "a tombstone stops what comes late, wherever it is left");
-        let other = line_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));
+        let number = number_of(router.route(NOW, slot, cancel().into(), reply())).unwrap();
+        assert_ne!(number, former, "a tombstone stops late requests on any shard");
+        let other = number_of(router.route(NOW, Slot::of("{r1}"), release().into(), reply()));
         assert!(other.is_ok(), "another slot");
         router.settle(slot, former);
         assert_eq!(
-            line_of(router.route(NOW, slot, release().into(), reply())),
-            Ok(line),
-            "nothing is left to overtake"
+            number_of(router.route(NOW, slot, release().into(), reply())),
+            Ok(number),
+            "no request is left to overtake"
         );
     }
 
@@ -328,16 +328,17 @@ mod tests {
         let (cluster, slot) = (cluster(), Slot::of("r"));
         let mut router = router(&cluster, 1, 2, None);
         let last = NOW + Duration::from_millis(2_999);
-        assert!(line_of(router.route(last, slot, acquire().into(), reply())).is_ok());
-        let error = line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
-        assert!(error.to_string().contains("who serves what") && !error.may_have_acted(), "{error}");
+        assert!(number_of(router.route(last, slot, acquire().into(), reply())).is_ok());
+        let error =
+            number_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).unwrap_err();
+        assert!(error.to_string().contains("slot map") && !error.may_have_acted(), "{error}");
         let release = Request::Release { claim: claim() };
         assert!(
-            line_of(router.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
-            "it is to be given back"
+            number_of(router.route(NOW + SENTINELS_WORD, slot, release.into(), reply())).is_ok(),
+            "it is to be released"
         );
         router.confirm(last);
-        assert!(line_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
+        assert!(number_of(router.route(NOW + SENTINELS_WORD, slot, acquire().into(), reply())).is_ok());
     }
 
     #[test]
@@ -347,18 +348,18 @@ mod tests {
         for _ in 0..QUESTIONS {
             assert!(matches!(router.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
         }
-        let error = line_of(router.route(NOW, slot, inspect().into(), reply())).unwrap_err();
+        let error = number_of(router.route(NOW, slot, inspect().into(), reply())).unwrap_err();
         assert!(matches!(error, NodeError::Overloaded { .. }), "{error}");
         router
             .fail(NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: "no server is there".into() });
         for (request, reply) in router.open() {
-            let error = line_of(router.send(NOW, slot, request, reply)).unwrap_err();
+            let error = number_of(router.send(NOW, slot, request, reply)).unwrap_err();
             assert_eq!(error.to_string(), "no server is there");
         }
         assert!(router.open().is_empty());
         assert!(
-            line_of(router.route(NOW, slot, inspect().into(), reply())).is_err(),
-            "it is open, and refuses at once"
+            number_of(router.route(NOW, slot, inspect().into(), reply())).is_err(),
+            "it is open, and refuses immediately"
         );
     }
 }

@@ -12,23 +12,23 @@ use crate::redis::RedisNode;
 use crate::redis::settings::{Membership, Settings};
 use quorlock_protocol::Slot;
 
-/// A master, and the ordinary node for a single server that asks it.
+/// A master, and the ordinary node that connects to it.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) node: RedisNode,
     pub(super) address: Address,
     pub(super) identity: Arc<ShardIdentity>,
-    /// A slot of its own, for what is kept there of itself.
+    /// A slot that it serves, for the keys of notes about the server itself.
     home: Slot,
 }
 
-/// What answers show of the master that they came from.
+/// The properties of a master that its responses show.
 #[derive(Debug)]
 pub(super) struct ShardIdentity {
-    /// Tells it from others at the same address.
-    pub(super) line: u64,
+    /// A number that is unique among the shards of a cluster node, also at the same address.
+    pub(super) number: u64,
     pub(super) name: Arc<str>,
-    /// What the cluster is called as a process.
+    /// The history ID of the cluster.
     identity: Arc<str>,
     seen: Mutex<Seen>,
 }
@@ -37,22 +37,22 @@ pub(super) struct ShardIdentity {
 struct Seen {
     /// All members of the cluster, by the newest map.
     members: Arc<BTreeSet<Arc<str>>>,
-    /// The witness that was seen last, and what is made of it.
+    /// The last identity of the master, and the cluster's identity derived from it.
     last: Option<(Arc<Identity>, Arc<Identity>)>,
 }
 
 impl Shard {
-    /// The master as it is in the map. Nobody is contacted yet.
+    /// Creates a shard for a master of the map. Connects to nothing yet.
     pub(super) fn new(
-        inside: &Inner,
-        line: u64,
+        inner: &Inner,
+        number: u64,
         address: Address,
         master: &Master,
         (identity, members): (&Arc<str>, &Arc<BTreeSet<Arc<str>>>),
     ) -> Shard {
-        let (home, settings) = (master.home(), Shard::settings(inside, master));
+        let (home, settings) = (master.home(), Shard::settings(inner, master));
         let identity = ShardIdentity {
-            line,
+            number,
             name: address.to_string().into(),
             identity: Arc::clone(identity),
             seen: Mutex::new(Seen { members: Arc::clone(members), last: None }),
@@ -65,11 +65,11 @@ impl Shard {
         }
     }
 
-    /// What a connection to this master works with.
-    pub(super) fn settings(inside: &Inner, master: &Master) -> Settings {
-        let mut settings = inside.settings.clone();
+    /// Returns the settings for connections to this master.
+    pub(super) fn settings(inner: &Inner, master: &Master) -> Settings {
+        let mut settings = inner.settings.clone();
         settings.membership = Membership::OfCluster;
-        // In a slot of its own: nobody may keep anything elsewhere.
+        // In a slot of its own, because it cannot store other keys.
         settings.gate = settings.gate.map(|gate| {
             let rest = gate.strip_prefix("quorlock:gate:").unwrap_or(&gate);
             format!("quorlock:gate:{{{}}}:{rest}", master.home().tag()).into()
@@ -77,32 +77,32 @@ impl Shard {
         settings
     }
 
-    /// Has it tell what happens there.
-    pub(super) fn connect(&self, inside: &Arc<Inner>) {
-        let line = self.identity.line;
-        inside.fan_in.join(line);
-        if inside.fan_in.any() {
-            self.node.listen(Arc::new(PushSource { fan_in: Arc::downgrade(&inside.fan_in), line }));
+    /// Subscribes to its hints and its state.
+    pub(super) fn connect(&self, inner: &Arc<Inner>) {
+        let number = self.identity.number;
+        inner.fan_in.join(number);
+        if inner.fan_in.any() {
+            self.node.listen(Arc::new(PushSource { fan_in: Arc::downgrade(&inner.fan_in), number }));
         }
-        self.node.observe(Arc::new(Lookout { inside: Arc::downgrade(inside), line }));
+        self.node.observe(Arc::new(ShardListener { inner: Arc::downgrade(inner), number }));
     }
 
-    /// What its cluster is called.
+    /// Returns the history ID of the cluster.
     pub(super) fn identity(&self) -> Arc<str> {
         Arc::clone(&self.identity.identity)
     }
 
-    /// Whether it is still right for a master at this address.
+    /// Returns whether the shard still fits a master at this address.
     pub(super) fn suits(&self, address: &Address, master: &Master, identity: &str) -> bool {
         self.address.same_server(address) && master.serves(self.home) && *self.identity.identity == *identity
     }
 }
 
 impl ShardIdentity {
-    /// The witness of the cluster, as old as the process that answered.
+    /// Returns the identity of the cluster, as old as the process that answered.
     ///
-    /// All masters have one name, which is that of the cluster, and name its members: two nodes that share
-    /// one are one failure domain and one vote, whichever of its masters answers for which of them.
+    /// All masters have the ID of the cluster and list its members: two nodes with a member in common are one
+    /// failure domain and one vote, whichever of their masters answers.
     pub(super) fn of_cluster(&self, theirs: &Arc<Identity>) -> Arc<Identity> {
         let mut known = self.seen();
         match &known.last {
@@ -116,8 +116,8 @@ impl ShardIdentity {
         }
     }
 
-    /// From now on answers for a cluster of these members.
-    pub(super) fn stands_for(&self, members: &Arc<BTreeSet<Arc<str>>>) {
+    /// Sets the members of the cluster.
+    pub(super) fn set_members(&self, members: &Arc<BTreeSet<Arc<str>>>) {
         *self.seen() = Seen { members: Arc::clone(members), last: None };
     }
 
@@ -126,27 +126,27 @@ impl ShardIdentity {
     }
 }
 
-/// What a cluster is called as a process: after the first of its members, and it stays so for as
-/// long as each map knows some of those that the one before it knew.
+/// Returns the history ID of a cluster: it is named after its first member, and keeps the name as long as
+/// each map has a member in common with the one before it.
 pub(super) fn identity_in(map: &Map) -> Arc<str> {
     format!("cluster-{}", map.members.first().map_or("", |member| &**member)).into()
 }
 
-/// Watches one master for its cluster.
+/// Reports the state of one master to its cluster.
 #[derive(Debug)]
-struct Lookout {
-    inside: Weak<Inner>,
-    line: u64,
+struct ShardListener {
+    inner: Weak<Inner>,
+    number: u64,
 }
 
-impl StatusListener for Lookout {
+impl StatusListener for ShardListener {
     fn on_status(&self, contact: ConnectionState) {
-        let Some(inside) = self.inside.upgrade() else { return };
+        let Some(inner) = self.inner.upgrade() else { return };
         let doubtful = !matches!(contact, ConnectionState::Connected(_));
-        inside.router().stands(self.line, contact);
+        inner.router().set_state(self.number, contact);
         if doubtful {
-            inside.doubt.notify_one();
+            inner.map_outdated.notify_one();
         }
-        inside.tell();
+        inner.tell();
     }
 }

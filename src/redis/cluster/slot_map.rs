@@ -1,27 +1,27 @@
-//! Which member of a cluster serves which slots, as one of them sees it.
+//! The slots of each master, as one member of the cluster reports them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quorlock_protocol::Slot;
 
-/// What a member says of all (`CLUSTER NODES`).
+/// The report of one member about all members (`CLUSTER NODES`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Map {
-    /// All that it knows, by the names that they keep for life.
+    /// The permanent IDs of all known members.
     pub(super) members: Arc<BTreeSet<Arc<str>>>,
-    /// Where they are, the masters first.
+    /// The addresses of the members, masters first.
     pub(super) places: Vec<HostPort>,
     pub(super) masters: Vec<Master>,
-    /// The newest change that it knows of: whoever takes slots over counts it up. What it says of those
-    /// that serve none does not check, and goes back when a master becomes a replica.
+    /// The largest epoch of the masters that serve slots, which increases when slots move. The epoch of other
+    /// members is ignored: it goes back when a master becomes a replica.
     pub(super) epoch: u64,
 }
 
-/// Where a member listens.
+/// The address of a member.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct HostPort {
-    /// Empty if the member does not know its own.
+    /// Empty if the member does not know its own host.
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -30,14 +30,14 @@ pub(super) struct HostPort {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Master {
     pub(super) place: HostPort,
-    /// The first and the last of each part, in order.
+    /// The first and last slot of each range, in order.
     pub(super) slots: Vec<(u16, u16)>,
-    /// How many replicas follow it and are not taken for dead.
+    /// The number of its replicas that are not marked as failed.
     pub(super) replicas: u64,
 }
 
 impl Map {
-    /// Reads the table. A line that makes no sense is left out; a table without a master is none.
+    /// Parses the table. Skips invalid lines; returns `None` if there is no master.
     pub(super) fn read(table: &str) -> Option<Map> {
         let mut map = Map::default();
         let mut replicas = Vec::new();
@@ -68,13 +68,13 @@ impl Map {
         (!map.masters.is_empty()).then_some(map)
     }
 
-    /// How many slots nobody serves.
+    /// Returns the number of slots without a master.
     pub(super) fn uncovered(&self) -> u16 {
         let served: u32 = self.masters.iter().map(Master::share).map(u32::from).sum();
         Slot::COUNT - u16::try_from(served).unwrap_or(Slot::COUNT).min(Slot::COUNT)
     }
 
-    /// Gives those that do not know their own host this one: that of the member that was asked.
+    /// Sets the host of members that do not know their own: that of the member that was asked.
     pub(super) fn call_nameless(&mut self, host: &str) {
         let masters = self.masters.iter_mut().map(|master| &mut master.place);
         for place in self.places.iter_mut().chain(masters).filter(|place| place.host.is_empty()) {
@@ -82,20 +82,20 @@ impl Map {
         }
     }
 
-    /// Whether it is another cluster's: the two know nobody in common.
+    /// Returns whether it is the map of another cluster: no member is in both.
     pub(super) fn is_of_another_cluster_than(&self, other: &Map) -> bool {
         self.members.is_disjoint(&other.members)
     }
 }
 
 impl Master {
-    /// How many slots it serves.
+    /// Returns the number of slots that it serves.
     pub(super) fn share(&self) -> u16 {
         let of = |(first, last): &(u16, u16)| u32::from(last.saturating_sub(*first)) + 1;
         u16::try_from(self.slots.iter().map(of).sum::<u32>()).unwrap_or(Slot::COUNT)
     }
 
-    /// The first of its slots.
+    /// Returns the first of its slots.
     pub(super) fn home(&self) -> Slot {
         let first = self.slots.first().map_or(0, |(first, _)| *first);
         Slot::numbered(first).unwrap_or(Slot::of(""))
@@ -116,11 +116,11 @@ struct Row<'a> {
     slots: Vec<(u16, u16)>,
 }
 
-/// The longest name of a host that is believed.
+/// The longest accepted host name.
 const LONGEST_HOST: usize = 255;
 
 impl<'a> Row<'a> {
-    /// `id host:port@bus[,name…] flags master ping pong epoch link slot…`
+    /// Parses `id host:port@bus[,name…] flags master ping pong epoch link slot…`.
     fn read(line: &'a str) -> Option<Row<'a>> {
         let mut words = line.split(' ');
         let (id, address, flags, master) = (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -130,7 +130,7 @@ impl<'a> Row<'a> {
         }
         let (address, more) = address.split_once(',').unwrap_or((address, ""));
         let (host, port) = address.split('@').next()?.rsplit_once(':')?;
-        // The name that the member was given on purpose goes first: certificates are for names.
+        // An announced host name is preferred: certificates are issued for names.
         let name = more.split(',').next().unwrap_or("");
         let host = if name.is_empty() || name.contains('=') { host } else { name };
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_%".contains(&byte);
@@ -138,7 +138,7 @@ impl<'a> Row<'a> {
             return None;
         }
         let place = HostPort { host: host.into(), port: port.parse().ok()? };
-        // What is on its way to or from a member stands in brackets: it is served where it was.
+        // Slots that are being migrated are in brackets. The source still serves them.
         let slots = words.filter(|word| !word.starts_with('[')).map(slots).collect::<Option<_>>()?;
         Some(Row { id, place, flags, master, epoch: epoch.parse().ok()?, slots })
     }
@@ -175,11 +175,11 @@ f6 :0@0 slave,noaddr a1 0 1700000000000 1 disconnected
         assert_eq!((map.members.len(), map.masters.len(), map.epoch, map.uncovered()), (6, 3, 9, 3));
         let [one, two, three] = &map.masters[..] else { panic!("{map:?}") };
         assert_eq!(one.place, HostPort { host: "127.0.0.1".into(), port: 7001 });
-        assert_eq!(two.place, HostPort { host: "db-7".into(), port: 7002 }, "its name goes first");
+        assert_eq!(two.place, HostPort { host: "db-7".into(), port: 7002 }, "its name is preferred");
         assert_eq!((two.share(), two.replicas, one.replicas), (5463, 1, 0));
         assert!(
             three.serves(Slot::numbered(16380).unwrap()),
-            "a dead master has its slots until another does"
+            "a failed master keeps its slots until another takes them"
         );
         let places: Vec<_> = map.places.iter().map(|place| place.port).collect();
         assert_eq!(places, [7001, 7002, 7003, 7004, 7005]);

@@ -1,4 +1,4 @@
-//! The one task of a cluster's node: it asks for the map when it is in doubt, and keeps the masters.
+//! The task of a cluster's node: it requests the slot map when it may be outdated, and keeps the shards.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,94 +21,97 @@ use crate::redis::handshake::Connector;
 use crate::redis::server_error::ServerError;
 use quorlock_protocol::{Backoff, Moment};
 
-/// Between two looks at the map, at most. A look is good for three seconds: see `SENTINELS_WORD`.
-const LOOK: Duration = Duration::from_secs(1);
-/// Between two looks at the map, at least. Of a thousand requests that are sent away at once, one
-/// has it asked for.
+/// The longest time between two requests for the map. A map is valid for three seconds: see `SENTINELS_WORD`.
+const REFRESH: Duration = Duration::from_secs(1);
+/// The shortest time between two requests for the map: many redirected requests cause one request for it.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// While something is wrong, it is asked for that often: a failover is seen a second later at most.
+/// The longest backoff while the cluster is unhealthy: a failover is noticed within a second.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// After so long without an answer another member is asked as well.
+/// Another member is asked as well after this time without an answer.
 const NEXT_MEMBER: Duration = Duration::from_millis(100);
 
-/// Keeps map and masters until it is dropped.
-pub(super) async fn keep(inside: Arc<Inner>) {
-    let (clock, entropy) = (&*inside.settings.clock, &*inside.settings.entropy);
+/// Keeps the map and the shards up to date until it is dropped.
+pub(super) async fn keep(inner: Arc<Inner>) {
+    let (clock, entropy) = (&*inner.settings.clock, &*inner.settings.entropy);
     let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-    let mut teller = None;
+    let mut source = None;
     for turn in 0_usize.. {
         let looked = clock.now();
-        for shard in inside.shards() {
-            // Its task may have ended with another runtime, or stand still there.
+        for shard in inner.shards() {
+            // Its task may have ended with another runtime, or its runtime may not be driven.
             drop(shard.node.ready());
         }
-        match look(&inside, &mut teller, turn).await {
-            Ok(map) => adopt(&inside, map, looked).await,
+        match request_map(&inner, &mut source, turn).await {
+            Ok(map) => adopt(&inner, map, looked).await,
             Err(error) => {
-                debug!(node = %inside.name, error = format_args!("{error:#}"), "no map of the cluster");
-                inside.router().fail(error);
+                debug!(node = %inner.name, error = format_args!("{error:#}"), "no slot map of the cluster");
+                inner.router().fail(error);
             }
         }
-        open(&inside);
-        inside.contact_token().cancel();
-        inside.tell();
-        let fine = inside.router().is_fine();
+        open(&inner);
+        inner.contact_token().cancel();
+        inner.tell();
+        let fine = inner.router().is_fine();
         if fine {
             backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-            match select(pin!(inside.doubt.notified()), clock.sleep_until(looked + LOOK)).await {
+            match select(pin!(inner.map_outdated.notified()), clock.sleep_until(looked + REFRESH)).await {
                 Either::Left(_) | Either::Right(_) => {}
             }
             clock.sleep_until(looked + FIRST_WAIT).await;
         } else {
-            // Another one may know more.
-            teller = None;
+            // Another member may have a newer map.
+            source = None;
             clock.sleep_until(clock.now() + backoff.next(entropy.next_u64())).await;
         }
     }
 }
 
-/// The member that has told the map, over a connection that stays.
-pub(super) struct Teller {
+/// The member that reported the map, and the connection to it, which stays open.
+pub(super) struct MapSource {
     member: Address,
-    line: Connection,
+    connection: Connection,
 }
 
-/// Asks for the map: whoever told it last, else the members, another one first at each turn. One that
-/// knows less than is known here already was cut off from the others, and is believed only if most of
-/// them know no more.
-pub(super) async fn look(inside: &Inner, teller: &mut Option<Teller>, turn: usize) -> Result<Map, NodeError> {
-    let known = inside.router().map.clone();
-    if let Some(last) = teller.take()
-        && let Ok((map, last)) = tell(inside, last).await
+/// Requests the map: from the member that reported it last, or else from the other members, starting with
+/// another one at each `turn`. A member with an older map than the known one was cut off from the others, and
+/// is believed only if no member has a newer one.
+pub(super) async fn request_map(
+    inner: &Inner,
+    source: &mut Option<MapSource>,
+    turn: usize,
+) -> Result<Map, NodeError> {
+    let known = inner.router().map.clone();
+    if let Some(last) = source.take()
+        && let Ok((map, last)) = tell(inner, last).await
         && !is_stale(&map, known.as_deref())
     {
-        *teller = Some(last);
+        *source = Some(last);
         return Ok(map);
     }
-    let mut members = candidates(inside, known.as_deref());
+    let mut members = candidates(inner, known.as_deref());
     let count = members.len().max(1);
     members.rotate_left(turn % count);
     let mut members = members.into_iter();
-    let clock = &*inside.settings.clock;
+    let clock = &*inner.settings.clock;
     let mut asked: FuturesUnordered<_> =
-        members.next().map(|member| ask(inside, member)).into_iter().collect();
+        members.next().map(|member| ask(inner, member)).into_iter().collect();
     let (mut trouble, mut behind) = (NodeError::NotAsked, Vec::new());
     while !asked.is_empty() {
         let late = clock.sleep_until(clock.now() + NEXT_MEMBER);
         if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
             match answer {
                 Ok((map, _)) if is_stale(&map, known.as_deref()) => {
-                    trouble = unexpected("it knows less of its cluster than was known before");
+                    trouble = unexpected("its map of the cluster is older than the known one");
                     behind.push(map);
                 }
                 Ok((map, told)) => {
-                    *teller = Some(told);
+                    *source = Some(told);
                     return Ok(map);
                 }
                 Err(error) => trouble = error,
             }
         }
-        asked.extend(members.next().map(|member| ask(inside, member)));
+        asked.extend(members.next().map(|member| ask(inner, member)));
     }
     if behind.len() * 2 > count {
         return behind.into_iter().max_by_key(|map| map.epoch).ok_or(trouble);
@@ -116,16 +119,17 @@ pub(super) async fn look(inside: &Inner, teller: &mut Option<Teller>, turn: usiz
     Err(trouble)
 }
 
-/// A member that was cut off from the others still tells what it knew then.
+/// Returns whether the map is older than the known one: a member that was cut off still reports what it knew
+/// then.
 fn is_stale(map: &Map, known: Option<&Map>) -> bool {
     known.is_some_and(|known| map.epoch < known.epoch && !map.is_of_another_cluster_than(known))
 }
 
-/// Peer to ask: the members that are known, and those that were named.
-fn candidates(inside: &Inner, map: Option<&Map>) -> Vec<Address> {
-    let seeds = inside.address.seeds();
+/// Returns the members to ask: the known ones, and those in the address.
+fn candidates(inner: &Inner, map: Option<&Map>) -> Vec<Address> {
+    let seeds = inner.address.seeds();
     let mut all: Vec<Address> = Vec::new();
-    let known = map.iter().flat_map(|map| &map.places).map(|place| inside.beside(place));
+    let known = map.iter().flat_map(|map| &map.places).map(|place| inner.member_at(place));
     for member in known.chain(seeds.iter().cloned()) {
         if !all.iter().any(|other| other.same_server(&member)) {
             all.push(member);
@@ -134,33 +138,33 @@ fn candidates(inside: &Inner, map: Option<&Map>) -> Vec<Address> {
     all
 }
 
-/// Asks one member, over a connection of its own.
-async fn ask(inside: &Inner, member: Address) -> Result<(Map, Teller), NodeError> {
-    let mut connector = Connector::new(member.clone(), inside.settings.clone(), Arc::default());
-    let (line, _) = connector.greet_in_time().await?;
-    tell(inside, Teller { member, line }).await
+/// Requests the map from one member, over a new connection.
+async fn ask(inner: &Inner, member: Address) -> Result<(Map, MapSource), NodeError> {
+    let mut connector = Connector::new(member.clone(), inner.settings.clone(), Arc::default());
+    let (connection, _) = connector.greet_in_time().await?;
+    tell(inner, MapSource { member, connection }).await
 }
 
-/// Has a member tell the map.
-async fn tell(inside: &Inner, mut teller: Teller) -> Result<(Map, Teller), NodeError> {
-    // One that hangs must leave time to ask another one while the last word is good.
-    let (clock, limit) = (&*inside.settings.clock, inside.settings.connect_timeout.step().min(LOOK));
+/// Requests the map over the connection.
+async fn tell(inner: &Inner, mut source: MapSource) -> Result<(Map, MapSource), NodeError> {
+    // A member that hangs must leave time to ask another one while the present map is valid.
+    let (clock, limit) = (&*inner.settings.clock, inner.settings.connect_timeout.step().min(REFRESH));
     let mut request = Pipeline::with_capacity(1);
     request.cmd("CLUSTER").arg("NODES");
     let late = clock.sleep_until(clock.now() + limit);
-    let answers = match select(pin!(teller.line.exchange(&request)), late).await {
+    let answers = match select(pin!(source.connection.exchange(&request)), late).await {
         Either::Left((answers, _)) => answers.map_err(unconnected)?,
         Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
     };
     let table = match answers.into_iter().next() {
-        Some(Value::ServerError(error)) => return Err(refusal(ServerError::read(&error), &teller.member)),
+        Some(Value::ServerError(error)) => return Err(refusal(ServerError::read(&error), &source.member)),
         answer => answer.and_then(text).ok_or_else(no_map)?,
     };
     let mut map = Map::read(&table).ok_or_else(no_map)?;
-    if let Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } = teller.member.endpoint() {
+    if let Endpoint::Tcp { host, .. } | Endpoint::Tls { host, .. } = source.member.endpoint() {
         map.call_nameless(host);
     }
-    Ok((map, teller))
+    Ok((map, source))
 }
 
 fn refusal(error: ServerError, member: &Address) -> NodeError {
@@ -174,18 +178,18 @@ fn refusal(error: ServerError, member: &Address) -> NodeError {
 
 fn no_map() -> NodeError {
     unexpected(
-        "it names no master that serves slots; make the cluster first, with `redis-cli --cluster create`",
+        "it reports no master that serves slots; create the cluster first, with `redis-cli --cluster create`",
     )
 }
 
-/// Keeps the masters that serve slots by this map, and no others.
-async fn adopt(inside: &Arc<Inner>, map: Map, looked: Moment) {
+/// Creates shards for the masters of this map, and drops the others.
+async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     let (known, before) = {
-        let router = inside.router();
+        let router = inner.router();
         (router.map.clone(), router.shards.clone())
     };
     if known.as_deref() == Some(&map) {
-        return inside.router().confirm(looked);
+        return inner.router().confirm(looked);
     }
     let identity = match (&known, before.first()) {
         (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
@@ -193,50 +197,50 @@ async fn adopt(inside: &Arc<Inner>, map: Map, looked: Moment) {
     };
     let mut fresh = Vec::new();
     let shard_of = |master: &Master| {
-        let address = inside.beside(&master.place);
+        let address = inner.member_at(&master.place);
         let kept = before.iter().find(|shard| shard.suits(&address, master, &identity)).cloned();
         if let Some(kept) = &kept {
-            kept.identity.stands_for(&map.members);
+            kept.identity.set_members(&map.members);
         }
         kept.unwrap_or_else(|| {
-            let line = inside.lines.fetch_add(1, Ordering::Relaxed) + 1;
-            let shard = Arc::new(Shard::new(inside, line, address, master, (&identity, &map.members)));
+            let number = inner.shard_count.fetch_add(1, Ordering::Relaxed) + 1;
+            let shard = Arc::new(Shard::new(inner, number, address, master, (&identity, &map.members)));
             fresh.push(Arc::clone(&shard));
             shard
         })
     };
     let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
     let (masters, uncovered) = (shards.len(), map.uncovered());
-    info!(node = %inside.name, masters, uncovered, epoch = map.epoch, "the map of the cluster has changed");
-    let gone = inside.router().adopt(map, shards, looked);
+    info!(node = %inner.name, masters, uncovered, epoch = map.epoch, "the slot map of the cluster has changed");
+    let gone = inner.router().adopt(map, shards, looked);
     for shard in &gone {
-        inside.fan_in.leave(shard.identity.line);
+        inner.fan_in.leave(shard.identity.number);
     }
     for shard in &fresh {
-        shard.connect(inside);
+        shard.connect(inner);
     }
-    // Dropped where nobody holds the router.
+    // Dropped while the router is not locked.
     drop((gone, before));
-    // What is asked meanwhile waits for the connections; the first round waits for this.
+    // Requests wait for the connections, and the first round waits for this.
     let contacts = fresh.iter().map(|shard| shard.node.ready());
-    let before = inside.contact_token().is_cancelled();
+    let before = inner.contact_token().is_cancelled();
     if before {
         drop(contacts.collect::<Vec<_>>());
     } else {
-        open(inside);
+        open(inner);
         join_all(contacts).await;
     }
 }
 
-/// Sends on what was asked before there was a map, in the order in which it was asked.
-fn open(inside: &Arc<Inner>) {
+/// Forwards the requests that were kept before there was a map, in their order.
+fn open(inner: &Arc<Inner>) {
     loop {
-        let kept = inside.router().open();
+        let kept = inner.router().open();
         if kept.is_empty() {
             return;
         }
         for (request, reply) in kept {
-            inside.forward(request, reply);
+            inner.forward(request, reply);
         }
     }
 }
@@ -250,17 +254,17 @@ mod tests {
     use crate::redis::cluster::{ClusterAddress, ClusterNode};
     use crate::redis::tests::settings;
 
-    /// Tells a node this map, and returns what answers it from then on.
+    /// Gives a node this map, and returns the cluster's identity in its responses.
     async fn told(node: &ClusterNode, members: &[&str]) -> Arc<Identity> {
-        // No server listens at port 1: what matters is in whose name an answer would be.
-        let line = |(place, id): (usize, &&str)| match place {
+        // No server listens at port 1: only the identity matters.
+        let row = |(place, id): (usize, &&str)| match place {
             0 => format!("{id} 127.0.0.1:1@1 master - 0 0 1 connected 0-16383"),
             _ => format!("{id} 127.0.0.1:2@2 slave {} 0 0 1 connected", members[0]),
         };
-        let table: Vec<_> = members.iter().enumerate().map(line).collect();
-        adopt(&node.inside, Map::read(&table.join("\n")).unwrap(), Moment::ORIGIN).await;
+        let table: Vec<_> = members.iter().enumerate().map(row).collect();
+        adopt(&node.inner, Map::read(&table.join("\n")).unwrap(), Moment::ORIGIN).await;
         let server = Arc::new(Identity::new("a run", Moment::ORIGIN, Duration::ZERO));
-        node.inside.shards()[0].identity.of_cluster(&server)
+        node.inner.shards()[0].identity.of_cluster(&server)
     }
 
     fn node() -> ClusterNode {
@@ -271,13 +275,13 @@ mod tests {
     async fn c7_a_cluster_is_one_whenever_each_of_its_nodes_came_to_know_it() {
         let (early, late, elsewhere) = (node(), node(), node());
         let known = told(&early, &["b", "a"]).await;
-        // The member after which it is called is replaced, and only then the other one connects.
+        // The member that named the cluster is replaced, and only then the other node connects.
         let now = told(&early, &["b", "c"]).await;
-        assert_eq!(now.id, known.id, "its age is still that which was seen");
+        assert_eq!(now.id, known.id, "its age is kept");
         let theirs = told(&late, &["b", "c"]).await;
-        assert_ne!(now.id, theirs.id, "they call it after different members");
+        assert_ne!(now.id, theirs.id, "they name it after different members");
         assert!(now.is_one_with(&theirs) && theirs.is_one_with(&now), "one vote");
-        // The members change, one after the other, until none of the first is left.
+        // The members change one by one until none of the first is left.
         for members in [["c", "d"], ["d", "e"]] {
             let (ours, theirs) = (told(&early, &members).await, told(&late, &members).await);
             assert!(ours.is_one_with(&theirs), "{members:?}");

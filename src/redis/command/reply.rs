@@ -1,5 +1,5 @@
-//! Replies of a server as votes, and its errors as those of a node, which count as unknown or refused and
-//! never as a vote.
+//! Decodes replies of a server as votes, and its errors as errors of the node, which are unknown or a refusal
+//! and never a vote.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::server_error::{ServerError, ServerErrorKind};
 use quorlock_protocol::{FencingToken, Token, WaiterId, entry_context};
 
-/// What the answer of its script to the request says. The server may be broken or hostile: whatever is not a
-/// vote is an error, and never a panic.
+/// Decodes the reply of the request's script. The server may be broken or hostile: anything that is not a
+/// vote is an error, never a panic.
 pub(crate) fn decode(answer: &[u8], request: &Request, user: &str) -> Result<CommandOutcome, NodeError> {
     if answer == DONE {
-        // Nearly all answers are this, and need not be taken apart.
+        // Nearly all replies are this one, and need not be parsed.
         return Ok(CommandOutcome::Voted { vote: Vote::Granted, fence: None });
     }
     if let Some(refusal) = error_in(answer, "EVAL", request, user) {
@@ -25,12 +25,12 @@ pub(crate) fn decode(answer: &[u8], request: &Request, user: &str) -> Result<Com
     said(RespReader::of(answer), request).ok_or_else(|| not_understood("unexpected answer to a vote"))
 }
 
-/// The server may have done as asked, or may not: what has come tells neither.
+/// The error of a reply that does not show whether the request was carried out.
 pub(super) fn not_understood(what: &str) -> NodeError {
     NodeError::UnexpectedReply { reason: what.into() }
 }
 
-/// What the answer of the plain command to the request says.
+/// Decodes the reply of the request's plain command.
 pub(crate) fn decode_plain(
     answer: &[u8],
     request: &Request,
@@ -51,7 +51,7 @@ pub(crate) fn decode_plain(
     }
 }
 
-/// What an error says to whoever has asked by the `command`, if it is one.
+/// Returns the outcome of an error reply to `command`; `None` if it is not an error.
 fn error_in(
     answer: &[u8],
     command: &'static str,
@@ -75,29 +75,29 @@ fn error_in(
     })
 }
 
-/// What a plain command says that has stored the token.
+/// The reply of a plain command that has stored the token.
 pub(crate) const STORED: &[u8] = b"+OK\r\n";
-/// What a script says that has done as it was asked, and has no number to tell.
+/// The reply of a script that has succeeded and returns no fencing number.
 pub(crate) const DONE: &[u8] = b"*1\r\n$7\r\ngranted\r\n";
 
-/// A reply, understood.
+/// A decoded reply.
 #[derive(PartialEq, Debug)]
 pub(crate) enum CommandOutcome {
-    /// The answer.
+    /// A vote.
     Voted {
         vote: Vote,
-        /// Where the counter of fencing tokens stands.
+        /// The fencing number.
         fence: Option<FencingToken>,
     },
     /// The server does not know the script by its hash.
     Forgotten,
-    /// A `SET NX` was refused, which does not say for whom.
+    /// A `SET NX` was refused, without the holder.
     Refused,
-    /// The token was stored, and the counter is ahead of the number.
+    /// The token was stored, but the counter is ahead of the number.
     Unnumbered,
-    /// Some of the requests that make up the request have failed: the token may be stored.
+    /// A command of the transaction failed: the token may be stored.
     Unclear,
-    /// It has become a replica since it introduced itself.
+    /// The server has become a replica since the handshake.
     Demoted,
 }
 
@@ -126,7 +126,7 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
     if let Vote::Held(holding) = &mut vote
         && let Some(claim) = request.claim().filter(|claim| claim.is_several())
     {
-        // Which of the keys it is, counted from one.
+        // The position of the key in the claim, counted from one.
         let Some(RespValue::Number(place)) = parts.next() else { return None };
         let place = usize::try_from(place).ok()?.checked_sub(1)?;
         holding.key = Some(claim.keys().nth(place)?.clone());
@@ -141,13 +141,13 @@ fn said(mut parts: RespReader<'_>, request: &Request) -> Option<CommandOutcome> 
     Some(CommandOutcome::Voted { vote, fence })
 }
 
-/// What stands under the key: nothing, if it has ended meanwhile.
-#[expect(clippy::option_option, reason = "the outer one says that it cannot be read")]
+/// Decodes the content of the key; the inner `None` means that it has expired meanwhile.
+#[expect(clippy::option_option, reason = "the outer one is a malformed reply")]
 fn holding(parts: &mut RespReader<'_>) -> Option<Option<Holding>> {
     let (RespValue::Text(token), RespValue::Number(left_ms)) = (parts.next()?, parts.next()?) else {
         return None;
     };
-    // As PTTL has it: no such key any more, and no end.
+    // As in PTTL: -2 for a key that is gone, -1 for one without expiry.
     let expiry = match left_ms {
         -2 => return Some(None),
         -1 => Expiry::Never,
@@ -156,7 +156,7 @@ fn holding(parts: &mut RespReader<'_>) -> Option<Option<Holding>> {
     Some(Some(Holding::new(Token::found(token), expiry)))
 }
 
-/// A place in the queue, and what stands under the key where the script has looked.
+/// Decodes a place in the queue, and the content of the key if the script has read it.
 fn queued(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
     let Some(RespValue::Number(ahead)) = parts.next() else { return None };
     let ahead = u32::try_from(ahead).ok()?;
@@ -165,7 +165,7 @@ fn queued(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
     Some(CommandOutcome::Voted { vote: Queued::new(ahead, holding).into(), fence: None })
 }
 
-/// Those who wait in a queue.
+/// Decodes a list of waiters.
 fn waiters(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
     let Some(RespValue::Number(has_more @ (0 | 1))) = parts.next() else { return None };
     let mut waiters = Vec::new();
@@ -175,14 +175,14 @@ fn waiters(mut parts: RespReader<'_>) -> Option<CommandOutcome> {
         else {
             return None;
         };
-        // It may have begun by a clock that was ahead.
+        // Negative if it started by a clock that was ahead.
         let waited = Duration::from_micros(u64::try_from(waited).unwrap_or_default());
         waiters.push(QueuedWaiter::new(WaiterId::parse(id)?, waited, entry_context(entry)));
     }
     Some(CommandOutcome::Voted { vote: QueueListing::new(waiters, has_more == 1).into(), fence: None })
 }
 
-/// The key of the lock, or the keys of several: for messages.
+/// Returns the key of the lock, or the keys of several: for messages.
 fn key_of(request: &Request) -> Cow<'_, str> {
     if let Some(claim) = request.claim().filter(|claim| claim.is_several()) {
         return claim.keys().map(|key| &**key).collect::<Vec<_>>().join("` or `").into();
@@ -275,8 +275,8 @@ mod tests {
         for nothing in ["_\r\n", "$-1\r\n"] {
             assert_eq!(decode_plain(nothing.as_bytes(), &plain, "anna"), Ok(CommandOutcome::Refused));
         }
-        assert!(decode_plain(&list(&["granted"]), &plain, "anna").is_err(), "no answer of SET");
-        assert!(decode(STORED, &plain, "anna").is_err(), "no answer of a script");
+        assert!(decode_plain(&list(&["granted"]), &plain, "anna").is_err(), "not a reply of SET");
+        assert!(decode(STORED, &plain, "anna").is_err(), "not a reply of a script");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Asking without scripts, for a lock that nobody else is known to want, and for its release (ADR 16).
+//! Acquires an uncontended lock, and releases it, without scripts (ADR 16).
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use crate::redis::resp::encode::CommandWriter;
 use crate::redis::server_error::{ServerError, ServerErrorKind};
 use quorlock_protocol::{Claim, FENCE_MEMBER, FenceHint, Mode, Moment};
 
-/// What a server can do without scripts, as it turned out when the connection was made.
+/// The commands that a server supports besides scripts, as found in the handshake.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SupportedCommands {
-    /// What it calls this connection, if it would end it for us. Else it is asked by scripts, which look
+    /// The ID of this connection, if the server can end it on request. Otherwise scripts are used, which look
     /// for tombstones (rule I-5).
     pub(crate) client: Option<i64>,
-    /// Its wall clock, if locks may be acquired without scripts.
+    /// The wall clock of the server, if locks may be acquired without scripts.
     pub(crate) clock: Option<WallClock>,
-    /// How it deletes a key that holds what it should, if there is a command for it.
+    /// The command that deletes a key if it has a given value, if there is one.
     pub(crate) deleting: Option<Deleting>,
 }
 
-/// The wall clock of a server, as it was read once: it may be ahead of this by the time that its answer
-/// took, and by as much as it was put forward since.
+/// The wall clock of a server, as read once: it may be ahead of this by the time that the reply took, and by
+/// as much as it was set forward since.
 #[derive(Clone, Copy)]
 pub(crate) struct WallClock {
     wall: Duration,
@@ -43,19 +43,20 @@ impl WallClock {
     }
 }
 
-/// A key that never is: it is called like a tombstone, which every user may touch, and has no lock.
+/// A key that never exists: it has the prefix of tombstones, which every user may access, and belongs to no
+/// lock.
 const NO_KEY: &str = "quorlock:tomb:{}:";
 
 impl SupportedCommands {
-    /// Asks for them with an introduction.
+    /// Appends the requests that find out the supported commands to the handshake.
     pub(in crate::redis) fn ask(introduction: &mut Pipeline) {
         introduction.cmd("CLIENT").arg("ID");
-        // Nobody is called that: it tells whether we may.
+        // No connection has this ID: the reply shows whether the user may run the command.
         introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
         introduction.cmd("TIME");
-        // What comes after an acquisition is done by scripts: who may not run any is told at once.
+        // A user that may not run scripts is refused immediately, because later requests need them.
         introduction.cmd("EVAL").arg("return 1").arg(0);
-        // There is nothing to end: it tells whether a transaction can be, once it was begun.
+        // There is no transaction to run: the reply shows whether one could be.
         introduction.cmd("EXEC");
         for deleting in Deleting::ALL {
             let (command, condition) = deleting.words();
@@ -63,8 +64,8 @@ impl SupportedCommands {
         }
     }
 
-    /// Takes the answers from the end of those to an introduction, which came at `now` over what the
-    /// server calls `client`. An error, in words, where they did not all come over that.
+    /// Takes the replies from the end of those to the handshake, which were received at `now` over connection
+    /// `client`. Returns an error as text if they came over several connections.
     pub(in crate::redis) fn take(
         answers: &mut Vec<Value>,
         client: Option<i64>,
@@ -78,7 +79,7 @@ impl SupportedCommands {
             && client != id
         {
             return Err(format!(
-                "it answers one connection over several (first as number {client}, then as {id}), as a proxy does that \
+                "it answers one connection over several (first with ID {client}, then {id}), as a proxy does that \
                  shares them; give the address of the server itself"
             ));
         }
@@ -96,22 +97,22 @@ impl SupportedCommands {
     }
 }
 
-/// The first command that has found that there is no such key.
+/// Returns the first command that has replied that there is no such key.
 fn how_it_deletes(answers: &mut Vec<Value>) -> Option<Deleting> {
     let said = answers.split_off(answers.len().saturating_sub(Deleting::ALL.len()));
     let known = Deleting::ALL.into_iter().zip(said).find(|(_, said)| matches!(said, Value::Int(0)));
     known.map(|(deleting, _)| deleting)
 }
 
-/// Whether the server knows `PEXPIREAT … GT`, and so `ZADD … GT`.
+/// Returns whether the server supports `PEXPIREAT … GT`, and so `ZADD … GT`.
 fn moves_ends(software: &Software) -> bool {
     software.name != "redis" || software.numbers() >= [7, 0, 0]
 }
 
-/// What is asked without a script, if that is possible for the request, at a server whose wall clock
-/// shows this.
+/// Returns what to acquire without a script, if that is possible for the request on a server whose wall clock
+/// shows `wall`.
 ///
-/// Where others want the lock a script is better: it tells who has it, and leaves the counter alone.
+/// For a contended lock a script is better: it returns the holder, and leaves the counter unchanged.
 pub(in crate::redis) fn acquisition(
     ask: &Ask,
     wall: Option<Duration>,
@@ -124,19 +125,20 @@ pub(in crate::redis) fn acquisition(
     plain.then_some((claim, *ttl, *fence_hint))
 }
 
-/// What is released by a command of the server.
+/// Returns what to release with a command of the server, if that is possible.
 pub(in crate::redis) fn release(request: &Request, deleting: Option<Deleting>) -> Option<(&Claim, Deleting)> {
     let Request::Release { claim } = request else { return None };
     let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
     if alone { Some((claim, deleting?)) } else { None }
 }
 
-/// Writes the requests that acquire without a script, in one step (ADR 16): the token is stored if the key
-/// is free, and the counter raised to the number, unless it stands there or beyond. Its end is moved as well, and
-/// never to an earlier time (rule F-9): by two commands, since to the second one no end is the latest. Where the first
-/// finds no end and the second moves none, the first has deleted the counter, whose end was in the past (rule F-10).
-/// Where the first finds an end and the second moves none, the counter lives and ends no earlier than it should: the
-/// clock of a server does not move within a transaction. Of the answers only the last one counts.
+/// Appends the commands that acquire without a script, in one transaction (ADR 16): the token is stored if
+/// the key is free, and the counter is raised to the number, unless it is there or beyond. The expiry of the
+/// counter is moved as well, and never to an earlier time (rule F-9). That takes two commands, since for the
+/// second one a key without expiry never expires. If the first finds no expiry and the second moves none, the
+/// first has deleted the counter, because its expiry was in the past (rule F-10). If the first finds an
+/// expiry and the second moves none, the counter exists and expires no earlier than it should: the clock of a
+/// server does not advance within a transaction. Only the last reply counts.
 pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: FenceHint, buffer: &mut Vec<u8>) {
     let counter = claim.fence_counter_key();
     let mut write = |words: &dyn Fn(&mut CommandWriter<'_>)| {
@@ -167,13 +169,13 @@ pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: Fence
     });
 }
 
-/// So many answers come before the one that counts.
+/// The number of replies before the one that counts.
 pub(crate) const PRELUDE: u8 = 5;
 
-/// The answers of the prelude, which are nearly always these, and are compared with this instead of being read.
+/// The usual replies of the prelude, which are compared instead of parsed.
 pub(crate) const PRELUDE_ANSWERS: &[u8] = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n";
 
-/// What the last answer to these requests says. Whatever is not clear is left to a script to find out.
+/// Decodes the last reply to these commands. Unclear replies are followed by a script.
 pub(crate) fn decode_acquisition(answer: &[u8], request: &Request) -> CommandOutcome {
     let Request::Acquire { fence_hint: Some(fence_hint), .. } = request else {
         return CommandOutcome::Unclear;
@@ -182,12 +184,12 @@ pub(crate) fn decode_acquisition(answer: &[u8], request: &Request) -> CommandOut
     match (parts.next(), parts.next(), parts.next()) {
         (Some(RespValue::List(4)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(1))) => {
             match (parts.next(), parts.next()) {
-                // A number of the same millisecond has left the end where it is to be.
+                // A number of the same millisecond has left the expiry unchanged.
                 (Some(RespValue::Number(0)), Some(RespValue::Number(0)))
                 | (Some(RespValue::Number(_)), Some(RespValue::Number(1))) => {
                     CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) }
                 }
-                // The server's clock was put forward.
+                // The server's clock was set forward.
                 (Some(RespValue::Number(1)), Some(RespValue::Number(0))) => CommandOutcome::Unnumbered,
                 _ => CommandOutcome::Unclear,
             }
@@ -205,7 +207,7 @@ pub(crate) fn decode_acquisition(answer: &[u8], request: &Request) -> CommandOut
     }
 }
 
-/// The command by which a server deletes a key if it holds what it should.
+/// A command that deletes a key if it has a given value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deleting {
     /// `DELIFEQ key value`: Valkey from 9.0 on.
@@ -224,7 +226,7 @@ impl Deleting {
         }
     }
 
-    /// The words before the key, and between key and value.
+    /// Returns the words before the key, and between key and value.
     pub(crate) fn words(self) -> (&'static str, Option<&'static str>) {
         match self {
             Deleting::IfEqual => ("DELIFEQ", None),
@@ -233,8 +235,9 @@ impl Deleting {
     }
 }
 
-/// Writes the requests that release without a script. The first says whether the key was deleted, the
-/// second whether somebody wanted it, which is not part of the same step: a mark is a hint.
+/// Appends the commands that release without a script. The first reply says whether the key was deleted, the
+/// second whether another client wants the lock; that is not part of the same step, because the mark is only
+/// a hint.
 pub(crate) fn encode_deletion(claim: &Claim, deleting: Deleting, buffer: &mut Vec<u8>) {
     let (name, condition) = deleting.words();
     let mut command = CommandWriter::begin(buffer);
@@ -249,11 +252,11 @@ pub(crate) fn encode_deletion(claim: &Claim, deleting: Deleting, buffer: &mut Ve
     command.end();
 }
 
-/// What the first of the two answers says.
+/// The first of the two replies.
 pub(crate) enum Deletion {
     /// The key was deleted.
     Done,
-    /// It did not hold what it should.
+    /// The key did not hold the token.
     NotOurs,
     Demoted,
     Failed(Box<NodeError>),
@@ -276,7 +279,7 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Delet
     Deletion::Failed(Box::new(explain(error, asked)))
 }
 
-/// What both say: the second, whether somebody wanted what was deleted.
+/// Combines both replies; the second says whether another client wants the lock.
 pub(crate) fn with_mark(deletion: Deletion, answer: &[u8]) -> Result<CommandOutcome, NodeError> {
     let vote = match deletion {
         Deletion::Done if RespReader::of(answer).next() == Some(RespValue::Number(1)) => {

@@ -1,5 +1,5 @@
-//! What is made of each error of a server: its kind, whether asking again can help, whether a cluster's map
-//! is asked for, and the finding of a check-up. None of it hangs on a sentence.
+//! The classification of each server error: its kind, whether a retry can help, whether the cluster's map is
+//! refreshed, and the finding of the health check. None of it depends on the text.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::node::facts::{ConnectFailure, Facts};
 const OPERATION: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operation);
 const KEY: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Key);
 
-/// What a server says; what that is; what it means for any store; the finding; a part of the sentence.
+/// A reply; its kind; its kind for any store; the finding; a part of the text.
 const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
     (
         "WRONGTYPE Operation against",
@@ -48,14 +48,14 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
         ServerErrorKind::NoPermission(MissingRight::Key),
         KEY,
         Check::MissingRight,
-        "touch the key `orders/42`",
+        "access the key `orders/42`",
     ),
     (
         "ERR The user executing the script can't access at least one of the keys",
         ServerErrorKind::NoPermission(MissingRight::Key),
         KEY,
         Check::MissingRight,
-        "touch the key `orders/42`",
+        "access the key `orders/42`",
     ),
     (
         "ERR The user executing the script can't run this command",
@@ -83,14 +83,14 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
         ServerErrorKind::PasswordWanted,
         NodeErrorKind::Login,
         Check::Login,
-        "wants a password",
+        "requires a password",
     ),
     (
         "WRONGPASS invalid username-password pair",
         ServerErrorKind::WrongPassword,
         NodeErrorKind::Login,
         Check::Login,
-        "refuses the password",
+        "rejects the password",
     ),
     (
         "DENIED Redis is running in protected mode",
@@ -132,21 +132,21 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
         ServerErrorKind::Migrating,
         NodeErrorKind::Busy,
         Check::Failed,
-        "on its way there",
+        "being migrated",
     ),
     (
         "TRYAGAIN Multiple keys",
         ServerErrorKind::Migrating,
         NodeErrorKind::Busy,
         Check::Failed,
-        "on its way there",
+        "being migrated",
     ),
     (
         "ERR Script attempted to access a non local key in",
         ServerErrorKind::Migrating,
         NodeErrorKind::Busy,
         Check::Failed,
-        "on its way",
+        "being migrated",
     ),
     (
         "CLUSTERDOWN Hash slot not served",
@@ -174,7 +174,7 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
         ServerErrorKind::ClusterDisabled,
         NodeErrorKind::WrongServer,
         Check::Failed,
-        "no member of a cluster",
+        "not a cluster member",
     ),
     (
         "LOADING Redis is loading",
@@ -195,7 +195,7 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
         ServerErrorKind::TooManyClients,
         NodeErrorKind::Busy,
         Check::Failed,
-        "as many clients",
+        "limit of clients",
     ),
     (
         "OOM command not allowed",
@@ -244,14 +244,14 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
         ServerErrorKind::UnknownScript,
         NodeErrorKind::Other,
         Check::Failed,
-        "answered with an error",
+        "returned an error",
     ),
     (
         "NOPROTO sorry",
         ServerErrorKind::UnknownProtocol,
         NodeErrorKind::Other,
         Check::Failed,
-        "answered with an error",
+        "returned an error",
     ),
     ("ERR something else", ServerErrorKind::Other, NodeErrorKind::Other, Check::Failed, "ERR something else"),
 ];
@@ -265,7 +265,7 @@ fn finding(error: &NodeError) -> Check {
     of_node(&Arc::from("a"), &facts, &setting(3)).first().expect("trouble is a finding").check
 }
 
-/// The same with words before its own, as those who pass an error on put there.
+/// Returns the error with words before its own, as callers add.
 fn within(error: &NodeError, place: &str) -> NodeError {
     let NodeError::Failed { kind, reason } = error else { panic!("{error:?}") };
     NodeError::Failed { kind: *kind, reason: reason.within(place) }
@@ -286,7 +286,7 @@ fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
             assert_eq!(error.kind(), kind, "{line}");
             assert_eq!(is_sent_away(&error), sent_away, "{line}");
             assert_eq!(finding(&error), check, "{line}");
-            assert!(!error.may_have_acted(), "{line}: a refusal did nothing");
+            assert!(!error.may_have_acted(), "{line}: a refused request was not carried out");
         }
     }
 }
@@ -337,7 +337,7 @@ fn a_servers_words_are_stripped_and_bounded() {
 #[test]
 fn a_connection_that_was_closed_is_told_by_its_type() {
     let closed = || io::Error::from(io::ErrorKind::ConnectionReset);
-    let early = ConnectionError::Early { error: closed(), likely: "so does a port that speaks TLS" };
+    let early = ConnectionError::Early { error: closed(), likely: "possibly a TLS port" };
     for reason in [early, ConnectionError::Stream(closed())] {
         let error = NodeError::Unreachable { reason: reason.into() };
         assert!(is_closed(&error), "{error:?}");

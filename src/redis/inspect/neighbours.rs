@@ -1,4 +1,4 @@
-//! Whether all connections to an address lead to the same server, and to itself.
+//! Checks whether all connections to an address lead to the same server, without a proxy in between.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use crate::redis::handshake::Connector;
 use crate::redis::info::facts_in;
 use crate::redis::settings::Settings;
 
-/// So many more connections are made, all open together: a balancer that goes by turns, or by the number of
-/// connections, gives them to several servers.
+/// The number of additional connections, all open at the same time: a load balancer, by round robin or by the
+/// number of connections, distributes them over several servers.
 const CONNECTIONS: usize = 3;
 
-/// Makes more connections, and asks who answers there. Has the session end one of them, by its number.
+/// Opens additional connections and reads the server process of each. Ends one of them by its ID over the
+/// session.
 pub(super) async fn ask(
     session: &mut InspectSession,
     address: &Address,
@@ -29,7 +30,7 @@ pub(super) async fn ask(
     let all = join_all((0..CONNECTIONS).map(|_| meet(address, settings)));
     let late =
         settings.clock.sleep_until(session.end.min(settings.clock.now() + settings.connect_timeout.step()));
-    // A server without room for more connections says nothing about this.
+    // A server without room for more connections proves nothing.
     let met: Vec<_> = match select(pin!(all), late).await {
         Either::Left((met, _)) => met.into_iter().flatten().collect(),
         Either::Right(_) => return Ok(()),
@@ -40,8 +41,8 @@ pub(super) async fn ask(
             facts.others.push(neighbour.process.clone());
         }
     }
-    // They stay open until one of them has been ended.
-    let number = met.iter().find_map(|neighbour| neighbour.line.client);
+    // They stay open until one of them was ended.
+    let number = met.iter().find_map(|neighbour| neighbour.connection.client);
     if let Some(number) = number
         && let Value::Int(ended) = session.ask(&["CLIENT", "KILL", "ID", &number.to_string()]).await?
     {
@@ -52,15 +53,15 @@ pub(super) async fn ask(
 }
 
 struct Neighbour {
-    line: Connection,
+    connection: Connection,
     process: Arc<str>,
 }
 
 async fn meet(address: &Address, settings: &Settings) -> Option<Neighbour> {
     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
-    let (mut line, _) = connector.greet().await.ok()?;
+    let (mut connection, _) = connector.greet().await.ok()?;
     let mut request = Pipeline::with_capacity(1);
     request.cmd("INFO");
-    let info = line.exchange(&request).await.ok()?.pop().and_then(text)?;
-    Some(Neighbour { line, process: facts_in(&info).identity? })
+    let info = connection.exchange(&request).await.ok()?.pop().and_then(text)?;
+    Some(Neighbour { connection, process: facts_in(&info).identity? })
 }

@@ -1,6 +1,6 @@
-//! Which rights the user has: each command that locks need is run once, on keys of a probe.
+//! Checks the permissions of the user: each command that locks need is run once, on keys of a probe.
 //!
-//! Run, and not asked about: `ACL DRYRUN` needs Redis 7 and a right of its own.
+//! The commands are run, because `ACL DRYRUN` needs Redis 7 and a permission of its own.
 
 use redis::Value;
 
@@ -10,7 +10,7 @@ use crate::node::NodeError;
 use crate::node::facts::{Facts, Feature, Missing, MissingPermission};
 use crate::redis::server_error::{MissingRight, ServerError, ServerErrorKind};
 
-/// A command that is needed, and its words, in which keys of the probe stand in braces.
+/// A required command, and its words, with the keys of the probe in braces.
 pub(super) struct Right {
     command: &'static str,
     need: Feature,
@@ -24,11 +24,11 @@ const fn right(command: &'static str, need: Feature, words: &'static str) -> Rig
 pub(super) const INFO: Right = right("info", Feature::Locks, "INFO");
 pub(super) const TRACKING: Right = right("client|tracking", Feature::Waiting, "CLIENT TRACKING");
 
-/// Alone it does nothing. Whoever may not end a transaction must not begin one.
+/// Does nothing without a transaction. A user that may not run it must not begin one.
 const EXEC: Right = right("exec", Feature::Speed, "EXEC");
 const MULTI: Right = right("multi", Feature::Speed, "MULTI");
 
-/// In an order in which none of them leaves a key behind that never ends.
+/// Ordered so that no command leaves a key without expiry.
 const RIGHTS: [Right; 34] = [
     right("set", Feature::Locks, "SET {key} x NX PX 5000"),
     right("get", Feature::Locks, "GET {key}"),
@@ -45,7 +45,7 @@ const RIGHTS: [Right; 34] = [
     right("zrem", Feature::Fencing, "ZREM {fence} a"),
     right("zremrangebyrank", Feature::Fencing, "ZREMRANGEBYRANK {fence} 0 -9"),
     right("pexpireat", Feature::Fencing, "PEXPIREAT {fence} 4000000000000"),
-    // Of nobody.
+    // No connection has this ID.
     right("client|kill", Feature::Speed, "CLIENT KILL ID 9223372036854775807"),
     EXEC,
     right("set", Feature::Promotion, "SET {gate} 1 PX 1"),
@@ -57,7 +57,7 @@ const RIGHTS: [Right; 34] = [
     right("incrby", Feature::Queue, "INCRBY {told} 0"),
     right("pexpire", Feature::Queue, "PEXPIRE {told} 5000"),
     right("set", Feature::Queue, "SET {turn} 1 PX 1000"),
-    // Not `SUBSCRIBE`, which would change what the connection may be asked next.
+    // Not `SUBSCRIBE`, which would change what the connection may send next.
     right("publish", Feature::Offers, "PUBLISH {inbox} x"),
     right("zincrby", Feature::Sharing, "ZINCRBY {readers} 0 a"),
     right("zadd", Feature::Sharing, "ZADD {readers} 1 a"),
@@ -90,7 +90,7 @@ pub(super) async fn ask(
     Ok(())
 }
 
-/// Notes a refusal, if `error` is one.
+/// Records a refusal, if `error` is one.
 pub(super) fn note(error: &redis::ServerError, right: &Right, facts: &mut Facts) {
     note_for(error, right, None, facts);
 }
@@ -103,10 +103,10 @@ fn note_for(error: &redis::ServerError, right: &Right, probe: Option<&Probe>, fa
         }
         (ServerErrorKind::NoPermission(_), _) => Missing::Right(format!("+{}", right.command)),
         (ServerErrorKind::UnknownCommand, _) => Missing::Command,
-        // Out of memory, a replica, or the like: the lock that is taken as a probe meets it, too.
+        // Out of memory, a replica, or the like: the test lock fails for the same reason.
         _ => return,
     };
-    // A command that is refused is refused for each key, and a right may be lacked by several.
+    // A refused command is refused for each key, and several commands may lack the same permission.
     let is_told = |told: &MissingPermission| match &missing {
         Missing::Right(_) => told.missing == missing,
         Missing::Command => told.command == right.command,

@@ -1,4 +1,4 @@
-//! A lock that is taken, prolonged, passed on and given back, as a probe.
+//! A test lock, which is acquired, renewed, transferred and released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use quorlock_protocol::{
     turn_key,
 };
 
-/// Long against the check-up's pauses, and soon over if it is interrupted.
+/// Long compared with the pauses of the health check, and short in case it is interrupted.
 const TTL: Duration = Duration::from_secs(10);
-/// What others would read of the holder.
+/// The context of the holder, for other clients.
 const CONTEXT: &str = "quorlock doctor";
 
-/// The place of a channel in a command.
+/// The placeholder of a channel in a command.
 const INBOX: &str = "{inbox}";
 
-/// A free key, and two who take it from each other.
+/// A free key, and two claims to it.
 pub(super) struct Probe {
     one: Arc<Claim>,
     two: Arc<Claim>,
     waiter: WaiterId,
-    /// To which no client has subscribed.
+    /// An inbox without a subscriber.
     inbox: InboxId,
 }
 
@@ -50,14 +50,14 @@ impl Probe {
             ("{told}", format!("{want}:told")),
             ("{turn}", turn_key(self.one.key(), self.waiter)),
             ("{want}", want),
-            // Of no server: only to see whether the real one may be written.
+            // Of no real server: only to see whether such a key may be written.
             ("{gate}", gate(self.one.key())),
             ("{readers}", readers_key(self.one.key())),
             ("{limit}", semaphore_limit(self.one.key())),
         ]
     }
 
-    /// The words of a command, with the keys in their places.
+    /// Returns the words of a command, with the keys inserted.
     pub(super) fn words(&self, template: &str) -> Vec<String> {
         let keys = self.keys();
         let filled = |word: &str| match keys.iter().find(|(place, _)| *place == word) {
@@ -69,14 +69,14 @@ impl Probe {
         template.split(' ').map(filled).collect()
     }
 
-    /// What allows the keys in a command: `~` and a pattern. Or its channel: `&`.
+    /// Returns the ACL pattern for the keys in a command, `~…`, or for its channel, `&…`.
     pub(super) fn pattern(&self, template: &str) -> String {
         if template.contains(INBOX) {
             return "&quorlock:inbox:*".to_owned();
         }
         let keys = self.keys();
         let key = keys.iter().find(|(place, _)| template.contains(place)).map_or("", |(_, key)| key);
-        // A key of ours begins with `quorlock:KIND:`; a lock's with its prefix.
+        // A key of ours begins with `quorlock:KIND:`; a lock's key with its prefix.
         let shared = match key.match_indices(':').nth(1) {
             Some((end, _)) if key.starts_with("quorlock:") => key.get(..=end),
             Some(_) | None => key.find("quorlock-doctor-").and_then(|start| key.get(..start)),
@@ -84,15 +84,15 @@ impl Probe {
         format!("~{}*", shared.unwrap_or_default())
     }
 
-    /// Commands that remove whatever the probe may have left. One for each key: a user may lack the
-    /// right to some.
+    /// Returns the commands that remove all keys of the probe. One for each key: a user may lack the
+    /// permission for some.
     pub(super) fn removal(&self) -> Vec<Vec<String>> {
         let more = [self.two.tombstone(), self.two.want_mark()];
         let keys = self.keys().into_iter().map(|(_, key)| key).chain(more);
         keys.map(|key| vec!["DEL".to_owned(), key]).collect()
     }
 
-    /// Lives a lock's whole life at `node`.
+    /// Runs a lock through its whole life on `node`.
     pub(super) async fn lock(
         &self,
         node: &RedisNode,
@@ -147,7 +147,6 @@ async fn queued(node: &RedisNode, request: Request) -> Result<(), NodeError> {
 }
 
 fn surprise() -> NodeError {
-    let message =
-        "a lock that was taken there as a probe did not behave as one: something else changes its keys";
+    let message = "a test lock did not behave as expected: something else changes its keys";
     NodeError::Failed { kind: NodeErrorKind::WrongData, reason: message.into() }
 }

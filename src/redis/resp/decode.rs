@@ -1,20 +1,20 @@
-//! What a server says, part by part, where it stands in the buffer.
+//! Decodes a message, part by part, in the buffer.
 
-/// The parts of a message that is complete (see `frame`), from the outermost list inwards.
+/// The parts of a complete message (see `frame`), from the outermost list inwards.
 ///
-/// Ends at what is neither text, number, list nor nothing: no vote and no hint has anything else,
-/// and the client crate reads whatever does.
+/// Ends at a part that is neither text, number, list nor nil: no vote and no hint has one, and the client
+/// crate parses all other messages.
 #[derive(Clone)]
 pub(crate) struct RespReader<'a> {
     rest: &'a [u8],
 }
 
-/// One of them.
+/// A part of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RespValue<'a> {
     Text(&'a [u8]),
     Number(i64),
-    /// As many parts follow, if they have none themselves.
+    /// A list of this many parts follows.
     List(usize),
     Nothing,
 }
@@ -29,7 +29,7 @@ impl<'a> RespReader<'a> {
         self.take(end)
     }
 
-    /// So many bytes, and the end of a line.
+    /// Takes `length` bytes and the end of the line.
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (bytes, behind) = self.rest.split_at_checked(length)?;
         self.rest = behind.strip_prefix(b"\r\n")?;
@@ -48,12 +48,12 @@ impl<'a> Iterator for RespReader<'a> {
             b':' => self.line().and_then(number).map(RespValue::Number),
             b'_' => self.line().map(|_| RespValue::Nothing),
             b'$' | b'=' => {
-                // Nothing, as RESP2 has it.
+                // Nil in RESP2.
                 let Ok(length) = usize::try_from(self.line().and_then(number)?) else {
                     return Some(RespValue::Nothing);
                 };
                 let text = self.take(length)?;
-                // Which kind of text it is concerns nobody: `txt:`.
+                // The type of a verbatim text, such as `txt:`, is skipped.
                 Some(RespValue::Text(if *kind == b'=' { text.get(4..)? } else { text }))
             }
             b'*' | b'>' => {

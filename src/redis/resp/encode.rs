@@ -1,6 +1,6 @@
-//! A request, as the protocol has it.
+//! Encodes a request for RESP.
 
-/// Writes one request behind what is in a buffer already: a list of words.
+/// Appends one request to a buffer, as a list of words.
 pub(crate) struct CommandWriter<'a> {
     buffer: &'a mut Vec<u8>,
     begin: usize,
@@ -10,7 +10,7 @@ pub(crate) struct CommandWriter<'a> {
 impl<'a> CommandWriter<'a> {
     pub(crate) fn begin(buffer: &'a mut Vec<u8>) -> CommandWriter<'a> {
         let begin = buffer.len();
-        // Of so many words as are counted in the end: nearly always a digit.
+        // A placeholder for the number of words: nearly always one digit.
         heading(buffer, b'*', 0);
         CommandWriter { buffer, begin, words: 0 }
     }
@@ -19,7 +19,7 @@ impl<'a> CommandWriter<'a> {
         self.joined(&[word.as_ref()])
     }
 
-    /// One word that is made of several, without a string of its own.
+    /// Appends one word that is the concatenation of `pieces`, without an allocation.
     pub(crate) fn joined(&mut self, pieces: &[impl AsRef<[u8]>]) -> &mut CommandWriter<'a> {
         self.words += 1;
         heading(self.buffer, b'$', pieces.iter().map(|piece| piece.as_ref().len()).sum());
@@ -34,8 +34,8 @@ impl<'a> CommandWriter<'a> {
         self.word(itoa::Buffer::new().format(number))
     }
 
-    /// Puts before the words how many they are, as counted: a number that is wrong would make the
-    /// server take the next request for a part of this one.
+    /// Fills in the number of words. A wrong number would make the server take the next request for a part of
+    /// this one.
     pub(crate) fn end(self) {
         let number = self.begin + 1;
         if let (Some(digit), Some(place)) = (one_digit(self.words), self.buffer.get_mut(number)) {

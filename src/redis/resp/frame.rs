@@ -1,64 +1,63 @@
-//! Where a message of the server ends, and bounds on how long it may be.
+//! Finds the end of a server's message, and bounds its length.
 //!
-//! An answer says how large it is going to be: a server that announces ten gigabytes and sends them
-//! would fill the memory of its clients. So a message is followed as its bytes come, each of them
-//! looked at once, and one beyond the bounds is refused at its first line if that says how long it
-//! is going to be.
+//! A reply announces its length: a server that announces ten gigabytes and sends them would fill the memory
+//! of its clients. So a message is scanned as its bytes arrive, each byte once, and one beyond the bounds is
+//! refused at its first line if that announces the length.
 
-/// The longest message, in bytes. Votes have a few hundred, of which the scripts cut what somebody
-/// else has stored. Longer are the answer to `INFO`, of some 6 KiB, and who the first hundred readers
-/// of a lock are, of at most 100 KiB.
+/// The longest message, in bytes. Votes have a few hundred bytes; the scripts truncate values that other
+/// programs have stored. Longer replies are that to `INFO`, with about 6 KiB, and the first hundred readers
+/// of a lock, with at most 100 KiB.
 pub(crate) const LONGEST: usize = 256 * 1024;
-/// The most parts of one message, since the client crate needs 56 bytes for a part of three.
+/// The most parts of one message: the client crate needs 56 bytes for a part of three bytes.
 const MOST_PARTS: usize = 4096;
-/// The deepest list in a list. Votes have one level, the answer to HELLO has four.
+/// The deepest nesting of lists. Votes have one level, the reply to HELLO has four.
 const DEEPEST: usize = 8;
 
-/// What is beyond the bounds.
+/// The violated bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FrameError(pub(crate) &'static str);
 
-const TOO_LONG: FrameError = FrameError("it sent an answer of more than 256 KiB");
-const TOO_MANY: FrameError = FrameError("it sent an answer of more than 4096 parts");
+const TOO_LONG: FrameError = FrameError("it sent a reply of more than 256 KiB");
+const TOO_MANY: FrameError = FrameError("it sent a reply of more than 4096 parts");
 const TOO_DEEP: FrameError = FrameError("it sent lists nested more than 8 deep");
-const NO_LENGTH: FrameError = FrameError("it sent a length that is no number");
-/// The bytes are something else altogether.
+const NO_LENGTH: FrameError = FrameError("it sent a length that is not a number");
+/// The bytes are not RESP at all.
 pub(crate) const FOREIGN: FrameError = FrameError("it does not speak the Redis protocol");
 
-/// Follows the messages of a server, whatever pieces they come in.
+/// Scans the messages of a server, in any fragments.
 #[derive(Debug, Default)]
 pub(crate) struct FrameScanner {
     at: At,
-    /// How many values each open list still lacks, the outermost first.
+    /// The number of missing values of each open list, the outermost first.
     open: Vec<usize>,
-    /// Bytes of this message so far, and those announced.
+    /// The bytes of this message so far, including announced ones.
     bytes: usize,
-    /// Parts of this message so far.
+    /// The parts of this message so far.
     parts: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum At {
-    /// Before the byte that says what kind of value follows.
+    /// Before the byte with the type of a value.
     #[default]
     Kind,
-    /// Within a line whose words do not matter.
-    Connection { ending: bool },
-    /// Within the line that says how long a value is.
+    /// Within a line whose content does not matter.
+    Line { ending: bool },
+    /// Within the line with the length of a value.
     Length { kind: u8, digits: u32, negative: bool, length: u64, ending: bool },
-    /// So many bytes before the end of a text and its line.
+    /// Within a text, before this many bytes and its line end.
     Text { left: usize },
 }
 
 impl FrameScanner {
-    /// Looks at what follows the bytes seen so far. Says how much of it belongs to the message, if
-    /// that is complete then.
+    /// Scans bytes that follow the ones seen so far. Returns how many of them belong to the message, if it is
+    /// complete then.
     pub(crate) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, FrameError> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let (looked_at, complete) = match self.at {
                 At::Text { left } => self.text(rest, left)?,
-                At::Connection { ending } => self.line(rest, ending)?,
+                At::Line { ending } => self.line(rest, ending)?,
                 At::Kind => self.beginning(rest)?,
                 At::Length { .. } => (1, self.byte(rest.first().copied().unwrap_or_default())?),
             };
@@ -70,7 +69,7 @@ impl FrameScanner {
         Ok(None)
     }
 
-    /// Looks at what kind of value begins, and how long it is if that is said in short.
+    /// Scans the type of a value, and its length if that has one digit.
     fn beginning(&mut self, rest: &[u8]) -> Result<(usize, bool), FrameError> {
         let Some((kind, length, line)) = short_length(rest) else {
             return Ok((1, self.byte(rest.first().copied().unwrap_or_default())?));
@@ -80,10 +79,10 @@ impl FrameScanner {
         Ok((line, self.announced(kind, false, length)?))
     }
 
-    /// Passes a text of known length, which was counted when it was announced.
+    /// Skips a text of known length, which was counted when it was announced.
     fn text(&mut self, rest: &[u8], left: usize) -> Result<(usize, bool), FrameError> {
         let length = left.min(rest.len());
-        // As far as the end of its line is among these bytes.
+        // Checks the line end as far as it is in these bytes.
         let is = |from_end: usize, byte: u8| {
             let place = left.checked_sub(from_end).and_then(|place| rest.get(place));
             place.is_none_or(|found| *found == byte)
@@ -98,7 +97,7 @@ impl FrameScanner {
         Ok((length, false))
     }
 
-    /// Passes a line, or as much of it as has come.
+    /// Skips a line, or the part of it that has arrived.
     fn line(&mut self, rest: &[u8], ending: bool) -> Result<(usize, bool), FrameError> {
         let newline = rest.iter().position(|byte| *byte == b'\n');
         let length = newline.map_or(rest.len(), |newline| newline + 1);
@@ -108,11 +107,11 @@ impl FrameScanner {
         if newline.is_some() && ending {
             return Ok((length, self.complete()));
         }
-        self.at = At::Connection { ending: newline.is_none() && ending };
+        self.at = At::Line { ending: newline.is_none() && ending };
         Ok((length, false))
     }
 
-    /// Looks at a byte that says of what kind or how long a value is.
+    /// Scans a byte of a type or a length.
     fn byte(&mut self, byte: u8) -> Result<bool, FrameError> {
         self.count(1)?;
         match self.at {
@@ -121,7 +120,7 @@ impl FrameScanner {
                     b'-' if digits == 0 && !negative && !ending => {
                         At::Length { kind, digits, negative: true, length, ending }
                     }
-                    // As many as fit, and more than anything may have.
+                    // At most 18 digits, which fit, and are beyond any bound.
                     b'0'..=b'9' if digits < 18 && !ending => At::Length {
                         kind,
                         digits: digits + 1,
@@ -137,10 +136,10 @@ impl FrameScanner {
                     _ => return Err(NO_LENGTH),
                 };
             }
-            At::Kind | At::Connection { .. } | At::Text { .. } => {
+            At::Kind | At::Line { .. } | At::Text { .. } => {
                 self.part()?;
                 self.at = match byte {
-                    b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => At::Connection { ending: false },
+                    b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => At::Line { ending: false },
                     b'$' | b'=' | b'!' | b'*' | b'~' | b'%' | b'|' | b'>' => {
                         At::Length { kind: byte, digits: 0, negative: false, length: 0, ending: false }
                     }
@@ -151,11 +150,11 @@ impl FrameScanner {
         Ok(false)
     }
 
-    /// A value says how long it is going to be.
+    /// Handles the announced length of a value.
     fn announced(&mut self, kind: u8, negative: bool, length: u64) -> Result<bool, FrameError> {
         let length = usize::try_from(length).map_err(|_| TOO_LONG)?;
         match kind {
-            // Nothing, as RESP2 has it. There is no negative zero.
+            // Nil in RESP2. There is no negative zero.
             b'$' | b'*' | b'~' | b'>' if negative && length > 0 => return Ok(self.complete()),
             _ if negative => return Err(NO_LENGTH),
             b'$' | b'=' | b'!' => {
@@ -168,7 +167,7 @@ impl FrameScanner {
         }
         let values = match kind {
             b'%' => length.saturating_mul(2),
-            // Attributes, and then what they belong to.
+            // Attributes, followed by the value that they belong to.
             b'|' => length.saturating_mul(2).saturating_add(1),
             _ => length,
         };
@@ -186,7 +185,7 @@ impl FrameScanner {
         Ok(false)
     }
 
-    /// A value is complete, and with it each list whose last it was. Says whether that was all.
+    /// Completes a value, and each list that ends with it. Returns whether the message is complete.
     fn complete(&mut self) -> bool {
         self.at = At::Kind;
         while let Some(lacks) = self.open.last_mut() {
@@ -211,9 +210,9 @@ impl FrameScanner {
     }
 }
 
-/// The line that `bytes` begin with, if it says that a text or a list has fewer than ten bytes or values:
-/// what it is, how many, and how long the line is. Nearly all votes have no others, and are passed line by
-/// line instead of byte by byte.
+/// Returns the first line of `bytes`, if it announces a text or a list of fewer than ten bytes or values:
+/// type, length, and bytes of the line. Nearly all votes consist of these, and are scanned by line instead of
+/// by byte.
 fn short_length(bytes: &[u8]) -> Option<(u8, u64, usize)> {
     match bytes {
         [kind @ (b'$' | b'*'), digit @ b'0'..=b'9', b'\r', b'\n', ..] => {
@@ -229,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// How many messages there are in `bytes`, and how many bytes the one has that is not complete.
+    /// Returns the number of messages in `bytes`, and the length of the incomplete one.
     fn scan(bytes: &[u8]) -> Result<(usize, usize), FrameError> {
         let (mut scan, mut rest, mut messages) = (FrameScanner::default(), bytes, 0);
         while let Some(length) = scan.end(rest)? {
@@ -239,7 +238,7 @@ mod tests {
         Ok((messages, rest.len()))
     }
 
-    /// Whether all messages are complete.
+    /// Returns whether all messages are complete.
     fn done(bytes: &[u8]) -> bool {
         scan(bytes).is_ok_and(|(_, left)| left == 0)
     }
@@ -284,7 +283,7 @@ mod tests {
             ("$1\r\na\rb", FOREIGN),
         ] {
             let answer = if excess == TOO_MANY && answer.starts_with("*2") {
-                // The parts of one answer are counted together.
+                // The parts of one reply are counted together.
                 format!("{answer}{}", "_\r\n".repeat(4096))
             } else {
                 answer.to_owned()
@@ -293,9 +292,9 @@ mod tests {
         }
         assert_eq!(scan(&b"*1\r\n".repeat(9)).err(), Some(TOO_DEEP));
         let nines = (0..4).fold("$0\r\n\r\n".to_owned(), |values, _| format!("*9\r\n{}", values.repeat(9)));
-        assert_eq!(scan(nines.as_bytes()).err(), Some(TOO_MANY), "of the shortest, too");
+        assert_eq!(scan(nines.as_bytes()).err(), Some(TOO_MANY), "also of the shortest");
         let short = format!("*1\r\n${}\r\n", LONGEST - "*1\r\n$262129\r\n\r\n".len() + 1);
-        assert_eq!(scan(short.as_bytes()).err(), Some(TOO_LONG), "with all of its lines");
+        assert_eq!(scan(short.as_bytes()).err(), Some(TOO_LONG), "including all of its lines");
         assert_eq!(scan(&vec![b'+'; LONGEST + 1]).err(), Some(TOO_LONG));
     }
 
@@ -355,11 +354,11 @@ mod tests {
             let bytes = bytes.as_bytes();
             let end = FrameScanner::default().end(bytes);
             if let Ok(Some(end)) = end {
-                // It may find fault with a message, and not lack any of it.
+                // The crate may reject the message, but not as incomplete.
                 let lacks = redis::parse_redis_value(&bytes[..end]).is_err_and(|error| error.is_io_error());
                 prop_assert!(!lacks, "{} of {:?}", end, bytes);
             }
-            // And the other way round: nothing slips past uncounted.
+            // Conversely, no complete message is missed.
             if let Ok(None) = end {
                 prop_assert!(redis::parse_redis_value(bytes).is_err(), "{:?}", bytes);
             }

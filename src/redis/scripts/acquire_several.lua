@@ -1,15 +1,16 @@
--- Stores the token under all locks, if each is free or ours, and draws one number for all of them.
--- Else it changes none, and leaves a mark at the one that is in the way that somebody wants it.
+-- Stores the token under all locks, if each is free or ours, and issues one number for all of them. Otherwise
+-- changes none, and marks the conflicting lock as wanted.
 if cancelled() then return {'free'} end
-local place = in_the_way()
+local place = first_conflict()
 if place then
   redis.pcall('SET', mark(place), '1', 'PX', 6000)
   return held(place)
 end
--- Larger than that of each lock's last holder. Before a key is set: what fails here leaves nothing behind.
+-- The number is larger than that of each lock's last holder. Computed before a key is set: a failure leaves
+-- nothing stored.
 local number = 0
 for place = 1, #KEYS do
-  local found = fenced and stands(place) or 0
+  local found = fenced and counter_at(place) or 0
   if fenced and missing then bound(counter_of(place), found, ARGV[3]) end
   number = math.max(number, found)
 end

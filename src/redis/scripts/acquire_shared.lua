@@ -1,9 +1,9 @@
--- Lets the token share the lock, unless a writer has it or waits for it.
--- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, mark, readers, intents of writers, counter
--- or nothing, hint, lead.
+-- Adds the token to the readers of the lock, unless a writer holds it or waits for it.
+-- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, mark, readers, intents of writers, counter or
+-- nothing, hint, lead.
 --
--- Whoever is the first to share a free lock draws a number, above that of every writer before. Those
--- who come while it is shared read it: they do not exclude each other, and need no order.
+-- The first reader of a free lock issues a number, above that of every writer before. Later readers reuse it:
+-- they do not exclude each other, and need no order.
 if call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 local holder = call('GET', KEYS[1])
 local fenced = ARGV[7] ~= ''
@@ -21,14 +21,14 @@ if shared and share(ARGV[5], ARGV[1]) then
   if fenced then forget(ARGV[7], number) end
   return {'granted', number}
 end
--- A writer that waits goes before those who are new. PEXPIRE tells whether there is one.
+-- A waiting writer has priority over new readers. PEXPIRE returns whether there is one.
 prune(ARGV[6])
 if call('PEXPIRE', ARGV[6], 60000) == 1 then
   if fenced then forget(ARGV[7], number) end
   return {'behind', number}
 end
 local ttl = tonumber(ARGV[2])
-if not shared then found(ARGV[5], ttl) end
+if not shared then new_marker(ARGV[5], ttl) end
 if fenced and (number == 0 or not shared) then number = raise(ARGV[7], drawn) end
 join(ARGV[5], ARGV[1], ttl)
 return {'granted', number}

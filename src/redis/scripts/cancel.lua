@@ -1,6 +1,6 @@
 -- Deletes the key if it is ours, and leaves a tombstone that stops late requests of this token.
--- KEYS: lock. ARGV: token, life of the tombstone in milliseconds, tombstone.
--- The tombstone may be refused for want of memory: the key is deleted all the same.
+-- KEYS: lock. ARGV: token, TTL of the tombstone in milliseconds, tombstone.
+-- The tombstone may be refused if memory is full: the key is deleted all the same.
 local was, holder = 'free', redis.call('GET', KEYS[1])
 if holder == ARGV[1] then
   redis.call('DEL', KEYS[1])

@@ -1,5 +1,4 @@
--- Draws a number for a token that has just been stored without one, in place of one that stood behind
--- the counter.
+-- Issues a number for a token that was just stored, in the place of one that was behind the counter.
 -- KEYS: lock. ARGV: token, counter, hint, lead.
 local holder = call('GET', KEYS[1])
 if not holder then

@@ -1,8 +1,8 @@
--- Waits in the queue for a lock, and tells how many come before, up to 8. Where the lock is free and nobody's turn, it
--- is the turn of who asks: those before it have not taken theirs. It grants nothing.
--- KEYS: lock, key that tells the turn. ARGV: name, for how long it has waited in microseconds, for how long it is
--- waited for and how long a turn takes in milliseconds, mark, its entry (queue.lua), and for
--- how long other programs count as seen, or 0.
+-- Enters the queue for a lock, and returns the number of waiters ahead, up to 8. If the lock is free and
+-- reserved for no waiter, it is this waiter's turn: those ahead have not taken theirs. Grants nothing.
+-- KEYS: lock, key of the waiter's turn. ARGV: ID, waiting time so far in microseconds, time after which it is
+-- dropped and time of a turn in milliseconds, mark, its entry (queue.lua), and how long other programs count
+-- as seen, or 0.
 local call = redis.call
 local name, mark = ARGV[1], ARGV[5]
 local order, told = mark .. ':order', mark .. ':told'
@@ -13,7 +13,7 @@ call('SET', mark, '1', 'PX', ARGV[3])
 if ARGV[7] ~= '0' then call('SET', mark .. ':others', '1', 'PX', ARGV[7]) end
 call('ZADD', order, string.format('%.0f', time[1] * 1000000 + time[2] - ARGV[2]), name)
 
--- There is no command that writes and tells a place: the first nine are taken out and put back.
+-- No command writes and returns a place: the first nine are taken out and put back.
 local front, back, ahead = call('ZPOPMIN', order, 9), {}, 8
 for at = 1, #front, 2 do
   back[at], back[at + 1] = front[at + 1], front[at]
@@ -22,13 +22,13 @@ end
 call('ZADD', order, unpack(back))
 call('PEXPIRE', order, ARGV[3])
 
--- The first two are told of every change of the lock: of those that tell nobody whose turn it is. And all of
--- their turn. What is read after it was written is remembered.
+-- The first two are notified of every change of the lock, because some clients release without notifying a
+-- waiter, and all are notified of their turn. A key is tracked if it is read after it was written.
 if ahead < 2 then
   local holder = call('GET', KEYS[1])
   if holder then
     call('GET', KEYS[2])
-    -- The holder learns which waiter is next. Half of what is random in its token is its inbox.
+    -- The holder learns which waiter is next. Half of the random part of its token is its inbox.
     if ahead == 0 and terms_of(ARGV[6]) then
       local next = next_message(KEYS[1], mark, string.sub(holder, 1, 32), name, ARGV[6])
       redis.pcall('PUBLISH', 'quorlock:inbox:' .. string.sub(holder, 17, 32), next)

@@ -1,16 +1,16 @@
--- Tells who holds the key, and where its counter stands; and, if readers do, who they are.
+-- Returns the holder of the key, and its fencing number; and the readers, if it is shared.
 -- KEYS: lock. ARGV: counter, readers.
 local holder = redis.call('GET', KEYS[1])
--- The counter is of interest only, and not everybody may read it. ZADD with XX and INCR tells a score, counts as
--- a write (fence.lua), and changes nothing: it makes no member, and adds nothing to one.
+-- The counter is optional, and some users may not read it. ZADD with XX and INCR returns a score, counts as a
+-- write (fence.lua), and changes nothing: it adds no member, and 0 to its score.
 local function score(member)
   return tonumber(redis.pcall('ZADD', ARGV[1], 'XX', 'INCR', 0, member) or 0) or 0
 end
 local number = score('n')
 if holder then
   local noted = number > 0 and score(string.sub(holder, 1, 32)) or 0
-  -- What the token says was drawn for it, if nothing else was noted, as for a lease that outlives its counter; or the
-  -- counter.
+  -- If nothing else was recorded, as for a lease that outlives its counter: the number in the token, or else
+  -- the counter.
   number = noted > 0 and noted or tonumber(string.match(holder, '^%x+:(%d+) ')) or number
 end
 if not (number >= 0 and number < 9007199254740992) then number = 0 end

@@ -1,5 +1,5 @@
--- Lists those who wait in the queue, up to a hundred, in order: for each its name, for how long it has waited in
--- microseconds, and its entry (queue.lua). It says first whether there may be more.
+-- Lists the waiters in the queue, up to a hundred, in order: for each its ID, its waiting time in
+-- microseconds, and its entry (queue.lua). The first value says whether there may be more.
 -- KEYS: lock. ARGV: mark.
 local order = ARGV[1] .. ':order'
 local time = redis.call('TIME')
@@ -7,7 +7,7 @@ local front = redis.call('ZPOPMIN', order, 101)
 local back, said = {}, {'waiters', #front > 200 and 1 or 0}
 for at = 1, #front, 2 do
   back[at], back[at + 1] = front[at + 1], front[at]
-  -- A waiter that has stopped asking stands there until its turn would come.
+  -- A waiter that has stopped asking stays there until its turn would come.
   local entry = at < 201 and entry_at(ARGV[1] .. ':' .. front[at])
   if entry then
     said[#said + 1] = front[at]

@@ -1,16 +1,16 @@
--- Releases the lock if it is ours, and offers it to the next waiter in the same step (rule O-1). Where no client
--- listens at the waiter's inbox, it is an ordinary release.
--- KEYS: lock. ARGV: token, mark, next token, life in milliseconds, inbox, counter or nothing, hint, lead, waiter, or
--- nothing where it stands in the queue of another node.
+-- Releases the lock if it is ours, and offers it to the next waiter in the same step (rule O-1). If no client
+-- is subscribed to the waiter's inbox, it is an ordinary release.
+-- KEYS: lock. ARGV: token, mark, next token, TTL in milliseconds, inbox, counter or nothing, hint, lead,
+-- waiter, or nothing if it is in the queue of another node.
 if not is_ours(ARGV[1]) then return {'free'} end
 local inbox = 'quorlock:inbox:' .. ARGV[5]
-if has_no_listener(inbox) then return {let_go(KEYS[1], ARGV[2])} end
+if has_no_listener(inbox) then return {delete_and_notify(KEYS[1], ARGV[2])} end
 local drawn = 0
 if ARGV[6] ~= '' then
   local done, number = pcall(draw, ARGV[6], ARGV[3], ARGV[7], ARGV[8])
-  -- The lock is given back, whether or not a number can be drawn.
+  -- The lock is released, whether or not a number can be issued.
   drawn = done and number
-  -- As a rule it is the one that the token says itself.
+  -- Usually it is the number in the token itself.
   if done then pcall(note, ARGV[6], ARGV[3], number, tonumber(string.match(ARGV[3], '^%x+:(%d+)'))) end
 end
 if drawn and redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).ok then
@@ -26,4 +26,4 @@ if drawn and redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).ok then
   if ARGV[9] ~= '' then redis.pcall('DEL', ARGV[2] .. ':' .. ARGV[9]) end
   if type(heard) == 'number' and heard > 0 then return {'told'} end
 end
-return {let_go(KEYS[1], ARGV[2])}
+return {delete_and_notify(KEYS[1], ARGV[2])}

@@ -1,25 +1,25 @@
--- The queue of those who wait for a lock, for the scripts that follow (ADR 25). Its keys begin like the mark: a
--- sorted set of names, by when each began to wait; for each name a key that expires when its waiter has not asked for
--- some seconds, which that waiter has read (CLIENT TRACKING), and that holds when it asked last, in milliseconds, and
--- its entry: the terms on which it accepts an offer (ADR 26), or 1 and who it is;
--- and when a waiter was told last that it is its turn.
+-- The queue of waiters for a lock, for the scripts that follow (ADR 25). Its keys have the mark as prefix: a
+-- sorted set of IDs, by when each started to wait; for each ID a key that expires when its waiter has not
+-- asked for some seconds, which that waiter has read (CLIENT TRACKING), and that holds when it last asked, in
+-- milliseconds, and its entry: the terms on which it accepts an offer (ADR 26), or 1, and its context; and
+-- when a waiter was last notified of its turn.
 --
--- They are touched by commands that write, as the tombstone is in acquire.lua: else the server would remember
--- them for every waiter, and tell each of the others' every move.
+-- They are accessed by commands that write, as the tombstone is in acquire.lua: otherwise the server would
+-- track them for every waiter, and notify each of every change by the others.
 
--- Whether the lock is ours.
+-- Returns whether the lock is ours.
 local function is_ours(token)
   local holder = redis.call('GET', KEYS[1])
-  -- The server would remember until its next change that the client has read it (acquire.lua), and a key that is
-  -- not there may have none.
+  -- The server would track until its next change that the client has read the key (acquire.lua), and a
+  -- missing key may never change.
   if not holder then
     redis.pcall('SET', KEYS[1], '', 'PX', 1)
     redis.pcall('DEL', KEYS[1])
   end
   return holder == token
 end
--- The entry of the waiter with this key, and when it asked last, without its key being remembered where the server
--- can do that (6.2).
+-- Returns the entry of the waiter with this key, and when it last asked, without the key being tracked if the
+-- server supports that (6.2).
 local function entry_at(key)
   local value = redis.pcall('GETEX', key)
   if type(value) == 'table' then value = redis.pcall('GET', key) end
@@ -27,17 +27,18 @@ local function entry_at(key)
   local asked, entry = string.match(value, '^(%d+) (.*)$')
   return entry or false, tonumber(asked)
 end
--- The terms on which it accepts an offer, if it does.
+-- Returns the terms on which it accepts an offer, if it does.
 local function terms_of(entry)
   return entry and string.sub(entry, 1, 2) ~= '1 ' and entry
 end
--- That a waiter is next, for the lease of this token or waiter; and whether another program was seen.
+-- Returns the message that a waiter is next, for the lease of this token or waiter; and whether another
+-- program was seen.
 local function next_message(lock, mark, to, name, terms)
   local seen = redis.pcall('SETRANGE', mark .. ':others', 0, '') == 1 and '1 ' or '0 '
   return 'n ' .. seen .. to .. ' ' .. name .. ' ' .. #lock .. ' ' .. lock .. ' ' .. terms
 end
--- Asks the waiter with this key to ask again, if its last request is so old that an offer, which counts from it, would
--- not last: it will be first soon.
+-- Tells the waiter with this key to ask again, if its last request is so old that an offer, which counts from
+-- it, would expire soon: it will be first soon.
 local function warn(key)
   local entry, asked = entry_at(key)
   local inbox, life, token = string.match(entry or '', '^(%x+) (%d+) %a (%x+)')
@@ -47,8 +48,8 @@ local function warn(key)
     redis.pcall('PUBLISH', 'quorlock:inbox:' .. inbox, 's ' .. token)
   end
 end
--- Says which waiter is first in the queue, to be sent to the inbox of the lease of this token or waiter; nothing where
--- that waiter accepts no offer. Warns the second.
+-- Returns the message with the first waiter in the queue, for the inbox of the lease of this token or waiter;
+-- nothing if that waiter accepts no offer. Warns the second.
 local function next_in_queue(lock, mark, to)
   local front = redis.pcall('ZPOPMIN', mark .. ':order', 2)
   if not front[1] then return false end
@@ -62,14 +63,15 @@ local function next_in_queue(lock, mark, to)
   local terms = terms_of(entry_at(mark .. ':' .. front[1]))
   return terms and next_message(lock, mark, to, front[1], terms)
 end
--- Whether no client listens there: that of a process which was killed. PUBLISH also counts clients that have subscribed
--- to a pattern. A user who may not ask finds out by the turn that is not taken.
+-- Returns whether no client is subscribed to the inbox: that of a killed process. PUBLISH also counts clients
+-- that are subscribed to a pattern. A user without the permission notices by the turn that is not taken.
 local function has_no_listener(inbox)
   return redis.pcall('PUBSUB', 'NUMSUB', inbox)[2] == 0
 end
--- Tells the first who lives, by deleting its key, and says whether anybody waits. No more than 32 are dropped who
--- have died, so that no script takes long: then those who live find out by asking. What is refused costs a heartbeat.
-local function tell_next(lock, mark)
+-- Notifies the first live waiter, by deleting its key, and returns whether there are waiters. At most 32 dead
+-- ones are dropped, so that no script takes long: then the live ones find out by asking. A refused command
+-- costs a heartbeat.
+local function notify_next(lock, mark)
   for _ = 1, 32 do
     local name = redis.pcall('ZPOPMIN', mark .. ':order')[1]
     if not name then return false end
@@ -77,7 +79,7 @@ local function tell_next(lock, mark)
     local terms = terms_of(entry_at(key))
     local inbox = terms and 'quorlock:inbox:' .. string.sub(terms, 1, 16)
     if redis.pcall('DEL', key) == 1 and not (inbox and has_no_listener(inbox)) then
-      -- It is about to have the lock: to which waiter it may offer it.
+      -- It is about to hold the lock: tells it which waiter is next.
       local next = terms and next_in_queue(lock, mark, name)
       if next then redis.pcall('PUBLISH', inbox, next) end
       break
@@ -89,15 +91,15 @@ local function tell_next(lock, mark)
   redis.pcall('SET', mark, '1', 'PX', 6000)
   return true
 end
--- Tells the first in the queue, if the mark has gone together with the lock.
+-- Notifies the first waiter, if the mark was deleted together with the lock.
 local function after_deleting(lock, mark, gone)
-  if gone == 2 then return tell_next(lock, mark) and 'told' or 'wanted' end
-  -- The lock is given back, whether or not the mark may be looked at.
+  if gone == 2 then return notify_next(lock, mark) and 'told' or 'wanted' end
+  -- The lock is released, whether or not the mark may be accessed.
   if gone ~= 1 then redis.call('DEL', lock) end
   return 'granted'
 end
--- Deletes the lock, and tells the first in the queue.
-local function let_go(lock, mark)
-  -- Both in one call, which is a microsecond less.
+-- Deletes the lock, and notifies the first waiter.
+local function delete_and_notify(lock, mark)
+  -- Both in one call, which saves a microsecond.
   return after_deleting(lock, mark, redis.pcall('DEL', lock, mark))
 end

@@ -1,2 +1,2 @@
--- Deletes the locks that are ours, and tells the first in the queue of each.
-return {let_go_of_all()}
+-- Deletes the locks that are ours, and notifies the first waiter in the queue of each.
+return {delete_all_own()}

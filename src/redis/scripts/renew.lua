@@ -1,9 +1,9 @@
--- Prolongs the key if it is ours, never shortens it, and stores it anew if it is gone.
+-- Extends the TTL of the key if it is ours, never shortens it, and stores the key again if it is gone.
 -- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, counter or nothing, number.
 local holder = call('GET', KEYS[1])
 if holder == ARGV[1] then
-  -- Also in the millisecond in which it was stored: what is changed after it was read, the server does not go on
-  -- remembering for the client (acquire.lua).
+  -- Even in the millisecond in which it was stored: a key that is changed after it was read is no longer
+  -- tracked for the client (acquire.lua).
   if call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then call('PEXPIRE', KEYS[1], ARGV[2]) end
   return {'granted'}
 end
@@ -14,7 +14,7 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
   redis.pcall('DEL', KEYS[1])
   return {'free'}
 end
--- Whoever comes after us at this node must draw a larger number than ours.
+-- The next holder on this node must get a larger number than ours.
 if ARGV[4] ~= '' then
   note(ARGV[4], ARGV[1], tonumber(ARGV[5]))
   raise(ARGV[4], math.max(counter(ARGV[4]), tonumber(ARGV[5])))

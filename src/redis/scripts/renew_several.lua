@@ -1,6 +1,6 @@
--- Prolongs all locks if they are ours, and never shortens one. If some are gone and the others are
--- ours, or gone as well, it stores those anew; then the node does not confirm.
-local place = in_the_way()
+-- Extends the TTL of all locks if they are ours, and never shortens one. If some are gone and the others are
+-- ours, or gone as well, stores those again; then the node does not confirm.
+local place = first_conflict()
 if place then return held(place) end
 local ttl = tonumber(ARGV[2])
 if missing then
@@ -8,11 +8,11 @@ if missing then
     unread(holders)
     return {'free'}
   end
-  -- Whoever comes after us at this node must draw a larger number than ours.
+  -- The next holder on this node must get a larger number than ours.
   for place = 1, #KEYS do
     if fenced then
       note(counter_of(place), token, tonumber(ARGV[3]))
-      raise(counter_of(place), math.max(stands(place), tonumber(ARGV[3])))
+      raise(counter_of(place), math.max(counter_at(place), tonumber(ARGV[3])))
     end
   end
 end

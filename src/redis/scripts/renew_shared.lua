@@ -1,14 +1,14 @@
--- Prolongs the token's share, never shortens it, and stores it anew if it is gone. Makes a reader of
--- whoever holds the lock alone: a downgrade.
+-- Extends the TTL of the token's share, never shortens it, and stores it again if it is gone. Makes an
+-- exclusive holder a reader: a downgrade.
 -- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, readers, counter or nothing, number.
 local holder = call('GET', KEYS[1])
 local ttl = tonumber(ARGV[2])
 local fenced = ARGV[5] ~= ''
 if holder == ARGV[1] then
-  -- What was written under the number so far must be refused once somebody has read with a later one.
+  -- Writes under the present number must be refused once a reader has read with a later one.
   if fenced then raise(ARGV[5], math.max(counter(ARGV[5]), tonumber(ARGV[6])) + 1) end
   ttl = math.max(ttl, call('PTTL', KEYS[1]))
-  found(ARGV[4], ttl)
+  new_marker(ARGV[4], ttl)
   join(ARGV[4], ARGV[1], ttl)
   return {'granted'}
 end
@@ -28,9 +28,9 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
   end
   return {'free'}
 end
--- Whoever shares it from now on must have a number above that of every writer before: of those whom the
--- counter knows, and ours, which may be a writer's that became a reader. The counter may have expired.
+-- Later readers must get a number above that of every writer before: of those that the counter knows, and
+-- ours, which may be a writer's that became a reader. The counter may have expired.
 if fenced then raise(ARGV[5], math.max(counter(ARGV[5]), tonumber(ARGV[6])) + 1) end
-if not shared then found(ARGV[4], ttl) end
+if not shared then new_marker(ARGV[4], ttl) end
 join(ARGV[4], ARGV[1], ttl)
 return {'restored'}

@@ -1,5 +1,5 @@
 -- Stores the token if the key is free, as the command SET does, unless the attempt was cancelled.
--- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, which is looked for as in acquire.lua.
+-- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, which is checked as in acquire.lua.
 if redis.call('SETRANGE', ARGV[3], 0, '') > 0 then return {'free'} end
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'granted'} end
 local holder = redis.call('GET', KEYS[1])

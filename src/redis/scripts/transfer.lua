@@ -1,8 +1,8 @@
--- Passes the key on from one token to the next, without a moment in which it is free, and draws the
--- next one's number.
--- KEYS: lock. ARGV: token so far, next token, TTL in milliseconds, tombstone of the next token,
--- counter or nothing, hint, lead.
--- The tombstone is looked for as in acquire.lua.
+-- Replaces the present token by the next one, without releasing the lock in between, and issues the next
+-- one's number.
+-- KEYS: lock. ARGV: present token, next token, TTL in milliseconds, tombstone of the next token, counter or
+-- nothing, hint, lead.
+-- The tombstone is checked as in acquire.lua.
 if call('SETRANGE', ARGV[4], 0, '') > 0 then return {'free'} end
 local holder = call('GET', KEYS[1])
 local fenced = ARGV[5] ~= ''
@@ -10,11 +10,11 @@ if holder and (holder ~= ARGV[1] or holder == ARGV[2]) then
   local number = fenced and counter(ARGV[5]) or 0
   if fenced then forget(ARGV[5], number) end
   if holder ~= ARGV[2] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number} end
-  -- Asked before: as a renewal, which never shortens.
+  -- Transferred before: like a renewal, which never shortens.
   if call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then call('PEXPIRE', KEYS[1], ARGV[3]) end
   return {'granted', number}
 end
--- Before the key is set: what fails here leaves it as it was.
+-- Before the key is set: a failure leaves it unchanged.
 local drawn = fenced and draw(ARGV[5], ARGV[2], ARGV[6], ARGV[7]) or 0
 call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return {'granted', drawn}

@@ -1,4 +1,4 @@
--- Raises the counter to the attempt's number, where the key is still its own.
+-- Raises the counter to the attempt's number, if the key is still its own.
 -- KEYS: lock. ARGV: token, counter, number.
 local holder = call('GET', KEYS[1])
 if not holder then

@@ -1,5 +1,5 @@
--- Raises all counters to the attempt's number, where all locks are still its own.
-local place = in_the_way()
+-- Raises all counters to the attempt's number, if all locks are still its own.
+local place = first_conflict()
 if place then return held(place) end
 if missing then
   unread(holders)
@@ -7,7 +7,7 @@ if missing then
 end
 local number = tonumber(ARGV[3])
 for place = 1, #KEYS do
-  local found = stands(place)
+  local found = counter_at(place)
   if found == 0 then found = forgotten() end
   if found > number then return {'ahead', found} end
 end

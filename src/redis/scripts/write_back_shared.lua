@@ -1,4 +1,4 @@
--- Raises the counter to the attempt's number, where the token still shares the lock.
+-- Raises the counter to the attempt's number, if the token still shares the lock.
 -- KEYS: lock. ARGV: token, counter, number, readers.
 local holder = call('GET', KEYS[1])
 if not holder then

@@ -1,4 +1,4 @@
-//! Why too few Sentinels of a service have told where its master is.
+//! The errors of the Sentinels of a service.
 
 use std::error::Error;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::node::{NodeError, NodeErrorKind};
 use crate::reason::Reason;
 
-/// Why too few Sentinels of a service have told where its master is: the [source](Error::source) of the
-/// [`NodeError`] that comes of it.
+/// The errors of the Sentinels that did not report the master of a service, if a majority did not: the
+/// [source](Error::source) of the resulting [`NodeError`].
 ///
-/// Those that fail alike are named together. It has no source, since there are several:
-/// [`errors`](SentinelErrors::errors) has each, with its own.
+/// `Display` groups Sentinels with the same error. It has no source itself:
+/// [`errors`](SentinelErrors::errors) has each error with its own.
 #[derive(Clone, Debug)]
 pub struct SentinelErrors {
     errors: Vec<(Arc<str>, NodeError)>,
@@ -22,15 +22,14 @@ impl SentinelErrors {
         SentinelErrors { errors }
     }
 
-    /// Each Sentinel that has not told, by its address, and why.
+    /// Returns each Sentinel that did not answer, by its address, with its error.
     pub fn errors(&self) -> impl Iterator<Item = (&str, &NodeError)> {
         self.errors.iter().map(|(name, error)| (&**name, error))
     }
 
-    /// The error of a service of whose `given` Sentinels `told` have told and `needed` must.
+    /// Creates the error of a service of whose `given` Sentinels `told` have answered and `needed` must.
     ///
-    /// It is permanent if those that will never tell leave too few. Otherwise most are away, or do something
-    /// else for now.
+    /// It is permanent if too few Sentinels remain without the permanently failing ones.
     pub(super) fn of_service(self, told: usize, needed: usize, given: usize) -> NodeError {
         let permanent = || self.errors.iter().filter(|(_, error)| error.is_permanent());
         let away = |kind| matches!(kind, NodeErrorKind::Unreachable | NodeErrorKind::TimedOut);
@@ -38,11 +37,11 @@ impl SentinelErrors {
         let first = if barred {
             permanent().next()
         } else {
-            // One that cannot be reached goes before one that is busy: it is what an operator can correct.
+            // An unreachable Sentinel is preferred to a busy one: that is what an operator can fix.
             self.errors.iter().find(|(_, error)| away(error.kind())).or_else(|| self.errors.first())
         };
         let kind = first.map_or(NodeErrorKind::TimedOut, |(_, error)| error.kind());
-        let words = format!("{told} of its Sentinels tell where the master is, and {needed} are needed");
+        let words = format!("{told} of its Sentinels report the master, and {needed} are needed");
         let reason = Reason::new(words).because(self);
         if away(kind) { NodeError::Unreachable { reason } } else { NodeError::Failed { kind, reason } }
     }
@@ -110,7 +109,7 @@ mod tests {
         let error = SentinelErrors::new(errors).of_service(0, 2, 3);
         assert_eq!(
             format!("{error:#}"),
-            "unreachable: 0 of its Sentinels tell where the master is, and 2 are needed: the Sentinels at a, c: \
+            "unreachable: 0 of its Sentinels report the master, and 2 are needed: the Sentinels at a, c: \
              unreachable: nothing listens; the Sentinel at b: no"
         );
     }

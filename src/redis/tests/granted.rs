@@ -1,4 +1,4 @@
-//! The answers to an acquisition without a script, of which the usual ones are only compared.
+//! The replies to an acquisition without a script, of which the usual ones are only compared.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::node::{Request, Response, Vote, ask};
 use crate::redis::command::transaction::PRELUDE_ANSWERS;
 use quorlock_protocol::FencingToken;
 
-/// What the server says to these requests, one by one.
+/// The usual replies to these requests, one by one.
 const USUAL: [&str; 6] = [
     "+OK\r\n",
     "+QUEUED\r\n",
@@ -29,7 +29,7 @@ fn number_of(request: &Request) -> Option<FencingToken> {
 async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behind_them() {
     assert_eq!(USUAL[..5].concat().as_bytes(), PRELUDE_ANSWERS);
     for cut in CUTS.chain(CUTS.end..2 * USUAL.concat().len()) {
-        let (node, diary) = transacting_node(cut, |mut server| async move {
+        let (node, events) = transacting_node(cut, |mut server| async move {
             server.hears(3).await?;
             server.says(&[&USUAL.concat(), CHANGED, &USUAL.concat(), FREE].concat()).await?;
             Ok(server)
@@ -42,14 +42,14 @@ async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behin
         assert_eq!(said(acquired.0.unwrap()), (Vote::Granted, numbers[0]), "cut into {cut}");
         assert_eq!(said(acquired.1.unwrap()), (Vote::Granted, numbers[1]), "cut into {cut}");
         assert_eq!(free.unwrap().vote, Vote::Free, "cut into {cut}");
-        assert_eq!(diary.lines(), ["Subscribed", "changed"], "cut into {cut}");
+        assert_eq!(events.entries(), ["Subscribed", "changed"], "cut into {cut}");
     }
 }
 
 #[tokio::test]
 async fn a_change_between_usual_answers_is_heard() {
     for place in 0..USUAL.len() {
-        let (node, diary) = transacting_node(1024, move |mut server| async move {
+        let (node, events) = transacting_node(1024, move |mut server| async move {
             server.hears(2).await?;
             let (before, behind) = USUAL.split_at(place);
             server.says(&[&before.concat(), CHANGED, &behind.concat(), FREE].concat()).await?;
@@ -60,20 +60,20 @@ async fn a_change_between_usual_answers_is_heard() {
         let (acquired, free) = join(ask(&node, request), ask(&node, inspect())).await;
         let acquired = acquired.unwrap();
         assert_eq!((acquired.vote, acquired.fencing_token), (Vote::Granted, number), "{place}");
-        assert_eq!((free.unwrap().vote, diary.lines()[1].as_str()), (Vote::Free, "changed"), "{place}");
+        assert_eq!((free.unwrap().vote, events.entries()[1].as_str()), (Vote::Free, "changed"), "{place}");
     }
 }
 
 #[tokio::test]
 async fn whatever_differs_from_the_usual_is_read() {
-    // Each of the four results of the transaction, and answers that are not there.
+    // Each of the four results of the transaction, and missing replies.
     for odd in [
         "*4\r\n+OK\r\n:0\r\n:1\r\n:1\r\n",
         "*4\r\n+OK\r\n-WRONGTYPE no\r\n:1\r\n:1\r\n",
         "*4\r\n+NO\r\n:1\r\n:1\r\n:1\r\n",
         "*4\r\n_\r\n:1\r\n:1\r\n:1\r\n",
         "*4\r\n+OK\r\n:1\r\n:1\r\n-ERR no\r\n",
-        // The server's clock was put forward.
+        // The server's clock was set forward.
         "*4\r\n+OK\r\n:1\r\n:1\r\n:0\r\n",
         "*2\r\n+OK\r\n:1\r\n",
         "*-1\r\n",
@@ -82,7 +82,7 @@ async fn whatever_differs_from_the_usual_is_read() {
         let (node, _) = transacting_node(1024, move |mut server| async move {
             server.hears(2).await?;
             server.says(&[&USUAL[..5].concat(), odd, FREE].concat()).await?;
-            // A script finds out.
+            // A script follows.
             server.hears(1).await?;
             server.says("*2\r\n$7\r\ngranted\r\n:77\r\n").await?;
             Ok(server)
@@ -97,7 +97,7 @@ async fn whatever_differs_from_the_usual_is_read() {
 
 #[tokio::test]
 async fn usual_answers_to_nobody_end_the_connection() {
-    let (node, diary) = transacting_node(1024, |mut server| async move {
+    let (node, events) = transacting_node(1024, |mut server| async move {
         server.hears(1).await?;
         server.says(&USUAL.concat().repeat(2)).await?;
         Ok(server)
@@ -105,10 +105,10 @@ async fn usual_answers_to_nobody_end_the_connection() {
     let node = Arc::new(node);
     let acquired = ask(&*node, acquire(&claim("orders/42", 1))).await.unwrap();
     assert_eq!(acquired.vote, Vote::Granted);
-    within("the connection is ended", async || diary.lines().contains(&"Unsubscribed".into())).await;
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 }
 
-/// Whoever renews or releases is told the same by nearly every node, and compares it as well.
+/// Renewals and releases have the same usual reply from nearly every node, which is compared as well.
 #[tokio::test]
 async fn a_script_that_says_more_or_less_than_usual_is_read() {
     const DONE: &str = "*1\r\n$7\r\ngranted\r\n";
@@ -122,7 +122,7 @@ async fn a_script_that_says_more_or_less_than_usual_is_read() {
         ("+OK\r\n", None),
     ] {
         for cut in [1, 7, 1024] {
-            let (node, diary) = transacting_node(cut, move |mut server| async move {
+            let (node, events) = transacting_node(cut, move |mut server| async move {
                 server.hears(3).await?;
                 server.says(&[DONE, said, CHANGED, FREE].concat()).await?;
                 Ok(server)
@@ -133,7 +133,7 @@ async fn a_script_that_says_more_or_less_than_usual_is_read() {
             assert_eq!(done.unwrap().vote, Vote::Granted, "{said} cut into {cut}");
             assert_eq!(answer.ok().map(|answer| answer.vote), vote, "{said} cut into {cut}");
             assert_eq!(free.unwrap().vote, Vote::Free, "{said} cut into {cut}");
-            assert_eq!(diary.lines(), ["Subscribed", "changed"], "{said} cut into {cut}");
+            assert_eq!(events.entries(), ["Subscribed", "changed"], "{said} cut into {cut}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Against a real server on the loopback interface.
+//! Tests with a real server on the loopback interface.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::server::Server;
 use super::{
-    Ear, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
+    HintLog, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
     release, renew, settings, spawn_ask, transfer, vote, within, write_back,
 };
 use crate::address::Address;
@@ -36,7 +36,7 @@ async fn a_node_answers_each_request_as_documented() {
     }
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Granted);
     assert!(matches!(vote(&node, enqueue(WaiterId::new(1))).await, Vote::Queued(_)));
-    assert_eq!(vote(&node, release(&ours)).await, Vote::Notified, "somebody waits");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Notified, "a client waits");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Restored);
     assert_eq!(vote(&node, cancel(&ours)).await, Vote::Granted);
@@ -63,7 +63,11 @@ async fn a_cancelled_claim_cannot_be_granted_late() {
     assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, contend(&ours)).await, Vote::Free);
     assert_eq!(vote(&node, renew(&ours)).await, Vote::Free);
-    assert_eq!(vote(&node, acquire(&claim("orders/42", 2))).await, Vote::Granted, "others are not stopped");
+    assert_eq!(
+        vote(&node, acquire(&claim("orders/42", 2))).await,
+        Vote::Granted,
+        "other claims are not affected"
+    );
 }
 
 #[tokio::test]
@@ -151,7 +155,7 @@ async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
         let node = server.node();
         assert_eq!(vote(&node, inspect()).await, Vote::Free);
         server.kill();
-        // Nobody asks while it is down, other than the node's own state.
+        // No requests are sent while it is down; the state of the node shows it.
         within("the end is noticed", async || refuses(&node, &inspect())).await;
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(error, NodeError::Unreachable { .. }), "{error:?}");
@@ -174,9 +178,9 @@ async fn a_login_tells_what_is_missing() {
     server.cli(&["-a", "s3cret", "acl", "setuser", "anna", "on", ">pw", "+eval", "~*"]);
     let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port);
     for (login, words) in [
-        ("", "wants a password"),
-        (":wr0ng@", "refuses the password for the user `default`"),
-        ("anna@", "a user and no password"),
+        ("", "requires a password"),
+        (":wr0ng@", "rejects the password for the user `default`"),
+        ("anna@", "a user but no password"),
         ("anna:pw@", "ACL SETUSER anna"),
     ] {
         let node = RedisNode::with(Address::parse(&url(login)).unwrap(), settings());
@@ -197,7 +201,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
     let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
     let node = RedisNode::with(address, settings());
     let ours = claim("orders/42", 1);
-    node.listen(Arc::new(Ear::default()));
+    node.listen(Arc::new(HintLog::default()));
     let (key, waiter) = (Arc::<str>::from("orders/42"), WaiterId::new(1));
     let shared = Arc::new(claim("orders/42", 4).as_ref().clone().shared());
     for request in [
@@ -225,7 +229,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
         vote(&node, request).await;
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
-    assert!(error.is_permanent() && error.to_string().contains("may not touch the key `other`"), "{error}");
+    assert!(error.is_permanent() && error.to_string().contains("may not access the key `other`"), "{error}");
     server.cli(&["acl", "setuser", "anna", "-pexpireat"]);
     let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
     let named = ["may not run PEXPIREAT; grant", "may not run a command of the script"];
@@ -265,23 +269,23 @@ async fn a_cluster_member_is_refused() {
 async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_other_key_is_remembered() {
     let Some(mut server) = Server::start(&[]) else { return };
     let node = server.node();
-    let ear = Arc::new(Ear::default());
-    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
-    let tells_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
+    let hints = Arc::new(HintLog::default());
+    node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
+    let pushes_own = server.cli(&["info", "server"]).contains("redis_version:6.0.");
     for heard in ["Subscribed", "Unsubscribed Subscribed"] {
         within("it votes", async || ask(&node, release(&claim("another", 9))).await.is_ok()).await;
         server.cli(&["set", "orders/42", "x", "px", "60000"]);
         assert!(matches!(vote(&node, acquire(&claim("orders/42", 1))).await, Vote::Held(_)));
-        // Redis 6.0 also tells a client of what its own scripts have changed.
+        // Redis 6.0 also notifies a client of changes by its own scripts.
         let own = |word: &String| {
             ["held", "another"].contains(&&**word) || word.starts_with("r/") || word.contains("{held}")
         };
-        let words: Vec<_> = ear.heard().into_iter().filter(|word| !tells_own || !own(word)).collect();
+        let words: Vec<_> = hints.heard().into_iter().filter(|word| !pushes_own || !own(word)).collect();
         assert_eq!(words.join(" "), heard);
         server.cli(&["del", "orders/42"]);
         let mut told = Vec::new();
-        within("it is told", async || {
-            told.extend(ear.heard());
+        within("the change is pushed", async || {
+            told.extend(hints.heard());
             !told.is_empty()
         })
         .await;
@@ -317,13 +321,13 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
     }
 }
 
-/// A server tells a client nothing of what it has changed itself, so there are two.
+/// A server notifies no client of its own changes, so there are two.
 #[tokio::test]
 async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
     let Some(server) = Server::start(&[]) else { return };
     let (holder, waiters) = (server.node(), server.node());
-    let ear = Arc::new(Ear::default());
-    waiters.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+    let hints = Arc::new(HintLog::default());
+    waiters.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
     let names = [1, 2, 3, 4].map(WaiterId::new);
     let turns = names.map(|waiter| turn_key("orders/42", waiter));
     let mut ours = claim("orders/42", 1);
@@ -331,25 +335,25 @@ async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
     for waiter in names {
         assert!(matches!(vote(&waiters, enqueue(waiter)).await, Vote::Queued(_)));
     }
-    ear.heard();
+    hints.heard();
     for (turn, random) in turns.iter().zip(2..) {
         assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
         let mut told = Vec::new();
-        within("the first is told", async || {
-            told.extend(ear.heard());
+        within("the first is notified", async || {
+            told.extend(hints.heard());
             told.contains(turn)
         })
         .await;
-        // The first two are told of each change of the lock as well.
+        // The first two are notified of each change of the lock as well.
         told.retain(|key| key != "orders/42");
-        assert_eq!(told, std::slice::from_ref(turn), "and nobody else");
+        assert_eq!(told, std::slice::from_ref(turn), "and no other waiter");
         ours = claim("orders/42", random);
         assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
     }
     assert!(matches!(vote(&holder, release(&ours)).await, Vote::Granted | Vote::ReleasedContended));
 }
 
-/// Ten thousand that were killed at once would otherwise be dropped by the one script that meets them first.
+/// Otherwise ten thousand killed waiters would be dropped by the one script that meets them first.
 #[tokio::test]
 async fn w7_no_script_drops_more_than_32_who_have_died() {
     let Some(server) = Server::start(&[]) else { return };
@@ -357,7 +361,7 @@ async fn w7_no_script_drops_more_than_32_who_have_died() {
     let mut ours = claim("orders/42", 1);
     assert_eq!(vote(&holder, acquire(&ours)).await, Vote::Granted);
     assert!(matches!(vote(&next, enqueue(WaiterId::new(1))).await, Vote::Queued(_)));
-    // Names whose keys have ended, in front of all others.
+    // Waiters whose keys have expired, ahead of all others.
     let order = format!("{}:order", want_mark("orders/42"));
     for thousand in 0..10 {
         let dead: Vec<String> = (0..1_000).map(|number| format!("{}", thousand * 1_000 + number)).collect();
@@ -378,11 +382,11 @@ async fn w7_no_script_drops_more_than_32_who_have_died() {
     let mean = evalsha.split("usec_per_call=").nth(1).unwrap().split(',').next().unwrap();
     assert!(mean.parse::<f64>().unwrap() < 5_000.0, "{evalsha}");
     assert_eq!(vote(&holder, release(&ours)).await, Vote::Notified);
-    // Whoever lives asks, and is told in the end.
+    // A live waiter asks again, and gets its turn in the end.
     let mut asked = 0;
     while vote(&next, enqueue_at("orders/42", WaiterId::new(1), Duration::ZERO)).await != Vote::Free {
         asked += 1;
-        assert!(asked < 10_000 / 32 + 2, "it is never told");
+        assert!(asked < 10_000 / 32 + 2, "it never gets its turn");
     }
 }
 
@@ -411,13 +415,13 @@ async fn a_vote_whose_script_was_forgotten_does_not_come_after_its_release() {
     assert_eq!(vote(&node, contend(&ours)).await, Vote::Granted);
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
     server.cli(&["script", "flush"]);
-    // Somebody else has brought the release back, but not the vote.
+    // Another client has loaded the script of the release again, but not that of the vote.
     server.cli(&["script", "load", super::super::scripts::RELEASE.text()]);
     server.signal(Signal::STOP);
     let attempt = Arc::new(Log::default());
     node.ask(contend(&ours).into(), Responder::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
     let released = spawn_ask(&node, release(&ours));
-    within("both are on their way", async || hangs(&node)).await;
+    within("both are in flight", async || hangs(&node)).await;
     // The attempt was given up before the release was asked.
     attempt.unwanted.store(true, Ordering::Relaxed);
     server.signal(Signal::CONT);

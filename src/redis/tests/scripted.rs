@@ -1,4 +1,4 @@
-//! Against servers that misbehave, in memory and in virtual time.
+//! Tests with misbehaving servers, in memory and in virtual time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use quorlock_protocol::Moment;
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
-    let (node, _) = node(Manner::Mute);
+    let (node, _) = node(Behaviour::Mute);
     let began = Virtual.now();
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(
@@ -32,12 +32,12 @@ async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
         "{error:?}"
     );
     assert_eq!(Virtual.now().since(began).as_secs(), 1);
-    assert!(ask_now(&node, inspect()).is_some(), "then it refuses at once");
+    assert!(ask_now(&node, inspect()).is_some(), "then it refuses immediately");
 }
 
 #[tokio::test(start_paused = true)]
 async fn something_that_is_no_redis_is_named_as_such() {
-    let (node, _) = node(Manner::Foreign);
+    let (node, _) = node(Behaviour::Foreign);
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(matches!(&error, NodeError::Failed { kind: NodeErrorKind::Other, .. }), "{error:?}");
     assert!(error.to_string().contains("does not speak"), "{error}");
@@ -45,7 +45,7 @@ async fn something_that_is_no_redis_is_named_as_such() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     let began = Virtual.now();
     let node = Arc::new(node);
     let vote = spawn_ask(&node, acquire(&claim("orders/42", 1)));
@@ -60,13 +60,13 @@ async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again()
         );
     }
     assert_eq!(Virtual.now().since(began).as_secs(), 30);
-    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
+    within("it reconnects", async || votes.lock().unwrap().len() == 2 && !hangs(&node)).await;
     assert_eq!(*votes.lock().unwrap(), [2, 0], "rule I-14: requests sent on each connection");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_node_waits_a_second_for_its_clean_up() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     drop(node.ready().await);
     let began = Virtual.now();
     let log = Arc::new(Log::default());
@@ -79,12 +79,12 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
-    let (node, votes) = node(Manner::LeavesAtOnce);
+    let (node, votes) = node(Behaviour::LeavesAtOnce);
     for _ in 0..3 {
         let error = ask(&node, inspect()).await.unwrap_err();
         assert!(matches!(&error, NodeError::Unreachable { .. }), "{error:?}");
         let known = votes.lock().unwrap().len();
-        within("it is dialled again", async || votes.lock().unwrap().len() > known).await;
+        within("it reconnects", async || votes.lock().unwrap().len() > known).await;
     }
 }
 
@@ -93,16 +93,16 @@ async fn a_node_that_was_away_for_long_is_found_within_a_second() {
     let away = Arc::new(AtomicBool::new(true));
     let dial = Arc::new(Away {
         away: Arc::clone(&away),
-        behind: Scripted { manner: Manner::Hangs, votes: Votes::default() },
+        behind: Scripted { behaviour: Behaviour::Hangs, votes: Votes::default() },
     });
     let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
     let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
-    assert!(node.ready().await.is_err(), "nobody is there");
+    assert!(node.ready().await.is_err(), "no server is there");
     Virtual.sleep_until(Virtual.now() + Duration::from_secs(600)).await;
     away.store(false, Ordering::Relaxed);
     let back = Virtual.now();
-    within("it is dialled again", async || node.ready().await.is_ok()).await;
-    // And a little for the introduction.
+    within("it reconnects", async || node.ready().await.is_ok()).await;
+    // Plus some time for the handshake.
     assert!(Virtual.now().since(back) <= Duration::from_millis(1100), "{:?}", Virtual.now().since(back));
 }
 
@@ -122,12 +122,12 @@ fn a_node_whose_runtime_has_ended_is_dialled_again_by_the_next_call() {
     for _ in 0..3 {
         runtime().block_on(async {
             let error = ask(&node, inspect()).await.unwrap_err();
-            assert!(format!("{error:#}").contains("refused"), "somebody has dialled: {error:#}");
+            assert!(format!("{error:#}").contains("refused"), "it was dialled: {error:#}");
         });
     }
 }
 
-/// Panics a few times, and lets go on what is behind it after that.
+/// Panics a few times, and forwards to the other transport after that.
 #[derive(Debug)]
 struct Panics {
     left: AtomicUsize,
@@ -150,20 +150,20 @@ impl Dial for Panics {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
-    let scripted = Scripted { manner: Manner::Hangs, votes: Votes::default() };
+    let scripted = Scripted { behaviour: Behaviour::Hangs, votes: Votes::default() };
     let dial = Arc::new(Panics { left: AtomicUsize::new(3), behind: scripted });
     let settings = Settings { clock: Arc::new(Virtual), entropy: Arc::new(LongestWaits), dial, ..settings() };
     let node = RedisNode::with(Address::parse("scripted").unwrap(), settings);
     let began = Virtual.now();
     let error = node.ready().await.unwrap_err();
     assert!(error.to_string().contains("a panic that the test wants"), "{error}");
-    within("it is dialled again", async || node.ready().await.is_ok()).await;
+    within("it reconnects", async || node.ready().await.is_ok()).await;
     let waited = Virtual.now().since(began);
     let pauses = Duration::from_millis(50 + 100 + 200);
     assert!(waited >= pauses && waited < Duration::from_secs(1), "{waited:?}");
 }
 
-/// Of each random wait the longest.
+/// Always the longest random wait.
 #[derive(Debug)]
 struct LongestWaits;
 
@@ -173,23 +173,23 @@ impl Entropy for LongestWaits {
     }
 }
 
-/// Watches, listens and collects answers, and panics each time.
+/// A listener, observer and receiver that panics each time.
 #[derive(Debug)]
-struct Clumsy;
+struct Panicking;
 
-impl StatusListener for Clumsy {
+impl StatusListener for Panicking {
     fn on_status(&self, _: ConnectionState) {
         panic!("a panic that the test wants");
     }
 }
 
-impl HintListener for Clumsy {
+impl HintListener for Panicking {
     fn on_hint(&self, _: Hint<'_>) {
         panic!("a panic that the test wants");
     }
 }
 
-impl Collect for Clumsy {
+impl Collect for Panicking {
     fn answer(&self, _: usize, _: Result<Response, NodeError>) {
         panic!("a panic that the test wants");
     }
@@ -203,27 +203,27 @@ impl Collect for Clumsy {
 async fn whoever_panics_when_it_is_told_ends_no_connection() {
     type Tell = fn(&RedisNode);
     let all: [(&str, Tell); 3] = [
-        ("a watcher", |node| node.observe(Arc::new(Clumsy))),
-        ("a listener", |node| node.listen(Arc::new(Clumsy))),
-        ("whoever asks", |node| node.ask(inspect().into(), Responder::new(Arc::new(Clumsy), 0))),
+        ("a status listener", |node| node.observe(Arc::new(Panicking))),
+        ("a listener", |node| node.listen(Arc::new(Panicking))),
+        ("a caller", |node| node.ask(inspect().into(), Responder::new(Arc::new(Panicking), 0))),
     ];
     for (who, tell) in all {
-        let ((node, votes), ear) = (node(Manner::Answers), Arc::new(super::Ear::default()));
+        let ((node, votes), hints) = (node(Behaviour::Answers), Arc::new(super::HintLog::default()));
         tell(&node);
-        node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+        node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
         for _ in 0..2 {
             assert!(ask(&node, inspect()).await.is_ok(), "{who}");
         }
         assert_eq!(votes.lock().unwrap().len(), 1, "connections: {who} has ended one");
-        assert_eq!(ear.heard(), ["Subscribed"], "others hear all the same: {who}");
+        assert_eq!(hints.heard(), ["Subscribed"], "others are still notified: {who}");
     }
 }
 
-/// Asks, and panics when the node's task wants to know whether that is still to be sent.
+/// A receiver that panics when the node's task asks whether the request is still wanted.
 #[derive(Debug)]
-struct Hesitant;
+struct PanicsIfWanted;
 
-impl Collect for Hesitant {
+impl Collect for PanicsIfWanted {
     fn answer(&self, _: usize, _: Result<crate::node::Response, NodeError>) {}
 
     fn wanted(&self) -> bool {
@@ -233,23 +233,22 @@ impl Collect for Hesitant {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_with_a_request_in_hand_gives_its_place_back() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     node.ready().await.unwrap();
-    // All places for votes but one.
+    // All but one of the places for votes.
     let vote = acquire(&claim("orders/42", 1));
     let others: Vec<_> = (1..512).map(|_| node.state.admit(&vote).unwrap()).collect();
-    node.ask(vote.into(), Responder::new(Arc::new(Hesitant), 0));
-    within("it is dialled again", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
-        .await;
+    node.ask(vote.into(), Responder::new(Arc::new(PanicsIfWanted), 0));
+    within("it reconnects", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok()).await;
     assert!(!super::refuses(&node, &super::probe()), "the place is free again");
     drop(others);
 }
 
-/// Its connection ends, and there is another one, between the moment when a release was let in and the one
-/// when it is queued: what it takes back may come after it.
+/// Its connection ends, and there is another one, between the admission of a release and its queueing: the
+/// request that it undoes may arrive after it.
 #[tokio::test(start_paused = true)]
 async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on_the_next() {
-    let (node, votes) = node(Manner::Hangs);
+    let (node, votes) = node(Behaviour::Hangs);
     node.ready().await.unwrap();
     let (vote, taking_back) = (claim("orders/42", 1), release(&claim("orders/42", 1)));
     let place = node.state.admit(&taking_back).unwrap();
@@ -258,8 +257,12 @@ async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on
     within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
         .await;
     let reply = Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
-    let late =
-        super::super::Ask { request: taking_back.into(), place, reply, stage: super::super::Stage::Fresh };
+    let late = super::super::Ask {
+        request: taking_back.into(),
+        permit: place,
+        responder: reply,
+        stage: super::super::Stage::Fresh,
+    };
     node.queue.send(late).unwrap();
     within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
     let (_, answer) = log.answers.lock().unwrap().pop().unwrap();
@@ -269,43 +272,43 @@ async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on
 
 #[tokio::test(start_paused = true)]
 async fn i23_a_server_that_answers_one_connection_over_several_may_not_vote() {
-    let (sound, _) = node(Manner::Numbered { later: 7 });
+    let (sound, _) = node(Behaviour::Numbered { later: 7 });
     sound.ready().await.unwrap();
-    let (shared, _) = node(Manner::Numbered { later: 8 });
+    let (shared, _) = node(Behaviour::Numbered { later: 8 });
     let error = shared.ready().await.unwrap_err();
     assert!(matches!(error, NodeError::Unfit { .. }), "{error:?}");
-    assert!(error.to_string().contains("over several (first as number 7, then as 8)"), "{error}");
+    assert!(error.to_string().contains("over several (first with ID 7, then 8)"), "{error}");
 }
 
 /// How a server misbehaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Manner {
-    /// Accepts connections and says nothing.
+enum Behaviour {
+    /// Accepts connections and sends nothing.
     Mute,
-    /// Speaks another protocol.
+    /// Uses another protocol.
     Foreign,
-    /// Introduces itself, and then reads without ever answering.
+    /// Completes the handshake, and then reads without ever replying.
     Hangs,
-    /// Introduces itself, and ends the connection in the same breath.
+    /// Completes the handshake, and closes the connection immediately.
     LeavesAtOnce,
-    /// Introduces itself, and answers that each lock is free.
+    /// Completes the handshake, and replies that each lock is free.
     Answers,
-    /// Calls a connection 7 in its greeting, and this later, as a proxy that has several.
+    /// Reports connection ID 7 in its greeting and `later` afterwards, like a proxy with several connections.
     Numbered { later: u8 },
 }
 
-/// How many requests each connection has carried, in the order of the connections.
+/// The number of requests on each connection, in the order of the connections.
 type Votes = Arc<Mutex<Vec<usize>>>;
 
 #[derive(Debug)]
 struct Scripted {
-    manner: Manner,
+    behaviour: Behaviour,
     votes: Votes,
 }
 
-fn node(manner: Manner) -> (RedisNode, Votes) {
+fn node(behaviour: Behaviour) -> (RedisNode, Votes) {
     let votes = Votes::default();
-    let dial = Arc::new(Scripted { manner, votes: Arc::clone(&votes) });
+    let dial = Arc::new(Scripted { behaviour, votes: Arc::clone(&votes) });
     let settings = Settings { clock: Arc::new(Virtual), dial, ..settings() };
     (RedisNode::with(Address::parse("scripted").unwrap(), settings), votes)
 }
@@ -313,7 +316,7 @@ fn node(manner: Manner) -> (RedisNode, Votes) {
 impl Dial for Scripted {
     fn dial(&self, _: &Address) -> BoxFuture<'static, std::io::Result<Box<dyn Stream>>> {
         let (near, far) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(serve(far, self.manner, Arc::clone(&self.votes)));
+        tokio::spawn(serve(far, self.behaviour, Arc::clone(&self.votes)));
         Box::pin(async { Ok(Box::new(near) as Box<dyn Stream>) })
     }
 }
@@ -334,7 +337,7 @@ impl Dial for Away {
     }
 }
 
-async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
+async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
     const INFO: &str = "run_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n";
 
     let connection = {
@@ -345,36 +348,36 @@ async fn serve(mut stream: DuplexStream, manner: Manner, votes: Votes) {
     let mut heard = [0; 16 * 1024];
     while let Ok(length @ 1..) = stream.read(&mut heard).await {
         let heard = String::from_utf8_lossy(&heard[..length]);
-        let answer = match manner {
-            Manner::Mute => String::new(),
-            Manner::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
-            Manner::Numbered { .. } if heard.contains("HELLO") => {
+        let answer = match behaviour {
+            Behaviour::Mute => String::new(),
+            Behaviour::Foreign => "SSH-2.0-OpenSSH_9.6\r\n".into(),
+            Behaviour::Numbered { .. } if heard.contains("HELLO") => {
                 "%1\r\n$2\r\nid\r\n:7\r\n+OK\r\n+OK\r\n".into()
             }
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
             _ if heard.contains("INFO") => {
                 let mut introduced = String::from(NO_TRANSACTIONS);
-                if let Manner::Numbered { later } = manner {
-                    // The first is the answer to `CLIENT ID`.
+                if let Behaviour::Numbered { later } = behaviour {
+                    // The first is the reply to `CLIENT ID`.
                     introduced = introduced.replacen("-NOPERM no", &format!(":{later}"), 1);
                 }
                 let tracking = if heard.contains("TRACKING") { "+OK\r\n" } else { "" };
                 format!("{UNNOTED}+OK\r\n{tracking}{introduced}${}\r\n{INFO}\r\n", INFO.len())
             }
-            Manner::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
-            Manner::Hangs | Manner::LeavesAtOnce | Manner::Numbered { .. } => {
+            Behaviour::Answers => "*1\r\n$4\r\nfree\r\n".repeat(heard.matches("EVAL").count()),
+            Behaviour::Hangs | Behaviour::LeavesAtOnce | Behaviour::Numbered { .. } => {
                 votes.lock().unwrap()[connection] += heard.matches("EVAL").count();
                 String::new()
             }
         };
         drop(stream.write_all(answer.as_bytes()).await);
-        if manner == Manner::LeavesAtOnce && heard.contains("SETNAME") {
+        if behaviour == Behaviour::LeavesAtOnce && heard.contains("SETNAME") {
             return;
         }
     }
 }
 
-/// The runtime's own time, which a test moves.
+/// The runtime's own time, which the test advances.
 #[derive(Debug)]
 struct Virtual;
 

@@ -1,4 +1,5 @@
-//! Scripts that no test of the contract reaches: asked for once for a connection, or between two answers.
+//! Tests of scripts that the contract suite does not reach: they are run once for a connection, or between
+//! two replies.
 
 use super::claim;
 use super::server::Server;
@@ -7,7 +8,7 @@ use crate::redis::scripts;
 use crate::runtime::clock::{Clock, SystemClock};
 use quorlock_protocol::fence_counter;
 
-/// A clock that was put back makes a note from a time to come, which would make a fresh master old.
+/// A clock that was set back causes a note from the future, which would make a fresh master old.
 #[tokio::test]
 async fn i17_a_note_from_a_time_to_come_says_nothing_of_how_long_a_master_reigns() {
     let Some(server) = Server::start(&[]) else { return };
@@ -17,14 +18,14 @@ async fn i17_a_note_from_a_time_to_come_says_nothing_of_how_long_a_master_reigns
     server.cli(&["set", "the-gate", &format!("abc:f00 {}", now() + 3_600_000)]);
     assert_eq!(reign(), 0);
     let noted: u64 = server.cli(&["get", "the-gate"]).rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(noted <= now(), "it is noted anew");
+    assert!(noted <= now(), "it is recorded again");
     server.cli(&["set", "the-gate", &format!("abc:f00 {}", now() - 3_600_000)]);
     assert!(reign() >= 3_600_000, "one from the past counts");
     server.cli(&["set", "the-gate", &format!("abc:f11 {}", now() - 3_600_000)]);
-    assert_eq!(reign(), 0, "of another reign");
+    assert_eq!(reign(), 0, "of another promotion");
 }
 
-/// Between the two steps of an acquisition its key may have expired, and be somebody else's.
+/// Between the two steps of an acquisition, its key may have expired and be held by another client.
 #[tokio::test]
 async fn f1_no_number_is_drawn_for_a_token_that_is_not_stored_there() {
     let Some(server) = Server::start(&[]) else { return };
@@ -35,9 +36,9 @@ async fn f1_no_number_is_drawn_for_a_token_that_is_not_stored_there() {
     let fence_hint =
         || server.cli(&["eval", scripts::DRAW.text(), "1", "orders/42", token, &counter, &hint, "0"]);
     assert_eq!(fence_hint(), "free");
-    server.cli(&["set", "orders/42", "somebody else", "px", "60000"]);
-    assert!(fence_hint().starts_with("held\nsomebody else\n"), "{}", fence_hint());
-    assert_eq!(server.cli(&["exists", &counter]), "0", "and none is drawn");
+    server.cli(&["set", "orders/42", "another client", "px", "60000"]);
+    assert!(fence_hint().starts_with("held\nanother client\n"), "{}", fence_hint());
+    assert_eq!(server.cli(&["exists", &counter]), "0", "no number was issued");
     server.cli(&["set", "orders/42", token, "px", "60000"]);
     assert_eq!(fence_hint(), format!("granted\n{}", now + 1));
 }

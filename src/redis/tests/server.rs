@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::redis::RedisNode;
 use crate::runtime::clock::{Clock, SystemClock};
 
-/// A `redis-server` of this test's own.
+/// A `redis-server` for one test.
 pub(super) struct Server {
     process: Child,
     pub(super) port: u16,
@@ -22,7 +22,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server that answers, or nothing where none is installed.
+    /// Starts a server that answers. Returns `None` if none is installed.
     pub(super) fn start(options: &[&str]) -> Option<Server> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
 
@@ -49,7 +49,7 @@ impl Server {
         assert!(self.answers(), "the port was free a moment ago");
     }
 
-    /// Whether it answers, as soon as that is known: another process may have taken the port.
+    /// Waits until it answers, and returns whether it does: another process may have taken the port.
     fn answers(&mut self) -> bool {
         let clock = SystemClock;
         let deadline = clock.now() + Duration::from_secs(10);

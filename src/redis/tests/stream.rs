@@ -1,4 +1,4 @@
-//! The bytes between a node and its server: cut anywhere, held up, and in the wrong place.
+//! Tests of the bytes between a node and its server: fragmented, delayed, and misplaced.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -14,80 +14,80 @@ use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
-/// To a lock without fencing, for a server that is asked by scripts.
+/// For a lock without fencing, from a server that is sent scripts.
 const GRANTED: &str = "*1\r\n$7\r\ngranted\r\n";
 const HELD: &str = "*4\r\n$4\r\nheld\r\n$6\r\nsome\r\n\r\n:50\r\n:0\r\n";
 pub(super) const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/42\r\n";
 
-/// Buffers of so many bytes between client and server: each read and each write is cut there.
+/// Sizes of the buffers between client and server: each read and each write is cut there.
 pub(super) const CUTS: std::ops::Range<usize> = 1..40;
 
 #[tokio::test]
 async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_however_they_are_cut() {
     for cut in CUTS {
         let said = [CHANGED, FREE, CHANGED, HELD, HELD, CHANGED, CHANGED, FREE].concat();
-        let (node, diary) = node(cut, move |mut server| async move {
+        let (node, events) = node(cut, move |mut server| async move {
             server.hears(4).await?;
             server.says(&said).await?;
             Ok(server)
         });
         for _ in 0..4 {
-            node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+            node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
         }
-        within("all is told", async || diary.lines().len() >= 9).await;
+        within("everything has arrived", async || events.entries().len() >= 9).await;
         let told = ["Subscribed", "changed", "free", "changed", "held", "held", "changed", "changed", "free"];
-        assert_eq!(diary.lines(), told, "cut into {cut}");
+        assert_eq!(events.entries(), told, "cut into {cut}");
     }
 }
 
 #[tokio::test]
 async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
-    let (node, diary) = node(64, move |mut server| async move {
+    let (node, events) = node(64, move |mut server| async move {
         server.hears(1).await?;
         server.says(&format!("*2\r\n+granted\r\n{CHANGED}")).await?;
         Ok(server)
     });
     let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
     assert!(error.to_string().contains("unexpected answer"), "{error}");
-    assert_eq!(diary.lines(), ["Subscribed"]);
+    assert_eq!(events.entries(), ["Subscribed"]);
 }
 
 #[tokio::test]
 async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one() {
-    // One that comes with the introduction, and one that comes behind an answer to a request.
-    let (early, diary) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
+    // A reply that arrives with the handshake, and one that follows the reply to a request.
+    let (early, events) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
-    assert!(format!("{error:#}").contains("an answer to no request"), "{error:#}");
-    within("the connection is ended", async || diary.lines().contains(&"Unsubscribed".into())).await;
+    assert!(format!("{error:#}").contains("a reply without a request"), "{error:#}");
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 
-    let (late, diary) = node(1024, |mut server| async move {
+    let (late, events) = node(1024, |mut server| async move {
         server.hears(1).await?;
         server.says(&GRANTED.repeat(2)).await?;
         Ok(server)
     });
     assert_eq!(ask(&late, plain(&claim("orders/42", 1))).await.unwrap().vote, Vote::Granted);
-    within("the connection is ended", async || diary.lines().contains(&"Unsubscribed".into())).await;
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
     let error = ask_now(&late, plain(&claim("orders/43", 1)));
     assert!(!matches!(error, Some(Ok(_))), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_transaction_that_is_left_open_ends_the_connection() {
-    let (node, diary) = node(1024, |mut server| async move {
+    let (node, events) = node(1024, |mut server| async move {
         server.hears(1).await?;
         server.says("+QUEUED\r\n").await?;
         Ok(server)
     });
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(format!("{error:#}").contains("EXEC") && error.may_have_acted(), "{error:#}");
-    within("the connection is ended", async || diary.lines().contains(&"Unsubscribed".into())).await;
+    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 }
 
 #[tokio::test]
 async fn whoever_cannot_write_still_hears() {
     // Less than one request fits between the two.
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
-    let (node, diary) = node(64, move |mut server| async move {
+    let (node, events) = node(64, move |mut server| async move {
         server.hears(1).await?;
         server.says(&[CHANGED, HELD].concat()).await?;
         drop(gone_on.await);
@@ -96,17 +96,17 @@ async fn whoever_cannot_write_still_hears() {
         Ok(server)
     });
     for _ in 0..3 {
-        node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+        node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
     }
-    within("the first is answered", async || diary.lines().len() == 3).await;
-    assert_eq!(diary.lines(), ["Subscribed", "changed", "held"], "the others are on their way");
+    within("the first is answered", async || events.entries().len() == 3).await;
+    assert_eq!(events.entries(), ["Subscribed", "changed", "held"], "the others are in flight");
     drop(go_on);
-    within("all are answered", async || diary.lines().len() == 5).await;
+    within("all are answered", async || events.entries().len() == 5).await;
 }
 
 #[tokio::test]
 async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
-    let (node, diary) = node(4096, move |mut server| async move {
+    let (node, events) = node(4096, move |mut server| async move {
         server.heard.reserve(4096);
         server.reads().await?;
         let answers = FREE.repeat(begun(&server.heard));
@@ -115,17 +115,17 @@ async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
     });
     node.ready().await.unwrap();
     let node = Arc::new(node);
-    let asks = |node: &RedisNode, diary: &Arc<Diary>| {
-        node.ask(inspect().into(), Responder::new(Arc::clone(diary) as Arc<dyn Collect>, 0));
+    let asks = |node: &RedisNode, events: &Arc<EventLog>| {
+        node.ask(inspect().into(), Responder::new(Arc::clone(events) as Arc<dyn Collect>, 0));
     };
-    let (first, told) = (Arc::clone(&node), Arc::clone(&diary));
+    let (first, told) = (Arc::clone(&node), Arc::clone(&events));
     tokio::spawn(async move {
         asks(&first, &told);
         // It is ready to run only now.
         tokio::spawn(async move { asks(&first, &told) });
     });
-    within("both are answered", async || diary.lines().len() == 3).await;
-    assert_eq!(diary.lines(), ["Subscribed", "free", "free"]);
+    within("both are answered", async || events.entries().len() == 3).await;
+    assert_eq!(events.entries(), ["Subscribed", "free", "free"]);
 }
 
 #[tokio::test]
@@ -145,23 +145,23 @@ async fn requests_that_were_answered_leave_room_for_others() {
 #[tokio::test]
 async fn a_connection_that_ends_within_an_answer_leaves_its_requests_unknown() {
     for told in 0..FREE.len() {
-        let (node, diary) = node(1024, move |mut server| async move {
+        let (node, events) = node(1024, move |mut server| async move {
             server.hears(2).await?;
             server.says(&[HELD, &FREE[..told]].concat()).await?;
             Err(io::ErrorKind::BrokenPipe.into())
         });
         for _ in 0..2 {
-            node.ask(inspect().into(), Responder::new(Arc::clone(&diary) as Arc<dyn Collect>, 0));
+            node.ask(inspect().into(), Responder::new(Arc::clone(&events) as Arc<dyn Collect>, 0));
         }
-        within("both are answered", async || diary.lines().len() >= 4).await;
-        let lines = diary.lines();
+        within("both are answered", async || events.entries().len() >= 4).await;
+        let lines = events.entries();
         assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{told}: {lines:?}");
     }
 }
 
-/// A node whose server behaves as it should until it carries requests, and then as told; and what
-/// it says.
-fn node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
+/// Returns a node whose server completes the handshake and then `behaves` as given, and a record of what
+/// arrives.
+fn node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<EventLog>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
@@ -169,13 +169,13 @@ where
     introduced(cut, NO_TRANSACTIONS, "", behaves)
 }
 
-/// The same, whose server can be asked without scripts.
-pub(super) fn transacting_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<Diary>)
+/// Like [`node`], with a server that supports transactions.
+pub(super) fn transacting_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<EventLog>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
-    // It is called a number, and its clock is a few seconds ahead of ours.
+    // It assigns a connection ID, and its clock is a few seconds ahead of ours.
     let clock = SystemClock.wall().as_secs() + 5;
     let means = format!(
         ":7\r\n:0\r\n*2\r\n$10\r\n{clock}\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n-ERR no\r\n-ERR no\r\n"
@@ -183,13 +183,13 @@ where
     introduced(cut, means, "", behaves)
 }
 
-/// The same, whose server says what it can do, and something else in the same breath.
+/// Like [`node`], with the replies for the supported commands, and `more` in the same write.
 fn introduced<B, F>(
     cut: usize,
     means: impl Into<String>,
     more: &'static str,
     behaves: B,
-) -> (RedisNode, Arc<Diary>)
+) -> (RedisNode, Arc<EventLog>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
@@ -200,17 +200,17 @@ where
         let mut server = Server { stream: far, heard: Vec::new() };
         server.introduces_itself(&means, more).await?;
         let mut server = behaves(server).await?;
-        // It stays, until its client goes.
+        // It stays until its client closes the connection.
         server.hears(usize::MAX).await
     });
     let dial = Arc::new(Once { stream: Mutex::new(Some(near)) });
     let node = RedisNode::with(Address::parse("scripted").unwrap(), Settings { dial, ..settings() });
-    let diary = Arc::new(Diary::default());
-    node.listen(Arc::clone(&diary) as Arc<dyn HintListener>);
-    (node, diary)
+    let events = Arc::new(EventLog::default());
+    node.listen(Arc::clone(&events) as Arc<dyn HintListener>);
+    (node, events)
 }
 
-/// One connection, and then none.
+/// A transport with one connection, and then none.
 #[derive(Debug)]
 struct Once {
     stream: Mutex<Option<DuplexStream>>,
@@ -248,7 +248,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads until so many requests have begun.
+    /// Reads until this many requests have begun.
     pub(super) async fn hears(&mut self, requests: usize) -> io::Result<()> {
         while begun(&self.heard) < requests {
             self.reads().await?;
@@ -269,29 +269,29 @@ impl Server {
     }
 }
 
-/// How many requests have begun.
+/// Returns how many requests have begun.
 fn begun(heard: &[u8]) -> usize {
     let begins = |word: &&[u8]| [b"\r\nEVAL", b"\r\nSET\r"].contains(&(*word).try_into().unwrap());
     heard.windows(6).filter(begins).count()
 }
 
-/// Votes and hints, in the order in which they came.
+/// Votes and hints, in the order in which they arrived.
 #[derive(Debug, Default)]
-pub(super) struct Diary {
-    lines: Mutex<Vec<String>>,
+pub(super) struct EventLog {
+    entries: Mutex<Vec<String>>,
 }
 
-impl Diary {
-    pub(super) fn lines(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+impl EventLog {
+    pub(super) fn entries(&self) -> Vec<String> {
+        self.entries.lock().unwrap().clone()
     }
 
-    fn note(&self, line: &str) {
-        self.lines.lock().unwrap().push(line.into());
+    fn note(&self, entry: &str) {
+        self.entries.lock().unwrap().push(entry.into());
     }
 }
 
-impl Collect for Diary {
+impl Collect for EventLog {
     fn answer(&self, _: usize, answer: Result<Response, NodeError>) {
         self.note(match answer.map(|answer| answer.vote) {
             Ok(Vote::Free) => "free",
@@ -307,7 +307,7 @@ impl Collect for Diary {
     }
 }
 
-impl HintListener for Diary {
+impl HintListener for EventLog {
     fn on_hint(&self, hint: Hint<'_>) {
         match hint {
             Hint::Invalidated(b"orders/42") => self.note("changed"),

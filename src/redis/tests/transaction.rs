@@ -1,4 +1,4 @@
-//! Acquiring without a script (ADR 16), on a real server.
+//! Tests of acquiring without a script (ADR 16), with a real server.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
 use quorlock_protocol::{Claim, FENCE_COUNTER_LIFE, FenceHint, FencingToken, WaiterId, fence_counter};
 
-/// How many scripts the server has run.
+/// Returns how many scripts the server has run.
 fn scripts_run(server: &Server) -> usize {
     let stats = server.cli(&["info", "commandstats"]);
     let calls = |name: &str| {
@@ -37,7 +37,7 @@ fn counter_of(server: &Server, key: &str) -> String {
     server.cli(&["zscore", &fence_counter(key), "n"])
 }
 
-/// A server that can be asked without scripts.
+/// Starts a server that supports transactions.
 fn transacting_server() -> Option<Server> {
     let server = Server::start(&[])?;
     server.cli(&["set", "k", "x"]);
@@ -61,9 +61,9 @@ async fn a_free_lock_is_acquired_in_one_step_without_a_script() {
     assert_eq!(scripts_run(&server), before);
     assert_eq!(counter_of(&server, "orders/42"), fence_hint.usual().to_string());
     for key in ["orders/42".to_owned(), fence_counter("orders/42")] {
-        assert!(server.cli(&["pttl", &key]).parse::<i64>().unwrap() > 0, "{key} would stay for ever");
+        assert!(server.cli(&["pttl", &key]).parse::<i64>().unwrap() > 0, "{key} would stay forever");
     }
-    // The introduction has tried whether it may.
+    // The handshake has checked the permission.
     assert!(server.cli(&["info", "commandstats"]).contains("cmdstat_exec:calls=2,"), "in one step");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
 }
@@ -92,7 +92,7 @@ async fn a_number_that_the_counter_has_passed_is_drawn_above_it() {
     assert_eq!(counter_of(&server, "orders/42"), (far + 1).to_string());
 }
 
-/// One client whose clock is wrong is not to put the counters ahead for everybody (rule F-7).
+/// One client whose clock is wrong must not put the counters ahead for all others (rule F-7).
 #[tokio::test]
 async fn f7_a_clock_that_is_ahead_of_the_server_is_cut_by_a_script() {
     let Some(server) = Server::start(&[]) else { return };
@@ -105,7 +105,7 @@ async fn f7_a_clock_that_is_ahead_of_the_server_is_cut_by_a_script() {
     assert!(drawn <= latest + 1, "{drawn} is beyond {latest}");
 }
 
-/// What the server says at last to a claim that is asked for without a script.
+/// Returns the last reply of the server to an acquisition without a script.
 async fn said(server: &Server, claim: &Arc<Claim>, fence_hint: FenceHint) -> CommandOutcome {
     let mut words = Vec::new();
     encode_acquisition(claim, LONG, fence_hint, &mut words);
@@ -119,7 +119,7 @@ async fn said(server: &Server, claim: &Arc<Claim>, fence_hint: FenceHint) -> Com
     decode_acquisition(answer.unwrap(), &request)
 }
 
-/// The refused one whose clock is behind counts for nothing, and neither does one that knows no better.
+/// The refused claim with a late clock has no effect, and neither has one without a counter.
 #[tokio::test]
 async fn f9_nothing_moves_the_end_of_a_counter_to_an_earlier_time() {
     let Some(server) = transacting_server() else { return };
@@ -154,7 +154,7 @@ async fn a_lock_that_is_acquired_again_within_a_millisecond_needs_no_script() {
     }
 }
 
-/// The server's clock may have been put forward since it was last read: then it is the transaction that notices.
+/// The server's clock may have been set forward since it was last read: then the transaction detects it.
 #[tokio::test]
 async fn f10_a_number_that_a_counter_may_have_passed_before_it_went_is_not_drawn() {
     let Some(server) = transacting_server() else { return };
@@ -178,7 +178,7 @@ async fn f10_a_number_that_a_counter_may_have_passed_before_it_went_is_not_drawn
 async fn where_no_number_can_be_drawn_the_token_is_taken_back_before_anybody_is_told() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
-    server.cli(&["set", &fence_counter("orders/42"), "somebody's data"]);
+    server.cli(&["set", &fence_counter("orders/42"), "other data"]);
     let error = ask(&node, acquire(&claim("orders/42", 1))).await.unwrap_err();
     assert!(error.is_permanent() && !error.may_have_acted(), "{error:?}");
     assert_eq!(server.cli(&["exists", "orders/42"]), "0");
@@ -190,7 +190,7 @@ async fn a_user_who_may_not_have_connections_ended_or_use_transactions_acquires_
         let Some(server) = transacting_server() else { return };
         let without = server.cli(&["acl", "setuser", "ann", "on", ">pw", "~*", "+@all", missing]);
         if without != "OK" {
-            // Before Redis 7 a part of a command cannot be taken away.
+            // Before Redis 7, a subcommand cannot be forbidden.
             assert_eq!(missing, "-client|kill", "{without}");
             continue;
         }
@@ -200,7 +200,7 @@ async fn a_user_who_may_not_have_connections_ended_or_use_transactions_acquires_
         let before = scripts_run(&server);
         let answer = ask(&node, acquire(&claim("orders/42", 1))).await;
         if ["-time", "-eval"].contains(&missing) {
-            // The scripts read the clock as well; and without scripts no lock is given back.
+            // The scripts read the clock as well; and without scripts no lock can be released.
             assert!(answer.unwrap_err().is_permanent(), "{missing}");
             assert_eq!(server.cli(&["exists", "orders/42"]), "0", "{missing}");
             continue;
@@ -225,19 +225,19 @@ async fn a_server_with_a_command_for_it_deletes_without_a_script() {
     let before = scripts_run(&server);
     let (ours, other) = (claim("orders/42", 1), claim("orders/42", 2));
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
-    assert_eq!(vote(&node, release(&other)).await, Vote::Free, "it is not the other's");
+    assert_eq!(vote(&node, release(&other)).await, Vote::Free, "the other claim does not hold it");
     assert_eq!(vote(&node, release(&ours)).await, Vote::Granted);
     assert_eq!(vote(&node, release(&ours)).await, Vote::Free);
     assert_eq!(scripts_run(&server), before);
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
     assert!(matches!(vote(&node, acquire(&other)).await, Vote::Held(_)));
     assert!(matches!(vote(&node, enqueue(WaiterId::new(1))).await, Vote::Queued(_)));
-    assert_eq!(vote(&node, release(&ours)).await, Vote::Notified, "and a script that tells the next");
+    assert_eq!(vote(&node, release(&ours)).await, Vote::Notified, "and a script that notifies the next");
 }
 
-/// A connection has ended, and a request that was written to it is still on its way. Where it looks for no
-/// tombstone, the server must not hear it any more once the claim was cancelled (rule I-5); where the server
-/// may not end the connection for us, it must look for one (rule I-41).
+/// A connection has ended, and a request that was written to it is still in flight. If it looks for no
+/// tombstone, the server must not receive it after the claim was cancelled (rule I-5); if the server may not
+/// end the connection for us, it must look for one (rule I-41).
 #[tokio::test]
 async fn i5_i41_what_comes_late_over_an_earlier_connection_is_not_carried_out() {
     for address in ["slow", "ann:pw@slow"] {
@@ -245,7 +245,7 @@ async fn i5_i41_what_comes_late_over_an_earlier_connection_is_not_carried_out() 
             let Some(server) = Server::start(&[]) else { return };
             let rights = ["acl", "setuser", "ann", "on", ">pw", "~*", "+@all", "-client|kill"];
             if server.cli(&rights) != "OK" {
-                eprintln!("skipped: before Redis 7 a part of a command cannot be taken away");
+                eprintln!("skipped: before Redis 7, a subcommand cannot be forbidden");
                 return;
             }
             let (network, control) = Network::new(server.port);
@@ -255,32 +255,32 @@ async fn i5_i41_what_comes_late_over_an_earlier_connection_is_not_carried_out() 
             let ours = claim("orders/42", 1);
             control.say(Order::Hold);
             let unknown = spawn_ask(&node, request(&ours));
-            within("it is on its way", async || control.has_held_back()).await;
+            within("it is in flight", async || control.has_held_back()).await;
             control.say(Order::Cut);
             let error = unknown.await.unwrap().unwrap_err();
             assert!(error.may_have_acted(), "{error:?}");
             within("there is another connection", async || ask(&*node, inspect()).await.is_ok()).await;
             assert_eq!(vote(&node, cancel(&ours)).await, Vote::Free);
             control.say(Order::Deliver);
-            within("what was held back has come", async || control.is_delivered()).await;
+            within("the held requests have arrived", async || control.is_delivered()).await;
             let shown = request(&ours);
             assert_eq!(server.cli(&["exists", "orders/42"]), "0", "{address} cancelled it before: {shown:?}");
             assert_eq!(vote(&node, contend(&ours)).await, Vote::Free, "a script looks for the tombstone");
             let other = acquire(&claim("orders/42", 2));
-            assert_eq!(vote(&node, other).await, Vote::Granted, "others are not stopped");
+            assert_eq!(vote(&node, other).await, Vote::Granted, "other claims are not affected");
         }
     }
 }
 
-/// What the network is to do with the first connection.
+/// What the network does with the first connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     Carry,
-    /// What the client says is held back.
+    /// The requests are held back.
     Hold,
-    /// The client's end is closed, and the server is told nothing.
+    /// The client's end is closed, unnoticed by the server.
     Cut,
-    /// What was held back comes.
+    /// The held requests are delivered.
     Deliver,
 }
 
@@ -288,18 +288,18 @@ enum Order {
 #[derive(Debug)]
 struct Network {
     port: u16,
-    first: Mutex<Option<(watch::Receiver<Order>, watch::Sender<Passage>)>>,
+    first: Mutex<Option<(watch::Receiver<Order>, watch::Sender<Progress>)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Passage {
+struct Progress {
     held_back: usize,
     delivered: bool,
 }
 
 struct Control {
     orders: watch::Sender<Order>,
-    passage: watch::Receiver<Passage>,
+    progress: watch::Receiver<Progress>,
 }
 
 impl Control {
@@ -308,19 +308,19 @@ impl Control {
     }
 
     fn has_held_back(&self) -> bool {
-        self.passage.borrow().held_back > 0
+        self.progress.borrow().held_back > 0
     }
 
     fn is_delivered(&self) -> bool {
-        self.passage.borrow().delivered
+        self.progress.borrow().delivered
     }
 }
 
 impl Network {
     fn new(port: u16) -> (Network, Control) {
         let (orders, obeyed) = watch::channel(Order::Carry);
-        let (noted, passage) = watch::channel(Passage::default());
-        (Network { port, first: Mutex::new(Some((obeyed, noted))) }, Control { orders, passage })
+        let (noted, progress) = watch::channel(Progress::default());
+        (Network { port, first: Mutex::new(Some((obeyed, noted))) }, Control { orders, progress })
     }
 }
 
@@ -341,7 +341,7 @@ async fn pass(
     client: DuplexStream,
     server: TcpStream,
     mut orders: watch::Receiver<Order>,
-    noted: watch::Sender<Passage>,
+    noted: watch::Sender<Progress>,
 ) -> io::Result<()> {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_server, mut to_server) = server.into_split();
@@ -359,20 +359,20 @@ async fn pass(
                     to_server.write_all(said).await?;
                 } else {
                     held.extend_from_slice(said);
-                    noted.send_modify(|passage| passage.held_back = held.len());
+                    noted.send_modify(|progress| progress.held_back = held.len());
                 }
             }
         }
     }
-    // Both halves of the client's end go; the server's stays.
+    // Both halves of the client's end are dropped; the server's end stays.
     answers.abort();
     drop((answers.await, from_client));
     while *orders.borrow() != Order::Deliver {
         drop(orders.changed().await);
     }
-    // Whether it is heard, or refused because the connection was ended there.
+    // The server reads it, or refuses it because the connection was ended.
     drop(to_server.write_all(&held).await);
     drop(to_server.shutdown().await);
-    noted.send_modify(|passage| passage.delivered = true);
+    noted.send_modify(|progress| progress.delivered = true);
     Ok(())
 }

@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn addresses_with_blanks_between_them_are_refused_with_the_cure() {
         let error = parse("nodes = 'redis://a redis://b'").err().unwrap();
-        assert!(error.ends_with("separate addresses by commas, and not by blanks"), "{error}");
+        assert!(error.ends_with("separate addresses with commas, not spaces"), "{error}");
         assert_eq!(parse("nodes = ' redis://a ,\tredis://b '").unwrap().nodes, ["redis://a", "redis://b"]);
     }
 

@@ -395,7 +395,7 @@ async fn a_service_whose_sentinels_refuse_the_password_lacks_a_login() {
         command.arg(&file).arg("--sentinel").current_dir(folder.path());
         Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     });
-    for (password, refusal) in [("", "it wants a password"), ("wrong", "it refuses the password")] {
+    for (password, refusal) in [("", "it requires a password"), ("wrong", "it rejects the password")] {
         let [url] = service_at(&ports);
         let urls = [format!("{url}?sentinel_password={password}")];
         let examined = || doctor(&urls, &["--json"]).end();

@@ -69,7 +69,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
     held.signal(Signal::SIGTERM);
     held.end().await;
     let ended = words(&["doctor"]).end().await;
-    assert!(ended.stdout.contains("keeps the programs of this host apart, and no others"), "{ended:#?}");
+    assert!(ended.stdout.contains("excludes programs on this host only"), "{ended:#?}");
     assert_eq!(ended.code, Some(0), "{ended:#?}");
 }
 
