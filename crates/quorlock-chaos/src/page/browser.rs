@@ -14,7 +14,9 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::{page, sample};
+use super::sample;
+use super::tests::{HOSTILE, hostile, html};
+use crate::outcome::Latency;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -22,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 fn a_browser_draws_the_page_without_errors() {
     let Some(browser) = Browser::find() else { return };
     let outcome = sample::failed("everything", 42);
-    let dom = browser.dom("one", &page(&[outcome]));
+    let dom = browser.dom("one", &html(&[outcome]));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
     let drawn = attribute(&dom, "data-drawn").expect("nothing was drawn").replace("&quot;", "\"");
     let drawn: serde_json::Value = serde_json::from_str(&drawn).expect("counts as JSON");
@@ -35,7 +37,7 @@ fn a_browser_draws_the_page_without_errors() {
 #[test]
 fn a_browser_shows_something_on_the_page() {
     let Some(browser) = Browser::find() else { return };
-    let picture = browser.screenshot("seen", &page(&[sample::failed("everything", 42)]));
+    let picture = browser.screenshot("seen", &html(&[sample::failed("everything", 42)]));
     // The browser that took the picture can also read it: no decoder is needed here.
     let dom = browser.dom("picture", &looking_at(&picture));
     let figure =
@@ -48,23 +50,75 @@ fn a_browser_shows_something_on_the_page() {
 }
 
 #[test]
+fn a_browser_shows_verdicts_and_tables() {
+    let Some(browser) = Browser::find() else { return };
+    let page = html(&[
+        sample::held("kill-masters", 1),
+        sample::failed("freeze", 2),
+        sample::broken_as_expected("early", 3),
+    ]);
+    let dom = browser.dom("tables", &page);
+    assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
+    let visible = without_scripts(&dom);
+    for text in [
+        "1 of 3 scenarios failed",
+        "10 of 11 expectations held in 3 scenarios",
+        "2 of 3 unexpected",
+        "41 found; the first 7 as expected",
+        "no two holders overlap",
+        "`orders/1` held twice for 41.2ms",
+        "unexpected: exclusion",
+        "2 more",
+        "99.93%",
+        "88.4 ms",
+        "no majority",
+        "three in one place (0.4 ms)",
+        "<span>--scenario</span> <span>freeze</span>",
+        "15 faults, one by one",
+        "node-1's clock set forward by 3 s",
+        "worker-0 (virginia)",
+    ] {
+        assert!(visible.contains(text), "`{text}` is not on the page");
+    }
+}
+
+#[test]
+fn a_page_of_nothing_claims_no_success() {
+    let Some(browser) = Browser::find() else { return };
+    let mut idle = sample::held("idle", 1);
+    idle.verdicts.clear();
+    for phase in &mut idle.phases {
+        phase.latency = Latency::default();
+    }
+    for (outcomes, headline) in [(vec![], "Nothing was run"), (vec![idle], "Nothing was expected")] {
+        let visible = without_scripts(&browser.dom("nothing", &html(&outcomes)));
+        assert!(visible.contains(headline), "`{headline}` is not on the page");
+        assert!(!visible.contains("All expectations held"), "no expectation is not a success");
+        for figure in ["success", "p99"] {
+            let shown = visible.matches(&format!("data-label=\"{figure}\">–<")).count();
+            assert_eq!(shown, outcomes.len(), "a {figure} of nothing");
+        }
+    }
+}
+
+#[test]
 fn a_browser_finds_nothing_to_run_in_hostile_text() {
     let Some(browser) = Browser::find() else { return };
-    let hostile = "</script><img src=x onerror=\"document.documentElement.dataset.errors='hostile'\"><!--";
-    let mut outcome = sample::failed(hostile, 42);
-    for name in outcome.nodes.iter_mut().chain(&mut outcome.workers).chain(&mut outcome.timeline.resources) {
-        hostile.clone_into(name);
-    }
-    let dom = browser.dom("hostile", &page(&[outcome]));
+    let markup = "</script><img src=x onerror=\"document.documentElement.dataset.errors='hostile'\"><!--";
+    let text = format!("{markup}{HOSTILE}");
+    let dom = browser.dom("hostile", &html(&[hostile(&text)]));
     assert_eq!(attribute(&dom, "data-errors"), None, "hostile text was run");
     assert!(attribute(&dom, "data-drawn").is_some(), "hostile text kept the timeline from being drawn");
+    let visible = without_scripts(&dom);
+    assert!(!visible.contains("<img"), "hostile text became an element");
+    assert!(!visible.contains(['\u{2028}', '\u{2029}', '\u{202e}', '\0']), "a hidden character is shown");
 }
 
 #[test]
 fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
     let Some(browser) = Browser::find() else { return };
     let script = "<script>
-        const { tip, canvas } = timelineOf(figures[0]);
+        const { tip, canvas } = timelineOf(timelineFigures[0]);
         const key = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
         document.querySelector('a[data-at]').click();
         root.dataset.clicked = tip.textContent;
@@ -76,7 +130,7 @@ fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
         key('Escape');
         root.dataset.hidden = tip.hidden;
         </script></body>";
-    let dom = browser.dom("keys", &page(&[sample::failed("everything", 42)]).replace("</body>", script));
+    let dom = browser.dom("keys", &html(&[sample::failed("everything", 42)]).replace("</body>", script));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
     let said = |name| attribute(&dom, name).unwrap_or_default();
     assert!(said("data-clicked").starts_with("Violation: exclusionat 12.480 s"), "a click led elsewhere");
@@ -92,7 +146,7 @@ fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
 #[test]
 fn a_browser_draws_only_what_comes_into_view() {
     let Some(browser) = Browser::find() else { return };
-    let dom = browser.dom("many", &page(&sample::many()));
+    let dom = browser.dom("many", &html(&sample::many()));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
     let drawn = attribute(&dom, "data-drawn").expect("nothing was drawn");
     assert!(drawn.starts_with("{&quot;timelines&quot;:1,"), "more was drawn than the window shows: {drawn}");
@@ -189,6 +243,16 @@ fn attribute(dom: &str, name: &str) -> Option<String> {
     let root = dom.split_once("<html")?.1.split_once('>')?.0;
     let value = root.split_once(&format!("{name}=\""))?.1.split_once('"')?.0;
     Some(value.to_owned())
+}
+
+/// The page without the text of its scripts.
+fn without_scripts(dom: &str) -> String {
+    let mut pieces = dom.split("<script");
+    let mut visible = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        visible.push_str(piece.split_once("</script>").map_or("", |(_, rest)| rest));
+    }
+    visible
 }
 
 /// A page that counts the colours of a picture: all of them, how much of it the most frequent one

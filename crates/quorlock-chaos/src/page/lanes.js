@@ -3,15 +3,6 @@
 
 const LOCK_COLOURS = 8;
 const ENDINGS = { lost: "lost: the holder was told", lapsed: "lapsed: its validity ended", crashed: "the holder stopped for good", released: "given back" };
-const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
-const at = (micros) => `${(micros / 1e6).toFixed(3)} s`;
-const fromTo = ({ from, until }) => `${at(from)} to ${at(until)}, ${span(until - from)}`;
-const many = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
-
-function span(micros) {
-  const [value, unit] = micros < 1e3 ? [micros, "µs"] : micros < 1e6 ? [micros / 1e3, "ms"] : [micros / 1e6, "s"];
-  return `${value < 100 && unit !== "µs" ? value.toPrecision(3) : Math.round(value)} ${unit}`;
-}
 
 function endOf({ duration_micros, timeline, faults, violations }) {
   // A fault that nobody ended must not squeeze the run into a corner.

@@ -18,12 +18,6 @@ function colour(name) {
   return palette.get(name);
 }
 
-function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
-
 const MARKS = {
   lost: (c, x, y) => disc(c, x, y, 3, colour("ink")),
   lapsed: (c, x, y) => { disc(c, x, y, 3, colour("ink")); disc(c, x, y, 1.6, colour("paper"), false); },
