@@ -1,4 +1,4 @@
-//! Runs one scenario: sets the stage, plays the schedule, and leaves the record of it.
+//! Runs one scenario: sets the environment, plays the schedule, and leaves the record of it.
 
 use std::fs;
 use std::io;
@@ -14,22 +14,22 @@ use quorlock_history::What;
 use quorlock_testkit::Engine;
 use tokio::sync::Mutex;
 
-use crate::crew::{Crew, worker_name};
-use crate::dossier::{Done, Dossier};
+use crate::environment::{Environment, node_name};
 use crate::error::Failure;
 use crate::fault::{Hinders, Target};
+use crate::inspector;
 use crate::layout::Layout;
-use crate::lookout;
 use crate::masters::{Databases, Extras, Masters, Memory, Need, Processes};
 use crate::offers::Offers;
 use crate::progress::Progress;
+use crate::proxies::Proxies;
 use crate::record::{Recorder, of, stamp};
 use crate::register::{Checks, Register};
-use crate::roads::Roads;
+use crate::run_metadata::{Done, RunMetadata};
 use crate::scenario::{Scenario, ServerKind, lock_name};
 use crate::schedule::{Event, schedule};
-use crate::stage::{Stage, node_name};
 use crate::worker::Orders;
+use crate::workers::{Workers, worker_name};
 
 /// What is to be run.
 pub(crate) struct Run<'a> {
@@ -44,7 +44,7 @@ pub(crate) struct Run<'a> {
 /// Either the record of a run, or why this machine cannot run it.
 #[derive(Debug)]
 pub(crate) enum Ran {
-    Done(Box<Dossier>),
+    Done(Box<RunMetadata>),
     Skipped(String),
 }
 
@@ -95,23 +95,23 @@ impl Run<'_> {
         let checks = if self.scenario.locks.register_checks { Checks::Tokens } else { Checks::Nothing };
         let register =
             Register::start(checks, recorder.clone()).await.map_err(Failure::to("start the register"))?;
-        let stage = self
-            .set_stage(masters, &register, recorder, folder)
+        let environment = self
+            .set_up(masters, &register, recorder, folder)
             .await
-            .map_err(Failure::to("set the stage"))?;
-        let dossier = self.play(&stage, &plan, progress).await?;
-        stage
+            .map_err(Failure::to("set the environment"))?;
+        let metadata = self.play(&environment, &plan, progress).await?;
+        environment
             .masters
             .keep_logs(&folder.join("logs"))
             .await
             .map_err(Failure::to("keep the logs of the servers"))?;
-        dossier.write(folder)?;
-        Ok(Ran::Done(Box::new(dossier)))
+        metadata.write(folder)?;
+        Ok(Ran::Done(Box::new(metadata)))
     }
 
     /// Starts them, or says why this machine cannot.
     async fn start_masters(&self, folder: &Path) -> io::Result<Result<Box<dyn Masters>, String>> {
-        let needs = |need| self.scenario.faults.iter().any(|plague| plague.fault.needs() == need);
+        let needs = |need| self.scenario.faults.iter().any(|rule| rule.fault.needs() == need);
         let engine = match self.scenario.servers {
             ServerKind::Redis => None,
             ServerKind::Postgres => Some(Engine::postgres()),
@@ -146,29 +146,29 @@ impl Run<'_> {
         {
             return Some(format!("it counts offers: {reason}"));
         }
-        let mut needs = self.scenario.faults.iter().map(|plague| (plague.kind, plague.fault.needs()));
+        let mut needs = self.scenario.faults.iter().map(|rule| (rule.kind, rule.fault.needs()));
         needs.find_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?)))
     }
 
-    async fn set_stage(
+    async fn set_up(
         &self,
         masters: Box<dyn Masters>,
         register: &Register,
         recorder: Recorder,
         folder: &Path,
-    ) -> io::Result<Stage> {
+    ) -> io::Result<Environment> {
         let Scenario { nodes, locks, load, .. } = self.scenario;
         let addresses: Vec<_> = (0..*nodes).map(|number| masters.address(number)).collect();
         let distance =
             |worker, node| self.layout.map_or(Duration::ZERO, |layout| layout.one_way(worker, node));
-        let roads = Roads::build(load.workers, &addresses, distance).await?;
+        let proxies = Proxies::build(load.workers, &addresses, distance).await?;
         // A worker may start anywhere.
         let record = std::path::absolute(folder.join("history"))?;
         let orders = (0..load.workers).map(|number| Orders {
             name: worker_name(number),
             life: 0,
             seed: self.seed,
-            nodes: roads.addresses(number).into_iter().map(|address| masters.url(address)).collect(),
+            nodes: proxies.addresses(number).into_iter().map(|address| masters.url(address)).collect(),
             locks: (1..=locks.count).map(lock_name).collect(),
             semaphores: (1..)
                 .map(|number| format!("semaphore-{number}"))
@@ -184,25 +184,30 @@ impl Run<'_> {
             register: register.address(),
             record: record.join(format!("{}.jsonl", worker_name(number))),
         });
-        let crew = Crew::new(orders.collect(), recorder.clone(), folder.join("logs"));
-        Ok(Stage::new(masters, roads, crew, recorder, *nodes))
+        let workers = Workers::new(orders.collect(), recorder.clone(), folder.join("logs"));
+        Ok(Environment::new(masters, proxies, workers, recorder, *nodes))
     }
 
-    async fn play(&self, stage: &Stage, plan: &[Event], progress: &Progress) -> Result<Dossier, Failure> {
+    async fn play(
+        &self,
+        environment: &Environment,
+        plan: &[Event],
+        progress: &Progress,
+    ) -> Result<RunMetadata, Failure> {
         let clock = SystemClock::default();
         // Databases make no offers.
-        let offering = if stage.masters.offers(Need::Redis).is_ok() { self.scenario.nodes } else { 0 };
-        let offers = Offers::watch((0..offering).map(|number| stage.masters.address(number)));
-        for number in 0..stage.crew.len() {
-            stage.crew.start(number).await.map_err(Failure::to("start the workers"))?;
+        let offering = if environment.masters.offers(Need::Redis).is_ok() { self.scenario.nodes } else { 0 };
+        let offers = Offers::watch((0..offering).map(|number| environment.masters.address(number)));
+        for number in 0..environment.workers.len() {
+            environment.workers.start(number).await.map_err(Failure::to("start the workers"))?;
         }
         progress.says("waiting until all workers have had a lock");
-        self.everyone(stage, Moment::ORIGIN, START).await?;
+        self.everyone(environment, Moment::ORIGIN, START).await?;
 
         let began = clock.now();
-        let acts = Acts {
+        let injector = Injector {
             run: self,
-            stage,
+            environment,
             began,
             progress,
             done: Mutex::default(),
@@ -210,15 +215,15 @@ impl Run<'_> {
             left_out: AtomicUsize::new(0),
         };
         progress.begin(&self.scenario.name, self.duration);
-        let mut playing: FuturesUnordered<_> = plan.iter().map(|event| acts.act(event)).collect();
+        let mut playing: FuturesUnordered<_> = plan.iter().map(|event| injector.inject(event)).collect();
         let end = began + self.duration;
         let watching = async {
             let mut looks = began;
             loop {
                 let now = clock.now();
-                progress.shows(now.since(began), &stage.crew.status());
+                progress.shows(now.since(began), &environment.workers.status());
                 if now >= looks {
-                    lookout::look(stage).await;
+                    inspector::inspect(environment).await;
                     looks = now + LOOKS_EVERY;
                 }
                 clock.sleep_until(now + LOOKS_EVERY / 4).await;
@@ -236,31 +241,31 @@ impl Run<'_> {
         progress.says("all has healed: every worker gets a lock once more");
         let healed = clock.now();
         // That somebody gets none is for the judge to say.
-        let _ = self.everyone(stage, healed, RECOVERY + self.scenario.quarantine()).await;
-        let left_out = acts.left_out.into_inner();
-        let mut complaints = acts.complaints.into_inner();
+        let _ = self.everyone(environment, healed, RECOVERY + self.scenario.quarantine()).await;
+        let left_out = injector.left_out.into_inner();
+        let mut complaints = injector.complaints.into_inner();
         progress.says("the workers finish");
-        complaints.extend(stage.crew.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
+        complaints.extend(environment.workers.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
         progress.says("looking for what is left at the nodes");
         let over = clock.now() + GRACE + LOOKS_EVERY;
-        while lookout::look(stage).await > 0 && clock.now() < over {
+        while inspector::inspect(environment).await > 0 && clock.now() < over {
             clock.sleep_until(clock.now() + LOOKS_EVERY / 5).await;
         }
-        let left_behind = self.left_behind(stage).await;
-        Ok(Dossier {
+        let left_behind = self.left_behind(environment).await;
+        Ok(RunMetadata {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
             replay: self.replay.clone(),
-            servers: stage.masters.what(),
+            servers: environment.masters.what(),
             layout: self.layout.map(|layout| layout.summary.clone()),
             round_trips: self.round_trips(),
             nodes: (0..self.scenario.nodes).map(|number| self.node_label(number)).collect(),
-            workers: (0..stage.crew.len()).map(|number| self.worker_label(number)).collect(),
+            workers: (0..environment.workers.len()).map(|number| self.worker_label(number)).collect(),
             began: of(began),
             quiet: of(healed),
             ended: stamp(),
-            faults: acts.done.into_inner(),
-            overlaps: stage.crew.status().iter().map(|status| status.overlaps).sum(),
+            faults: injector.done.into_inner(),
+            overlaps: environment.workers.status().iter().map(|status| status.overlaps).sum(),
             complaints,
             left_out,
             offers: offers.count(),
@@ -270,14 +275,14 @@ impl Run<'_> {
 
     /// What stands in the tables of databases when all that stood there should have expired. `None`
     /// where the nodes are none.
-    async fn left_behind(&self, stage: &Stage) -> Option<Vec<String>> {
+    async fn left_behind(&self, environment: &Environment) -> Option<Vec<String>> {
         let clock = SystemClock::default();
         let over = clock.now() + EXPIRED;
         loop {
             let mut left = Vec::new();
             for number in 0..self.scenario.nodes {
                 let name = node_name(number);
-                match stage.masters.left_behind(number).await {
+                match environment.masters.left_behind(number).await {
                     Ok(rows) => left.extend(rows?.into_iter().map(|row| format!("{name}: {row}"))),
                     Err(error) => left.push(format!("{name} does not say: {error}")),
                 }
@@ -312,9 +317,14 @@ impl Run<'_> {
     }
 
     /// Waits until every worker has had its own lock by an attempt that began after `since`.
-    async fn everyone(&self, stage: &Stage, since: Moment, patience: Duration) -> Result<(), Failure> {
+    async fn everyone(
+        &self,
+        environment: &Environment,
+        since: Moment,
+        patience: Duration,
+    ) -> Result<(), Failure> {
         let what = "see every worker get a lock";
-        let all = async || stage.crew.status().iter().all(|status| status.fresh > of(since));
+        let all = async || environment.workers.status().iter().all(|status| status.fresh > of(since));
         quorlock_testkit::eventually(what, patience, all).await.map_err(Failure::to(what))
     }
 
@@ -329,12 +339,12 @@ impl Run<'_> {
 
     /// `node-2 killed, restarted empty`
     fn name(&self, event: &Event, memory: Memory) -> String {
-        let Some(plague) = self.scenario.faults.get(event.plague) else { return String::new() };
-        let target = match plague.fault.target() {
+        let Some(rule) = self.scenario.faults.get(event.rule) else { return String::new() };
+        let target = match rule.fault.target() {
             Target::Node => node_name(event.hit.target),
             Target::Worker => worker_name(event.hit.target),
         };
-        format!("{target} {}", plague.fault.says(event.hit.luck, memory))
+        format!("{target} {}", rule.fault.describe(event.hit.random, memory))
     }
 }
 
@@ -344,9 +354,9 @@ pub(crate) fn own_lock(worker: usize) -> String {
 }
 
 /// The schedule as it is played.
-struct Acts<'a> {
+struct Injector<'a> {
     run: &'a Run<'a>,
-    stage: &'a Stage,
+    environment: &'a Environment,
     began: Moment,
     progress: &'a Progress,
     done: Mutex<Vec<Done>>,
@@ -355,23 +365,23 @@ struct Acts<'a> {
     left_out: AtomicUsize,
 }
 
-impl Acts<'_> {
-    async fn act(&self, event: &Event) {
-        let Some(plague) = self.run.scenario.faults.get(event.plague) else { return };
+impl Injector<'_> {
+    async fn inject(&self, event: &Event) {
+        let Some(rule) = self.run.scenario.faults.get(event.rule) else { return };
         let clock = SystemClock::default();
-        let stage = self.stage;
-        let name = self.run.name(event, stage.masters.memory());
-        let (nodes, workers) = match plague.fault.target() {
+        let environment = self.environment;
+        let name = self.run.name(event, environment.masters.memory());
+        let (nodes, workers) = match rule.fault.target() {
             Target::Node => (vec![event.hit.target], Vec::new()),
             Target::Worker => (Vec::new(), vec![event.hit.target]),
         };
         clock.sleep_until(self.began + event.from).await;
         let at_most = self.run.scenario.at_most();
-        if !nodes.iter().all(|&node| stage.claim(node, at_most)) {
+        if !nodes.iter().all(|&node| environment.claim(node, at_most)) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let (cut_off, unable) = match plague.fault.hinders() {
+        let (cut_off, unable) = match rule.fault.hinders() {
             Hinders::Target => (nodes.clone(), workers.clone()),
             Hinders::WayToNodes => ((0..self.run.scenario.nodes).collect(), Vec::new()),
         };
@@ -379,7 +389,7 @@ impl Acts<'_> {
         let from = stamp();
         // A fault may come again by the same name: the schedule has it at one target once at a time.
         let fault: quorlock_history::Fault = name.as_str().into();
-        stage.recorder.record_at(
+        environment.recorder.record_at(
             from,
             What::FaultBegan {
                 fault: fault.clone(),
@@ -388,15 +398,15 @@ impl Acts<'_> {
             },
         );
         self.progress.fault();
-        self.complain(&name, plague.fault.begin(stage, event.hit).await).await;
+        self.complain(&name, rule.fault.begin(environment, event.hit).await).await;
         clock.sleep_until(self.began + event.until).await;
-        self.complain(&name, plague.fault.heal(stage, event.hit).await).await;
+        self.complain(&name, rule.fault.heal(environment, event.hit).await).await;
         clock.sleep_until(clock.now() + event.settled.saturating_sub(event.until)).await;
-        stage.recorder.record(What::FaultHealed { fault });
+        environment.recorder.record(What::FaultHealed { fault });
         for &node in &nodes {
-            stage.set_free(node);
+            environment.set_free(node);
         }
-        let done = Done { kind: plague.kind.to_owned(), name, nodes, workers, from, until: stamp() };
+        let done = Done { kind: rule.kind.to_owned(), name, nodes, workers, from, until: stamp() };
         self.done.lock().await.push(done);
     }
 

@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::environment::{Environment, Memory};
 use crate::masters::Need;
 use crate::span::{Span, duration};
-use crate::stage::{Memory, Stage};
 
 mod clock;
 mod crowd;
@@ -60,11 +60,11 @@ pub(crate) trait Fault: fmt::Debug + Send + Sync {
     fn target(&self) -> Target;
 
     /// What was done, for people: `killed, restarted empty`.
-    fn says(&self, luck: u64, servers: Memory) -> String;
+    fn describe(&self, random: u64, servers: Memory) -> String;
 
     /// Whether the node is of full use only some time after the fault has healed.
-    fn aftermath(&self, luck: u64) -> Aftermath {
-        let _ = luck;
+    fn aftermath(&self, random: u64) -> Aftermath {
+        let _ = random;
         Aftermath::None
     }
 
@@ -79,11 +79,11 @@ pub(crate) trait Fault: fmt::Debug + Send + Sync {
     }
 
     /// Does it.
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
 
     /// Undoes it, where that takes something.
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        let _ = (stage, hit);
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        let _ = (environment, hit);
         Box::pin(async { Ok(()) })
     }
 }
@@ -94,7 +94,7 @@ pub(crate) struct Hit {
     /// Which node or worker, counted from 0.
     pub(crate) target: usize,
     /// What chance has given it: where a fault has a choice, this decides.
-    pub(crate) luck: u64,
+    pub(crate) random: u64,
 }
 
 /// What a fault is done to.
@@ -123,7 +123,7 @@ pub(crate) enum Aftermath {
 
 /// A kind that a scenario asks for, with its settings, and when.
 #[derive(Debug)]
-pub(crate) struct Plague {
+pub(crate) struct FaultRule {
     pub(crate) kind: &'static str,
     pub(crate) fault: Box<dyn Fault>,
     /// The time from one to the next.
@@ -149,7 +149,7 @@ pub(crate) enum Aim {
 /// As it stands in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct PlagueText {
+struct FaultRuleText {
     kind: String,
     every: Span,
     #[serde(default)]
@@ -197,18 +197,29 @@ enum Direction {
     Any,
 }
 
-impl<'de> Deserialize<'de> for Plague {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Plague, D::Error> {
-        Plague::try_from(PlagueText::deserialize(from)?).map_err(D::Error::custom)
+impl<'de> Deserialize<'de> for FaultRule {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FaultRule, D::Error> {
+        FaultRule::try_from(FaultRuleText::deserialize(from)?).map_err(D::Error::custom)
     }
 }
 
-impl TryFrom<PlagueText> for Plague {
+impl TryFrom<FaultRuleText> for FaultRule {
     type Error = String;
 
-    fn try_from(text: PlagueText) -> Result<Plague, String> {
-        let PlagueText { kind, every, lasts, hits, target: aim, restart, delay, jitter, way, seconds, rate } =
-            text;
+    fn try_from(text: FaultRuleText) -> Result<FaultRule, String> {
+        let FaultRuleText {
+            kind,
+            every,
+            lasts,
+            hits,
+            target: aim,
+            restart,
+            delay,
+            jitter,
+            way,
+            seconds,
+            rate,
+        } = text;
         let known = KINDS.iter().find(|(name, _)| *name == kind);
         let &(kind, make) = known.ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
@@ -219,7 +230,7 @@ impl TryFrom<PlagueText> for Plague {
         }
         let options = Options { restart, delay, jitter, way, seconds, rate };
         let fault = make(&options).map_err(|why| format!("`{kind}`: {why}"))?;
-        Ok(Plague { kind, fault, every, lasts, hits, aim })
+        Ok(FaultRule { kind, fault, every, lasts, hits, aim })
     }
 }
 
@@ -228,15 +239,15 @@ fn one() -> usize {
 }
 
 impl Direction {
-    /// What becomes of `any`, by luck.
-    fn way(self, luck: u64) -> quorlock_testkit::Way {
+    /// What becomes of `any`, by random.
+    fn way(self, random: u64) -> quorlock_testkit::Way {
         use quorlock_testkit::Way;
 
         match self {
             Direction::Requests => Way::ToServer,
             Direction::Answers => Way::ToClient,
             Direction::Both => Way::Both,
-            Direction::Any => match luck % 3 {
+            Direction::Any => match random % 3 {
                 0 => Way::ToServer,
                 1 => Way::ToClient,
                 _ => Way::Both,

@@ -19,33 +19,33 @@ use crate::progress::Progress;
 use crate::scenario::Scenario;
 
 mod args;
-mod crew;
 mod dice;
 mod director;
-mod dossier;
+mod environment;
 mod error;
 mod exit;
 mod fault;
 mod figures;
+mod inspector;
 mod judge;
 mod layout;
 mod load;
-mod lookout;
 mod masters;
 mod network;
 mod offers;
 mod outcome;
 mod page;
 mod progress;
+mod proxies;
 mod record;
 mod register;
-mod roads;
+mod run_metadata;
 mod scenario;
 mod schedule;
 mod span;
-mod stage;
 mod summary;
 mod worker;
+mod workers;
 
 fn main() -> ExitCode {
     quorlock_testkit::serve_if_asked();
@@ -157,7 +157,7 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
             all.skipped.push((scenario.name.clone(), reason));
             return Ok(());
         }
-        Ran::Done(dossier) => judge::judge(scenario, &dossier, &dossier::history(folder.path())?),
+        Ran::Done(metadata) => judge::judge(scenario, &metadata, &run_metadata::history(folder.path())?),
     };
     let keep = match &args.keep {
         Some(keep) => Some(keep.join(&scenario.name)),
@@ -176,9 +176,9 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
 const FAILED_RUNS: &str = "quorlock-chaos-failed";
 
 fn judge_again(args: &CheckArgs) -> Result<u8, Failure> {
-    let dossier = dossier::Dossier::read(&args.folder)?;
-    let scenario = Scenario::parse(&dossier.scenario, &dossier::scenario(&args.folder)?)?;
-    let outcomes = [judge::judge(&scenario, &dossier, &dossier::history(&args.folder)?)];
+    let metadata = run_metadata::RunMetadata::read(&args.folder)?;
+    let scenario = Scenario::parse(&metadata.scenario, &run_metadata::scenario(&args.folder)?)?;
+    let outcomes = [judge::judge(&scenario, &metadata, &run_metadata::history(&args.folder)?)];
     for outcome in &outcomes {
         println!("{}", summary::outcome(outcome));
     }

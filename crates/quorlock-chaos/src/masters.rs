@@ -8,7 +8,7 @@ use std::path::Path;
 use futures::future::BoxFuture;
 use quorlock_history::What;
 
-use crate::lookout;
+use crate::inspector;
 
 mod clocks;
 mod compose;
@@ -68,8 +68,8 @@ pub(crate) trait Masters: Send + Sync {
     }
 
     /// What it has stored of locks, read behind the library's back. `name` is its name in the record.
-    fn look<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
-        Box::pin(lookout::look_at(self.address(number), name))
+    fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
+        Box::pin(inspector::inspect_server(self.address(number), name))
     }
 
     /// The rows of a database that should be gone by now, if it is one. What has expired is deleted

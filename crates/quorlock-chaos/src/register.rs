@@ -33,12 +33,12 @@ impl Register {
     pub(crate) async fn start(checks: Checks, recorder: Recorder) -> io::Result<Register> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let book = Arc::new(Book { checks, recorder, largest: Mutex::default() });
+        let state = Arc::new(State { checks, recorder, largest: Mutex::default() });
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let book = Arc::clone(&book);
+                let state = Arc::clone(&state);
                 // It ends with its client, who ends before the run does.
-                drop(tokio::spawn(async move { book.serve(stream).await }));
+                drop(tokio::spawn(async move { state.serve(stream).await }));
             }
         });
         Ok(Register { address, accepting: accepting.abort_handle() })
@@ -55,13 +55,13 @@ impl Drop for Register {
     }
 }
 
-struct Book {
+struct State {
     checks: Checks,
     recorder: Recorder,
     largest: Mutex<HashMap<String, u64>>,
 }
 
-impl Book {
+impl State {
     /// A line asks, `RESOURCE ATTEMPT TOKEN`, and one answers.
     async fn serve(&self, stream: TcpStream) -> io::Result<()> {
         let (input, mut output) = stream.into_split();

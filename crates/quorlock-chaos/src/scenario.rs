@@ -10,7 +10,7 @@ use quorlock_history::Check;
 use serde::Deserialize;
 
 use crate::error::Failure;
-use crate::fault::{Aim, Plague, Target};
+use crate::fault::{Aim, FaultRule, Target};
 use crate::load::Load;
 use crate::span::duration;
 
@@ -93,7 +93,7 @@ pub(crate) struct Scenario {
     #[serde(default)]
     pub(crate) layout: Option<String>,
     #[serde(default, rename = "fault")]
-    pub(crate) faults: Vec<Plague>,
+    pub(crate) faults: Vec<FaultRule>,
     #[serde(default)]
     pub(crate) expect: Expect,
 }
@@ -217,21 +217,21 @@ impl Scenario {
         if scenario.locks.elections == 0 && leading > 0 {
             return Err(wrong("leaders need an election; set `locks.elections`".to_owned()));
         }
-        for plague in &scenario.faults {
-            let there = match plague.fault.target() {
+        for rule in &scenario.faults {
+            let there = match rule.fault.target() {
                 Target::Node => scenario.at_most(),
                 Target::Worker => scenario.load.workers,
             };
-            if plague.aim == Aim::Home
-                && (plague.fault.target() != Target::Node || plague.hits != 1 || scenario.locks.count != 1)
+            if rule.aim == Aim::Home
+                && (rule.fault.target() != Target::Node || rule.hits != 1 || scenario.locks.count != 1)
             {
                 return Err(wrong(format!(
                     "`{}` at home hits the node with the queue of the only lock; set `locks.count = 1` and `hits = 1`",
-                    plague.kind
+                    rule.kind
                 )));
             }
-            if plague.hits == 0 || plague.hits > there {
-                let Plague { kind, hits, .. } = plague;
+            if rule.hits == 0 || rule.hits > there {
+                let FaultRule { kind, hits, .. } = rule;
                 return Err(wrong(format!("`{kind}` hits {hits} of the {there} it may hit at once")));
             }
         }

@@ -180,9 +180,9 @@ fn a_record_that_was_tampered_with_is_found_out() {
     assert_eq!(run.status.code(), Some(0), "{}", text(&run));
 
     // Somebody who never asked holds a lock from the beginning to the end of the run.
-    let dossier: serde_json::Value =
+    let metadata: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.path().join("kept/calm/run.json")).unwrap()).unwrap();
-    let (began, ended) = (dossier["began"].as_u64().unwrap(), dossier["ended"].as_u64().unwrap());
+    let (began, ended) = (metadata["began"].as_u64().unwrap(), metadata["ended"].as_u64().unwrap());
     let intruder = format!(
         "{{\"at\":{began},\"event\":\"invoked\",\"client\":\"worker-9\",\"resource\":\"lock-1\",\"attempt\":\"x\"}}\n\
          {{\"at\":{began},\"event\":\"acquired\",\"attempt\":\"x\",\"deadline\":{ended}}}\n"

@@ -134,10 +134,10 @@ fn a_full_disk_makes_a_server_useless_and_no_lock_unsafe() {
 fn a_row_that_is_left_behind_is_found_out() {
     let Some(run) = Run::of("mariadb-three", 1) else { return };
     let record = run.folder.path().join("kept/mariadb-three");
-    let mut dossier: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
-    assert_eq!(dossier["left_behind"], Value::Array(Vec::new()), "{}", run.said);
-    dossier["left_behind"] = Value::Array(vec!["node-1: a tombstone of lock-3".into()]);
-    fs::write(record.join("run.json"), dossier.to_string()).unwrap();
+    let mut metadata: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
+    assert_eq!(metadata["left_behind"], Value::Array(Vec::new()), "{}", run.said);
+    metadata["left_behind"] = Value::Array(vec!["node-1: a tombstone of lock-3".into()]);
+    fs::write(record.join("run.json"), metadata.to_string()).unwrap();
     let again = chaos(&["check", "kept/mariadb-three"], run.folder.path());
     assert_eq!(again.status.code(), Some(1), "{}", text(&again));
     assert!(text(&again).contains("1 left: node-1: a tombstone of lock-3"), "{}", text(&again));

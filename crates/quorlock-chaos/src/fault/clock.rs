@@ -5,7 +5,7 @@ use std::io;
 use futures::future::BoxFuture;
 
 use super::{Aftermath, Fault, Hit, Made, Need, Options, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 /// It jumps, and when the fault is over back again.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ impl Fault for Step {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         format!("clock {:+} s", self.seconds)
     }
 
-    fn aftermath(&self, _luck: u64) -> Aftermath {
+    fn aftermath(&self, _random: u64) -> Aftermath {
         Aftermath::Quarantine
     }
 
@@ -37,12 +37,12 @@ impl Fault for Step {
         Need::BentClock
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.step_clock(hit.target, self.seconds) })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.step_clock(hit.target, self.seconds) })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.step_clock(hit.target, -self.seconds) })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.step_clock(hit.target, -self.seconds) })
     }
 }
 
@@ -68,11 +68,11 @@ impl Fault for Rate {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         format!("clock at {} times the rate", self.rate)
     }
 
-    fn aftermath(&self, _luck: u64) -> Aftermath {
+    fn aftermath(&self, _random: u64) -> Aftermath {
         Aftermath::Quarantine
     }
 
@@ -80,11 +80,11 @@ impl Fault for Rate {
         Need::BentClock
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.clock_rate(hit.target, self.rate) })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.clock_rate(hit.target, self.rate) })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.clock_rate(hit.target, 1.0) })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.clock_rate(hit.target, 1.0) })
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Made, Options, Target};
+use crate::environment::{Environment, Memory};
 use crate::span::Span;
-use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Slow {
@@ -21,10 +21,10 @@ impl Slow {
         Ok(Box::new(Slow { delay, jitter: options.jitter }))
     }
 
-    fn delay(&self, luck: u64) -> Duration {
+    fn delay(&self, random: u64) -> Duration {
         let millis = self.delay.least.as_millis()..=self.delay.most.as_millis();
         let width = millis.end() - millis.start() + 1;
-        let millis = millis.start() + u128::from(luck) % width;
+        let millis = millis.start() + u128::from(random) % width;
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 }
@@ -34,8 +34,8 @@ impl Fault for Slow {
         Target::Node
     }
 
-    fn says(&self, luck: u64, _servers: Memory) -> String {
-        let (delay, jitter) = (self.delay(luck), self.jitter);
+    fn describe(&self, random: u64, _servers: Memory) -> String {
+        let (delay, jitter) = (self.delay(random), self.jitter);
         if jitter.is_zero() {
             format!("{delay:?} slower each way")
         } else {
@@ -43,13 +43,13 @@ impl Fault for Slow {
         }
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        stage.roads.slow(hit.target, self.delay(hit.luck), self.jitter);
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        environment.proxies.slow(hit.target, self.delay(hit.random), self.jitter);
         Box::pin(async { Ok(()) })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        stage.roads.slow(hit.target, Duration::ZERO, Duration::ZERO);
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        environment.proxies.slow(hit.target, Duration::ZERO, Duration::ZERO);
         Box::pin(async { Ok(()) })
     }
 }

@@ -7,8 +7,8 @@ use quorlock_history::{History, Stamp, Token, What};
 
 use super::number;
 use crate::director::own_lock;
-use crate::dossier::{Done, Dossier};
 use crate::outcome::{Around, Latency, Phase, Place};
+use crate::run_metadata::{Done, RunMetadata};
 
 /// How many spans of time the run is cut into.
 const BINS: u64 = 240;
@@ -26,19 +26,19 @@ pub(super) struct Probe {
 /// All acquisitions of locks that nobody else wanted, by workers that could run all the time.
 pub(super) struct Probes<'a> {
     all: Vec<Probe>,
-    dossier: &'a Dossier,
+    metadata: &'a RunMetadata,
     /// When the number of nodes out of order changed, and to what.
     changes: Vec<(u64, usize)>,
     quiet: u64,
 }
 
 impl Probes<'_> {
-    pub(super) fn of<'a>(history: &History, dossier: &'a Dossier, nodes: usize) -> Probes<'a> {
-        let micros = |at: Stamp| super::micros(at, dossier);
+    pub(super) fn of<'a>(history: &History, metadata: &'a RunMetadata, nodes: usize) -> Probes<'a> {
+        let micros = |at: Stamp| super::micros(at, metadata);
         let mut open: HashMap<&Token, (usize, Stamp)> = HashMap::new();
         for event in history.events() {
             if let What::Invoked { client, resource, attempt } = &event.what
-                && event.at >= dossier.began
+                && event.at >= metadata.began
                 && let Some(worker) = number(client.as_str())
                 && resource.as_str() == own_lock(worker)
             {
@@ -60,7 +60,7 @@ impl Probes<'_> {
             }
         }
         let hindered = |probe: &Probe| {
-            dossier.faults.iter().any(|fault| {
+            metadata.faults.iter().any(|fault| {
                 fault.workers.contains(&probe.worker)
                     && micros(fault.from) <= probe.began + probe.took
                     && probe.began <= micros(fault.until)
@@ -68,8 +68,8 @@ impl Probes<'_> {
         };
         probes.retain(|probe| !hindered(probe));
         probes.sort_by_key(|probe| probe.began);
-        let changes = changes(&dossier.faults, nodes, &micros);
-        Probes { all: probes, dossier, changes, quiet: micros(dossier.quiet) }
+        let changes = changes(&metadata.faults, nodes, &micros);
+        Probes { all: probes, metadata, changes, quiet: micros(metadata.quiet) }
     }
 
     /// Those that began while no more nodes were out of order.
@@ -95,11 +95,11 @@ impl Probes<'_> {
 
     pub(super) fn around(&self) -> Vec<Around> {
         let mut kinds: BTreeMap<&str, Vec<&Done>> = BTreeMap::new();
-        for done in &self.dossier.faults {
+        for done in &self.metadata.faults {
             kinds.entry(&done.kind).or_default().push(done);
         }
         let around = |(kind, faults): (&str, Vec<&Done>)| {
-            let micros = |at| super::micros(at, self.dossier);
+            let micros = |at| super::micros(at, self.metadata);
             let within = |span: fn(u64, u64) -> (u64, u64)| {
                 let spans: Vec<(u64, u64)> =
                     faults.iter().map(|done| span(micros(done.from), micros(done.until))).collect();
@@ -123,7 +123,7 @@ impl Probes<'_> {
             let mut sorted = round_trips.clone();
             sorted.sort_unstable();
             Place {
-                worker: self.dossier.workers.get(worker).cloned().unwrap_or_default(),
+                worker: self.metadata.workers.get(worker).cloned().unwrap_or_default(),
                 quorum_round_trip_micros: sorted.get(sorted.len() / 2).copied().unwrap_or_default(),
                 longest_round_trip_micros: sorted.last().copied().unwrap_or_default(),
                 latency: latency(
@@ -131,11 +131,11 @@ impl Probes<'_> {
                 ),
             }
         };
-        self.dossier.round_trips.iter().enumerate().map(place).collect()
+        self.metadata.round_trips.iter().enumerate().map(place).collect()
     }
 
     pub(super) fn bin_micros(&self) -> u64 {
-        (super::micros(self.dossier.ended, self.dossier) / BINS).max(1)
+        (super::micros(self.metadata.ended, self.metadata) / BINS).max(1)
     }
 
     pub(super) fn bins(&self) -> Vec<Latency> {

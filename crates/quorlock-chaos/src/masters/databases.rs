@@ -13,10 +13,10 @@ use quorlock_history::What;
 use quorlock_testkit::{Database, Engine, Proxy, Way};
 use tokio::sync::Mutex;
 
-use self::door::Door;
+use self::forwarder::Forwarder;
 use super::{Masters, Memory, Need, Primary};
 
-mod door;
+mod forwarder;
 mod mariadb;
 mod postgres;
 
@@ -39,7 +39,7 @@ pub(crate) struct Extras {
 struct Node {
     address: SocketAddr,
     /// Where the address leads; none where no other server is to take the place.
-    door: Option<Door>,
+    forwarder: Option<Forwarder>,
     site: Mutex<Site>,
 }
 
@@ -84,10 +84,10 @@ impl Node {
             engine.start().await?
         };
         let primary = Arc::new(primary);
-        let door = if extras.standby { Some(Door::open(primary.address()).await?) } else { None };
+        let forwarder = if extras.standby { Some(Forwarder::open(primary.address()).await?) } else { None };
         let standby = if extras.standby { Some(Standby::behind(&primary).await?) } else { None };
-        let address = door.as_ref().map_or(primary.address(), Door::address);
-        Ok(Node { address, door, site: Mutex::new(Site { primary, standby, former: None }) })
+        let address = forwarder.as_ref().map_or(primary.address(), Forwarder::address);
+        Ok(Node { address, forwarder, site: Mutex::new(Site { primary, standby, former: None }) })
     }
 }
 
@@ -113,12 +113,12 @@ impl Masters for Databases {
         self.engine.url(address)
     }
 
-    fn look<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
+    fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
         let address = self.address(number);
         if self.engine.is_postgres() {
-            Box::pin(postgres::look(address, name))
+            Box::pin(postgres::inspect(address, name))
         } else {
-            Box::pin(mariadb::look(address, name))
+            Box::pin(mariadb::inspect(address, name))
         }
     }
 
@@ -204,10 +204,10 @@ impl Masters for Databases {
             // What it has not received by now, it never does.
             link.refuse(true);
             link.cut();
-            let door = node.door.as_ref().ok_or_else(no_standby)?;
-            door.close();
+            let forwarder = node.forwarder.as_ref().ok_or_else(no_standby)?;
+            forwarder.close();
             database.promote().await?;
-            door.lead_to(database.address());
+            forwarder.forward_to(database.address());
             site.former = Some(std::mem::replace(&mut site.primary, database));
             Ok(())
         })
@@ -297,7 +297,7 @@ mod tests {
         };
         let extras = Extras { standby: false, small_disk: false };
         let databases = Databases::start(&engine, 1, extras).await.unwrap();
-        assert_eq!(databases.look(0, "node-1").await.unwrap(), [], "no client has used it yet");
+        assert_eq!(databases.inspect(0, "node-1").await.unwrap(), [], "no client has used it yet");
         let client = || {
             let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new());
             let builder = Coordinator::builder().kinds(kinds).nodes([databases.url(databases.address(0))]);
@@ -307,7 +307,7 @@ mod tests {
         let alone = coordinator.lock("alone").label("worker-2.1-5").acquire().await.unwrap();
         let shared = coordinator.lock("shared").label("worker-1.1-7").shared().acquire().await.unwrap();
 
-        let seen = databases.look(0, "node-1").await.unwrap();
+        let seen = databases.inspect(0, "node-1").await.unwrap();
         let key = |of: &str| {
             seen.iter().find_map(|what| {
                 let What::Key { resource, attempt, remaining, .. } = what else { return None };
@@ -339,7 +339,7 @@ mod tests {
         shared.release().await.unwrap();
         let nothing = async || databases.left_behind(0).await.unwrap() == Some(Vec::new());
         eventually("all rows to go", SOON, nothing).await.unwrap();
-        let keys = databases.look(0, "node-1").await.unwrap();
+        let keys = databases.inspect(0, "node-1").await.unwrap();
         assert!(!keys.iter().any(|what| matches!(what, What::Key { .. })), "{keys:?}");
     }
 

@@ -158,14 +158,14 @@ impl Attempt {
             let attempt = self.name.as_str().into();
             self.worker.recorder.record_at(invoked, What::Permit { attempt, number });
         }
-        let story = Arc::new(Story::begin(&self, invoked, &watch));
+        let log = Arc::new(LeaseLog::begin(&self, invoked, &watch));
         self.worker.counts.acquired.add();
         // The own lock is given back at once: there is nothing to observe.
         let observer = (self.resource != self.worker.orders.own_lock).then(|| {
-            let (story, watch) = (story.clone(), watch.clone());
-            tokio::spawn(async move { story.observe(&watch).await }).abort_handle()
+            let (log, watch) = (log.clone(), watch.clone());
+            tokio::spawn(async move { log.observe(&watch).await }).abort_handle()
         });
-        let holding = Holding { invoked, attempt: self, held: Some(held), watch, story, observer };
+        let holding = Holding { invoked, attempt: self, held: Some(held), watch, log, observer };
         // Each of them is entered.
         if holding.inside().filter(|inside| inside.enter(&holding.watch)).count() > 0 {
             holding.attempt.worker.counts.overlaps.add();
@@ -183,7 +183,7 @@ pub(super) struct Holding {
     /// Until it is given back.
     held: Option<Held>,
     watch: LeaseWatch,
-    story: Arc<Story>,
+    log: Arc<LeaseLog>,
     observer: Option<AbortHandle>,
 }
 
@@ -230,11 +230,11 @@ impl Holding {
     pub(super) async fn downgrade(&mut self) -> bool {
         let Some(held) = self.held.take() else { return false };
         if let Err(lost) = self.watch.check() {
-            self.story.told(&lost);
+            self.log.record_loss(&lost);
             self.held = Some(held);
             return true;
         }
-        self.story.record(What::Shares { attempt: self.story.name.clone() });
+        self.log.record(What::Shares { attempt: self.log.name.clone() });
         if let Ok(held) = held.downgrade().await {
             self.held = Some(held);
             true
@@ -261,9 +261,9 @@ impl Holding {
     pub(super) async fn release(mut self) {
         if let Some(held) = self.part() {
             if let Err(lost) = held.release().await {
-                self.story.told(&lost);
+                self.log.record_loss(&lost);
             }
-            self.story.record(What::Released { attempt: self.story.name.clone() });
+            self.log.record(What::Released { attempt: self.log.name.clone() });
         }
     }
 
@@ -271,7 +271,7 @@ impl Holding {
     pub(super) fn forget(mut self) {
         drop(self.part());
         // Whatever is left of it is to be swept up from now on, as if somebody had waited for it.
-        self.story.record(What::Released { attempt: self.story.name.clone() });
+        self.log.record(What::Released { attempt: self.log.name.clone() });
     }
 
     /// What comes before the lease is given back.
@@ -281,16 +281,16 @@ impl Holding {
             observer.abort();
         }
         // Else a release after the end of validity that is known so far would pass for a loss.
-        self.story.note_renewal(&self.watch);
+        self.log.note_renewal(&self.watch);
         // Of a lease that is over, nothing is to be given back. Who drops it gets no answer, and the
         // observer may not have run since: this is where such a holder is told.
         let asked = stamp();
         match self.watch.check() {
             Ok(()) => {
-                let releasing = What::Releasing { attempt: self.story.name.clone() };
+                let releasing = What::Releasing { attempt: self.log.name.clone() };
                 self.attempt.worker.recorder.record_at(asked, releasing);
             }
-            Err(lost) => self.story.told(&lost),
+            Err(lost) => self.log.record_loss(&lost),
         }
         self.held.take()
     }
@@ -302,14 +302,11 @@ impl Holding {
 
     /// Asks whether the lease holds, for the record.
     fn holds(&self) -> bool {
-        self.story.note_renewal(&self.watch);
+        self.log.note_renewal(&self.watch);
         let asked = stamp();
         let holds = self.watch.check().is_ok();
         if holds {
-            self.attempt
-                .worker
-                .recorder
-                .record_at(asked, What::SeenValid { attempt: self.story.name.clone() });
+            self.attempt.worker.recorder.record_at(asked, What::SeenValid { attempt: self.log.name.clone() });
         }
         holds
     }
@@ -330,7 +327,7 @@ impl Holding {
 }
 
 /// What the record knows of a lease.
-struct Story {
+struct LeaseLog {
     worker: Arc<Worker>,
     name: Token,
     known: Mutex<Known>,
@@ -344,20 +341,20 @@ struct Known {
     over: bool,
 }
 
-impl Story {
-    fn begin(attempt: &Attempt, invoked: Stamp, lease: &LeaseWatch) -> Story {
+impl LeaseLog {
+    fn begin(attempt: &Attempt, invoked: Stamp, lease: &LeaseWatch) -> LeaseLog {
         let name: Token = attempt.name.as_str().into();
         let (looked, deadline) = look(lease);
         // Stopped between the grant and here for longer than the lease was valid: it ended somewhere
         // in between, and nobody relied on it.
         let over = lease.remaining().is_zero();
         let known = Mutex::new(Known { deadline, looked, over: false });
-        let story = Story { worker: attempt.worker.clone(), name: name.clone(), known };
+        let log = LeaseLog { worker: attempt.worker.clone(), name: name.clone(), known };
         let fencing_token = lease.try_fencing_token().map(u64::from);
         let deadline = if over { invoked } else { of(deadline) };
         let acquired = What::Acquired { attempt: name, deadline, fencing_token };
-        story.worker.recorder.record_at(of(looked), acquired);
-        story
+        log.worker.recorder.record_at(of(looked), acquired);
+        log
     }
 
     /// Until the lease is over, which it tells.
@@ -366,7 +363,7 @@ impl Story {
         loop {
             tokio::select! {
                 biased;
-                lost = lease.lost() => return self.told(&lost),
+                lost = lease.lost() => return self.record_loss(&lost),
                 () = clock.sleep_until(clock.now() + LOOKS_EVERY) => self.note_renewal(lease),
             }
         }
@@ -384,7 +381,7 @@ impl Story {
         }
     }
 
-    fn told(&self, lost: &Lost) {
+    fn record_loss(&self, lost: &Lost) {
         if !mem::replace(&mut self.known().over, true) {
             self.worker.counts.lost.add();
             self.record(What::Lost { attempt: self.name.clone(), reason: lost.to_string() });

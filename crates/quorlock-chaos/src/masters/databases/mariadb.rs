@@ -22,7 +22,7 @@ const NO_TABLE: u16 = 1146;
 type Row = (Vec<u8>, Option<Vec<u8>>, Option<u64>, u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// What stands there of locks, and their counters.
-pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+pub(super) async fn inspect(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let (rows, now) = rows(address).await?;
     Ok(rows.iter().flat_map(|row| facts(row, now, node)).collect())
 }

@@ -32,7 +32,7 @@ const LEFT: &str = "
 const SWEEP: &str = "SELECT quorlock.sweep(1000000); SELECT quorlock.sweep(1000000)";
 
 /// What stands there of locks, and their counters.
-pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+pub(super) async fn inspect(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let client = connect(address).await?;
     let rows = match client.query(HELD, &[&SHARED_MARKER.as_bytes()]).await {
         Ok(rows) => rows,

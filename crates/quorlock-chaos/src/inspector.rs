@@ -8,8 +8,8 @@ use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, readers_key};
 use quorlock_history::{Stamp, What};
 use quorlock_testkit::{Resp, ask};
 
+use crate::environment::{Environment, node_name};
 use crate::record::stamp;
-use crate::stage::{Stage, node_name};
 
 /// Keys that belong to a lock and are none begin so.
 const SIBLINGS: &str = "quorlock:";
@@ -17,29 +17,29 @@ const COUNTERS: (&str, &str) = ("quorlock:fence:{", "}:counter");
 
 /// Looks at every node that no fault is at work on, and records what stands there. Says how many
 /// locks' keys there are.
-pub(crate) async fn look(stage: &Stage) -> usize {
+pub(crate) async fn inspect(environment: &Environment) -> usize {
     let mut keys = 0;
-    for number in stage.sound_nodes() {
+    for number in environment.sound_nodes() {
         let at = stamp();
-        let Ok(seen) = stage.masters.look(number, &node_name(number)).await else { continue };
+        let Ok(seen) = environment.masters.inspect(number, &node_name(number)).await else { continue };
         // A fault that has begun meanwhile: what was seen may be neither before nor after it.
-        if !stage.sound_nodes().contains(&number) {
+        if !environment.sound_nodes().contains(&number) {
             continue;
         }
         keys += seen.iter().filter(|what| matches!(what, What::Key { .. })).count();
         for what in seen {
-            record(stage, at, what);
+            record(environment, at, what);
         }
     }
     keys
 }
 
-fn record(stage: &Stage, at: Stamp, what: What) {
-    stage.recorder.record_at(at, what);
+fn record(environment: &Environment, at: Stamp, what: What) {
+    environment.recorder.record_at(at, what);
 }
 
 /// What a server of Redis stores.
-pub(crate) async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+pub(crate) async fn inspect_server(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let mut seen = Vec::new();
     let Resp::List(keys) = ask(address, &["KEYS", "*"]).await? else { return Ok(seen) };
     for key in keys {
@@ -120,7 +120,7 @@ mod tests {
         let far = "9007199254740991";
         let readers = ["ZADD", &readers_key("lock-3"), far, &alive, "1", &dead];
         server.command(&readers).await.unwrap();
-        let mut seen = look_at(server.address(), "node-1").await.unwrap();
+        let mut seen = inspect_server(server.address(), "node-1").await.unwrap();
         seen.sort_by_key(|what| format!("{what:?}"));
         let key = |of: &str| {
             seen.iter().find_map(|what| {

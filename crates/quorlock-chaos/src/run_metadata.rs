@@ -11,7 +11,7 @@ use crate::error::Failure;
 
 /// One run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Dossier {
+pub(crate) struct RunMetadata {
     pub(crate) scenario: String,
     pub(crate) seed: u64,
     pub(crate) replay: String,
@@ -53,7 +53,7 @@ pub(crate) struct Done {
 
 const FILE: &str = "run.json";
 
-impl Dossier {
+impl RunMetadata {
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self)
             .map_err(io::Error::from)
@@ -61,7 +61,7 @@ impl Dossier {
         fs::write(folder.join(FILE), text).map_err(Failure::to(format!("write {FILE}")))
     }
 
-    pub(crate) fn read(folder: &Path) -> Result<Dossier, Failure> {
+    pub(crate) fn read(folder: &Path) -> Result<RunMetadata, Failure> {
         let text = read(folder, FILE)?;
         serde_json::from_str(&text).map_err(|error| bad(folder, &format!("{FILE}: {error}")))
     }

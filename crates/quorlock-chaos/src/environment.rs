@@ -10,17 +10,17 @@ use quorlock_testkit::{Resp, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::crew::Crew;
 use crate::masters::Masters;
 pub(crate) use crate::masters::{Memory, Primary};
+use crate::proxies::Proxies;
 use crate::record::Recorder;
-use crate::roads::Roads;
+use crate::workers::Workers;
 
 /// Masters, network and workers of a run.
-pub(crate) struct Stage {
+pub(crate) struct Environment {
     pub(crate) masters: Box<dyn Masters>,
-    pub(crate) roads: Roads,
-    pub(crate) crew: Crew,
+    pub(crate) proxies: Proxies,
+    pub(crate) workers: Workers,
     pub(crate) recorder: Recorder,
     nodes: Vec<Mutex<Node>>,
 }
@@ -41,16 +41,16 @@ pub(crate) fn node_name(number: usize) -> String {
     format!("node-{}", number + 1)
 }
 
-impl Stage {
+impl Environment {
     pub(crate) fn new(
         masters: Box<dyn Masters>,
-        roads: Roads,
-        crew: Crew,
+        proxies: Proxies,
+        workers: Workers,
         recorder: Recorder,
         nodes: usize,
-    ) -> Stage {
+    ) -> Environment {
         let nodes = (0..nodes).map(|_| Mutex::default()).collect();
-        Stage { masters, roads, crew, recorder, nodes }
+        Environment { masters, proxies, workers, recorder, nodes }
     }
 
     /// The keys of these nodes can be looked at, and prove something.
