@@ -1,4 +1,4 @@
-//! Runs one scenario: sets the environment, plays the schedule, and leaves the record of it.
+//! Runs one scenario: sets up the environment, injects the scheduled faults, and writes the record.
 
 use std::fs;
 use std::io;
@@ -31,39 +31,38 @@ use crate::schedule::{Event, schedule};
 use crate::worker::Orders;
 use crate::workers::{Workers, worker_name};
 
-/// What is to be run.
+/// A run of one scenario.
 pub(crate) struct Run<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) layout: Option<&'a Layout>,
     pub(crate) seed: u64,
     pub(crate) duration: Duration,
-    /// The command line that does the same again.
+    /// The command line that repeats the run.
     pub(crate) replay: String,
 }
 
-/// Either the record of a run, or why this machine cannot run it.
+/// The record of a run, or the reason why this machine cannot run it.
 #[derive(Debug)]
 pub(crate) enum Ran {
     Done(Box<RunMetadata>),
     Skipped(String),
 }
 
-/// How often the keys at the nodes are looked at.
+/// How often the keys on the nodes are inspected.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
-/// Within what time after the last fault has healed every worker gets a lock: the longest pause
-/// before a server is dialled again, and the time to try.
+/// Time after the last fault has healed within which every worker must acquire a lock: the longest
+/// reconnect delay, and one attempt.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(8);
-/// How long what is over may stand at a node that is of use: after a reset connection, until the
-/// node was dialled again and told.
+/// How long a key may remain on a healthy node after its attempt is over: after a reset connection,
+/// until the client has reconnected and deleted it.
 pub(crate) const GRACE: Duration = Duration::from_secs(7);
-/// Within what time all rows of a database have expired that attempts have left behind, tombstones
-/// among them.
+/// Time within which all rows that attempts left in a database have expired, including tombstones.
 const EXPIRED: Duration = Duration::from_secs(30);
-/// Until the servers are up and the workers at work.
+/// Time for every worker to acquire its first lock.
 const START: Duration = Duration::from_secs(30);
 
 impl Run<'_> {
-    /// Runs it, and leaves everything that there is to know in `folder`.
+    /// Runs the scenario and writes the record to `folder`.
     pub(crate) async fn run(
         &self,
         masters: Option<Box<dyn Masters>>,
@@ -95,10 +94,8 @@ impl Run<'_> {
         let checks = if self.scenario.locks.register_checks { Checks::Tokens } else { Checks::Nothing };
         let register =
             Register::start(checks, recorder.clone()).await.map_err(Failure::to("start the register"))?;
-        let environment = self
-            .set_up(masters, &register, recorder, folder)
-            .await
-            .map_err(Failure::to("set the environment"))?;
+        let environment =
+            self.set_up(masters, &register, recorder, folder).await.map_err(Failure::to("set up the run"))?;
         let metadata = self.play(&environment, &plan, progress).await?;
         environment
             .masters
@@ -109,7 +106,7 @@ impl Run<'_> {
         Ok(Ran::Done(Box::new(metadata)))
     }
 
-    /// Starts them, or says why this machine cannot.
+    /// Starts the masters, or returns the reason why this machine cannot.
     async fn start_masters(&self, folder: &Path) -> io::Result<Result<Box<dyn Masters>, String>> {
         let needs = |need| self.scenario.faults.iter().any(|rule| rule.fault.needs() == need);
         let engine = match self.scenario.servers {
@@ -131,15 +128,15 @@ impl Run<'_> {
         Ok(Ok(Box::new(Processes::start(self.scenario.nodes, memory, bend, folder).await?)))
     }
 
-    /// What the masters do not offer.
+    /// Returns the reason why the masters cannot run the scenario, if they cannot.
     fn missing(&self, masters: &dyn Masters) -> Option<String> {
         if let Some(count) = masters.count().filter(|&count| count != self.scenario.nodes) {
-            return Some(format!("it wants {} masters, and there are {count}", self.scenario.nodes));
+            return Some(format!("it needs {} masters, and there are {count}", self.scenario.nodes));
         }
         if self.scenario.servers != ServerKind::Redis
             && let Ok(()) = masters.offers(Need::Redis)
         {
-            return Some("it wants databases, and the compose project has none".to_owned());
+            return Some("it needs databases, and the compose project has none".to_owned());
         }
         if self.scenario.expect.offers > 0
             && let Err(reason) = masters.offers(Need::RealServer)
@@ -162,7 +159,7 @@ impl Run<'_> {
         let distance =
             |worker, node| self.layout.map_or(Duration::ZERO, |layout| layout.one_way(worker, node));
         let proxies = Proxies::build(load.workers, &addresses, distance).await?;
-        // A worker may start anywhere.
+        // The worker's current folder may be another one.
         let record = std::path::absolute(folder.join("history"))?;
         let orders = (0..load.workers).map(|number| Orders {
             name: worker_name(number),
@@ -201,7 +198,7 @@ impl Run<'_> {
         for number in 0..environment.workers.len() {
             environment.workers.start(number).await.map_err(Failure::to("start the workers"))?;
         }
-        progress.says("waiting until all workers have had a lock");
+        progress.says("waiting until every worker has acquired a lock");
         self.everyone(environment, Moment::ORIGIN, START).await?;
 
         let began = clock.now();
@@ -238,15 +235,15 @@ impl Run<'_> {
         }
         drop(playing);
 
-        progress.says("all has healed: every worker gets a lock once more");
+        progress.says("all faults have healed: every worker acquires a lock once more");
         let healed = clock.now();
-        // That somebody gets none is for the judge to say.
+        // The liveness check reports a worker that acquires none.
         let _ = self.everyone(environment, healed, RECOVERY + self.scenario.quarantine()).await;
         let left_out = injector.left_out.into_inner();
         let mut complaints = injector.complaints.into_inner();
         progress.says("the workers finish");
         complaints.extend(environment.workers.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
-        progress.says("looking for what is left at the nodes");
+        progress.says("looking for keys left on the nodes");
         let over = clock.now() + GRACE + LOOKS_EVERY;
         while inspector::inspect(environment).await > 0 && clock.now() < over {
             clock.sleep_until(clock.now() + LOOKS_EVERY / 5).await;
@@ -273,8 +270,8 @@ impl Run<'_> {
         })
     }
 
-    /// What stands in the tables of databases when all that stood there should have expired. `None`
-    /// where the nodes are none.
+    /// Returns the rows still in the tables of databases when all of them should have expired; `None`
+    /// if the nodes are no databases.
     async fn left_behind(&self, environment: &Environment) -> Option<Vec<String>> {
         let clock = SystemClock::default();
         let over = clock.now() + EXPIRED;
@@ -284,7 +281,7 @@ impl Run<'_> {
                 let name = node_name(number);
                 match environment.masters.left_behind(number).await {
                     Ok(rows) => left.extend(rows?.into_iter().map(|row| format!("{name}: {row}"))),
-                    Err(error) => left.push(format!("{name} does not say: {error}")),
+                    Err(error) => left.push(format!("{name} did not answer: {error}")),
                 }
             }
             if left.is_empty() || clock.now() >= over {
@@ -316,7 +313,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until every worker has had its own lock by an attempt that began after `since`.
+    /// Waits until every worker has acquired its own lock by an attempt that began after `since`.
     async fn everyone(
         &self,
         environment: &Environment,
@@ -328,7 +325,7 @@ impl Run<'_> {
         quorlock_testkit::eventually(what, patience, all).await.map_err(Failure::to(what))
     }
 
-    /// The schedule for people.
+    /// Returns the schedule as text.
     fn shown(&self, plan: &[Event], memory: Memory) -> String {
         let line = |event: &Event| {
             let (from, until) = (event.from.as_secs_f64(), event.until.as_secs_f64());
@@ -337,7 +334,7 @@ impl Run<'_> {
         plan.iter().map(line).collect()
     }
 
-    /// `node-2 killed, restarted empty`
+    /// Returns for example `node-2 killed, restarted empty`.
     fn name(&self, event: &Event, memory: Memory) -> String {
         let Some(rule) = self.scenario.faults.get(event.rule) else { return String::new() };
         let target = match rule.fault.target() {
@@ -348,12 +345,12 @@ impl Run<'_> {
     }
 }
 
-/// The lock that nobody but this worker wants.
+/// Returns the name of the uncontended lock of this worker.
 pub(crate) fn own_lock(worker: usize) -> String {
     format!("own-{}", worker + 1)
 }
 
-/// The schedule as it is played.
+/// Injects the faults of a schedule.
 struct Injector<'a> {
     run: &'a Run<'a>,
     environment: &'a Environment,
@@ -361,7 +358,7 @@ struct Injector<'a> {
     progress: &'a Progress,
     done: Mutex<Vec<Done>>,
     complaints: Mutex<Vec<String>>,
-    /// Faults for which the one before was not over in time.
+    /// Faults left out because an earlier fault was not over in time.
     left_out: AtomicUsize,
 }
 
@@ -387,7 +384,7 @@ impl Injector<'_> {
         };
         let cut_off = cut_off.into_iter();
         let from = stamp();
-        // A fault may come again by the same name: the schedule has it at one target once at a time.
+        // Names may repeat: a target has at most one fault at a time.
         let fault: quorlock_history::Fault = name.as_str().into();
         environment.recorder.record_at(
             from,
@@ -410,10 +407,10 @@ impl Injector<'_> {
         self.done.lock().await.push(done);
     }
 
-    /// What was not done proves nothing.
+    /// Records a failure to inject or heal a fault: without the fault, the run proves nothing.
     async fn complain(&self, name: &str, done: io::Result<()>) {
         if let Err(error) = done {
-            self.complaints.lock().await.push(format!("{name} could not be done: {error}"));
+            self.complaints.lock().await.push(format!("{name}: {error}"));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Figures as the terminal shows them. The page has the same in `page/base.js`.
 
-/// A length of time with three digits, such as `870 µs`, `3.42 ms` or `12.4 s`.
+/// Formats a duration with three digits, such as `870 µs`, `3.42 ms` or `12.4 s`.
 pub(crate) fn span(micros: u64) -> String {
     match micros {
         0 => "0 s".to_owned(),
@@ -10,7 +10,7 @@ pub(crate) fn span(micros: u64) -> String {
     }
 }
 
-/// A share in percent. It is never rounded up: 100% are all.
+/// Formats a share in percent, rounded down: only all of them are 100%.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if part == whole {
         return "100%".to_owned();
@@ -19,7 +19,7 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     format!("{}.{:02}%", hundredths / 100, hundredths % 100)
 }
 
-/// A number with its thousands set apart: `12,345`.
+/// Formats a number with thousands separators: `12,345`.
 fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

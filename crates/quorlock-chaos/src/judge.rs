@@ -1,4 +1,4 @@
-//! What the record of a run comes to: whether every expectation held, and the figures.
+//! Checks the record of a run: whether every expectation held, and the figures.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -17,15 +17,15 @@ mod latency;
 
 use latency::Probes;
 
-/// How much later than due a holder may hear of a loss: timers and schedulers of a busy machine.
+/// How late a holder may be notified of a loss, because of timers and schedulers of a busy machine.
 const SIGNAL_SLACK: Duration = Duration::from_millis(250);
-/// More than this, nobody can look at.
+/// Limits of what an outcome lists.
 const MOST_HOLDS: usize = 4_000;
 const MOST_WRITES: usize = 1_000;
 const MOST_VIOLATIONS: usize = 50;
 const MOST_ROWS: usize = 10;
 
-/// Judges a run by its record.
+/// Checks the record of a run.
 pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &History) -> Outcome {
     let expect = Expectations::new()
         .max_ttl(scenario.locks.ttl + scenario.servers.longer())
@@ -97,7 +97,7 @@ fn verdicts(
         .filter(|&check| !is_expected(scenario, check))
         .collect();
     let judged = format!(
-        "{} holds, {} renewals, {} writes, {} looks at keys",
+        "{} holds, {} renewals, {} writes, {} keys seen",
         seen.holds,
         seen.renewals,
         seen.accepted + seen.refused,
@@ -111,21 +111,24 @@ fn verdicts(
     }
     if !report.gave_up.is_empty() {
         say(
-            "every lock can be judged",
+            "every lock can be checked",
             false,
             format!("the search for an order gave up: {:?}", report.gave_up),
         );
     }
     if !is_expected(scenario, Check::Exclusion) {
         let overlaps = metadata.overlaps;
-        say("no two tasks of one process inside one lock", overlaps == 0, format!("overlaps: {overlaps}"));
+        say("no two tasks of a process hold the same lock", overlaps == 0, format!("overlaps: {overlaps}"));
     }
     if let Some(share) = expect.success {
         let minority = probes.with_at_most(scenario.minority());
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let reached = minority.acquired as f64 / minority.tried.max(1) as f64;
         say(
-            &format!("at least {} % of free locks acquired while a minority is out of order", share * 100.0),
+            &format!(
+                "at least {} % of uncontended locks acquired while at most a minority of the nodes is faulty",
+                share * 100.0
+            ),
             minority.tried > 0 && reached >= share,
             format!("{} of {}", figures::share(minority.acquired, minority.tried), minority.tried),
         );
@@ -137,14 +140,14 @@ fn verdicts(
     }
     if let Some(left) = &metadata.left_behind {
         let evidence = match left.as_slice() {
-            [] => "no lock, reader, waiter or tombstone in the tables of any node".to_owned(),
+            [] => "no lock, reader, waiter or tombstone left in any table".to_owned(),
             [..] => format!(
                 "{} left: {}",
                 left.len(),
                 left.iter().take(MOST_ROWS).cloned().collect::<Vec<_>>().join(", ")
             ),
         };
-        say("no row is left behind", left.is_empty(), evidence);
+        say("no rows left in the databases", left.is_empty(), evidence);
     }
     if expect.offers > 0 {
         let (least, offers) = (expect.offers, metadata.offers);
@@ -157,13 +160,12 @@ fn verdicts(
             *kinds.entry(&done.kind).or_default() += 1;
         }
         let evidence = kinds.iter().map(|(kind, times)| format!("{kind} {times}")).collect::<Vec<_>>();
-        // Each comes within the scenario's own duration, on a machine that can keep to the schedule.
-        say("faults came", kinds.values().any(|&times| times > 0), evidence.join(", "));
+        // On a machine that keeps to the schedule, each kind occurs within the scenario's own duration.
+        say("faults were injected", kinds.values().any(|&times| times > 0), evidence.join(", "));
     }
     let complaints = &metadata.complaints;
-    let evidence =
-        if complaints.is_empty() { "nothing to complain of".to_owned() } else { complaints.join("; ") };
-    say("everything went as planned", complaints.is_empty(), evidence);
+    let evidence = if complaints.is_empty() { "none found".to_owned() } else { complaints.join("; ") };
+    say("no problems during the run", complaints.is_empty(), evidence);
     verdicts
 }
 
@@ -185,8 +187,8 @@ fn faults(metadata: &RunMetadata) -> Vec<FaultSpan> {
     spans
 }
 
-/// The holds of locks that several workers want: all that ended badly, and as many of the others as
-/// can be drawn.
+/// Returns the holds of contended locks, thinned out to what can be drawn; holds that were not
+/// released are thinned out less.
 fn holds(history: &History, scenario: &Scenario, metadata: &RunMetadata) -> Timeline {
     let contended =
         |hold: &Hold| Some((number(hold.client.as_str())?, lock(hold.resource.as_str(), scenario)?));
@@ -212,7 +214,7 @@ fn holds(history: &History, scenario: &Scenario, metadata: &RunMetadata) -> Time
     Timeline { holds, holds_in_all, ..Timeline::default() }
 }
 
-/// A write with a smaller fencing token than one that was accepted before.
+/// A write with a smaller fencing token than one that was received before.
 struct Late<'history> {
     at: Stamp,
     resource: &'history str,
@@ -273,7 +275,7 @@ fn number(worker: &str) -> Option<usize> {
     worker.rsplit_once('-')?.1.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Which of the contended locks.
+/// Returns the index of a contended lock.
 fn lock(resource: &str, scenario: &Scenario) -> Option<usize> {
     let lock = resource.starts_with("lock-").then(|| number(resource))??;
     (lock < scenario.locks.count).then_some(lock)

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(answer) => {
-            // Nobody may be reading any more.
+            // The reader of the output may be gone.
             drop(answer.print());
             return ExitCode::from(if answer.use_stderr() { exit::USAGE } else { exit::HELD });
         }
@@ -62,10 +62,10 @@ fn main() -> ExitCode {
         None => run(&args.run),
         Some(Verb::Check(check)) => judge_again(&check),
         Some(Verb::Proxy(args)) => {
-            network::proxy(&args).map(|()| exit::HELD).map_err(Failure::to("be a network"))
+            network::proxy(&args).map(|()| exit::HELD).map_err(Failure::to("run the proxy"))
         }
         Some(Verb::Network(args)) => {
-            network::network(&args).map(|()| exit::HELD).map_err(Failure::to("reach the network"))
+            network::network(&args).map(|()| exit::HELD).map_err(Failure::to("control the proxy"))
         }
         Some(Verb::Worker) => work(),
     };
@@ -85,16 +85,16 @@ fn list() -> Result<u8, Failure> {
 fn work() -> Result<u8, Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("quorlock=info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
-    // One thread: an observer that was told to stop has stopped.
+    // One thread: an observer that was aborted does not run concurrently.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Failure::to("start the async runtime"))?;
     runtime.block_on(worker::work()).map_err(Failure::to("work"))?;
-    // Whoever reads stdin for tokio is blocked in it.
+    // tokio's thread that reads stdin is blocked in the read.
     runtime.shutdown_background();
     Ok(exit::HELD)
 }
 
-/// What the scenarios have come to so far.
+/// The outcomes so far.
 #[derive(Default)]
 struct Outcomes {
     outcomes: Vec<Outcome>,
@@ -172,7 +172,7 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
     Ok(())
 }
 
-/// Where the records of runs that failed are kept.
+/// The folder for the records of failed runs.
 const FAILED_RUNS: &str = "quorlock-chaos-failed";
 
 fn judge_again(args: &CheckArgs) -> Result<u8, Failure> {
@@ -200,12 +200,13 @@ fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -
     Ok(())
 }
 
-/// Whether every expectation held.
+/// Returns the exit code: whether every expectation held.
 fn code(outcomes: &[Outcome]) -> u8 {
     if outcomes.iter().all(|outcome| outcome.passed) { exit::HELD } else { exit::FAILED }
 }
 
-/// However it ends, servers and workers end with it.
+/// Runs `work` until it is done or SIGINT or SIGTERM arrives. Servers and workers are killed when
+/// `work` is dropped.
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quorlock_testkit::{Proxy, Way};
 
-/// All ways between workers and nodes. Several faults may be at work on one of them.
+/// The links between workers and nodes. Several faults may affect a link at the same time.
 pub(crate) struct Proxies {
     /// By worker, then by node.
     proxies: Vec<Vec<Link>>,
@@ -20,17 +20,17 @@ struct Link {
 
 #[derive(Default)]
 struct State {
-    /// How long it takes each way without any fault.
+    /// The latency in each direction without a fault.
     distance: Duration,
-    /// How much longer because of one.
+    /// The additional latency of a fault.
     delay: Duration,
     jitter: Duration,
-    /// How many faults hold up what goes to the node, and what comes back.
+    /// How many faults hold back requests, and answers.
     held: [u32; 2],
 }
 
 impl Proxies {
-    /// `distance` says how long a way each worker has to each node.
+    /// Starts the proxies. `distance` returns the one-way latency from a worker to a node.
     pub(crate) async fn build(
         workers: usize,
         nodes: &[SocketAddr],
@@ -50,7 +50,7 @@ impl Proxies {
         Ok(Proxies { proxies })
     }
 
-    /// Where a worker finds the nodes.
+    /// Returns the addresses of the nodes for a worker.
     pub(crate) fn addresses(&self, worker: usize) -> Vec<SocketAddr> {
         self.of_worker(worker).map(|link| link.proxy.address()).collect()
     }
@@ -60,7 +60,7 @@ impl Proxies {
         self.of_node(node).for_each(|link| link.proxy.cut());
     }
 
-    /// Resets every connection of a node and every new one, or no longer.
+    /// Starts or stops resetting every connection of a node, including new ones.
     pub(crate) fn refuse(&self, node: usize, refusing: bool) {
         for link in self.of_node(node) {
             link.proxy.refuse(refusing);
@@ -70,19 +70,19 @@ impl Proxies {
         }
     }
 
-    /// Each way to and from a node takes so much longer, and up to `jitter` more.
+    /// Sets the additional latency and jitter of a node in each direction.
     pub(crate) fn slow(&self, node: usize, delay: Duration, jitter: Duration) {
         for link in self.of_node(node) {
             link.change(|state| (state.delay, state.jitter) = (delay, jitter));
         }
     }
 
-    /// Nothing gets through to or from a node, or no longer nothing.
+    /// Starts or stops holding back the traffic of a node.
     pub(crate) fn silence_node(&self, node: usize, way: Way, silent: bool) {
         self.of_node(node).for_each(|link| link.hold(way, silent));
     }
 
-    /// Nothing gets through from or to a worker, or no longer nothing.
+    /// Starts or stops holding back the traffic of a worker.
     pub(crate) fn silence_worker(&self, worker: usize, way: Way, silent: bool) {
         self.of_worker(worker).for_each(|link| link.hold(way, silent));
     }

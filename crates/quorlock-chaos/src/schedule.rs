@@ -1,4 +1,4 @@
-//! What goes wrong when: a pure function of scenario, seed and duration.
+//! The schedule of faults: a pure function of scenario, seed and duration.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::scenario::Scenario;
 /// One fault of one node or worker. Times count from the beginning of the schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
-    /// Which of the scenario's faults.
+    /// The index of the fault rule in the scenario.
     pub(crate) rule: usize,
     pub(crate) hit: Hit,
     pub(crate) from: Duration,
-    /// When it is undone.
+    /// When the fault heals.
     pub(crate) until: Duration,
-    /// When the target is of full use again.
+    /// When the target is fully usable again.
     pub(crate) settled: Duration,
 }
 
-/// A restarted server is dialled again, and introduces itself.
+/// The time in which clients reconnect to a restarted server.
 const RETURN: Duration = Duration::from_millis(300);
 
-/// The whole schedule, in order. Never are more nodes out of order at a time than the scenario
-/// allows, and nothing is hit by two faults at once: what comes too early for that comes as soon as
-/// it may, and before anything that comes after it.
+/// Returns the schedule in order of time. At no time are more nodes faulty than the scenario allows, and
+/// no target has two faults at the same time: a fault that would violate this is postponed to the earliest
+/// possible time, and later faults stay after it.
 pub(crate) fn schedule(scenario: &Scenario, seed: u64, duration: Duration) -> Vec<Event> {
     let mut rules: Vec<(Duration, Dice)> = scenario
         .faults
@@ -52,8 +52,8 @@ pub(crate) fn schedule(scenario: &Scenario, seed: u64, duration: Duration) -> Ve
     events
 }
 
-/// One fault, at as many targets as it hits, at the first moment from `earliest` on at which they are
-/// to be had.
+/// Returns one occurrence of a fault for each of its targets, at the first time from `earliest` on at which
+/// enough targets are available.
 fn occurrence(
     scenario: &Scenario,
     events: &[Event],

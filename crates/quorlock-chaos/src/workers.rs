@@ -1,4 +1,4 @@
-//! The workers of a run: processes that are started, stopped, killed and replaced.
+//! The worker processes of a run: started, stopped, killed and replaced.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use crate::record::Recorder;
 use crate::worker::{Orders, Status};
 
-/// All workers, each by its number from 0 on.
+/// All workers, numbered from 0.
 pub(crate) struct Workers {
     slots: Vec<Slot>,
     recorder: Recorder,
@@ -35,22 +35,22 @@ struct Running {
     orders: Option<ChildStdin>,
 }
 
-/// What the workers at one slot have said.
+/// What the workers of one slot have reported.
 #[derive(Default)]
 struct Reports {
     lives: u32,
-    /// Those that were killed.
+    /// The sum of the killed workers.
     past: Status,
     present: Status,
 }
 
-/// By this name a worker goes in records, counted from 0 here and from 1 there.
+/// Returns the name of a worker in records, which number workers from 1.
 pub(crate) fn worker_name(number: usize) -> String {
     format!("worker-{}", number + 1)
 }
 
 impl Workers {
-    /// Nobody works yet.
+    /// Prepares the slots, and starts no worker.
     pub(crate) fn new(orders: Vec<Orders>, recorder: Recorder, logs: PathBuf) -> Workers {
         let slot = |orders| Slot { orders, running: Mutex::default(), reports: Arc::default() };
         Workers { slots: orders.into_iter().map(slot).collect(), recorder, logs }
@@ -60,7 +60,7 @@ impl Workers {
         self.slots.len()
     }
 
-    /// Starts a worker at a slot that is free.
+    /// Starts a worker in a free slot.
     pub(crate) async fn start(&self, number: usize) -> io::Result<()> {
         let slot = self.slot(number)?;
         let life = {
@@ -90,7 +90,7 @@ impl Workers {
         Ok(())
     }
 
-    /// SIGKILL, and waits for the end. From a moment before on, nothing about it is certain.
+    /// Sends SIGKILL and waits for the exit. The record marks the worker as crashed before that.
     pub(crate) async fn kill(&self, number: usize) -> io::Result<()> {
         let running = self.slot(number)?.running.lock().await.take();
         self.recorder.record(What::Crashed { client: worker_name(number).as_str().into() });
@@ -100,17 +100,17 @@ impl Workers {
         }
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub(crate) async fn stop(&self, number: usize) -> io::Result<()> {
         self.signal(number, Signal::SIGSTOP).await
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) async fn go_on(&self, number: usize) -> io::Result<()> {
         self.signal(number, Signal::SIGCONT).await
     }
 
-    /// Has all of them finish what they do. Says who did not end as it should within `patience`.
+    /// Makes all workers finish their work and exit. Returns a message for each that did not within `patience`.
     pub(crate) async fn finish(&self, patience: std::time::Duration) -> Vec<String> {
         for slot in &self.slots {
             if let Some(running) = slot.running.lock().await.as_mut() {
@@ -136,7 +136,7 @@ impl Workers {
         odd
     }
 
-    /// How all of them have done so far.
+    /// Returns the status of all workers.
     pub(crate) fn status(&self) -> Vec<Status> {
         let status = |slot: &Slot| {
             let reports = slot.reports.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,14 +147,14 @@ impl Workers {
 
     async fn signal(&self, number: usize, signal: Signal) -> io::Result<()> {
         let running = self.slot(number)?.running.lock().await;
-        // A child that was not waited for: its number is nobody else's.
+        // The child has not been waited for, so its process id cannot have been reused.
         let Some(pid) = running.as_ref().and_then(|running| running.child.id()) else { return Ok(()) };
         let pid = i32::try_from(pid).map_err(io::Error::other)?;
         kill(Pid::from_raw(pid), signal).map_err(io::Error::from)
     }
 
     fn slot(&self, number: usize) -> io::Result<&Slot> {
-        self.slots.get(number).ok_or_else(|| io::Error::other(format!("there is no worker {number}")))
+        self.slots.get(number).ok_or_else(|| io::Error::other(format!("no worker {number}")))
     }
 }
 
@@ -175,7 +175,7 @@ impl Reports {
 }
 
 impl Status {
-    /// Of two workers together, or of one before and after.
+    /// Adds the status of two workers, or of two lives of one worker.
     pub(crate) fn and(self, other: Status) -> Status {
         Status {
             acquired: self.acquired + other.acquired,

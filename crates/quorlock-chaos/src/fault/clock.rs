@@ -1,4 +1,4 @@
-//! A node's clock jumps, or runs at another rate. Servers expire keys by it.
+//! A node's clock jumps, or runs at another rate. Servers expire keys by this clock.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use super::{Aftermath, Fault, Hit, Made, Need, Options, Target};
 use crate::environment::{Environment, Memory};
 
-/// It jumps, and when the fault is over back again.
+/// The clock jumps, and jumps back when the fault heals.
 #[derive(Debug)]
 pub(super) struct Step {
     seconds: f64,
@@ -15,7 +15,8 @@ pub(super) struct Step {
 
 impl Step {
     pub(super) fn make(options: &Options) -> Made {
-        let seconds = options.seconds.ok_or("`seconds` says how far the clock jumps, back if negative")?;
+        let seconds =
+            options.seconds.ok_or("set `seconds`: how far the clock jumps, backwards if negative")?;
         Ok(Box::new(Step { seconds }))
     }
 }
@@ -46,7 +47,7 @@ impl Fault for Step {
     }
 }
 
-/// It runs faster or slower, and when the fault is over it goes on from where it is.
+/// The clock runs faster or slower, and at the normal rate again when the fault heals, without a jump.
 #[derive(Debug)]
 pub(super) struct Rate {
     rate: f64,
@@ -54,11 +55,11 @@ pub(super) struct Rate {
 
 impl Rate {
     pub(super) fn make(options: &Options) -> Made {
-        let rate = options.rate.ok_or("`rate` says how many seconds the clock counts in one")?;
+        let rate = options.rate.ok_or("set `rate`: how many seconds the clock counts per second")?;
         if rate > 0.0 {
             Ok(Box::new(Rate { rate }))
         } else {
-            Err(format!("no clock runs at the rate {rate}"))
+            Err(format!("`rate` must be positive, not {rate}"))
         }
     }
 }

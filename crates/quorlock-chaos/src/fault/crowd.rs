@@ -1,4 +1,4 @@
-//! A node has as many clients as it takes, and refuses all others.
+//! A node has reached its client limit and refuses new clients.
 
 use std::io;
 

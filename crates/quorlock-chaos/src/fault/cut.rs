@@ -1,4 +1,4 @@
-//! Every connection of a node is reset, and may be made again at once.
+//! Every connection of a node is reset; clients can reconnect immediately.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The disk of a node is full: it can store nothing more, and may end.
+//! The disk of a node is full: the server can store nothing and may exit.
 
 use std::io;
 

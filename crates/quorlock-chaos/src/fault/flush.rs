@@ -1,4 +1,4 @@
-//! `FLUSHALL`: a node forgets everything and goes on as if nothing had happened. No guard sees it.
+//! `FLUSHALL`: a node loses all keys and keeps running. The restart guard does not detect it.
 
 use std::io;
 

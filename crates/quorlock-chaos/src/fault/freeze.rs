@@ -1,5 +1,5 @@
-//! SIGSTOP for a master: the kernel goes on accepting for it, and it acts on everything when it is
-//! continued.
+//! SIGSTOP for a master: the kernel accepts connections and data meanwhile, and the master processes
+//! everything after SIGCONT.
 
 use std::io;
 

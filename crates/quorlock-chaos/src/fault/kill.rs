@@ -1,4 +1,4 @@
-//! SIGKILL for a master, which comes back with or without its keys.
+//! SIGKILL for a master, which restarts with or without its keys.
 
 use std::io;
 

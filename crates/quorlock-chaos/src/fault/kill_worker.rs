@@ -1,4 +1,4 @@
-//! SIGKILL for a worker; another one starts in its place.
+//! SIGKILL for a worker, which is replaced by a new one.
 
 use std::io;
 

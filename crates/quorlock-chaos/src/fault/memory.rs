@@ -1,4 +1,4 @@
-//! A node has no memory left, and refuses every write.
+//! A node is out of memory and refuses every write.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! A failover: the standby of a node, which follows asynchronously, takes its primary's place and
-//! address. What the primary granted last, the standby has not received.
+//! A failover: the asynchronous standby of a node takes over role and address of its primary, without
+//! the grants that it has not received.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::span::Span;
 
 #[derive(Debug)]
 pub(super) struct Promote {
-    /// For how long it has received nothing.
+    /// How long replication is stopped before the promotion.
     lag: Span,
 }
 
@@ -42,7 +42,7 @@ impl Fault for Promote {
             Primary::Killed => "killed",
             Primary::CutOff => "cut off",
         };
-        format!("{primary}, and its standby promoted, which was {:?} behind", self.lag(random))
+        format!("{primary}, standby promoted with a lag of {:?}", self.lag(random))
     }
 
     fn aftermath(&self, _random: u64) -> Aftermath {

@@ -1,4 +1,4 @@
-//! A node resets every connection, and every new one.
+//! A node resets every connection, including new ones.
 
 use std::io;
 

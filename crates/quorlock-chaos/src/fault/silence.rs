@@ -1,5 +1,5 @@
-//! Nothing comes through to a node or a worker, or nothing back from it, or neither: the connections
-//! stand, and what was sent arrives when the fault has healed.
+//! Traffic to a node or a worker, from it, or both is held back: the connections stay open, and what was
+//! sent arrives when the fault heals.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// Who is cut off: a node from all workers, or a worker from all nodes.
+    /// A node is cut off from all workers, or a worker from all nodes.
     target: Target,
     way: Direction,
 }

@@ -1,4 +1,4 @@
-//! A node far away, behind a network that takes its time and never the same.
+//! A network with a higher latency and jitter in front of a node.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct Slow {
 
 impl Slow {
     pub(super) fn make(options: &Options) -> Made {
-        let delay = options.delay.ok_or("`delay` says how much longer each way takes")?;
+        let delay = options.delay.ok_or("set `delay`: the additional latency in each direction")?;
         Ok(Box::new(Slow { delay, jitter: options.jitter }))
     }
 
@@ -37,9 +37,9 @@ impl Fault for Slow {
     fn describe(&self, random: u64, _servers: Memory) -> String {
         let (delay, jitter) = (self.delay(random), self.jitter);
         if jitter.is_zero() {
-            format!("{delay:?} slower each way")
+            format!("{delay:?} slower in each direction")
         } else {
-            format!("{delay:?} slower each way, and up to {jitter:?} more")
+            format!("{delay:?} slower in each direction, with a jitter of up to {jitter:?}")
         }
     }
 

@@ -1,5 +1,5 @@
-//! SIGSTOP for the processes that serve the clients of a node: the server goes on, takes new
-//! connections, and what the old ones were asked for is carried out when they are continued.
+//! SIGSTOP for the backend processes that serve the clients of a node: the server accepts new connections,
+//! and the backends execute their pending requests after SIGCONT.
 
 use std::io;
 
@@ -17,7 +17,7 @@ impl Fault for StopBackends {
     }
 
     fn describe(&self, _random: u64, _servers: Memory) -> String {
-        "its backends stopped".to_owned()
+        "backends stopped".to_owned()
     }
 
     fn needs(&self) -> Need {

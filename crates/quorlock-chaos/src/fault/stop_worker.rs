@@ -1,4 +1,4 @@
-//! SIGSTOP for a worker: when it goes on, its leases may be over.
+//! SIGSTOP for a worker: its leases may have expired by the time it continues.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! How long it took to acquire locks that nobody else wanted.
+//! The latency of acquiring uncontended locks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,9 +10,9 @@ use crate::director::own_lock;
 use crate::outcome::{Around, Latency, Phase, Place};
 use crate::run_metadata::{Done, RunMetadata};
 
-/// How many spans of time the run is cut into.
+/// How many intervals the run is divided into.
 const BINS: u64 = 240;
-/// How long before and after a fault counts as before and after.
+/// The time before and after a fault, in microseconds, that counts as before and after.
 const BEFORE_AND_AFTER: u64 = 1_000_000;
 
 /// One acquisition. Times are microseconds since the run began.
@@ -23,11 +23,11 @@ pub(super) struct Probe {
     acquired: bool,
 }
 
-/// All acquisitions of locks that nobody else wanted, by workers that could run all the time.
+/// All acquisitions of uncontended locks by workers that had no fault meanwhile.
 pub(super) struct Probes<'a> {
     all: Vec<Probe>,
     metadata: &'a RunMetadata,
-    /// When the number of nodes out of order changed, and to what.
+    /// When the number of faulty nodes changed, and to what.
     changes: Vec<(u64, usize)>,
     quiet: u64,
 }
@@ -72,7 +72,7 @@ impl Probes<'_> {
         Probes { all: probes, metadata, changes, quiet: micros(metadata.quiet) }
     }
 
-    /// Those that began while no more nodes were out of order.
+    /// Returns the latency of the attempts that began while at most `nodes` nodes were faulty.
     pub(super) fn with_at_most(&self, nodes: usize) -> Latency {
         latency(self.all.iter().filter(|probe| probe.began < self.quiet && self.faulty(probe.began) <= nodes))
     }
@@ -144,14 +144,14 @@ impl Probes<'_> {
         (0..BINS).map(bin).collect()
     }
 
-    /// How many nodes were out of order then.
+    /// Returns how many nodes were faulty at that time.
     fn faulty(&self, at: u64) -> usize {
         let after = self.changes.partition_point(|&(change, _)| change <= at);
         after.checked_sub(1).and_then(|index| self.changes.get(index)).map_or(0, |&(_, faulty)| faulty)
     }
 }
 
-/// When the number of nodes out of order changed, and to what; the first entry is the beginning.
+/// Returns when the number of faulty nodes changed, and to what; the first entry is the beginning.
 fn changes(faults: &[Done], nodes: usize, micros: &impl Fn(Stamp) -> u64) -> Vec<(u64, usize)> {
     let spans: Vec<(u64, u64, usize)> = faults
         .iter()
@@ -170,7 +170,7 @@ fn changes(faults: &[Done], nodes: usize, micros: &impl Fn(Stamp) -> u64) -> Vec
 
 fn latency<'a>(probes: impl Iterator<Item = &'a Probe>) -> Latency {
     let (mut tried, mut acquired) = (0, 0);
-    // A minute, to three digits.
+    // Up to a minute, with three significant digits.
     let Ok(mut took) = Histogram::<u64>::new_with_max(60_000_000, 3) else { return Latency::default() };
     for probe in probes {
         tried += 1;

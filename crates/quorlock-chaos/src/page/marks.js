@@ -11,7 +11,7 @@ const HATCHES = [
   [],
 ];
 
-// Asking for a style is slow, and one drawing asks thousands of times.
+// Cached: computing a style is slow, and one drawing needs thousands.
 const palette = new Map();
 function colour(name) {
   if (!palette.has(name)) palette.set(name, getComputedStyle(root).getPropertyValue(`--${name}`).trim());

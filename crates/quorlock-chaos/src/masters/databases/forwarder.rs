@@ -1,5 +1,5 @@
-//! An address that leads to one server now and to another later, as a virtual address or a name does
-//! when a standby takes over.
+//! An address that forwards to one server now and to another later, like a virtual IP address or a DNS
+//! name in a failover.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,23 +9,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Dropping it ends what goes through it.
+/// Forwards connections to the current server. Closes them on drop.
 pub(super) struct Forwarder {
     address: SocketAddr,
-    /// No server while one takes over from the other.
+    /// The current server; `None` during a failover.
     to: watch::Sender<Option<SocketAddr>>,
     accepting: AbortHandle,
 }
 
 impl Forwarder {
-    /// Opens one to this server, on a port that the system hands out.
+    /// Listens on a port chosen by the system, and forwards to this server.
     pub(super) async fn open(server: SocketAddr) -> io::Result<Forwarder> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (to, leads) = watch::channel(Some(server));
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // Ends with the connection, or when the forwarder leads elsewhere.
+                // Ends with the connection, or when the server changes.
                 drop(tokio::spawn(carry(client, leads.clone())));
             }
         });
@@ -36,12 +36,12 @@ impl Forwarder {
         self.address
     }
 
-    /// Ends all connections, and every new one immediately.
+    /// Closes all connections, and every new one immediately.
     pub(super) fn close(&self) {
         self.to.send_replace(None);
     }
 
-    /// Leads to this server from now on.
+    /// Forwards to this server from now on.
     pub(super) fn forward_to(&self, server: SocketAddr) {
         self.to.send_replace(Some(server));
     }
@@ -58,14 +58,14 @@ async fn carry(mut client: TcpStream, mut leads: watch::Receiver<Option<SocketAd
     let Some(to) = to else { return };
     let carrying = async {
         let mut server = TcpStream::connect(to).await?;
-        // As the proxy in front of it, it adds no delay of its own.
+        // Like the proxy in front of it, it must not add latency.
         server.set_nodelay(true)?;
         client.set_nodelay(true)?;
         copy_bidirectional(&mut client, &mut server).await
     };
     tokio::select! {
         biased;
-        // Also when the forwarder itself is gone.
+        // Also when the forwarder is dropped.
         _ = leads.changed() => {}
         ended = carrying => drop(ended),
     }
