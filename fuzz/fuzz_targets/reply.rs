@@ -1,5 +1,5 @@
-//! What a server says, through a whole node: the first byte tells when it begins to misbehave, the
-//! rest is what it says then.
+//! A whole node with a misbehaving server. The first byte of the input says after how many requests the server
+//! misbehaves and whether it hangs then; the rest is its answer.
 #![no_main]
 
 use std::io;
@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
             .entropy(SeededEntropy::new(1))
             .restart_guard(RestartGuard::Off)
             .build()
-            .expect("it is well configured");
+            .expect("a valid configuration");
         match coordinator.lock("r").wait(Wait::Never).acquire().await {
             Ok(lease) => drop(lease.release().await),
             Err(AcquireError::Config(error)) => panic!("{error}"),
@@ -38,9 +38,9 @@ fuzz_target!(|input: &[u8]| {
 
 #[derive(Clone, Debug)]
 struct Server {
-    /// How many requests it answers as it should.
+    /// How many requests it answers correctly.
     honest: usize,
-    /// Whether it falls silent afterwards, or leaves.
+    /// Whether it stops answering afterwards, or closes the connection.
     hangs: bool,
     words: Vec<u8>,
 }
@@ -55,7 +55,7 @@ impl Dial for Server {
 
 impl Server {
     async fn serve(self, mut stream: DuplexStream) -> io::Result<()> {
-        // What is asked first and last counts, and the rest may be refused: how much that is may change.
+        // Only the first and the last request need an answer. The others, whose number may change, may be refused.
         const FIRST: &str = "%0\r\n";
         const LAST: &str = "$49\r\nrun_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n\r\n";
         let mut heard = [0; 4096];
