@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quorlock::Address;
+use quorlock::redis::Address;
 
 fuzz_target!(|text: &str| {
     match Address::parse(text) {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quorlock::protocol::{Drift, Quarantine, RoundTrip, node_limit, renewal_every};
+use quorlock::protocol::{Drift, Quarantine, RoundTrip, node_timeout, renewal_every};
 use quorlock::{Coordinator, Wait};
 
 fuzz_target!(|text: &str| {
@@ -15,9 +15,9 @@ fuzz_target!(|text: &str| {
         assert!(Quarantine::new(time, drift).length() >= time);
     }
     let trip = RoundTrip::first(time).then(time);
-    assert!(node_limit(None, Some(trip), time) <= renewal_every(time));
-    assert!(node_limit(Some(time), None, time) <= renewal_every(time));
-    let builder = Coordinator::builder().nodes(["a", "b", "c"]).ttl(time).max_ttl(time).node_limit(time);
+    assert!(node_timeout(None, Some(trip), time) <= renewal_every(time));
+    assert!(node_timeout(Some(time), None, time) <= renewal_every(time));
+    let builder = Coordinator::builder().nodes(["a", "b", "c"]).ttl(time).max_ttl(time).node_timeout(time);
     if let Ok(coordinator) = builder.build() {
         drop(coordinator.lock("r").ttl(time).max_hold(time).wait(Wait::UpTo(time)).validate());
     }

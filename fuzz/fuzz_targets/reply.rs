@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use libfuzzer_sys::fuzz_target;
-use quorlock::{AcquireError, Address, Coordinator, Dial, RestartGuard, Stream, Wait};
+use quorlock::{
+    AcquireError, Coordinator, RestartGuard, Wait,
+    redis::Address,
+    transport::{Dial, Stream},
+};
 use quorlock_testkit::{SeededEntropy, TokioClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -64,7 +68,8 @@ impl Server {
             if length == 0 {
                 return Ok(());
             }
-            let more = "-ERR no\r\n".repeat(heard[..length].windows(3).filter(|bytes| bytes == b"\r\n*").count());
+            let more =
+                "-ERR no\r\n".repeat(heard[..length].windows(3).filter(|bytes| bytes == b"\r\n*").count());
             let answer = if turn == 0 { FIRST.to_owned() + &more } else { more + LAST };
             stream.write_all(answer.as_bytes()).await?;
         }

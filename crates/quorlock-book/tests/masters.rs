@@ -6,7 +6,11 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use quorlock::{Check, Coordinator, Finding, NodeStatus, Severity};
+use quorlock::{
+    Coordinator,
+    doctor::{Check, Finding, Severity},
+    health::NodeStatus,
+};
 use quorlock_book::block::blocks;
 use quorlock_book::page::page;
 use quorlock_testkit::{Kind, Servers, eventually};
@@ -51,7 +55,7 @@ async fn all_vote(coordinator: &Coordinator, restarted: usize) {
     eventually("a vote of each node", SOON, async || {
         let nodes = health.now();
         let back = nodes.iter().take(restarted).all(|node| node.restarts == 1);
-        back && nodes.iter().all(|node| node.condition == NodeStatus::Connected)
+        back && nodes.iter().all(|node| node.status == NodeStatus::Connected)
     })
     .await
     .unwrap();
@@ -63,7 +67,7 @@ async fn the_settings_of_the_page_are_found_safe() {
     let coordinator = client(&servers);
     let examination = coordinator.examine().await;
     assert!(!examination.has(Severity::Unsafe), "{:?}", examination.findings);
-    let durable = |finding: &Finding| finding.matter != Check::NotPersistent;
+    let durable = |finding: &Finding| finding.check != Check::NotPersistent;
     assert!(examination.findings.iter().all(durable), "{:?}", examination.findings);
 }
 

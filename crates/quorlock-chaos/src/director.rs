@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
 use quorlock_testkit::Engine;
 use tokio::sync::Mutex;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
 use quorlock_testkit::{Resp, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -18,7 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::Proxy;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::{Event, Stamp, What};
 
 /// Writes each event to a file with a write call of its own, so that a killed process loses no event that

@@ -10,7 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quorlock::{Clock as _, Coordinator, Kinds, RestartGuard, SystemClock};
+use quorlock::{
+    Coordinator, RestartGuard,
+    node::Kinds,
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_history::Stamp;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};

@@ -146,7 +146,7 @@ async fn command(
     timeout: Duration,
     set: impl FnOnce(&mut tokio::process::Command),
 ) -> io::Result<Output> {
-    use quorlock::{Clock as _, SystemClock};
+    use quorlock::runtime::{Clock as _, SystemClock};
 
     let (program, words) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = tokio::process::Command::new(program);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, try_join_all};
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
 use quorlock_testkit::{Database, Engine, Proxy, Way};
 use tokio::sync::Mutex;
@@ -281,7 +281,7 @@ async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> 
 
 #[cfg(test)]
 mod tests {
-    use quorlock::{Coordinator, Kinds, RestartGuard};
+    use quorlock::{Coordinator, RestartGuard, node::Kinds};
     use quorlock_mysql::MysqlKind;
     use quorlock_postgres::PostgresKind;
     use quorlock_testkit::eventually;

@@ -5,7 +5,10 @@ use std::time::Duration;
 use std::{io, mem};
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, Fencing, LeaseWatch, Lost, SystemClock, Wait};
+use quorlock::{
+    Fencing, LeaseWatch, Lost, Wait,
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_history::{Stamp, Token, What};
 use tokio::task::AbortHandle;
 
@@ -311,7 +314,7 @@ impl Holding {
     }
 
     async fn write(&self) -> io::Result<()> {
-        let Some(token) = self.watch.try_fencing_token() else { return Ok(()) };
+        let Some(token) = self.watch.fencing_token() else { return Ok(()) };
         let mut register = self.attempt.worker.register.lock().await;
         if self.attempt.also.is_empty() {
             // Each permit guards a resource of its own.
@@ -349,7 +352,7 @@ impl LeaseLog {
         let over = lease.remaining().is_zero();
         let known = Mutex::new(Known { deadline, looked, over: false });
         let log = LeaseLog { worker: attempt.worker.clone(), name: name.clone(), known };
-        let fencing_token = lease.try_fencing_token().map(u64::from);
+        let fencing_token = lease.fencing_token().map(u64::from);
         let deadline = if over { invoked } else { of(deadline) };
         let acquired = What::Acquired { attempt: name, deadline, fencing_token };
         log.worker.recorder.record_at(of(looked), acquired);

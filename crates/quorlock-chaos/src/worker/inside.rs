@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use quorlock::{LeaseWatch, Mode};
+use quorlock::{LeaseWatch, protocol::Mode};
 
 /// The leases under which tasks hold one lock.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use quorlock::{Clock, Coordinator, Renewal};
+    use quorlock::{Coordinator, Renewal, runtime::Clock};
     use quorlock_testkit::{TokioClock, memory_nodes_on};
 
     use super::*;

@@ -4,7 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Clock as _, Observed, SystemClock};
+use quorlock::{
+    election::Observed,
+    runtime::{Clock as _, SystemClock},
+};
 use quorlock_history::What;
 
 use super::Worker;

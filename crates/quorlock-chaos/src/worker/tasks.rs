@@ -4,7 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Clock as _, SystemClock, Wait};
+use quorlock::{
+    Wait,
+    runtime::{Clock as _, SystemClock},
+};
 
 use super::Worker;
 use super::hold::Attempt;
