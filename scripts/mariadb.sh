@@ -1,6 +1,6 @@
-# Installs MariaDB's server for the tests of quorlock-mysql, where it is missing and can be had. To be sourced.
+# Installs the MariaDB server for the tests of quorlock-mysql, if it is missing. To be sourced.
 
-# Debian starts the service of a package that it installs, and nothing may be left running.
+# Prevents Debian from starting the service of the package.
 find_or_install_mariadb() {
     PATH=$PATH:/usr/sbin command -v mariadbd && return
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1

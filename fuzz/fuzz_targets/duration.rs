@@ -1,4 +1,4 @@
-//! Durations as people write them, and the values derived from them.
+//! Parses durations, and derives settings from them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Replies of a server, through a whole node: the first byte selects when it begins to misbehave, the
-//! rest is what it then sends.
+//! A whole node with a misbehaving server. The first byte of the input says after how many requests the server
+//! misbehaves and whether it hangs then; the rest is its answer.
 #![no_main]
 
 use std::io;
@@ -7,7 +7,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use libfuzzer_sys::fuzz_target;
-use quorlock::{AcquireError, Coordinator, RestartGuard, Wait, redis::Address, transport::{Dial, Stream}};
+use quorlock::{
+    AcquireError, Coordinator, RestartGuard, Wait,
+    redis::Address,
+    transport::{Dial, Stream},
+};
 use quorlock_testkit::{SeededEntropy, TokioClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -23,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
             .entropy(SeededEntropy::new(1))
             .restart_guard(RestartGuard::Off)
             .build()
-            .expect("it is well configured");
+            .expect("a valid configuration");
         match coordinator.lock("r").wait(Wait::Never).acquire().await {
             Ok(lease) => drop(lease.release().await),
             Err(AcquireError::Config(error)) => panic!("{error}"),
@@ -38,9 +42,9 @@ fuzz_target!(|input: &[u8]| {
 
 #[derive(Clone, Debug)]
 struct Server {
-    /// How many requests it answers correctly first.
+    /// How many requests it answers correctly.
     honest: usize,
-    /// Whether it then falls silent, or disconnects.
+    /// Whether it stops answering afterwards, or closes the connection.
     hangs: bool,
     words: Vec<u8>,
 }
@@ -55,8 +59,7 @@ impl Dial for Server {
 
 impl Server {
     async fn serve(self, mut stream: DuplexStream) -> io::Result<()> {
-        // The first and the last request count; those in between may be refused, in a number that may
-        // change.
+        // Only the first and the last request need an answer. The others, whose number may change, may be refused.
         const FIRST: &str = "%0\r\n";
         const LAST: &str = "$49\r\nrun_id:abc\r\nuptime_in_seconds:9000\r\nrole:master\r\n\r\n";
         let mut heard = [0; 4096];
@@ -65,7 +68,8 @@ impl Server {
             if length == 0 {
                 return Ok(());
             }
-            let more = "-ERR no\r\n".repeat(heard[..length].windows(3).filter(|bytes| bytes == b"\r\n*").count());
+            let more =
+                "-ERR no\r\n".repeat(heard[..length].windows(3).filter(|bytes| bytes == b"\r\n*").count());
             let answer = if turn == 0 { FIRST.to_owned() + &more } else { more + LAST };
             stream.write_all(answer.as_bytes()).await?;
         }

@@ -1,4 +1,4 @@
-//! Tokens and names: whatever a node stores is printed safely and compared byte by byte.
+//! Tokens and names: any bytes from a node are displayed without control characters and compared byte by byte.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

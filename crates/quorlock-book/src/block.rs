@@ -1,20 +1,20 @@
-//! Blocks of code in a page, and code within its lines.
+//! Code blocks and inline code of a page.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-/// What a page shows as code.
+/// A code block or inline code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Block {
-    /// The line of the page that it begins in, from 1.
+    /// The line of the page on which it begins, from 1.
     pub line: usize,
-    /// The word behind the fence: `rust`, `sh`, `console`, `toml`, `text`. Empty without one.
+    /// The language after the fence: `rust`, `sh`, `console`, `toml`, `text`. Empty without one.
     pub language: String,
     /// The code.
     pub text: String,
 }
 
-/// The fenced and indented blocks of `page`, in order.
+/// Returns the fenced and indented blocks of `page`, in order.
 #[must_use]
 pub fn blocks(page: &str) -> Vec<Block> {
     let mut found = Vec::new();
@@ -35,13 +35,13 @@ pub fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The code within the lines of `page`, in order, as blocks without a language.
+/// Returns the inline code of `page`, in order, as blocks without a language.
 #[must_use]
 pub fn spans(page: &str) -> Vec<Block> {
     let events = Parser::new_ext(page, Options::ENABLE_TABLES).into_offset_iter();
     let codes = events.filter_map(|(event, span)| {
         let Event::Code(text) = event else { return None };
-        // A bar in a table stands behind a backslash.
+        // In a table, `|` is escaped.
         Some(Block {
             line: line_of(page, span.start),
             language: String::new(),

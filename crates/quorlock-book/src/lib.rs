@@ -1,8 +1,8 @@
-//! The book of quorlock: its pages, what stands in them, and how it is built.
+//! The book of quorlock: its pages, their contents, and how it is built.
 //!
-//! The tests of this crate hold the book to its word: each page is in the summary and each link
-//! leads somewhere, each block of Rust is compiled and run, each command line is carried out on
-//! real servers, and each file of settings is read by the program that it is for.
+//! The tests of this crate check the book: every page is in the summary, every link has a target, every block
+//! of Rust compiles and runs, every command line runs on real servers, and every configuration file is read
+//! by its program.
 
 pub mod block;
 pub mod link;

@@ -1,4 +1,4 @@
-//! Links of a page, and the headings that they may lead to.
+//! The links of a page, and the anchors of its headings.
 
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
@@ -9,14 +9,15 @@ use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Link {
-    /// What it says: `rules.md#readers`.
+    /// The target: `rules.md#readers`.
     pub target: String,
-    /// Where that stands in the text of the page.
+    /// The position of the target in the text of the page.
     pub span: Range<usize>,
 }
 
 impl Link {
-    /// The file from the root of the project, for a link of the page at `from`, and the heading.
+    /// Returns the target file, relative to the root of the project, and the heading, for a link of the page at
+    /// `from`.
     #[must_use]
     pub fn resolve(&self, from: &Path) -> (PathBuf, Option<&str>) {
         let (file, heading) = match self.target.split_once('#') {
@@ -30,7 +31,7 @@ impl Link {
     }
 }
 
-/// The links of `page` that do not lead elsewhere in the world.
+/// Returns the relative links of `page`.
 #[must_use]
 pub fn links(page: &str) -> Vec<Link> {
     let parser = Parser::new_ext(page, Options::ENABLE_TABLES);
@@ -50,7 +51,8 @@ pub fn links(page: &str) -> Vec<Link> {
     found
 }
 
-/// The link with this `target` whose source is at `span`: the target is the last thing in it.
+/// Returns the link to `target` whose source is at `span`; the target is its last part. `None` for an absolute
+/// URL.
 fn at(page: &str, span: Range<usize>, target: &str) -> Option<Link> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -59,7 +61,7 @@ fn at(page: &str, span: Range<usize>, target: &str) -> Option<Link> {
     Some(Link { target: target.to_owned(), span: start..start + target.len() })
 }
 
-/// The anchors of the headings of `page`, as GitHub and mdBook make them.
+/// Returns the anchors of the headings of `page`, as GitHub and mdBook generate them.
 #[must_use]
 pub fn anchors(page: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
@@ -88,7 +90,7 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// Without `.` and `..`, which the file system need not be asked about.
+/// Removes `.` and `..` without accessing the file system.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -103,7 +105,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// The way from the page at `from` to `to`, both from the same folder.
+/// Returns the relative path from the page at `from` to `to`, both relative to the same folder.
 #[must_use]
 pub fn way(from: &Path, to: &Path) -> String {
     let depth = from.components().count().saturating_sub(1);

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Build the pages under `docs/` as a book with a search, and print where it begins.
+/// Build the pages under `docs/` as a searchable book, and print the path of its first page.
 #[derive(Parser)]
 #[command(name = "quorlock-book")]
 struct Options {
-    /// Where to put it [default: target/book]
+    /// Output folder [default: target/book]
     folder: Option<PathBuf>,
 }
 

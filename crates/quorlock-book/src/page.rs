@@ -4,18 +4,18 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One file in Markdown.
+/// A Markdown file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Page {
-    /// Where it is, from the root of the project.
+    /// The path from the root of the project.
     pub path: PathBuf,
-    /// What stands in it.
+    /// The contents.
     pub text: String,
 }
 
-/// The folder of the project: the checkout in which this runs, which need not be the one in which it was
-/// built; else that one.
+/// Returns the root of the project: the checkout that contains the current folder, else the one in which this
+/// crate was built.
 #[must_use]
 pub fn root() -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
@@ -25,7 +25,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap_or_else(|_| PathBuf::from("."))
 }
 
-/// One page, by its path from the root of the project.
+/// Reads a page by its path from the root of the project.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub fn page(path: impl Into<PathBuf>) -> io::Result<Page> {
     Ok(Page { path, text })
 }
 
-/// The README and all that is in the book, but for the summary, which has no text of its own.
+/// Reads the README and all pages of the book except the summary.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub fn pages() -> io::Result<Vec<Page>> {
     paths.into_iter().filter(|path| !path.ends_with("SUMMARY.md")).map(page).collect()
 }
 
-/// The pages beside the book that tell their readers what to type.
+/// Reads the pages outside the book that contain commands.
 ///
 /// # Errors
 ///

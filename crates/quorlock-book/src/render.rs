@@ -1,8 +1,7 @@
 //! Building the book.
 //!
-//! Its pages are those of `docs/`. They also lead to files outside of it: to other pages, which get
-//! chapters of their own at the end, and to sources, which are put beside the book as they are. So
-//! no link leads out of the book but to other places of the world.
+//! Its pages are those of `docs/`. Pages outside of `docs/` that they link to become chapters at the end, and
+//! linked source files are copied next to the book, so that all links except URLs stay within the book.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,18 +17,18 @@ use mdbook_preprocessor::{Preprocessor, PreprocessorContext};
 use crate::link::{links, way};
 use crate::page::{Page, page, root};
 
-/// Where the pages of the book are.
+/// The folder of the pages.
 const DOCS: &str = "docs";
-/// Where pages from elsewhere are put, within the book.
+/// The folder within the book for pages from outside of `docs/`.
 const PROJECT: &str = "project";
-/// Where sources are put.
+/// The folder within the book for source files.
 const FILES: &str = "files";
 
 /// Builds the book into `folder`, or into `target/book`.
 ///
 /// # Errors
 ///
-/// If a page cannot be read, or a link leads to no file.
+/// If a page cannot be read, or the target of a link does not exist.
 pub fn build(folder: Option<PathBuf>) -> Result<PathBuf> {
     let mut book = MDBook::load(root())?;
     if let Some(folder) = folder {
@@ -47,9 +46,9 @@ pub fn build(folder: Option<PathBuf>) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Brings into the book what its pages lead to.
+/// Adds linked files to the book.
 struct Outside {
-    /// Files to be copied, found while pages are read.
+    /// Source files to copy.
     sources: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
@@ -86,22 +85,22 @@ impl Preprocessor for Outside {
 }
 
 impl Outside {
-    /// The text of `page` with each link leading to where its target is in the book. Pages that it
-    /// leads to and that are not in the book yet are `wanted`.
+    /// Returns the text of `page` with its links changed to the place of their target in the book. Adds linked
+    /// pages from outside of `docs/` to `wanted`.
     fn led_within(&self, page: &Page, wanted: &mut BTreeSet<PathBuf>) -> Result<String> {
         let here = place(&page.path);
         let mut text = page.text.clone();
         let mut links = links(&page.text);
-        // From the end, so that the places of those before stay as they are.
+        // From the end, so that the positions of earlier links stay valid.
         links.sort_by_key(|link| std::cmp::Reverse(link.span.start));
         for link in links {
             let (mut target, heading) = link.resolve(&page.path);
             if root().join(&target).is_dir() {
-                // As a reader finds it who looks into the folder.
+                // As GitHub shows a folder.
                 target.push("README.md");
             }
             if !root().join(&target).is_file() {
-                return Err(Error::msg(format!("{}: {} is no file", page.path.display(), link.target)));
+                return Err(Error::msg(format!("{}: {} does not exist", page.path.display(), link.target)));
             }
             let renamed = target.ends_with("README.md");
             if target == page.path || (page.path.starts_with(DOCS) && target.starts_with(DOCS) && !renamed) {
@@ -121,10 +120,10 @@ impl Outside {
     }
 }
 
-/// Where a file of the project is within the book.
+/// Returns the place of a project file within the book.
 fn place(path: &Path) -> PathBuf {
     match path.strip_prefix(DOCS) {
-        // As mdBook calls it.
+        // mdBook renames it.
         Ok(within) if within.ends_with("README.md") => within.with_file_name("index.md"),
         Ok(within) => within.to_owned(),
         Err(_) if is_page(path) => Path::new(PROJECT).join(path),

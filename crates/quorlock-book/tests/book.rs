@@ -1,4 +1,4 @@
-//! The book is built, all of it, and nothing in it leads nowhere.
+//! Builds the book and checks that it is complete and that all links have a target.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn every_page_is_in_the_summary() {
 #[test]
 fn the_book_of_the_checkout_at_hand_is_built_into_its_own_target_folder() {
     let folder = tempfile::tempdir().unwrap();
-    // The folder for temporary files may be a link.
+    // The folder for temporary files may be a symbolic link.
     let checkout = folder.path().canonicalize().unwrap();
     fs::create_dir_all(checkout.join("docs/adr")).unwrap();
     fs::write(checkout.join("book.toml"), "[book]\nsrc = \"docs\"\n[build]\nbuild-dir = \"target/book\"\n")
@@ -38,7 +38,7 @@ fn the_book_of_the_checkout_at_hand_is_built_into_its_own_target_folder() {
         .unwrap();
     let printed = String::from_utf8(built.stdout).unwrap();
     assert_eq!(Path::new(printed.trim_end()), checkout.join("target/book/index.html"), "{:?}", built.stderr);
-    assert!(checkout.join("target/book/only.html").is_file(), "it is another book: {printed}");
+    assert!(checkout.join("target/book/only.html").is_file(), "the book of another checkout: {printed}");
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
             let (path, heading) = link.resolve(&page.path);
             let here = format!("{}: the link {}", page.path.display(), link.target);
             let file = root().join(&path);
-            assert!(file.exists(), "{here} leads to no file");
+            assert!(file.exists(), "{here}: no such file");
             if let Some(heading) = heading {
                 let text = fs::read_to_string(file).unwrap();
-                assert!(anchors(&text).iter().any(|anchor| anchor == heading), "{here} leads to no heading");
+                assert!(anchors(&text).iter().any(|anchor| anchor == heading), "{here}: no such heading");
             }
             count += 1;
         }
@@ -99,10 +99,10 @@ fn the_book_is_built_and_every_link_in_it_leads_somewhere() {
             let led =
                 if path.is_empty() { (*file).clone() } else { normal(&file.parent().unwrap().join(path)) };
             let here = format!("{}: {target}", file.strip_prefix(&book).unwrap().display());
-            assert!(led.is_file(), "{here} leads to no file");
+            assert!(led.is_file(), "{here}: no such file");
             if let Some(text) = texts.get(&led).filter(|_| !anchor.is_empty()) {
                 let found = id.captures_iter(text).any(|found| &found[1] == anchor);
-                assert!(found, "{here} leads to no heading");
+                assert!(found, "{here}: no such heading");
             }
             count += 1;
         }
@@ -145,7 +145,7 @@ fn every_link_of_the_pages_on_docs_rs_leads_somewhere_there() {
             let defined = there.contains(&format!("\n[{}]: ", link.target))
                 || there.starts_with(&format!("[{}]: ", link.target));
             assert!(defined, "{}: [{}] is not in src/guide/links.md", page.path.display(), link.target);
-            // A link within the brackets of the text could not be led elsewhere.
+            // rustdoc can only redirect reference links.
             let inline = format!("]({})", link.target);
             assert!(
                 !page.text.contains(&inline),

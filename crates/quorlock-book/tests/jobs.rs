@@ -1,4 +1,4 @@
-//! The crontab, the service and the timer of `docs/jobs.md`, run as cron and systemd would on ten hosts.
+//! Runs the crontab, the service and the timer of `docs/jobs.md` as cron and systemd would on ten hosts.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -15,10 +15,10 @@ use quorlock_testkit::{Kind, Servers};
 use tempfile::TempDir;
 
 const HOSTS: usize = 10;
-/// As in the crontab: what makes it one run for each slot.
+/// The option in the crontab that makes the job run once per slot.
 const OPTION: &str = "--at-least 5min ";
 
-/// The blocks of this language.
+/// Returns the blocks of this language.
 fn shown(language: &str) -> Vec<String> {
     let page = page("docs/jobs.md").unwrap();
     let shown = blocks(&page.text).into_iter().filter(|block| block.language == language);
@@ -32,7 +32,7 @@ fn quorlock() -> PathBuf {
     program
 }
 
-/// Where the jobs run, and what they leave there.
+/// The servers, and the folder in which the jobs run and write.
 struct Hosts {
     servers: Servers,
     folder: TempDir,
@@ -41,8 +41,8 @@ struct Hosts {
 impl Hosts {
     async fn new() -> Option<Hosts> {
         if !matches!(Kind::choose().unwrap(), Kind::Program { .. }) {
-            // Not by `eprintln`, which the harness keeps to itself while a test passes.
-            drop(writeln!(std::io::stderr(), "skipped: no valkey-server or redis-server is here"));
+            // `eprintln` would be captured by the test harness.
+            drop(writeln!(std::io::stderr(), "skipped: no valkey-server or redis-server installed"));
             return None;
         }
         let hosts = Hosts { servers: Servers::start(3).await.unwrap(), folder: tempfile::tempdir().unwrap() };
@@ -59,7 +59,7 @@ impl Hosts {
         self.folder.path().join(name)
     }
 
-    /// With these servers in the place of those of the page, and the programs where they are.
+    /// Replaces the servers and program paths of the page by those of the test.
     fn here(&self, text: &str) -> String {
         let mut text = text
             .replace("/usr/local/bin/quorlock", &quorlock().display().to_string())
@@ -75,12 +75,12 @@ impl Hosts {
 
     fn start(&self, mut command: Command) -> Child {
         command.env("HOME", self.folder.path()).current_dir(self.folder.path());
-        // They were started just now.
+        // The servers have just started.
         command.env("QUORLOCK_RESTART_GUARD", "off");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// On all hosts, of which half come when the others have ended, as with clocks that differ.
+    /// Runs the job on all hosts, on half of them after the others have ended, as with clocks that differ.
     fn run(&self, command: impl Fn() -> Command) -> Vec<Output> {
         let mut ended = Vec::new();
         for _ in 0..2 {
@@ -90,14 +90,14 @@ impl Hosts {
         ended
     }
 
-    /// With which words the job was run, each time.
+    /// Returns the arguments of each run of the job.
     fn runs(&self) -> Vec<String> {
         let log = fs::read_to_string(self.path("log")).unwrap_or_default();
         log.lines().map(str::to_owned).collect()
     }
 }
 
-/// A crontab, as cron reads it: settings of the environment, and the one command.
+/// A crontab, as cron reads it: environment variables and one command.
 struct Crontab {
     environment: Vec<(String, String)>,
     command: String,
@@ -110,8 +110,8 @@ impl Crontab {
         let [job] = *jobs else { panic!("one line is a job: {jobs:?}") };
         let fields: Vec<&str> = job.splitn(6, ' ').collect();
         let [.., command] = *fields else { panic!("no fields") };
-        assert_eq!(fields.len(), 6, "five fields say when: {job}");
-        // A bare `%` ends the command, and begins its stdin.
+        assert_eq!(fields.len(), 6, "not five fields and a command: {job}");
+        // An unescaped `%` ends the command and begins its stdin.
         let escaped = command.replace("\\%", "\0");
         assert!(!escaped.contains('%'), "cron would cut {command}");
         let setting = |line: &&str| line.split_once('=').map(|(name, value)| (name.into(), value.into()));
@@ -191,14 +191,14 @@ async fn the_service_of_the_page_runs_its_job_once_on_ten_hosts_and_fails_on_non
     }
 }
 
-/// What systemd itself says of a unit, where it is here.
+/// Verifies a unit with systemd, if it is installed.
 fn verify(unit: &Path) {
     let Ok(ended) = Command::new("systemd-analyze").arg("verify").arg(unit).output() else {
-        drop(writeln!(std::io::stderr(), "not verified: no systemd-analyze is here"));
+        drop(writeln!(std::io::stderr(), "not verified: no systemd-analyze installed"));
         return;
     };
     let told = String::from_utf8_lossy(&ended.stderr);
-    // It also speaks of other units of this machine.
+    // It also reports other units of this machine.
     let about_it: Vec<&str> = told.lines().filter(|line| line.contains("nightly-import")).collect();
     assert!(about_it.is_empty(), "{about_it:#?}");
 }

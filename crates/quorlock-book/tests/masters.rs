@@ -1,4 +1,4 @@
-//! What `docs/masters.md` says of five masters, done to five real ones.
+//! Tests the claims of `docs/masters.md` on five real masters.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -15,12 +15,12 @@ use quorlock_book::block::blocks;
 use quorlock_book::page::page;
 use quorlock_testkit::{Kind, Servers, eventually};
 
-/// Short, so that a quarantine is.
+/// Short, so that the quarantine is short.
 const MAX_TTL: Duration = Duration::from_secs(2);
-/// For whatever should happen soon, on a machine that has much else to do.
+/// The timeout for everything, generous for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The settings that the page shows, as words of a command line.
+/// Returns the settings of the page as command-line arguments.
 fn options() -> Vec<String> {
     let page = page("docs/masters.md").unwrap();
     let block = blocks(&page.text).into_iter().find(|block| block.language == "conf").expect("a file");
@@ -34,8 +34,8 @@ fn options() -> Vec<String> {
 
 async fn masters() -> Option<Servers> {
     if !matches!(Kind::choose().unwrap(), Kind::Program { .. }) {
-        // Not by `eprintln`, which the harness keeps to itself while a test passes.
-        drop(writeln!(std::io::stderr(), "skipped: no valkey-server or redis-server is here"));
+        // `eprintln` would be captured by the test harness.
+        drop(writeln!(std::io::stderr(), "skipped: no valkey-server or redis-server installed"));
         return None;
     }
     let options = options();
@@ -43,13 +43,13 @@ async fn masters() -> Option<Servers> {
     Some(Servers::setup().durable().options(&words).start(5).await.unwrap())
 }
 
-/// With the restart guard, as in production.
+/// Returns a client with the restart guard, as in production.
 fn client(servers: &Servers) -> Coordinator {
     Coordinator::builder().nodes(servers.urls()).ttl(MAX_TTL).max_ttl(MAX_TTL).build().unwrap()
 }
 
-/// Until each node votes, the first `restarted` of them as another process than at first: what the
-/// page waits for between two restarts.
+/// Waits until each node votes, the first `restarted` of them after a restart: the condition for which the
+/// page waits between two restarts.
 async fn all_vote(coordinator: &Coordinator, restarted: usize) {
     let health = coordinator.health();
     eventually("a vote of each node", SOON, async || {
@@ -84,7 +84,7 @@ async fn a_lock_is_held_through_the_restart_of_all_five_masters_one_after_the_ot
     let token = lease.fencing_token();
 
     for (number, server) in servers.iter().enumerate() {
-        // Some of them lose their memory.
+        // Some of them lose their data.
         if number % 2 == 0 {
             server.restart_empty().await.unwrap();
         } else {
@@ -92,20 +92,20 @@ async fn a_lock_is_held_through_the_restart_of_all_five_masters_one_after_the_ot
         }
         lease.check().unwrap_or_else(|lost| panic!("after the restart of server {number}: {lost}"));
         let free = other.lock("free").acquire().await;
-        free.unwrap_or_else(|error| panic!("while server {number} is silent: {error}"))
+        free.unwrap_or_else(|error| panic!("while server {number} does not vote: {error}"))
             .release()
             .await
             .unwrap();
         let other_lease = other.lock("held").try_acquire().await.unwrap();
         assert!(
             other_lease.is_none(),
-            "the lock was lost by the restart of server {number}: its holder says {:?}",
+            "the lock was lost by the restart of server {number}: its holder has {:?}",
             lease.check()
         );
         all_vote(&holder, number + 1).await;
     }
 
-    lease.check().expect("it is held after the last restart");
-    assert_eq!(lease.fencing_token(), token, "it was one lease all the time");
-    lease.release().await.expect("and was not lost unseen");
+    lease.check().expect("the lock was lost in the last restart");
+    assert_eq!(lease.fencing_token(), token, "another lease");
+    lease.release().await.expect("the lock was lost unnoticed");
 }

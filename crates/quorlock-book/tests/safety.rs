@@ -1,4 +1,4 @@
-//! What `docs/safety.md` names as the places where a broken assumption is seen.
+//! Checks that the tests and scenarios that `docs/safety.md` names exist.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

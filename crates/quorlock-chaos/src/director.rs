@@ -1,4 +1,4 @@
-//! Runs one scenario: sets the stage, plays the schedule, and leaves the record of it.
+//! Runs one scenario: sets up the environment, injects the scheduled faults, and writes the record.
 
 use std::fs;
 use std::io;
@@ -14,56 +14,55 @@ use quorlock_history::What;
 use quorlock_testkit::Engine;
 use tokio::sync::Mutex;
 
-use crate::crew::{Crew, worker_name};
-use crate::dossier::{Done, Dossier};
+use crate::environment::{Environment, node_name};
 use crate::error::Failure;
 use crate::fault::{Hinders, Target};
+use crate::inspector;
 use crate::layout::Layout;
-use crate::lookout;
 use crate::masters::{Databases, Extras, Masters, Memory, Need, Processes};
 use crate::offers::Offers;
 use crate::progress::Progress;
+use crate::proxies::Proxies;
 use crate::record::{Recorder, of, stamp};
 use crate::register::{Checks, Register};
-use crate::roads::Roads;
+use crate::run_metadata::{Done, RunMetadata};
 use crate::scenario::{Scenario, ServerKind, lock_name};
 use crate::schedule::{Event, schedule};
-use crate::stage::{Stage, node_name};
 use crate::worker::Orders;
+use crate::workers::{Workers, worker_name};
 
-/// What is to be run.
+/// A run of one scenario.
 pub(crate) struct Run<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) layout: Option<&'a Layout>,
     pub(crate) seed: u64,
     pub(crate) duration: Duration,
-    /// The command line that does the same again.
+    /// The command line that repeats the run.
     pub(crate) replay: String,
 }
 
-/// Either the record of a run, or why this machine cannot run it.
+/// The record of a run, or the reason why this machine cannot run it.
 #[derive(Debug)]
 pub(crate) enum Ran {
-    Done(Box<Dossier>),
+    Done(Box<RunMetadata>),
     Skipped(String),
 }
 
-/// How often the keys at the nodes are looked at.
+/// How often the keys on the nodes are inspected.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
-/// Within what time after the last fault has healed every worker gets a lock: the longest pause
-/// before a server is dialled again, and the time to try.
+/// Time after the last fault has healed within which every worker must acquire a lock: the longest
+/// reconnect delay, and one attempt.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(8);
-/// How long what is over may stand at a node that is of use: after a reset connection, until the
-/// node was dialled again and told.
+/// How long a key may remain on a healthy node after its attempt is over: after a reset connection,
+/// until the client has reconnected and deleted it.
 pub(crate) const GRACE: Duration = Duration::from_secs(7);
-/// Within what time all rows of a database have expired that attempts have left behind, tombstones
-/// among them.
+/// Time within which all rows that attempts left in a database have expired, including tombstones.
 const EXPIRED: Duration = Duration::from_secs(30);
-/// Until the servers are up and the workers at work.
+/// Time for every worker to acquire its first lock.
 const START: Duration = Duration::from_secs(30);
 
 impl Run<'_> {
-    /// Runs it, and leaves everything that there is to know in `folder`.
+    /// Runs the scenario and writes the record to `folder`.
     pub(crate) async fn run(
         &self,
         masters: Option<Box<dyn Masters>>,
@@ -95,23 +94,21 @@ impl Run<'_> {
         let checks = if self.scenario.locks.register_checks { Checks::Tokens } else { Checks::Nothing };
         let register =
             Register::start(checks, recorder.clone()).await.map_err(Failure::to("start the register"))?;
-        let stage = self
-            .set_stage(masters, &register, recorder, folder)
-            .await
-            .map_err(Failure::to("set the stage"))?;
-        let dossier = self.play(&stage, &plan, progress).await?;
-        stage
+        let environment =
+            self.set_up(masters, &register, recorder, folder).await.map_err(Failure::to("set up the run"))?;
+        let metadata = self.play(&environment, &plan, progress).await?;
+        environment
             .masters
             .keep_logs(&folder.join("logs"))
             .await
             .map_err(Failure::to("keep the logs of the servers"))?;
-        dossier.write(folder)?;
-        Ok(Ran::Done(Box::new(dossier)))
+        metadata.write(folder)?;
+        Ok(Ran::Done(Box::new(metadata)))
     }
 
-    /// Starts them, or says why this machine cannot.
+    /// Starts the masters, or returns the reason why this machine cannot.
     async fn start_masters(&self, folder: &Path) -> io::Result<Result<Box<dyn Masters>, String>> {
-        let needs = |need| self.scenario.faults.iter().any(|plague| plague.fault.needs() == need);
+        let needs = |need| self.scenario.faults.iter().any(|rule| rule.fault.needs() == need);
         let engine = match self.scenario.servers {
             ServerKind::Redis => None,
             ServerKind::Postgres => Some(Engine::postgres()),
@@ -131,44 +128,44 @@ impl Run<'_> {
         Ok(Ok(Box::new(Processes::start(self.scenario.nodes, memory, bend, folder).await?)))
     }
 
-    /// What the masters do not offer.
+    /// Returns the reason why the masters cannot run the scenario, if they cannot.
     fn missing(&self, masters: &dyn Masters) -> Option<String> {
         if let Some(count) = masters.count().filter(|&count| count != self.scenario.nodes) {
-            return Some(format!("it wants {} masters, and there are {count}", self.scenario.nodes));
+            return Some(format!("it needs {} masters, and there are {count}", self.scenario.nodes));
         }
         if self.scenario.servers != ServerKind::Redis
             && let Ok(()) = masters.offers(Need::Redis)
         {
-            return Some("it wants databases, and the compose project has none".to_owned());
+            return Some("it needs databases, and the compose project has none".to_owned());
         }
         if self.scenario.expect.offers > 0
             && let Err(reason) = masters.offers(Need::RealServer)
         {
             return Some(format!("it counts offers: {reason}"));
         }
-        let mut needs = self.scenario.faults.iter().map(|plague| (plague.kind, plague.fault.needs()));
+        let mut needs = self.scenario.faults.iter().map(|rule| (rule.kind, rule.fault.needs()));
         needs.find_map(|(kind, need)| Some(format!("`{kind}`: {}", masters.offers(need).err()?)))
     }
 
-    async fn set_stage(
+    async fn set_up(
         &self,
         masters: Box<dyn Masters>,
         register: &Register,
         recorder: Recorder,
         folder: &Path,
-    ) -> io::Result<Stage> {
+    ) -> io::Result<Environment> {
         let Scenario { nodes, locks, load, .. } = self.scenario;
         let addresses: Vec<_> = (0..*nodes).map(|number| masters.address(number)).collect();
         let distance =
             |worker, node| self.layout.map_or(Duration::ZERO, |layout| layout.one_way(worker, node));
-        let roads = Roads::build(load.workers, &addresses, distance).await?;
-        // A worker may start anywhere.
+        let proxies = Proxies::build(load.workers, &addresses, distance).await?;
+        // The worker's current folder may be another one.
         let record = std::path::absolute(folder.join("history"))?;
         let orders = (0..load.workers).map(|number| Orders {
             name: worker_name(number),
             life: 0,
             seed: self.seed,
-            nodes: roads.addresses(number).into_iter().map(|address| masters.url(address)).collect(),
+            nodes: proxies.addresses(number).into_iter().map(|address| masters.url(address)).collect(),
             locks: (1..=locks.count).map(lock_name).collect(),
             semaphores: (1..)
                 .map(|number| format!("semaphore-{number}"))
@@ -184,25 +181,30 @@ impl Run<'_> {
             register: register.address(),
             record: record.join(format!("{}.jsonl", worker_name(number))),
         });
-        let crew = Crew::new(orders.collect(), recorder.clone(), folder.join("logs"));
-        Ok(Stage::new(masters, roads, crew, recorder, *nodes))
+        let workers = Workers::new(orders.collect(), recorder.clone(), folder.join("logs"));
+        Ok(Environment::new(masters, proxies, workers, recorder, *nodes))
     }
 
-    async fn play(&self, stage: &Stage, plan: &[Event], progress: &Progress) -> Result<Dossier, Failure> {
+    async fn play(
+        &self,
+        environment: &Environment,
+        plan: &[Event],
+        progress: &Progress,
+    ) -> Result<RunMetadata, Failure> {
         let clock = SystemClock::default();
         // Databases make no offers.
-        let offering = if stage.masters.offers(Need::Redis).is_ok() { self.scenario.nodes } else { 0 };
-        let offers = Offers::watch((0..offering).map(|number| stage.masters.address(number)));
-        for number in 0..stage.crew.len() {
-            stage.crew.start(number).await.map_err(Failure::to("start the workers"))?;
+        let offering = if environment.masters.offers(Need::Redis).is_ok() { self.scenario.nodes } else { 0 };
+        let offers = Offers::watch((0..offering).map(|number| environment.masters.address(number)));
+        for number in 0..environment.workers.len() {
+            environment.workers.start(number).await.map_err(Failure::to("start the workers"))?;
         }
-        progress.says("waiting until all workers have had a lock");
-        self.everyone(stage, Moment::ORIGIN, START).await?;
+        progress.says("waiting until every worker has acquired a lock");
+        self.everyone(environment, Moment::ORIGIN, START).await?;
 
         let began = clock.now();
-        let acts = Acts {
+        let injector = Injector {
             run: self,
-            stage,
+            environment,
             began,
             progress,
             done: Mutex::default(),
@@ -210,15 +212,15 @@ impl Run<'_> {
             left_out: AtomicUsize::new(0),
         };
         progress.begin(&self.scenario.name, self.duration);
-        let mut playing: FuturesUnordered<_> = plan.iter().map(|event| acts.act(event)).collect();
+        let mut playing: FuturesUnordered<_> = plan.iter().map(|event| injector.inject(event)).collect();
         let end = began + self.duration;
         let watching = async {
             let mut looks = began;
             loop {
                 let now = clock.now();
-                progress.shows(now.since(began), &stage.crew.status());
+                progress.shows(now.since(began), &environment.workers.status());
                 if now >= looks {
-                    lookout::look(stage).await;
+                    inspector::inspect(environment).await;
                     looks = now + LOOKS_EVERY;
                 }
                 clock.sleep_until(now + LOOKS_EVERY / 4).await;
@@ -233,34 +235,34 @@ impl Run<'_> {
         }
         drop(playing);
 
-        progress.says("all has healed: every worker gets a lock once more");
+        progress.says("all faults have healed: every worker acquires a lock once more");
         let healed = clock.now();
-        // That somebody gets none is for the judge to say.
-        let _ = self.everyone(stage, healed, RECOVERY + self.scenario.quarantine()).await;
-        let left_out = acts.left_out.into_inner();
-        let mut complaints = acts.complaints.into_inner();
+        // The liveness check reports a worker that acquires none.
+        let _ = self.everyone(environment, healed, RECOVERY + self.scenario.quarantine()).await;
+        let left_out = injector.left_out.into_inner();
+        let mut complaints = injector.complaints.into_inner();
         progress.says("the workers finish");
-        complaints.extend(stage.crew.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
-        progress.says("looking for what is left at the nodes");
+        complaints.extend(environment.workers.finish(self.scenario.locks.ttl * 3 + RECOVERY).await);
+        progress.says("looking for keys left on the nodes");
         let over = clock.now() + GRACE + LOOKS_EVERY;
-        while lookout::look(stage).await > 0 && clock.now() < over {
+        while inspector::inspect(environment).await > 0 && clock.now() < over {
             clock.sleep_until(clock.now() + LOOKS_EVERY / 5).await;
         }
-        let left_behind = self.left_behind(stage).await;
-        Ok(Dossier {
+        let left_behind = self.left_behind(environment).await;
+        Ok(RunMetadata {
             scenario: self.scenario.name.clone(),
             seed: self.seed,
             replay: self.replay.clone(),
-            servers: stage.masters.what(),
+            servers: environment.masters.what(),
             layout: self.layout.map(|layout| layout.summary.clone()),
             round_trips: self.round_trips(),
             nodes: (0..self.scenario.nodes).map(|number| self.node_label(number)).collect(),
-            workers: (0..stage.crew.len()).map(|number| self.worker_label(number)).collect(),
+            workers: (0..environment.workers.len()).map(|number| self.worker_label(number)).collect(),
             began: of(began),
             quiet: of(healed),
             ended: stamp(),
-            faults: acts.done.into_inner(),
-            overlaps: stage.crew.status().iter().map(|status| status.overlaps).sum(),
+            faults: injector.done.into_inner(),
+            overlaps: environment.workers.status().iter().map(|status| status.overlaps).sum(),
             complaints,
             left_out,
             offers: offers.count(),
@@ -268,18 +270,18 @@ impl Run<'_> {
         })
     }
 
-    /// What stands in the tables of databases when all that stood there should have expired. `None`
-    /// where the nodes are none.
-    async fn left_behind(&self, stage: &Stage) -> Option<Vec<String>> {
+    /// Returns the rows still in the tables of databases when all of them should have expired; `None`
+    /// if the nodes are no databases.
+    async fn left_behind(&self, environment: &Environment) -> Option<Vec<String>> {
         let clock = SystemClock::default();
         let over = clock.now() + EXPIRED;
         loop {
             let mut left = Vec::new();
             for number in 0..self.scenario.nodes {
                 let name = node_name(number);
-                match stage.masters.left_behind(number).await {
+                match environment.masters.left_behind(number).await {
                     Ok(rows) => left.extend(rows?.into_iter().map(|row| format!("{name}: {row}"))),
-                    Err(error) => left.push(format!("{name} does not say: {error}")),
+                    Err(error) => left.push(format!("{name} did not answer: {error}")),
                 }
             }
             if left.is_empty() || clock.now() >= over {
@@ -311,14 +313,19 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until every worker has had its own lock by an attempt that began after `since`.
-    async fn everyone(&self, stage: &Stage, since: Moment, patience: Duration) -> Result<(), Failure> {
+    /// Waits until every worker has acquired its own lock by an attempt that began after `since`.
+    async fn everyone(
+        &self,
+        environment: &Environment,
+        since: Moment,
+        patience: Duration,
+    ) -> Result<(), Failure> {
         let what = "see every worker get a lock";
-        let all = async || stage.crew.status().iter().all(|status| status.fresh > of(since));
+        let all = async || environment.workers.status().iter().all(|status| status.fresh > of(since));
         quorlock_testkit::eventually(what, patience, all).await.map_err(Failure::to(what))
     }
 
-    /// The schedule for people.
+    /// Returns the schedule as text.
     fn shown(&self, plan: &[Event], memory: Memory) -> String {
         let line = |event: &Event| {
             let (from, until) = (event.from.as_secs_f64(), event.until.as_secs_f64());
@@ -327,59 +334,59 @@ impl Run<'_> {
         plan.iter().map(line).collect()
     }
 
-    /// `node-2 killed, restarted empty`
+    /// Returns for example `node-2 killed, restarted empty`.
     fn name(&self, event: &Event, memory: Memory) -> String {
-        let Some(plague) = self.scenario.faults.get(event.plague) else { return String::new() };
-        let target = match plague.fault.target() {
+        let Some(rule) = self.scenario.faults.get(event.rule) else { return String::new() };
+        let target = match rule.fault.target() {
             Target::Node => node_name(event.hit.target),
             Target::Worker => worker_name(event.hit.target),
         };
-        format!("{target} {}", plague.fault.says(event.hit.luck, memory))
+        format!("{target} {}", rule.fault.describe(event.hit.random, memory))
     }
 }
 
-/// The lock that nobody but this worker wants.
+/// Returns the name of the uncontended lock of this worker.
 pub(crate) fn own_lock(worker: usize) -> String {
     format!("own-{}", worker + 1)
 }
 
-/// The schedule as it is played.
-struct Acts<'a> {
+/// Injects the faults of a schedule.
+struct Injector<'a> {
     run: &'a Run<'a>,
-    stage: &'a Stage,
+    environment: &'a Environment,
     began: Moment,
     progress: &'a Progress,
     done: Mutex<Vec<Done>>,
     complaints: Mutex<Vec<String>>,
-    /// Faults for which the one before was not over in time.
+    /// Faults left out because an earlier fault was not over in time.
     left_out: AtomicUsize,
 }
 
-impl Acts<'_> {
-    async fn act(&self, event: &Event) {
-        let Some(plague) = self.run.scenario.faults.get(event.plague) else { return };
+impl Injector<'_> {
+    async fn inject(&self, event: &Event) {
+        let Some(rule) = self.run.scenario.faults.get(event.rule) else { return };
         let clock = SystemClock::default();
-        let stage = self.stage;
-        let name = self.run.name(event, stage.masters.memory());
-        let (nodes, workers) = match plague.fault.target() {
+        let environment = self.environment;
+        let name = self.run.name(event, environment.masters.memory());
+        let (nodes, workers) = match rule.fault.target() {
             Target::Node => (vec![event.hit.target], Vec::new()),
             Target::Worker => (Vec::new(), vec![event.hit.target]),
         };
         clock.sleep_until(self.began + event.from).await;
         let at_most = self.run.scenario.at_most();
-        if !nodes.iter().all(|&node| stage.claim(node, at_most)) {
+        if !nodes.iter().all(|&node| environment.claim(node, at_most)) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let (cut_off, unable) = match plague.fault.hinders() {
+        let (cut_off, unable) = match rule.fault.hinders() {
             Hinders::Target => (nodes.clone(), workers.clone()),
             Hinders::WayToNodes => ((0..self.run.scenario.nodes).collect(), Vec::new()),
         };
         let cut_off = cut_off.into_iter();
         let from = stamp();
-        // A fault may come again by the same name: the schedule has it at one target once at a time.
+        // Names may repeat: a target has at most one fault at a time.
         let fault: quorlock_history::Fault = name.as_str().into();
-        stage.recorder.record_at(
+        environment.recorder.record_at(
             from,
             What::FaultBegan {
                 fault: fault.clone(),
@@ -388,22 +395,22 @@ impl Acts<'_> {
             },
         );
         self.progress.fault();
-        self.complain(&name, plague.fault.begin(stage, event.hit).await).await;
+        self.complain(&name, rule.fault.begin(environment, event.hit).await).await;
         clock.sleep_until(self.began + event.until).await;
-        self.complain(&name, plague.fault.heal(stage, event.hit).await).await;
+        self.complain(&name, rule.fault.heal(environment, event.hit).await).await;
         clock.sleep_until(clock.now() + event.settled.saturating_sub(event.until)).await;
-        stage.recorder.record(What::FaultHealed { fault });
+        environment.recorder.record(What::FaultHealed { fault });
         for &node in &nodes {
-            stage.set_free(node);
+            environment.set_free(node);
         }
-        let done = Done { kind: plague.kind.to_owned(), name, nodes, workers, from, until: stamp() };
+        let done = Done { kind: rule.kind.to_owned(), name, nodes, workers, from, until: stamp() };
         self.done.lock().await.push(done);
     }
 
-    /// What was not done proves nothing.
+    /// Records a failure to inject or heal a fault: without the fault, the run proves nothing.
     async fn complain(&self, name: &str, done: io::Result<()>) {
         if let Err(error) = done {
-            self.complaints.lock().await.push(format!("{name} could not be done: {error}"));
+            self.complaints.lock().await.push(format!("{name}: {error}"));
         }
     }
 }

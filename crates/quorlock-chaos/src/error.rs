@@ -1,4 +1,4 @@
-//! What can keep the program from doing what it is for.
+//! Errors that prevent a verdict.
 
 use std::io;
 
@@ -7,32 +7,32 @@ use crate::exit;
 /// Why there is no outcome.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Something that has to work did not.
+    /// An operation of the program itself failed.
     #[error("cannot {what}")]
     Io {
         what: String,
         #[source]
         cause: io::Error,
     },
-    /// There is no such scenario.
-    #[error("there is no scenario `{name}`; there are {known}, and files that end in .toml")]
+    /// The scenario does not exist.
+    #[error("unknown scenario `{name}`; known are {known}, and files that end in .toml")]
     NoScenario { name: String, known: String },
-    /// A scenario cannot be meant as it stands.
-    #[error("the scenario `{name}` cannot be run: {why}")]
+    /// The scenario is invalid.
+    #[error("invalid scenario `{name}`: {why}")]
     BadScenario { name: String, why: String },
-    /// A recorded run cannot be read.
-    #[error("the record in {folder} cannot be read: {why}")]
+    /// The record of a run cannot be read.
+    #[error("cannot read the record in {folder}: {why}")]
     BadRecord { folder: String, why: String },
     /// No scenario was named.
     #[error("name a scenario with --scenario, or run --all; --list lists them")]
     NothingToDo,
-    /// Somebody pressed Ctrl-C.
-    #[error("stopped by a signal; nothing was judged")]
+    /// SIGINT or SIGTERM was received.
+    #[error("interrupted by a signal: no verdict")]
     Interrupted,
 }
 
 impl Failure {
-    /// For `map_err`: `cannot WHAT: CAUSE`.
+    /// Returns a function for `map_err` that makes `cannot WHAT: CAUSE`.
     pub(crate) fn to(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
         let what = what.into();
         move |cause| Failure::Io { what, cause }
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The message with all its causes.
+    /// Returns the message with all its causes.
     pub(crate) fn full(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);

@@ -1,4 +1,4 @@
-//! What can be done to nodes, network and workers. A new fault is a file in `fault/` and a line here.
+//! The faults of nodes, network and workers. A new kind of fault is a file in `fault/` and a line in [`KINDS`].
 
 use std::fmt;
 use std::io;
@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::environment::{Environment, Memory};
 use crate::masters::Need;
 use crate::span::{Span, duration};
-use crate::stage::{Memory, Stage};
 
 mod clock;
 mod crowd;
@@ -28,7 +28,7 @@ mod slow;
 mod stop_backends;
 mod stop_worker;
 
-/// Every kind by the name that it has in scenarios.
+/// Every kind of fault by its name in scenarios.
 const KINDS: &[(&str, Make)] = &[
     ("kill", |options| Ok(Box::new(kill::Kill::new(options)))),
     ("freeze", |_| Ok(Box::new(freeze::Freeze))),
@@ -49,94 +49,94 @@ const KINDS: &[(&str, Make)] = &[
     ("kill-worker", |_| Ok(Box::new(kill_worker::KillWorker))),
 ];
 
-/// Makes a fault of its settings.
+/// Makes a fault from its settings.
 type Make = fn(&Options) -> Made;
-/// A fault, or what its settings lack.
+/// A fault, or what is wrong with its settings.
 type Made = Result<Box<dyn Fault>, String>;
 
-/// Something that can be done, and undone.
+/// A fault that can be injected and healed.
 pub(crate) trait Fault: fmt::Debug + Send + Sync {
-    /// What it is done to.
+    /// Returns whether it is a fault of a node or of a worker.
     fn target(&self) -> Target;
 
-    /// What was done, for people: `killed, restarted empty`.
-    fn says(&self, luck: u64, servers: Memory) -> String;
+    /// Describes what is done to the target: `killed, restarted empty`.
+    fn describe(&self, random: u64, servers: Memory) -> String;
 
-    /// Whether the node is of full use only some time after the fault has healed.
-    fn aftermath(&self, luck: u64) -> Aftermath {
-        let _ = luck;
+    /// Returns whether the target is fully usable only some time after the fault has healed.
+    fn aftermath(&self, random: u64) -> Aftermath {
+        let _ = random;
         Aftermath::None
     }
 
-    /// Who cannot do what it wants meanwhile.
+    /// Returns who is impaired by the fault.
     fn hinders(&self) -> Hinders {
         Hinders::Target
     }
 
-    /// What it takes.
+    /// Returns what the fault requires of the masters.
     fn needs(&self) -> Need {
         Need::Nothing
     }
 
-    /// Does it.
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
+    /// Injects the fault.
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Undoes it, where that takes something.
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        let _ = (stage, hit);
+    /// Heals the fault, if that requires an action.
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        let _ = (environment, hit);
         Box::pin(async { Ok(()) })
     }
 }
 
-/// One time that a fault is done.
+/// One occurrence of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hit {
-    /// Which node or worker, counted from 0.
+    /// The node or worker, counted from 0.
     pub(crate) target: usize,
-    /// What chance has given it: where a fault has a choice, this decides.
-    pub(crate) luck: u64,
+    /// A random number that decides where a fault has a choice.
+    pub(crate) random: u64,
 }
 
-/// What a fault is done to.
+/// What a fault affects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Node,
     Worker,
 }
 
-/// Whom a fault hinders.
+/// What a fault impairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hinders {
     Target,
-    /// The worker goes on, and reaches nobody: so it is told of its losses in time, but its keys may
-    /// stand at any node.
+    /// The worker runs on, but reaches no node: it is notified of losses in time, but its keys may remain
+    /// on any node.
     WayToNodes,
 }
 
-/// What is left of a fault that has healed.
+/// What remains after a fault has healed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Aftermath {
     None,
-    /// The node does not vote, or has forgotten keys that a renewal has to bring back.
+    /// The node does not vote yet, or has lost keys that only a renewal restores.
     Quarantine,
 }
 
-/// A kind that a scenario asks for, with its settings, and when.
+/// A kind of fault with its settings and times, as a scenario asks for it.
 #[derive(Debug)]
-pub(crate) struct Plague {
+pub(crate) struct FaultRule {
     pub(crate) kind: &'static str,
     pub(crate) fault: Box<dyn Fault>,
-    /// The time from one to the next.
+    /// The time from one occurrence to the next.
     pub(crate) every: Span,
-    /// How long each lasts.
+    /// The duration of each occurrence.
     pub(crate) lasts: Span,
-    /// How many nodes or workers each hits.
+    /// How many nodes or workers each occurrence affects.
     pub(crate) hits: usize,
-    /// Which.
+    /// Which nodes or workers it may affect.
     pub(crate) aim: Aim,
 }
 
-/// Which nodes or workers a fault may hit.
+/// Which nodes or workers a fault may affect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Aim {
@@ -146,10 +146,10 @@ pub(crate) enum Aim {
     Home,
 }
 
-/// As it stands in the file.
+/// A fault rule as it is written in a scenario.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct PlagueText {
+struct FaultRuleText {
     kind: String,
     every: Span,
     #[serde(default)]
@@ -168,7 +168,7 @@ struct PlagueText {
     rate: Option<f64>,
 }
 
-/// The settings that some kinds have.
+/// The settings specific to some kinds.
 struct Options {
     restart: Option<Restart>,
     delay: Option<Span>,
@@ -178,7 +178,7 @@ struct Options {
     rate: Option<f64>,
 }
 
-/// How a killed master comes back.
+/// How a killed master restarts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Restart {
@@ -187,7 +187,7 @@ enum Restart {
     Either,
 }
 
-/// What does not get through.
+/// Which traffic is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Direction {
@@ -197,29 +197,40 @@ enum Direction {
     Any,
 }
 
-impl<'de> Deserialize<'de> for Plague {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Plague, D::Error> {
-        Plague::try_from(PlagueText::deserialize(from)?).map_err(D::Error::custom)
+impl<'de> Deserialize<'de> for FaultRule {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<FaultRule, D::Error> {
+        FaultRule::try_from(FaultRuleText::deserialize(from)?).map_err(D::Error::custom)
     }
 }
 
-impl TryFrom<PlagueText> for Plague {
+impl TryFrom<FaultRuleText> for FaultRule {
     type Error = String;
 
-    fn try_from(text: PlagueText) -> Result<Plague, String> {
-        let PlagueText { kind, every, lasts, hits, target: aim, restart, delay, jitter, way, seconds, rate } =
-            text;
+    fn try_from(text: FaultRuleText) -> Result<FaultRule, String> {
+        let FaultRuleText {
+            kind,
+            every,
+            lasts,
+            hits,
+            target: aim,
+            restart,
+            delay,
+            jitter,
+            way,
+            seconds,
+            rate,
+        } = text;
         let known = KINDS.iter().find(|(name, _)| *name == kind);
         let &(kind, make) = known.ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            format!("there is no fault `{kind}`; there are {}", names.join(", "))
+            format!("unknown fault `{kind}`; known are {}", names.join(", "))
         })?;
         if every.most.is_zero() {
             return Err(format!("`every` of `{kind}` is zero"));
         }
         let options = Options { restart, delay, jitter, way, seconds, rate };
         let fault = make(&options).map_err(|why| format!("`{kind}`: {why}"))?;
-        Ok(Plague { kind, fault, every, lasts, hits, aim })
+        Ok(FaultRule { kind, fault, every, lasts, hits, aim })
     }
 }
 
@@ -228,15 +239,15 @@ fn one() -> usize {
 }
 
 impl Direction {
-    /// What becomes of `any`, by luck.
-    fn way(self, luck: u64) -> quorlock_testkit::Way {
+    /// Returns the direction, and chooses one for `any`.
+    fn way(self, random: u64) -> quorlock_testkit::Way {
         use quorlock_testkit::Way;
 
         match self {
             Direction::Requests => Way::ToServer,
             Direction::Answers => Way::ToClient,
             Direction::Both => Way::Both,
-            Direction::Any => match luck % 3 {
+            Direction::Any => match random % 3 {
                 0 => Way::ToServer,
                 1 => Way::ToClient,
                 _ => Way::Both,
@@ -245,7 +256,7 @@ impl Direction {
     }
 }
 
-/// What gets lost, for people.
+/// Describes which traffic is lost.
 fn lost(way: quorlock_testkit::Way) -> &'static str {
     use quorlock_testkit::Way;
 

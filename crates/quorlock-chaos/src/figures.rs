@@ -1,6 +1,6 @@
-//! Figures for people: the same on the terminal and on the page.
+//! Figures as the terminal shows them. The page has the same in `page/base.js`.
 
-/// A length of time with three digits, such as `870 µs`, `3.42 ms` or `12.4 s`.
+/// Formats a duration with three digits, such as `870 µs`, `3.42 ms` or `12.4 s`.
 pub(crate) fn span(micros: u64) -> String {
     match micros {
         0 => "0 s".to_owned(),
@@ -10,12 +10,7 @@ pub(crate) fn span(micros: u64) -> String {
     }
 }
 
-/// A time in the run, such as `12.340 s`.
-pub(crate) fn at(micros: u64) -> String {
-    format!("{}.{:03} s", micros / 1_000_000, micros / 1_000 % 1_000)
-}
-
-/// A share in percent. It is never rounded up: 100% are all.
+/// Formats a share in percent, rounded down: only all of them are 100%.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if part == whole {
         return "100%".to_owned();
@@ -24,8 +19,8 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     format!("{}.{:02}%", hundredths / 100, hundredths % 100)
 }
 
-/// A number with its thousands set apart: `12,345`.
-pub(crate) fn number(number: u64) -> String {
+/// Formats a number with thousands separators: `12,345`.
+fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -35,16 +30,6 @@ pub(crate) fn number(number: u64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// [`number`], of things that are counted by [`usize`].
-pub(crate) fn count(count: usize) -> String {
-    number(u64::try_from(count).unwrap_or(u64::MAX))
-}
-
-/// `1 fault`, `2 faults`.
-pub(crate) fn counted(how_many: usize, what: &str) -> String {
-    format!("{} {what}{}", count(how_many), if how_many == 1 { "" } else { "s" })
 }
 
 fn three_digits(value: u64, unit: u64) -> String {

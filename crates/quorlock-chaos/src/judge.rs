@@ -1,4 +1,4 @@
-//! What the record of a run comes to: whether every expectation held, and the figures.
+//! Checks the record of a run: whether every expectation held, and the figures.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -8,35 +8,35 @@ use quorlock_history::{
 };
 
 use crate::director::{GRACE, RECOVERY};
-use crate::dossier::Dossier;
 use crate::figures;
 use crate::outcome::{Broken, FaultSpan, HoldSpan, Outcome, Timeline, Verdict, WriteMark};
+use crate::run_metadata::RunMetadata;
 use crate::scenario::{Scenario, lock_name};
 
 mod latency;
 
 use latency::Probes;
 
-/// How much later than due a holder may hear of a loss: timers and schedulers of a busy machine.
+/// How late a holder may be notified of a loss, because of timers and schedulers of a busy machine.
 const SIGNAL_SLACK: Duration = Duration::from_millis(250);
-/// More than this, nobody can look at.
+/// Limits of what an outcome lists.
 const MOST_HOLDS: usize = 4_000;
 const MOST_WRITES: usize = 1_000;
 const MOST_VIOLATIONS: usize = 50;
 const MOST_ROWS: usize = 10;
 
-/// Judges a run by its record.
-pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -> Outcome {
+/// Checks the record of a run.
+pub(crate) fn judge(scenario: &Scenario, metadata: &RunMetadata, history: &History) -> Outcome {
     let expect = Expectations::new()
         .max_ttl(scenario.locks.ttl + scenario.servers.longer())
         .grace(GRACE)
         .signal_slack(SIGNAL_SLACK)
         .recovery(RECOVERY + scenario.quarantine());
     let report = check(history, &expect);
-    let probes = Probes::of(history, dossier, scenario.nodes);
+    let probes = Probes::of(history, metadata, scenario.nodes);
     let writes = late_writes(history);
-    let verdicts = verdicts(scenario, dossier, &report, &probes);
-    let micros = |at: Stamp| micros(at, dossier);
+    let verdicts = verdicts(scenario, metadata, &report, &probes);
+    let micros = |at: Stamp| micros(at, metadata);
     let broken = report.violations.iter().map(|violation| Broken {
         check: violation.check(),
         at_micros: violation.at().map(micros),
@@ -47,21 +47,21 @@ pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -
     Outcome {
         scenario: scenario.name.clone(),
         summary: scenario.summary.clone(),
-        seed: dossier.seed,
-        replay: dossier.replay.clone(),
-        servers: dossier.servers.clone(),
-        layout: dossier.layout.clone(),
-        nodes: dossier.nodes.clone(),
-        workers: dossier.workers.clone(),
-        duration_micros: micros(dossier.ended),
+        seed: metadata.seed,
+        replay: metadata.replay.clone(),
+        servers: metadata.servers.clone(),
+        layout: metadata.layout.clone(),
+        nodes: metadata.nodes.clone(),
+        workers: metadata.workers.clone(),
+        duration_micros: micros(metadata.ended),
         passed: verdicts.iter().all(|verdict| verdict.held),
         verdicts,
         seen: report.seen,
-        overlaps: dossier.overlaps,
-        offers: dossier.offers,
+        overlaps: metadata.overlaps,
+        offers: metadata.offers,
         violations: broken.take(MOST_VIOLATIONS).collect(),
         violations_in_all: report.violations.len(),
-        faults: faults(dossier),
+        faults: faults(metadata),
         phases: probes.phases(),
         around: probes.around(),
         places: probes.places(),
@@ -70,13 +70,18 @@ pub(crate) fn judge(scenario: &Scenario, dossier: &Dossier, history: &History) -
             bins: probes.bins(),
             resources: (1..=scenario.locks.count).map(lock_name).collect(),
             writes_in_all: writes.len(),
-            writes: marks(&writes, history, scenario, dossier),
-            ..holds(history, scenario, dossier)
+            writes: marks(&writes, history, scenario, metadata),
+            ..holds(history, scenario, metadata)
         },
     }
 }
 
-fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Probes<'_>) -> Vec<Verdict> {
+fn verdicts(
+    scenario: &Scenario,
+    metadata: &RunMetadata,
+    report: &Report,
+    probes: &Probes<'_>,
+) -> Vec<Verdict> {
     let expect = &scenario.expect;
     let mut verdicts = Vec::new();
     let mut say = |expectation: &str, held: bool, evidence: String| {
@@ -92,7 +97,7 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
         .filter(|&check| !is_expected(scenario, check))
         .collect();
     let judged = format!(
-        "{} holds, {} renewals, {} writes, {} looks at keys",
+        "{} holds, {} renewals, {} writes, {} keys seen",
         seen.holds,
         seen.renewals,
         seen.accepted + seen.refused,
@@ -106,21 +111,24 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
     }
     if !report.gave_up.is_empty() {
         say(
-            "every lock can be judged",
+            "every lock can be checked",
             false,
             format!("the search for an order gave up: {:?}", report.gave_up),
         );
     }
     if !is_expected(scenario, Check::Exclusion) {
-        let overlaps = dossier.overlaps;
-        say("no two tasks of one process inside one lock", overlaps == 0, format!("overlaps: {overlaps}"));
+        let overlaps = metadata.overlaps;
+        say("no two tasks of a process hold the same lock", overlaps == 0, format!("overlaps: {overlaps}"));
     }
     if let Some(share) = expect.success {
         let minority = probes.with_at_most(scenario.minority());
         #[expect(clippy::cast_precision_loss, reason = "a share")]
         let reached = minority.acquired as f64 / minority.tried.max(1) as f64;
         say(
-            &format!("at least {} % of free locks acquired while a minority is out of order", share * 100.0),
+            &format!(
+                "at least {} % of uncontended locks acquired while at most a minority of the nodes is faulty",
+                share * 100.0
+            ),
             minority.tried > 0 && reached >= share,
             format!("{} of {}", figures::share(minority.acquired, minority.tried), minority.tried),
         );
@@ -130,36 +138,34 @@ fn verdicts(scenario: &Scenario, dossier: &Dossier, report: &Report, probes: &Pr
         let evidence = format!("{} refused, {} accepted", seen.refused, seen.accepted);
         say(&format!("at least {least} late writes refused"), seen.refused >= least, evidence);
     }
-    if let Some(left) = &dossier.left_behind {
+    if let Some(left) = &metadata.left_behind {
         let evidence = match left.as_slice() {
-            [] => "no lock, reader, waiter or tombstone in the tables of any node".to_owned(),
+            [] => "no lock, reader, waiter or tombstone left in any table".to_owned(),
             [..] => format!(
                 "{} left: {}",
                 left.len(),
                 left.iter().take(MOST_ROWS).cloned().collect::<Vec<_>>().join(", ")
             ),
         };
-        say("no row is left behind", left.is_empty(), evidence);
+        say("no rows left in the databases", left.is_empty(), evidence);
     }
     if expect.offers > 0 {
-        let (least, offers) = (expect.offers, dossier.offers);
+        let (least, offers) = (expect.offers, metadata.offers);
         let evidence = format!("{offers} offers, {} holds", seen.holds);
         say(&format!("at least {least} offers by a quorum"), offers >= least, evidence);
     }
     if !scenario.faults.is_empty() {
-        let mut kinds: BTreeMap<&str, usize> =
-            scenario.faults.iter().map(|plague| (plague.kind, 0)).collect();
-        for done in &dossier.faults {
+        let mut kinds: BTreeMap<&str, usize> = scenario.faults.iter().map(|rule| (rule.kind, 0)).collect();
+        for done in &metadata.faults {
             *kinds.entry(&done.kind).or_default() += 1;
         }
         let evidence = kinds.iter().map(|(kind, times)| format!("{kind} {times}")).collect::<Vec<_>>();
-        // Each comes within the scenario's own duration, on a machine that can keep to the schedule.
-        say("faults came", kinds.values().any(|&times| times > 0), evidence.join(", "));
+        // On a machine that keeps to the schedule, each kind occurs within the scenario's own duration.
+        say("faults were injected", kinds.values().any(|&times| times > 0), evidence.join(", "));
     }
-    let complaints = &dossier.complaints;
-    let evidence =
-        if complaints.is_empty() { "nothing to complain of".to_owned() } else { complaints.join("; ") };
-    say("everything went as planned", complaints.is_empty(), evidence);
+    let complaints = &metadata.complaints;
+    let evidence = if complaints.is_empty() { "none found".to_owned() } else { complaints.join("; ") };
+    say("no problems during the run", complaints.is_empty(), evidence);
     verdicts
 }
 
@@ -167,23 +173,23 @@ fn is_expected(scenario: &Scenario, check: Check) -> bool {
     scenario.expect.violations.contains(&check) || scenario.expect.tolerated.contains(&check)
 }
 
-fn faults(dossier: &Dossier) -> Vec<FaultSpan> {
-    let span = |done: &crate::dossier::Done| FaultSpan {
+fn faults(metadata: &RunMetadata) -> Vec<FaultSpan> {
+    let span = |done: &crate::run_metadata::Done| FaultSpan {
         kind: done.kind.clone(),
         name: done.name.clone(),
         nodes: done.nodes.clone(),
         workers: done.workers.clone(),
-        from_micros: micros(done.from, dossier),
-        until_micros: micros(done.until, dossier),
+        from_micros: micros(done.from, metadata),
+        until_micros: micros(done.until, metadata),
     };
-    let mut spans: Vec<FaultSpan> = dossier.faults.iter().map(span).collect();
+    let mut spans: Vec<FaultSpan> = metadata.faults.iter().map(span).collect();
     spans.sort_by_key(|span| span.from_micros);
     spans
 }
 
-/// The holds of locks that several workers want: all that ended badly, and as many of the others as
-/// can be drawn.
-fn holds(history: &History, scenario: &Scenario, dossier: &Dossier) -> Timeline {
+/// Returns the holds of contended locks, thinned out to what can be drawn; holds that were not
+/// released are thinned out less.
+fn holds(history: &History, scenario: &Scenario, metadata: &RunMetadata) -> Timeline {
     let contended =
         |hold: &Hold| Some((number(hold.client.as_str())?, lock(hold.resource.as_str(), scenario)?));
     let all: Vec<(Hold, (usize, usize))> = quorlock_history::holds(history)
@@ -198,8 +204,8 @@ fn holds(history: &History, scenario: &Scenario, dossier: &Dossier) -> Timeline 
     let span = |(_, (hold, (worker, resource))): (usize, (Hold, (usize, usize)))| HoldSpan {
         worker,
         resource,
-        from_micros: micros(hold.acquired, dossier),
-        until_micros: micros(hold.end, dossier),
+        from_micros: micros(hold.acquired, metadata),
+        until_micros: micros(hold.end, metadata),
         ending: hold.ending,
         fencing_token: hold.fencing_token,
     };
@@ -208,7 +214,7 @@ fn holds(history: &History, scenario: &Scenario, dossier: &Dossier) -> Timeline 
     Timeline { holds, holds_in_all, ..Timeline::default() }
 }
 
-/// A write with a smaller fencing token than one that was accepted before.
+/// A write with a smaller fencing token than one that was received before.
 struct Late<'history> {
     at: Stamp,
     resource: &'history str,
@@ -234,7 +240,12 @@ fn late_writes(history: &History) -> Vec<Late<'_>> {
     late
 }
 
-fn marks(late: &[Late<'_>], history: &History, scenario: &Scenario, dossier: &Dossier) -> Vec<WriteMark> {
+fn marks(
+    late: &[Late<'_>],
+    history: &History,
+    scenario: &Scenario,
+    metadata: &RunMetadata,
+) -> Vec<WriteMark> {
     let whose: HashMap<&Token, &str> = history
         .events()
         .iter()
@@ -247,7 +258,7 @@ fn marks(late: &[Late<'_>], history: &History, scenario: &Scenario, dossier: &Do
         Some(WriteMark {
             worker: number(whose.get(late.attempt)?)?,
             resource: lock(late.resource, scenario)?,
-            at_micros: micros(late.at, dossier),
+            at_micros: micros(late.at, metadata),
             fencing_token: late.fencing_token,
             refused: late.refused,
         })
@@ -255,8 +266,8 @@ fn marks(late: &[Late<'_>], history: &History, scenario: &Scenario, dossier: &Do
     late.iter().filter_map(mark).take(MOST_WRITES).collect()
 }
 
-fn micros(at: Stamp, dossier: &Dossier) -> u64 {
-    u64::try_from(at.since(dossier.began).as_micros()).unwrap_or(u64::MAX)
+fn micros(at: Stamp, metadata: &RunMetadata) -> u64 {
+    u64::try_from(at.since(metadata.began).as_micros()).unwrap_or(u64::MAX)
 }
 
 /// `worker-3` is number 2.
@@ -264,7 +275,7 @@ fn number(worker: &str) -> Option<usize> {
     worker.rsplit_once('-')?.1.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// Which of the contended locks.
+/// Returns the index of a contended lock.
 fn lock(resource: &str, scenario: &Scenario) -> Option<usize> {
     let lock = resource.starts_with("lock-").then(|| number(resource))??;
     (lock < scenario.locks.count).then_some(lock)

@@ -1,4 +1,4 @@
-//! Round trips as between real places, for the network between workers and nodes.
+//! Simulated distances between workers and nodes: round trips as between real places.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,39 +10,36 @@ use serde::Deserialize;
 
 use crate::error::Failure;
 
-/// The layouts that come with the program, each a file in `layouts/`.
+/// The built-in layouts, each a file in `layouts/`.
 const BUILT_IN: &[(&str, &str)] = &[
     ("three-zones", include_str!("../layouts/three-zones.toml")),
     ("three-regions", include_str!("../layouts/three-regions.toml")),
     ("five-continents", include_str!("../layouts/five-continents.toml")),
 ];
 
-/// Who is where, and how far it is from one place to another.
+/// The places of nodes and workers, and the round trips between places.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Layout {
-    /// What it stands for.
+    /// A description.
     pub(crate) summary: String,
-    /// Where each node is.
+    /// The place of each node.
     nodes: Vec<String>,
-    /// Where each worker is.
+    /// The place of each worker.
     workers: Vec<String>,
-    /// Round trips in milliseconds, from place to place; the way back takes as long.
+    /// Round trips in milliseconds from place to place, valid for both directions.
     round_trips: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 impl Layout {
-    /// The layout that comes with the program by this name, or the one in this file.
+    /// Returns the built-in layout of this name, or reads the one in this file.
     pub(crate) fn find(name: &str) -> Result<Layout, Failure> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Layout::parse(name, text);
         }
         if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
             let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-            let why = format!(
-                "there is no such layout; there are {}, and files that end in .toml",
-                names.join(", ")
-            );
+            let why = format!("unknown layout; known are {}, and files that end in .toml", names.join(", "));
             return Err(Failure::BadScenario { name: name.to_owned(), why });
         }
         let text = fs::read_to_string(name).map_err(Failure::to(format!("read {name}")))?;
@@ -62,7 +59,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Half the round trip between a worker and a node.
+    /// Returns half the round trip between a worker and a node.
     pub(crate) fn one_way(&self, worker: usize, node: usize) -> Duration {
         self.round_trip(worker, node) / 2
     }
@@ -78,7 +75,7 @@ impl Layout {
     }
 
     pub(crate) fn worker_place(&self, worker: usize) -> Option<&str> {
-        // More workers than places: they take turns.
+        // With more workers than places, places repeat.
         self.workers.get(worker.checked_rem(self.workers.len())?).map(String::as_str)
     }
 

@@ -1,41 +1,41 @@
-//! What workers do, and how often.
+//! The load: what workers do with locks, and how often.
 
 use serde::{Deserialize, Serialize};
 
-/// Who takes locks, and what for. The numbers are weights: how often one thing is done against the
-/// others.
+/// The load of a scenario. `workers` and `tasks` are counts; the other numbers are relative weights of
+/// operations.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Load {
-    /// Processes.
+    /// Worker processes.
     pub(crate) workers: usize,
-    /// Tasks of each process that contend; one more takes a lock that nobody else wants.
+    /// Contending tasks of each process; one more task acquires an uncontended lock.
     pub(crate) tasks: usize,
-    /// Hold a lock for a moment.
+    /// Hold a lock for 1 to 15 ms.
     pub(crate) short: u32,
-    /// Hold it for longer than its TTL, renewed.
+    /// Hold a lock for one to two TTLs, so that it is renewed.
     pub(crate) long: u32,
-    /// Take it only if it is free.
+    /// Acquire a lock only if it is free.
     pub(crate) only_if_free: u32,
-    /// Stop waiting for it halfway.
+    /// Cancel the wait for a lock.
     pub(crate) cancelled: u32,
-    /// Take one lock, then a second one.
+    /// Acquire a second lock while holding one.
     pub(crate) nested: u32,
-    /// Forget to give it back: the lease is dropped.
+    /// Drop the lease without releasing it.
     pub(crate) dropped: u32,
-    /// Rely on nothing but the fencing token: write without asking whether the lease still holds.
+    /// Write without checking the lease, relying on the fencing token alone.
     pub(crate) trusting: u32,
-    /// Share it with others who do, and write nothing.
+    /// Hold a shared lock, and write nothing.
     pub(crate) reading: u32,
-    /// Hold it alone, and then share it.
+    /// Hold a lock exclusively, then downgrade it.
     pub(crate) downgraded: u32,
-    /// Hold two or three locks that were taken at once.
+    /// Acquire two or three locks in one call.
     pub(crate) several: u32,
-    /// Take one of a semaphore's permits.
+    /// Acquire a permit of a semaphore.
     pub(crate) permits: u32,
-    /// Take one, believing that there is one more than there is.
+    /// Acquire a permit with a configuration of one permit too many.
     pub(crate) differing: u32,
-    /// Campaign, lead for a while, and resign.
+    /// Campaign in an election, lead, and resign.
     pub(crate) leading: u32,
 }
 

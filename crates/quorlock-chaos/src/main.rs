@@ -20,39 +20,39 @@ use crate::progress::Progress;
 use crate::scenario::Scenario;
 
 mod args;
-mod crew;
 mod director;
-mod dossier;
+mod environment;
 mod error;
 mod exit;
 mod fault;
 mod figures;
+mod inspector;
 mod judge;
 mod layout;
 mod load;
-mod lookout;
 mod masters;
 mod network;
 mod offers;
 mod outcome;
 mod page;
 mod progress;
+mod proxies;
 mod record;
 mod register;
-mod roads;
+mod run_metadata;
 mod scenario;
 mod schedule;
 mod span;
-mod stage;
 mod summary;
 mod worker;
+mod workers;
 
 fn main() -> ExitCode {
     quorlock_testkit::serve_if_asked();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(answer) => {
-            // Nobody may be reading any more.
+            // The reader of the output may be gone.
             drop(answer.print());
             return ExitCode::from(if answer.use_stderr() { exit::USAGE } else { exit::HELD });
         }
@@ -62,10 +62,10 @@ fn main() -> ExitCode {
         None => run(&args.run),
         Some(Verb::Check(check)) => judge_again(&check),
         Some(Verb::Proxy(args)) => {
-            network::proxy(&args).map(|()| exit::HELD).map_err(Failure::to("be a network"))
+            network::proxy(&args).map(|()| exit::HELD).map_err(Failure::to("run the proxy"))
         }
         Some(Verb::Network(args)) => {
-            network::network(&args).map(|()| exit::HELD).map_err(Failure::to("reach the network"))
+            network::network(&args).map(|()| exit::HELD).map_err(Failure::to("control the proxy"))
         }
         Some(Verb::Worker) => work(),
     };
@@ -85,16 +85,16 @@ fn list() -> Result<u8, Failure> {
 fn work() -> Result<u8, Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("quorlock=info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
-    // One thread: an observer that was told to stop has stopped.
+    // One thread: an observer that was aborted does not run concurrently.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Failure::to("start the async runtime"))?;
     runtime.block_on(worker::work()).map_err(Failure::to("work"))?;
-    // Whoever reads stdin for tokio is blocked in it.
+    // tokio's thread that reads stdin is blocked in the read.
     runtime.shutdown_background();
     Ok(exit::HELD)
 }
 
-/// What the scenarios have come to so far.
+/// The outcomes so far.
 #[derive(Default)]
 struct Outcomes {
     outcomes: Vec<Outcome>,
@@ -158,7 +158,7 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
             all.skipped.push((scenario.name.clone(), reason));
             return Ok(());
         }
-        Ran::Done(dossier) => judge::judge(scenario, &dossier, &dossier::history(folder.path())?),
+        Ran::Done(metadata) => judge::judge(scenario, &metadata, &run_metadata::history(folder.path())?),
     };
     let keep = match &args.keep {
         Some(keep) => Some(keep.join(&scenario.name)),
@@ -173,13 +173,13 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
     Ok(())
 }
 
-/// Where the records of runs that failed are kept.
+/// The folder for the records of failed runs.
 const FAILED_RUNS: &str = "quorlock-chaos-failed";
 
 fn judge_again(args: &CheckArgs) -> Result<u8, Failure> {
-    let dossier = dossier::Dossier::read(&args.folder)?;
-    let scenario = Scenario::parse(&dossier.scenario, &dossier::scenario(&args.folder)?)?;
-    let outcomes = [judge::judge(&scenario, &dossier, &dossier::history(&args.folder)?)];
+    let metadata = run_metadata::RunMetadata::read(&args.folder)?;
+    let scenario = Scenario::parse(&metadata.scenario, &run_metadata::scenario(&args.folder)?)?;
+    let outcomes = [judge::judge(&scenario, &metadata, &run_metadata::history(&args.folder)?)];
     for outcome in &outcomes {
         println!("{}", summary::outcome(outcome));
     }
@@ -194,18 +194,20 @@ fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -
         written.map_err(Failure::to(format!("write {}", path.display())))?;
     }
     if let Some(path) = html {
-        let written = fs::write(path, page::page(outcomes));
+        let page = page::page(outcomes).map_err(io::Error::from);
+        let written = page.and_then(|page| fs::write(path, page));
         written.map_err(Failure::to(format!("write {}", path.display())))?;
     }
     Ok(())
 }
 
-/// Whether every expectation held.
+/// Returns the exit code: whether every expectation held.
 fn code(outcomes: &[Outcome]) -> u8 {
     if outcomes.iter().all(|outcome| outcome.passed) { exit::HELD } else { exit::FAILED }
 }
 
-/// However it ends, servers and workers end with it.
+/// Runs `work` until it is done or SIGINT or SIGTERM arrives. Servers and workers are killed when
+/// `work` is dropped.
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
 

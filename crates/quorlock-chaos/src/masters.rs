@@ -1,5 +1,4 @@
-//! The masters of a run: processes of this machine, databases among them, or containers of a compose
-//! project.
+//! The masters of a run: Redis servers or databases as local processes, or containers of a compose project.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +7,7 @@ use std::path::Path;
 use futures::future::BoxFuture;
 use quorlock_history::What;
 
-use crate::lookout;
+use crate::inspector;
 
 mod clocks;
 mod compose;
@@ -19,81 +18,85 @@ pub(crate) use compose::Compose;
 pub(crate) use databases::{Databases, Extras};
 pub(crate) use processes::Processes;
 
-/// What a master still knows after a restart.
+/// Whether a master keeps its data when it restarts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
     Kept,
     Gone,
 }
 
-/// What becomes of a primary when its standby takes its place.
+/// What happens to a primary when its standby is promoted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Primary {
-    /// It is killed before.
+    /// It is killed before the promotion.
     Killed,
-    /// It goes on, and no client reaches it any more.
+    /// It runs on, but no client reaches it.
     CutOff,
 }
 
-/// What a fault needs of the masters.
+/// What a fault requires of the masters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Need {
     Nothing,
-    /// Processes that can be stopped and continued.
+    /// Processes that can receive SIGSTOP and SIGCONT.
     Processes,
-    /// A server that takes commands of Redis.
+    /// A server that accepts Redis commands.
     Redis,
-    /// A real server of Redis: the built-in one has no such setting.
+    /// A real Redis server: the built-in one has no such setting.
     RealServer,
-    /// A server whose clock can be bent.
+    /// A server whose clock can be changed.
     BentClock,
     /// A server with a process for each client.
     Backends,
-    /// A standby that can take the place of its primary.
+    /// A standby that can be promoted.
     Standby,
     /// A small disk of its own.
     SmallDisk,
 }
 
-/// The masters, each by its number from 0 on.
+/// The masters, numbered from 0.
 pub(crate) trait Masters: Send + Sync {
-    /// What they are, such as `5 × redis-server 7.0.15`.
+    /// Describes the servers, such as `5 × redis-server 7.0.15`.
     fn what(&self) -> String;
 
     fn address(&self, number: usize) -> SocketAddr;
 
-    /// How clients reach it by way of this address, which is its own or that of a proxy.
+    /// Returns the URL for clients that reach it at this address, which is its own or that of a proxy.
     fn url(&self, address: SocketAddr) -> String {
         format!("redis://{address}")
     }
 
-    /// What it has stored of locks, read behind the library's back. `name` is its name in the record.
-    fn look<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
-        Box::pin(lookout::look_at(self.address(number), name))
+    /// Reads the locks that it stores, without the library. `name` is its name in the record.
+    fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
+        Box::pin(inspector::inspect_server(self.address(number), name))
     }
 
-    /// The rows of a database that should be gone by now, if it is one. What has expired is deleted
-    /// before.
+    /// Deletes expired rows and returns the remaining ones that should be gone; `None` if the master is no
+    /// database.
     fn left_behind(&self, number: usize) -> BoxFuture<'_, io::Result<Option<Vec<String>>>> {
         let _ = number;
         Box::pin(async { Ok(None) })
     }
 
-    /// What a master knows after it was killed and restarted with its data.
+    /// Returns whether a master keeps its data when it is killed and restarted.
     fn memory(&self) -> Memory;
 
-    /// How many there are, where a scenario has no say in it.
+    /// Returns how many masters there are, if a scenario cannot choose.
     fn count(&self) -> Option<usize> {
         None
     }
 
-    /// Whether faults that need this can be done; the reason if not.
+    /// Checks whether faults with this requirement can be injected.
+    ///
+    /// # Errors
+    ///
+    /// The reason if they cannot.
     fn offers(&self, need: Need) -> Result<(), String>;
 
-    /// SIGKILL, and waits for its end.
+    /// Sends SIGKILL and waits for the exit.
     fn kill(&self, number: usize) -> BoxFuture<'_, io::Result<()>>;
 
-    /// Starts it again, and waits until it answers.
+    /// Starts it again and waits until it answers.
     fn restart(&self, number: usize, memory: Memory) -> BoxFuture<'_, io::Result<()>>;
 
     /// SIGSTOP.
@@ -102,28 +105,28 @@ pub(crate) trait Masters: Send + Sync {
     /// SIGCONT.
     fn thaw(&self, number: usize) -> BoxFuture<'_, io::Result<()>>;
 
-    /// SIGSTOP for the processes that serve the clients of now.
+    /// Sends SIGSTOP to the backends of the current connections.
     fn stop_backends(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// SIGCONT for them.
+    /// Sends SIGCONT to them.
     fn continue_backends(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// Has its standby receive nothing from now on.
+    /// Stops the replication to its standby.
     fn hold_standby(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// Promotes its standby, to which its address leads from then on. `primary` says what becomes of
-    /// the server that was the primary.
+    /// Promotes its standby and moves the node's address to it. `primary` chooses what happens to the old
+    /// primary.
     fn promote(&self, _number: usize, _primary: Primary) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// Ends the server that was the primary, and gives the promoted one a standby.
+    /// Stops the old primary and starts a standby for the new one.
     fn follow(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
@@ -133,17 +136,17 @@ pub(crate) trait Masters: Send + Sync {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// Makes room on it again, and waits until the master answers.
+    /// Frees its disk and waits until the master answers.
     fn free_disk(&self, _number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 
-    /// Moves its clock.
+    /// Makes its clock jump.
     fn step_clock(&self, number: usize, seconds: f64) -> io::Result<()>;
 
-    /// Has its clock count so many seconds in one.
+    /// Sets how many seconds its clock counts per second.
     fn clock_rate(&self, number: usize, rate: f64) -> io::Result<()>;
 
-    /// Copies what the servers wrote to their logs into this folder.
+    /// Copies the logs of the servers to this folder.
     fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>>;
 }

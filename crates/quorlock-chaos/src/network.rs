@@ -1,19 +1,18 @@
-//! A bad network in front of one server, as two verbs: a proxy that runs until it is ended, and what
-//! tells it which faults to have.
+//! A faulty network in front of one server, as two subcommands: `proxy` runs the proxy, and `network` sets
+//! its faults.
 //!
 //! # The control port
 //!
-//! Whoever connects to it sends one line, which is what stands on the command line after
-//! `quorlock-chaos network --at ADDRESS`, and gets one line back: how things stand now, or `error: `
-//! and what is wrong. Then the connection ends.
+//! A client sends one line, the words after `quorlock-chaos network --at ADDRESS` on the command line, and
+//! receives one line: the current state, or `error: ` and a message. Then the proxy closes the connection.
 //!
 //! ```text
 //! -> delay 50ms --jitter 20ms --way to-client
-//! <- to server: sound; to client: delay 50ms, jitter 20ms; 3 connections open
+//! <- to server: ok; to client: delay 50ms, jitter 20ms; 3 connections open
 //! ```
 //!
-//! It has no authentication: whoever reaches the port can break the network behind it. So it listens
-//! on the loopback interface unless told otherwise, and belongs into no network but one for tests.
+//! The control port has no authentication: any client that reaches it can inject faults. It listens on the
+//! loopback interface by default and must not be exposed outside of test networks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,13 +33,13 @@ mod fault;
 /// `quorlock-chaos proxy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProxyArgs {
-    /// Where clients connect to
+    /// Address for clients
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// The server behind it; its name is looked up anew for each connection
+    /// Address of the server; a host name is resolved again for each connection
     #[arg(long, value_name = "HOST:PORT")]
     upstream: String,
-    /// Where `quorlock-chaos network` connects to. There is no authentication
+    /// Address for `quorlock-chaos network`; no authentication
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     control: SocketAddr,
 }
@@ -55,7 +54,7 @@ pub(crate) struct NetworkArgs {
     fault: Fault,
 }
 
-/// Stands in front of a server until SIGTERM or SIGINT.
+/// Runs the proxy until SIGTERM or SIGINT.
 pub(crate) fn proxy(args: &ProxyArgs) -> io::Result<()> {
     block_on(async {
         let mut terminated = signal(SignalKind::terminate())?;
@@ -76,11 +75,11 @@ pub(crate) fn proxy(args: &ProxyArgs) -> io::Result<()> {
     })
 }
 
-/// Tells a proxy of a fault, and prints how things stand there.
+/// Sends a fault to a proxy and prints the resulting state.
 pub(crate) fn network(args: &NetworkArgs) -> io::Result<()> {
-    const LIMIT: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
-    let answer = block_on(within(LIMIT, ask(&args.at, &args.fault))).map_err(at(&args.at))?;
+    let answer = block_on(within(TIMEOUT, ask(&args.at, &args.fault))).map_err(at(&args.at))?;
     if let Some(error) = answer.strip_prefix(control::ERROR) {
         return Err(io::Error::other(error.to_owned()));
     }
@@ -94,7 +93,7 @@ async fn ask(at: &str, fault: &Fault) -> io::Result<String> {
     read_line(&mut stream).await
 }
 
-/// One line, without its end. Nobody on either side has more to say than fits.
+/// Reads one line of limited length and returns it without its end.
 async fn read_line(stream: &mut TcpStream) -> io::Result<String> {
     const LONGEST: u64 = 1024;
 
@@ -102,18 +101,21 @@ async fn read_line(stream: &mut TcpStream) -> io::Result<String> {
     BufReader::new(stream.take(LONGEST)).read_line(&mut line).await?;
     match line.strip_suffix('\n') {
         Some(line) => Ok(line.to_owned()),
-        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "no whole line came")),
+        None => Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the connection was closed before the end of the line",
+        )),
     }
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn within<T>(timeout: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let clock = SystemClock::default();
-    let end = clock.now() + limit;
+    let end = clock.now() + timeout;
     tokio::select! {
         done = work => done,
         () = clock.sleep_until(end) => {
-            let limit = humantime::format_duration(limit);
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit}")))
+            let timeout = humantime::format_duration(timeout);
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {timeout}")))
         }
     }
 }

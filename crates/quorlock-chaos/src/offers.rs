@@ -1,7 +1,8 @@
-//! Counts the offers of a run: how often a quorum of the nodes gave a lock from its holder to the next waiter in one
-//! step.
+//! Counts the offers of a run: how often a quorum of the nodes handed a lock from its holder to the next waiter in
+//! one step.
 //!
-//! It subscribes to the inboxes of all workers, as a monitoring program may: what a node sends there, it has stored.
+//! Subscribes to the inboxes of all workers, as a monitoring program may. A node publishes an offer there after it has
+//! stored it.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,23 +16,23 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// After so long a node that is down is dialled again.
+/// The reconnect delay.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// Longer than any message of a node.
+/// The size limit of a message, larger than any message of a node.
 const LONGEST: usize = 1 << 20;
 
-/// The offers that were seen so far. The connections end when this is dropped.
+/// The offers seen so far. Closes the connections on drop.
 pub(crate) struct Offers {
-    /// How many nodes have offered the lock to each token.
+    /// For each token, how many nodes have offered it the lock.
     seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>,
-    /// How many make an offer that counts.
+    /// How many nodes make an offer count.
     quorum: usize,
     /// One task for each node.
     _connections: JoinSet<()>,
 }
 
 impl Offers {
-    /// Begins to count at these nodes.
+    /// Starts counting on these nodes.
     pub(crate) fn watch(addresses: impl IntoIterator<Item = SocketAddr>) -> Offers {
         let seen = Arc::default();
         let mut connections = JoinSet::new();
@@ -41,18 +42,18 @@ impl Offers {
         Offers { seen, quorum: connections.len() / 2 + 1, _connections: connections }
     }
 
-    /// How many locks were offered by a quorum.
+    /// Returns how many locks were offered by a quorum.
     pub(crate) fn count(&self) -> usize {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.values().filter(|nodes| **nodes >= self.quorum).count()
     }
 }
 
-/// Counts what one node sends, whatever happens to it.
+/// Counts the offers of one node, reconnecting when the connection fails.
 async fn follow(address: SocketAddr, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
     let clock = SystemClock::default();
     loop {
-        // That a node is down, or knows no patterns, is no news: what it sends meanwhile is not counted.
+        // A node that is down, or does not know PSUBSCRIBE, is expected: its offers are not counted meanwhile.
         drop(listen(address, &seen).await);
         clock.sleep_until(clock.now() + AGAIN_AFTER).await;
     }
@@ -75,7 +76,7 @@ async fn listen(address: SocketAddr, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> i
     }
 }
 
-/// A list of strings and numbers, as a server sends it to a subscriber.
+/// Reads a list of strings and numbers, as a server sends it to a subscriber.
 async fn read_list(server: &mut BufReader<TcpStream>) -> io::Result<Vec<Vec<u8>>> {
     let (b'*', count) = read_line(server).await? else { return Err(odd()) };
     let mut parts = Vec::new();
@@ -96,7 +97,7 @@ async fn read_list(server: &mut BufReader<TcpStream>) -> io::Result<Vec<Vec<u8>>
     Ok(parts)
 }
 
-/// The kind of what follows, and the rest of its line.
+/// Reads a line and returns its type byte and the rest.
 async fn read_line(server: &mut BufReader<TcpStream>) -> io::Result<(u8, Vec<u8>)> {
     let mut line = Vec::new();
     server.read_until(b'\n', &mut line).await?;
@@ -112,7 +113,10 @@ fn length(digits: &[u8]) -> io::Result<usize> {
 }
 
 fn odd() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a server sent what is no list of strings to a subscriber")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a server sent a subscriber something other than a list of strings",
+    )
 }
 
 #[cfg(test)]
@@ -129,7 +133,7 @@ mod tests {
         }
         let offers = Offers::watch(servers.iter().map(quorlock_testkit::Server::address));
         let say = async |node: usize, text: &str| {
-            // Until it is heard: the subscription may not be there yet.
+            // Until a subscriber receives it: the subscription may not be there yet.
             let sent = async || {
                 let heard = servers[node].command(&["PUBLISH", "quorlock:inbox:01", text]).await;
                 heard.is_ok_and(|heard| heard.to_string() == "1")

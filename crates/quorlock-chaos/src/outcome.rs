@@ -1,4 +1,4 @@
-//! What one run of one scenario came to: the JSON that is written, and what the page is drawn from.
+//! The outcome of one run of one scenario: the JSON that is written, and that the page is built from.
 //!
 //! Times are microseconds since the run began.
 
@@ -9,40 +9,40 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) scenario: String,
-    /// What the scenario does, in a sentence.
+    /// The description of the scenario.
     pub(crate) summary: String,
     pub(crate) seed: u64,
-    /// The command line that does the same again.
+    /// The command line that repeats the run.
     pub(crate) replay: String,
-    /// Which servers, such as `5 × redis-server 7.0.15`.
+    /// The servers, such as `5 × redis-server 7.0.15`.
     pub(crate) servers: String,
-    /// The round trips between workers and nodes, if the scenario asks for a layout.
+    /// The description of the layout, if the scenario has one.
     pub(crate) layout: Option<String>,
     pub(crate) nodes: Vec<String>,
     pub(crate) workers: Vec<String>,
     pub(crate) duration_micros: u64,
     /// Whether every expectation held.
     pub(crate) passed: bool,
-    /// Each expectation, and what came of it.
+    /// The verdict on each expectation.
     pub(crate) verdicts: Vec<Verdict>,
-    /// How much of everything was there to be judged.
+    /// How many events of each kind were checked.
     pub(crate) seen: Seen,
-    /// How often two tasks of one process were inside one lock at once, both told that it holds.
+    /// How often two tasks of one process held the same lock at the same time according to their leases.
     pub(crate) overlaps: u64,
-    /// How many times a quorum of the nodes offered a lock to the next waiter.
+    /// How many locks a quorum of the nodes offered to the next waiter.
     #[serde(default)]
     pub(crate) offers: usize,
-    /// The first of the broken promises.
+    /// The first violations.
     pub(crate) violations: Vec<Broken>,
-    /// How many there are in all.
+    /// The number of all violations.
     pub(crate) violations_in_all: usize,
     pub(crate) faults: Vec<FaultSpan>,
-    /// Acquisitions of locks that nobody else wants, by how many nodes were out of order meanwhile.
+    /// Acquisitions of uncontended locks, by the number of faulty nodes.
     pub(crate) phases: Vec<Phase>,
-    /// The same before, during and after faults of each kind.
+    /// Acquisitions of uncontended locks before, during and after faults of each kind.
     pub(crate) around: Vec<Around>,
     pub(crate) timeline: Timeline,
-    /// The same by place, if the scenario asks for a layout.
+    /// Acquisitions of uncontended locks by place, if the scenario has a layout.
     pub(crate) places: Vec<Place>,
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct Outcome {
 pub(crate) struct Verdict {
     pub(crate) expectation: String,
     pub(crate) held: bool,
-    /// The figures that it is judged by.
+    /// The figures that decided.
     pub(crate) evidence: String,
 }
 
-/// A promise that was broken.
+/// A violation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Broken {
     pub(crate) check: Check,
@@ -63,26 +63,26 @@ pub(crate) struct Broken {
     pub(crate) resource: Option<String>,
     /// One sentence with the evidence.
     pub(crate) text: String,
-    /// Whether the scenario expects such.
+    /// Whether the scenario expects or tolerates violations of this check.
     pub(crate) expected: bool,
 }
 
-/// From when to when something was out of order.
+/// One fault, from its injection until its target was fully usable again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FaultSpan {
     /// Its kind, such as `kill`.
     pub(crate) kind: String,
     /// What was done, such as `node-2 killed, restarted empty`.
     pub(crate) name: String,
-    /// Which nodes, counted from 0.
+    /// The affected nodes, counted from 0.
     pub(crate) nodes: Vec<usize>,
-    /// Which workers, counted from 0.
+    /// The affected workers, counted from 0.
     pub(crate) workers: Vec<usize>,
     pub(crate) from_micros: u64,
     pub(crate) until_micros: u64,
 }
 
-/// How long acquisitions took, of those that began in some span of time.
+/// The latency of the acquisitions that began in some period.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) tried: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Latency {
     pub(crate) max_micros: u64,
 }
 
-/// All the time during which so many nodes were out of order.
+/// The total time during which this number of nodes was faulty.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Phase {
     pub(crate) faulty_nodes: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Phase {
     pub(crate) latency: Latency,
 }
 
-/// What faults of one kind did to latency.
+/// The latency before, during and after faults of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Around {
     pub(crate) kind: String,
@@ -110,39 +110,39 @@ pub(crate) struct Around {
     pub(crate) after: Latency,
 }
 
-/// What a lock costs one worker, at the place where it is.
+/// The latency of a worker at its place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) worker: String,
-    /// The round trip to the node that completes a quorum: no lock can be had faster.
+    /// The round trip to the node that completes a quorum: the minimum latency of a lock.
     pub(crate) quorum_round_trip_micros: u64,
     /// The round trip to the farthest node.
     pub(crate) longest_round_trip_micros: u64,
     pub(crate) latency: Latency,
 }
 
-/// What happened when, thinned out where it is too much to draw.
+/// The events of the timeline, thinned out to what can be drawn.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Timeline {
     pub(crate) bin_micros: u64,
-    /// Acquisitions of locks that nobody else wants, one entry for each `bin_micros`.
+    /// Acquisitions of uncontended locks, one entry for each `bin_micros`.
     pub(crate) bins: Vec<Latency>,
-    /// The locks that several workers want.
+    /// The contended locks.
     pub(crate) resources: Vec<String>,
     pub(crate) holds: Vec<HoldSpan>,
-    /// How many there are in all.
+    /// The number of all holds.
     pub(crate) holds_in_all: usize,
-    /// Writes that the guarded resource refused, or should have.
+    /// Late writes: those that the guarded resource refused, or should have refused.
     pub(crate) writes: Vec<WriteMark>,
     pub(crate) writes_in_all: usize,
 }
 
-/// A lock held.
+/// One hold of a lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HoldSpan {
-    /// Whose, counted from 0.
+    /// The worker, counted from 0.
     pub(crate) worker: usize,
-    /// Which of [`Timeline::resources`].
+    /// The index in [`Timeline::resources`].
     pub(crate) resource: usize,
     pub(crate) from_micros: u64,
     pub(crate) until_micros: u64,
@@ -150,13 +150,13 @@ pub(crate) struct HoldSpan {
     pub(crate) fencing_token: Option<u64>,
 }
 
-/// A write that came too late.
+/// A late write: one with a smaller fencing token than a write before it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WriteMark {
     pub(crate) worker: usize,
     pub(crate) resource: usize,
     pub(crate) at_micros: u64,
     pub(crate) fencing_token: u64,
-    /// Whether it was refused; else a larger token had been accepted before, and still it was written.
+    /// Whether it was refused.
     pub(crate) refused: bool,
 }

@@ -1,51 +1,28 @@
-//! One HTML page that shows what runs came to. It needs nothing but itself: no network, no fonts.
+//! The HTML page: a static page that contains the outcomes as JSON, and needs no network and no fonts.
 //!
-//! All that a verdict rests on is written here, in Rust, and is there without JavaScript. The script
-//! draws the timelines, from the outcome's JSON that the page carries.
-
-mod overview;
-mod scenario;
-mod text;
+//! Its script builds the tables and timelines from the JSON.
 
 use crate::outcome::Outcome;
 
-/// In one piece, so that it is strict throughout.
+const STYLE: &str = include_str!("page/page.css");
+/// One script, so that all of it is strict.
 const SCRIPT: &str = concat!(
-    include_str!("page/page.js"),
+    include_str!("page/base.js"),
+    include_str!("page/tables.js"),
     include_str!("page/timeline.js"),
     include_str!("page/legend.js"),
     include_str!("page/marks.js"),
     include_str!("page/lanes.js"),
+    include_str!("page/page.js"),
 );
 
-/// The page for these outcomes, in their order.
-pub(crate) fn page(outcomes: &[Outcome]) -> String {
-    let scenarios: String =
-        outcomes.iter().zip(1..).map(|(outcome, number)| scenario::section(outcome, number)).collect();
-    fill(
-        include_str!("page/page.html"),
-        &[
-            ("title", &overview::title(outcomes)),
-            ("style", include_str!("page/page.css")),
-            ("overview", &overview::overview(outcomes)),
-            ("scenarios", &scenarios),
-            ("script", SCRIPT),
-        ],
-    )
-}
-
-/// Puts each field where the template says `{{its name}}`. It looks at the template only once, so that
-/// nothing in a field can ask for another field.
-fn fill(template: &str, fields: &[(&str, &str)]) -> String {
-    let mut pieces = template.split("{{");
-    let mut filled = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let (name, rest) = piece.split_once("}}").unwrap_or(("", piece));
-        let value = fields.iter().find(|(field, _)| *field == name).map_or("", |(_, value)| value);
-        filled.push_str(value);
-        filled.push_str(rest);
-    }
-    filled
+/// Returns the page for these outcomes, in their order.
+pub(crate) fn page(outcomes: &[Outcome]) -> serde_json::Result<String> {
+    // `<` could end the element that contains the JSON. It occurs only in strings.
+    let json = serde_json::to_string(outcomes)?.replace('<', "\\u003c");
+    let page = include_str!("page/page.html").replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
+    // Last, so that nothing in the outcomes is replaced.
+    Ok(page.replace("{{outcomes}}", &json))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Says how it goes, while it goes.
+//! The progress display.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::worker::Status;
 
-/// One line on a terminal that changes; nothing where stderr is none.
+/// A progress bar on the terminal; hidden if stderr is no terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
     faults: AtomicU64,
@@ -23,12 +23,12 @@ impl Progress {
         Progress { bar, faults: AtomicU64::new(0) }
     }
 
-    /// What is being done.
+    /// Shows the current step.
     pub(crate) fn says(&self, what: &'static str) {
         self.bar.set_message(what);
     }
 
-    /// A scenario begins to go wrong.
+    /// Starts the bar of a scenario.
     pub(crate) fn begin(&self, scenario: &str, duration: Duration) {
         let template = "{prefix:.bold} {bar:20.cyan/dim} {wide_msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -39,12 +39,12 @@ impl Progress {
         self.faults.store(0, Ordering::Relaxed);
     }
 
-    /// Something was done to somebody.
+    /// Counts an injected fault.
     pub(crate) fn fault(&self) {
         self.faults.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How the workers have done so far.
+    /// Shows the counts of the workers so far.
     pub(crate) fn shows(&self, passed: Duration, workers: &[Status]) {
         let all = workers.iter().fold(Status::default(), |sum, status| sum.and(*status));
         self.bar.set_position(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
@@ -56,7 +56,7 @@ impl Progress {
         ));
     }
 
-    /// The line goes; what is printed next stands in its place.
+    /// Removes the bar.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }

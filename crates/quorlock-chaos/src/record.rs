@@ -1,4 +1,4 @@
-//! The record of a run: a line for each event, on disk before anything else happens.
+//! The record of a run: a line for each event, written before the process continues.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,46 +9,46 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::{Event, Stamp, What};
 
-/// Writes events to a file, each with one write of its own: a process that is killed loses none
-/// that it acted upon.
+/// Writes each event to a file with a write call of its own, so that a killed process loses no event that
+/// it acted upon.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     file: Arc<Mutex<File>>,
 }
 
 impl Recorder {
-    /// Starts a file, or goes on with one.
+    /// Opens a file for appending, or creates it.
     pub(crate) fn at(path: &Path) -> io::Result<Recorder> {
         let file = File::options().create(true).append(true).open(path)?;
         Ok(Recorder { file: Arc::new(Mutex::new(file)) })
     }
 
-    /// Something has just happened, or is about to.
+    /// Records an event that has just happened or is about to happen.
     pub(crate) fn record(&self, what: What) {
         self.record_at(stamp(), what);
     }
 
-    /// Something happened at that moment.
+    /// Records an event with this time.
     ///
     /// # Panics
     ///
-    /// If it cannot be written: a record with gaps would prove nothing.
-    #[expect(clippy::panic, reason = "a full disk must not pass for a lock that is right")]
+    /// If the write fails: a record with gaps would prove nothing.
+    #[expect(clippy::panic, reason = "a full disk must not pass for a correct lock")]
     pub(crate) fn record_at(&self, at: Stamp, what: What) {
         let line = Event::new(at, what).to_line();
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(line.as_bytes()) {
-            panic!("the record cannot be written: {error}");
+            panic!("cannot write the record: {error}");
         }
     }
 }
 
-/// Now, on the clock that all processes of this machine share.
+/// Returns the current time on the clock that all processes of this machine share.
 pub(crate) fn stamp() -> Stamp {
     of(SystemClock::default().now())
 }
 
-/// A moment as records have it.
+/// Converts a moment to a stamp.
 pub(crate) fn of(moment: Moment) -> Stamp {
     moment.since(Moment::ORIGIN).into()
 }

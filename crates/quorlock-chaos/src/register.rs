@@ -1,5 +1,5 @@
-//! The guarded resource: a register for each lock, that accepts a write only with a fencing token at
-//! least as large as any that it has seen. Workers reach it past all faults.
+//! The guarded resource: a register for each lock that accepts a write only if its fencing token is at
+//! least as large as every one before. No fault affects the connections between workers and register.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,15 +14,15 @@ use tokio::task::AbortHandle;
 
 use crate::record::Recorder;
 
-/// Whether it looks at tokens.
+/// Whether the register checks fencing tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Checks {
     Tokens,
-    /// A resource that knows nothing of fencing: it writes whatever comes.
+    /// Accepts every write, like a resource without fencing.
     Nothing,
 }
 
-/// The resource. Ends when it is dropped.
+/// The server of the registers. Stops when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Register {
     address: SocketAddr,
@@ -33,12 +33,12 @@ impl Register {
     pub(crate) async fn start(checks: Checks, recorder: Recorder) -> io::Result<Register> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let book = Arc::new(Book { checks, recorder, largest: Mutex::default() });
+        let state = Arc::new(State { checks, recorder, largest: Mutex::default() });
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let book = Arc::clone(&book);
-                // It ends with its client, who ends before the run does.
-                drop(tokio::spawn(async move { book.serve(stream).await }));
+                let state = Arc::clone(&state);
+                // Ends with its client, which ends before the run.
+                drop(tokio::spawn(async move { state.serve(stream).await }));
             }
         });
         Ok(Register { address, accepting: accepting.abort_handle() })
@@ -55,14 +55,14 @@ impl Drop for Register {
     }
 }
 
-struct Book {
+struct State {
     checks: Checks,
     recorder: Recorder,
     largest: Mutex<HashMap<String, u64>>,
 }
 
-impl Book {
-    /// A line asks, `RESOURCE ATTEMPT TOKEN`, and one answers.
+impl State {
+    /// Serves requests of one line each, `RESOURCE ATTEMPT TOKEN`, answered by one line.
     async fn serve(&self, stream: TcpStream) -> io::Result<()> {
         let (input, mut output) = stream.into_split();
         let mut lines = BufReader::new(input).lines();
@@ -87,7 +87,7 @@ impl Book {
             Checks::Tokens | Checks::Nothing => Answer::Accepted,
         };
         *seen = token.max(*seen);
-        // Under the same lock, so that the record has the order in which it was decided.
+        // Under the same lock, so that the record has the order of the decisions.
         self.recorder.record(What::Wrote {
             resource: resource.into(),
             attempt: attempt.into(),
@@ -98,7 +98,7 @@ impl Book {
     }
 }
 
-/// A worker's way to the register.
+/// A client of the register.
 #[derive(Debug)]
 pub(crate) struct Writer {
     answers: Lines<BufReader<OwnedReadHalf>>,
@@ -113,7 +113,7 @@ impl Writer {
         Ok(Writer { answers: BufReader::new(input).lines(), requests })
     }
 
-    /// Writes once, and says whether it was accepted.
+    /// Writes, and returns whether the write was accepted.
     pub(crate) async fn write(&mut self, resource: &str, attempt: &str, token: u64) -> io::Result<bool> {
         self.requests.write_all(format!("{resource} {attempt} {token}\n").as_bytes()).await?;
         match self.answers.next_line().await? {

@@ -1,4 +1,4 @@
-//! What is to go wrong, and what is expected of it: one small file each.
+//! Scenarios: which faults are injected, and what is expected. Each is a small file.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,11 +10,11 @@ use quorlock_history::Check;
 use serde::Deserialize;
 
 use crate::error::Failure;
-use crate::fault::{Aim, Plague, Target};
+use crate::fault::{Aim, FaultRule, Target};
 use crate::load::Load;
 use crate::span::duration;
 
-/// The scenarios that come with the program, each a file in `scenarios/`.
+/// The built-in scenarios, each a file in `scenarios/`.
 const BUILT_IN: &[(&str, &str)] = &[
     ("calm", include_str!("../scenarios/calm.toml")),
     ("kill-masters", include_str!("../scenarios/kill-masters.toml")),
@@ -55,7 +55,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("violation-unchecked", include_str!("../scenarios/violation-unchecked.toml")),
 ];
 
-/// The names of the scenarios that come with the program.
+/// Returns the names of the built-in scenarios.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|&(name, _)| name)
 }
@@ -69,9 +69,9 @@ pub(crate) struct Scenario {
     /// The file, for the record.
     #[serde(skip)]
     pub(crate) text: String,
-    /// What it does, in a sentence.
+    /// A description in one sentence.
     pub(crate) summary: String,
-    /// How long things go wrong.
+    /// How long faults are injected.
     #[serde(default = "defaults::duration", deserialize_with = "duration")]
     pub(crate) duration: Duration,
     /// What the nodes are.
@@ -79,7 +79,7 @@ pub(crate) struct Scenario {
     pub(crate) servers: ServerKind,
     #[serde(default = "defaults::nodes")]
     pub(crate) nodes: usize,
-    /// How many of the nodes may be out of order at a time: a minority unless set.
+    /// How many nodes may be faulty at a time: a minority unless set.
     #[serde(default)]
     pub(crate) at_most: Option<usize>,
     /// Whether servers write every change to disk before they answer.
@@ -89,16 +89,16 @@ pub(crate) struct Scenario {
     pub(crate) locks: Locks,
     #[serde(default)]
     pub(crate) load: Load,
-    /// Round trips as between real places; see `layouts/`.
+    /// The name of a layout in `layouts/`.
     #[serde(default)]
     pub(crate) layout: Option<String>,
     #[serde(default, rename = "fault")]
-    pub(crate) faults: Vec<Plague>,
+    pub(crate) faults: Vec<FaultRule>,
     #[serde(default)]
     pub(crate) expect: Expect,
 }
 
-/// What the nodes of a scenario are.
+/// The kind of servers that are the nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ServerKind {
@@ -109,9 +109,9 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    /// By how much a lock may last longer at a node than its TTL. A client of MariaDB adds up the server's
-    /// clock since it has asked for it, so that it is ahead by a round trip at most; after three seconds
-    /// without an answer it gives up.
+    /// Returns by how much a key may outlive its TTL. A MariaDB client extrapolates the clock of the server
+    /// since it last read it, and so may be ahead by up to one round trip, which is limited by its timeout of
+    /// three seconds.
     pub(crate) fn longer(self) -> Duration {
         match self {
             ServerKind::Redis | ServerKind::Postgres => Duration::ZERO,
@@ -120,24 +120,24 @@ impl ServerKind {
     }
 }
 
-/// How locks are taken.
+/// The locks, and how they are configured.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Locks {
     /// How many locks the workers contend for.
     pub(crate) count: usize,
-    /// Beside them, semaphores of so many permits each.
+    /// The number of permits of each semaphore.
     pub(crate) semaphores: Vec<usize>,
-    /// And so many elections, with an observer in each worker.
+    /// The number of elections; each worker observes all of them.
     pub(crate) elections: usize,
-    /// The TTL of each, and the longest of the deployment.
+    /// The TTL of every lock, and the `max_ttl` of the deployment.
     #[serde(deserialize_with = "duration")]
     pub(crate) ttl: Duration,
     pub(crate) drift: f64,
     pub(crate) restart_guard: bool,
-    /// Whether leases have a fencing token. Without, nobody writes to the guarded resource.
+    /// Whether leases have a fencing token. Without, workers do not write to the guarded resource.
     pub(crate) fencing: bool,
-    /// Whether the guarded resource refuses a fencing token smaller than one that it has seen.
+    /// Whether the guarded resource refuses a fencing token smaller than one before.
     pub(crate) register_checks: bool,
 }
 
@@ -156,25 +156,25 @@ impl Default for Locks {
     }
 }
 
-/// What has to come of it.
+/// The expectations.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Expect {
-    /// Checks that have to find something: the scenario breaks an assumption.
+    /// Checks that must find violations, because the scenario breaks an assumption.
     pub(crate) violations: BTreeSet<Check>,
-    /// Checks that may find something because of it.
+    /// Checks that may find violations.
     pub(crate) tolerated: BTreeSet<Check>,
-    /// The share of acquisitions of free locks that have to succeed while no more than a minority
-    /// of the nodes is out of order.
+    /// The share of acquisitions of uncontended locks that must succeed while at most a minority of the nodes
+    /// is faulty.
     pub(crate) success: Option<f64>,
-    /// How many writes have to be refused at least, or nothing came too late.
+    /// How many late writes must be refused at least.
     pub(crate) refused_writes: usize,
-    /// How many times at least a quorum of the nodes has to offer a lock to the next waiter.
+    /// How many locks at least a quorum of the nodes must offer to the next waiter.
     pub(crate) offers: usize,
 }
 
 impl Scenario {
-    /// The scenario that comes with the program by this name, or the one in this file.
+    /// Returns the built-in scenario of this name, or reads the one in this file.
     pub(crate) fn find(name: &str) -> Result<Scenario, Failure> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Scenario::parse(name, text);
@@ -191,14 +191,14 @@ impl Scenario {
         Scenario::parse(&stem, &text)
     }
 
-    /// Reads a scenario, and refuses one that cannot be meant.
+    /// Parses and validates a scenario.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Scenario, Failure> {
         let wrong = |why: String| Failure::BadScenario { name: name.to_owned(), why };
         let mut scenario: Scenario = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         name.clone_into(&mut scenario.name);
         text.clone_into(&mut scenario.text);
         if scenario.nodes == 0 || scenario.load.workers == 0 {
-            return Err(wrong("it needs at least one node and one worker".to_owned()));
+            return Err(wrong("at least one node and one worker are needed".to_owned()));
         }
         if scenario.locks.count < 2 && scenario.load.nested > 0 {
             return Err(wrong(
@@ -207,7 +207,7 @@ impl Scenario {
         }
         if scenario.locks.count < 2 && scenario.load.several > 0 {
             return Err(wrong(
-                "several locks at once need two; set `locks.count` or `load.several = 0`".to_owned(),
+                "multi-locks need two locks; set `locks.count` or `load.several = 0`".to_owned(),
             ));
         }
         let Load { permits, differing, leading, .. } = scenario.load;
@@ -217,50 +217,50 @@ impl Scenario {
         if scenario.locks.elections == 0 && leading > 0 {
             return Err(wrong("leaders need an election; set `locks.elections`".to_owned()));
         }
-        for plague in &scenario.faults {
-            let there = match plague.fault.target() {
+        for rule in &scenario.faults {
+            let there = match rule.fault.target() {
                 Target::Node => scenario.at_most(),
                 Target::Worker => scenario.load.workers,
             };
-            if plague.aim == Aim::Home
-                && (plague.fault.target() != Target::Node || plague.hits != 1 || scenario.locks.count != 1)
+            if rule.aim == Aim::Home
+                && (rule.fault.target() != Target::Node || rule.hits != 1 || scenario.locks.count != 1)
             {
                 return Err(wrong(format!(
-                    "`{}` at home hits the node with the queue of the only lock; set `locks.count = 1` and `hits = 1`",
-                    plague.kind
+                    "`{}` with `target = \"home\"` needs exactly one lock; set `locks.count = 1` and `hits = 1`",
+                    rule.kind
                 )));
             }
-            if plague.hits == 0 || plague.hits > there {
-                let Plague { kind, hits, .. } = plague;
-                return Err(wrong(format!("`{kind}` hits {hits} of the {there} it may hit at once")));
+            if rule.hits == 0 || rule.hits > there {
+                let FaultRule { kind, hits, .. } = rule;
+                return Err(wrong(format!("`{kind}` has `hits = {hits}`, allowed are 1 to {there}")));
             }
         }
         Ok(scenario)
     }
 
-    /// How many nodes may be out of order at a time.
+    /// Returns how many nodes may be faulty at a time.
     pub(crate) fn at_most(&self) -> usize {
         self.at_most.unwrap_or_else(|| self.minority()).min(self.nodes)
     }
 
-    /// How many nodes a lock can do without.
+    /// Returns how many nodes may be faulty without affecting locks.
     pub(crate) fn minority(&self) -> usize {
         self.nodes.saturating_sub(1) / 2
     }
 
-    /// The node that keeps the queue of the first lock.
+    /// Returns the node that stores the queue of the first lock.
     pub(crate) fn home(&self) -> usize {
         preferred_node(&lock_name(1), self.nodes)
     }
 
-    /// The longest time for which a node that restarted does not vote, and in which a key that it
-    /// forgot is there again or over.
+    /// Returns how long a restarted node does not vote, which is also the time in which a lost key is restored
+    /// by a renewal or its lease is over.
     pub(crate) fn quarantine(&self) -> Duration {
         self.locks.ttl.mul_f64(1.0 + self.locks.drift)
     }
 }
 
-/// The name of a lock that workers contend for, counted from 1.
+/// Returns the name of a contended lock, counted from 1.
 pub(crate) fn lock_name(number: usize) -> String {
     format!("lock-{number}")
 }
@@ -271,12 +271,12 @@ impl fmt::Display for Expect {
             f.write_str("no violation")?;
         } else {
             let names: Vec<_> = self.violations.iter().map(ToString::to_string).collect();
-            write!(f, "violations of {}, which prove that they would be found", names.join(" and "))?;
+            write!(f, "violations of {}, to prove that they are detected", names.join(" and "))?;
         }
         if let Some(success) = self.success {
             write!(
                 f,
-                "; at least {} % of free locks acquired with a minority out of order",
+                "; at least {} % of uncontended locks acquired with a faulty minority",
                 success * 100.0
             )?;
         }
@@ -312,7 +312,7 @@ mod tests {
             let scenario = Scenario::find(name).unwrap();
             assert!(
                 scenario.summary.ends_with(|c: char| c.is_alphanumeric()),
-                "{name}: no full stop in a table"
+                "{name}: ends with a full stop"
             );
             assert_eq!(!scenario.expect.violations.is_empty(), name.starts_with("violation-"), "{name}");
         }
@@ -335,20 +335,22 @@ mod tests {
         let refused = |text: &str| Scenario::parse("odd", text).unwrap_err().to_string();
         assert!(refused("summary = 'x'\nnodes = 0").contains("at least one node"));
         assert!(
-            refused("summary = 'x'\n[[fault]]\nkind = 'kill'\nevery = '1s'\nhits = 3").contains("3 of the 2")
+            refused("summary = 'x'\n[[fault]]\nkind = 'kill'\nevery = '1s'\nhits = 3")
+                .contains("allowed are 1 to 2")
         );
         assert!(refused("summary = 'x'\n[load]\npermits = 1").contains("locks.semaphores"));
         assert!(refused("summary = 'x'\n[load]\nleading = 1").contains("locks.elections"));
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'").contains("kil"));
         assert!(
-            refused("summary = 'x'\nlocks.count = 1\nload.nested = 0\nload.several = 1").contains("need two")
+            refused("summary = 'x'\nlocks.count = 1\nload.nested = 0\nload.several = 1")
+                .contains("need two locks")
         );
         assert!(refused("summary = 'x'\nno-such-setting = 1").contains("no-such-setting"));
         assert!(refused("summary = 'x'\n[[fault]]\nkind = 'freeze'\nevery = '0s'").contains("zero"));
         let home = "[[fault]]\nevery = '1s'\ntarget = 'home'\nkind =";
         assert!(refused(&format!("summary = 'x'\n{home} 'freeze'")).contains("locks.count = 1"));
         let one = "summary = 'x'\nlocks.count = 1\nload.nested = 0\n";
-        assert!(refused(&format!("{one}{home} 'kill-worker'")).contains("the node with the queue"));
+        assert!(refused(&format!("{one}{home} 'kill-worker'")).contains("exactly one lock"));
         assert!(Scenario::parse("fine", &format!("{one}{home} 'freeze'")).is_ok());
         let unknown = Scenario::find("kill-master").unwrap_err().to_string();
         assert!(unknown.contains("kill-masters"), "{unknown}");

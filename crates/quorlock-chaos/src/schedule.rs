@@ -1,4 +1,4 @@
-//! What goes wrong when: a pure function of scenario, seed and duration.
+//! The schedule of faults: a pure function of scenario, seed and duration.
 
 use std::time::Duration;
 
@@ -10,75 +10,75 @@ use crate::scenario::Scenario;
 /// One fault of one node or worker. Times count from the beginning of the schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
-    /// Which of the scenario's faults.
-    pub(crate) plague: usize,
+    /// The index of the fault rule in the scenario.
+    pub(crate) rule: usize,
     pub(crate) hit: Hit,
     pub(crate) from: Duration,
-    /// When it is undone.
+    /// When the fault heals.
     pub(crate) until: Duration,
-    /// When the target is of full use again.
+    /// When the target is fully usable again.
     pub(crate) settled: Duration,
 }
 
-/// A restarted server is dialled again, and introduces itself.
+/// The time in which clients reconnect to a restarted server.
 const RETURN: Duration = Duration::from_millis(300);
 
-/// The whole schedule, in order. Never are more nodes out of order at a time than the scenario
-/// allows, and nothing is hit by two faults at once: what comes too early for that comes as soon as
-/// it may, and before anything that comes after it.
+/// Returns the schedule in order of time. At no time are more nodes faulty than the scenario allows, and
+/// no target has two faults at the same time: a fault that would violate this is postponed to the earliest
+/// possible time, and later faults stay after it.
 pub(crate) fn schedule(scenario: &Scenario, seed: u64, duration: Duration) -> Vec<Event> {
-    let mut plagues: Vec<(Duration, SeededRng)> = scenario
+    let mut rules: Vec<(Duration, SeededRng)> = scenario
         .faults
         .iter()
         .enumerate()
-        .map(|(index, plague)| {
-            let dice = SeededRng::new(seed, &format!("{} {index}", plague.kind));
-            (dice.between(Duration::ZERO, plague.every.most), dice)
+        .map(|(index, rule)| {
+            let dice = SeededRng::new(seed, &format!("{} {index}", rule.kind));
+            (dice.between(Duration::ZERO, rule.every.most), dice)
         })
         .collect();
     let mut events: Vec<Event> = Vec::new();
-    while let Some((index, (next, dice))) = plagues
+    while let Some((index, (next, dice))) = rules
         .iter_mut()
         .enumerate()
         .min_by_key(|(_, (next, _))| *next)
         .filter(|(_, (next, _))| *next < duration)
-        && let Some(plague) = scenario.faults.get(index)
+        && let Some(rule) = scenario.faults.get(index)
     {
-        let outbreak = outbreak(scenario, &events, index, dice, *next);
-        let came = outbreak.first().map_or(*next, |event| event.from);
-        events.extend(outbreak.into_iter().filter(|event| event.from < duration));
-        *next = came + plague.every.throw(dice).max(Duration::from_millis(1));
+        let occurrence = occurrence(scenario, &events, index, dice, *next);
+        let came = occurrence.first().map_or(*next, |event| event.from);
+        events.extend(occurrence.into_iter().filter(|event| event.from < duration));
+        *next = came + rule.every.throw(dice).max(Duration::from_millis(1));
     }
     events.sort_by_key(|event| event.from);
     events
 }
 
-/// One fault, at as many targets as it hits, at the first moment from `earliest` on at which they are
-/// to be had.
-fn outbreak(
+/// Returns one occurrence of a fault for each of its targets, at the first time from `earliest` on at which
+/// enough targets are available.
+fn occurrence(
     scenario: &Scenario,
     events: &[Event],
     index: usize,
     dice: &SeededRng,
     earliest: Duration,
 ) -> Vec<Event> {
-    let Some(plague) = scenario.faults.get(index) else { return Vec::new() };
-    let target = plague.fault.target();
+    let Some(rule) = scenario.faults.get(index) else { return Vec::new() };
+    let target = rule.fault.target();
     let (there, at_most) = match target {
         Target::Node => (scenario.nodes, scenario.at_most()),
         Target::Worker => (scenario.load.workers, scenario.load.workers),
     };
     let of_same = |event: &&Event| {
-        let other = scenario.faults.get(event.plague).map(|plague| plague.fault.target());
+        let other = scenario.faults.get(event.rule).map(|rule| rule.fault.target());
         event.settled > earliest && other == Some(target)
     };
     let others: Vec<&Event> = events.iter().filter(of_same).collect();
-    let (lasts, luck) = (plague.lasts.throw(dice), dice.next_u64());
-    let aftermath = match plague.fault.aftermath(luck) {
+    let (lasts, random) = (rule.lasts.throw(dice), dice.next_u64());
+    let aftermath = match rule.fault.aftermath(random) {
         Aftermath::None => Duration::ZERO,
         Aftermath::Quarantine => scenario.quarantine() + RETURN,
     };
-    let home = (plague.aim == Aim::Home).then(|| scenario.home());
+    let home = (rule.aim == Aim::Home).then(|| scenario.home());
     let is_aimed_at = |number: &usize| home.is_none_or(|home| home == *number);
     let mut moments: Vec<Duration> = others.iter().map(|event| event.settled).chain([earliest]).collect();
     moments.sort_unstable();
@@ -87,11 +87,11 @@ fn outbreak(
         let meets = |event: &&&Event| event.from < settled.max(from + RETURN) && event.settled > from;
         let is_free = |number: &usize| others.iter().filter(meets).all(|event| event.hit.target != *number);
         let free: Vec<usize> = (0..there).filter(is_free).collect();
-        let within_reach = there - free.len() + plague.hits <= at_most;
+        let within_reach = there - free.len() + rule.hits <= at_most;
         let free: Vec<usize> = free.into_iter().filter(is_aimed_at).collect();
-        if free.len() >= plague.hits && within_reach {
-            let event = |target| Event { plague: index, hit: Hit { target, luck }, from, until, settled };
-            return dice.sample(plague.hits, &free).into_iter().map(event).collect();
+        if free.len() >= rule.hits && within_reach {
+            let event = |target| Event { rule: index, hit: Hit { target, random }, from, until, settled };
+            return dice.sample(rule.hits, &free).into_iter().map(event).collect();
         }
     }
     Vec::new()
@@ -121,7 +121,7 @@ mod tests {
             let events = schedule(&scenario, 7, HOUR / 10);
             let of_nodes: Vec<&Event> = events
                 .iter()
-                .filter(|event| scenario.faults[event.plague].fault.target() == Target::Node)
+                .filter(|event| scenario.faults[event.rule].fault.target() == Target::Node)
                 .collect();
             for event in &of_nodes {
                 let meanwhile = |other: &&&Event| other.from <= event.from && event.from < other.settled;
@@ -135,7 +135,7 @@ mod tests {
     fn what_is_aimed_at_the_node_with_the_queue_hits_no_other() {
         let scenario = Scenario::find("offers").unwrap();
         let events = schedule(&scenario, 7, HOUR / 10);
-        let at_home = events.iter().filter(|event| scenario.faults[event.plague].aim == Aim::Home);
+        let at_home = events.iter().filter(|event| scenario.faults[event.rule].aim == Aim::Home);
         let hit: std::collections::BTreeSet<usize> = at_home.map(|event| event.hit.target).collect();
         assert_eq!(hit, [scenario.home()].into());
     }
@@ -145,7 +145,7 @@ mod tests {
         let scenario = Scenario::find("everything").unwrap();
         let events = schedule(&scenario, 3, HOUR / 10);
         for (index, event) in events.iter().enumerate() {
-            let target = |event: &Event| (scenario.faults[event.plague].fault.target(), event.hit.target);
+            let target = |event: &Event| (scenario.faults[event.rule].fault.target(), event.hit.target);
             let clash = events[..index]
                 .iter()
                 .find(|other| target(other) == target(event) && other.settled > event.from);
@@ -159,9 +159,9 @@ mod tests {
             let scenario = Scenario::find(name).unwrap();
             for seed in 0..100 {
                 let events = schedule(&scenario, seed, scenario.duration);
-                for (index, plague) in scenario.faults.iter().enumerate() {
-                    let comes = events.iter().any(|event| event.plague == index);
-                    assert!(comes, "{name}: {} does not come with the seed {seed}", plague.kind);
+                for (index, rule) in scenario.faults.iter().enumerate() {
+                    let comes = events.iter().any(|event| event.rule == index);
+                    assert!(comes, "{name}: {} does not come with the seed {seed}", rule.kind);
                 }
             }
         }

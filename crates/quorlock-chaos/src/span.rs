@@ -1,4 +1,4 @@
-//! Times as they stand in a scenario: `250ms`, or anything from `100ms` to `2s` as `100ms..2s`.
+//! Durations in scenarios: `250ms`, or a range such as `100ms..2s`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use quorlock_testkit::SeededRng;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// Any time from `least` to `most`.
+/// A range of durations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Span {
     pub(crate) least: Duration,
@@ -27,7 +27,11 @@ impl std::str::FromStr for Span {
             |text: &str| quorlock::duration::parse(text).map_err(|error| format!("`{text}`: {error}"));
         let (least, most) = text.split_once("..").unwrap_or((text, text));
         let span = Span { least: parse(least)?, most: parse(most)? };
-        if span.least > span.most { Err(format!("`{text}` ends before it begins")) } else { Ok(span) }
+        if span.least > span.most {
+            Err(format!("`{text}`: the end of the range is before its start"))
+        } else {
+            Ok(span)
+        }
     }
 }
 
@@ -37,7 +41,7 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// A single time as people write it.
+/// Deserializes a single duration.
 pub(crate) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     quorlock::duration::parse(&String::deserialize(from)?).map_err(D::Error::custom)
 }
@@ -52,7 +56,7 @@ mod tests {
         assert_eq!("250ms".parse(), Ok(Span { least: short, most: short }));
         assert_eq!("0.25..2".parse(), Ok(Span { least: short, most: long }), "plain seconds");
         assert_eq!("250ms..2s".parse(), Ok(Span { least: short, most: long }));
-        assert!("2s..250ms".parse::<Span>().unwrap_err().contains("ends before"));
+        assert!("2s..250ms".parse::<Span>().unwrap_err().contains("before its start"));
         assert!("soon".parse::<Span>().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What a run came to, on a terminal.
+//! The outcome on a terminal.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -7,10 +7,10 @@ use crate::figures::{self, span};
 use crate::outcome::{Latency, Outcome};
 use crate::scenario::Scenario;
 
-/// How many violations are cited.
+/// How many violations are listed.
 const CITED: usize = 5;
 
-/// All scenarios, and what each does and expects.
+/// Lists the scenarios with their descriptions and expectations.
 pub(crate) fn list(scenarios: &[Scenario]) -> String {
     let mut table = table(["scenario", "what happens", "expects"]);
     for Scenario { name, summary, expect, .. } in scenarios {
@@ -19,7 +19,7 @@ pub(crate) fn list(scenarios: &[Scenario]) -> String {
     format!("{table}\n")
 }
 
-/// One outcome in full.
+/// Describes one outcome in full.
 pub(crate) fn outcome(outcome: &Outcome) -> String {
     let Outcome { scenario, summary, seed, servers, seen, offers, .. } = outcome;
     let verdict = if outcome.passed { "every expectation held" } else { "FAILED" };
@@ -34,16 +34,16 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         format!("  {mark}  {}: {}", verdict.expectation, verdict.evidence)
     }));
     lines.extend([String::new(), format!("  {seen}, offers: {offers}"), String::new()]);
-    lines.push("  acquiring free locks, by how many nodes were out of order at the time".to_owned());
+    lines.push("  latency of uncontended locks, by number of faulty nodes".to_owned());
     lines.extend(indented(&phases(outcome)));
     if !outcome.around.is_empty() {
         lines.push(String::new());
-        lines.push("  acquiring free locks, before, during and after faults of each kind".to_owned());
+        lines.push("  latency of uncontended locks, before, during and after faults of each kind".to_owned());
         lines.extend(indented(&around(outcome)));
     }
     if !outcome.places.is_empty() {
         lines.push(String::new());
-        lines.push("  acquiring free locks, by the place of the worker".to_owned());
+        lines.push("  latency of uncontended locks, by place of the worker".to_owned());
         lines.extend(indented(&places(outcome)));
     }
     lines.extend(outcome.violations.iter().take(CITED).map(|broken| {
@@ -54,12 +54,12 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         lines.push(format!("  and {} more", outcome.violations_in_all - CITED));
     }
     if !outcome.passed {
-        lines.push(format!("\n  the same again: {}", outcome.replay));
+        lines.push(format!("\n  replay: {}", outcome.replay));
     }
     lines.join("\n")
 }
 
-/// All outcomes, a line each.
+/// Lists all outcomes, one line each.
 pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> String {
     let mut table =
         table(["scenario", "verdict", "held", "lost", "refused", "faults", "violations", "success", "p99"]);
@@ -89,8 +89,8 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
     }
     let sum = |count: fn(&Outcome) -> usize| outcomes.iter().map(count).sum::<usize>();
     format!(
-        "{table}\n\n{} scenarios, {} acquisitions, {} faults; success and p99 are those of free locks while at \
-         most a minority of the nodes is out of order\n{}",
+        "{table}\n\n{} scenarios, {} acquisitions, {} faults; success and p99 are those of uncontended locks \
+        while at most a minority of the nodes is faulty\n{}",
         outcomes.len(),
         sum(|outcome| outcome.seen.holds),
         sum(|outcome| outcome.faults.len()),
@@ -98,7 +98,8 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
     )
 }
 
-/// The best known of the phases in which a lock can be had: their sum, and the worst of their p99.
+/// Returns the sum of the phases with at most a faulty minority; quantiles cannot be added, so the highest
+/// stands for all.
 fn minority(outcome: &Outcome) -> Latency {
     let most = outcome.nodes.len().saturating_sub(1) / 2;
     outcome.phases.iter().filter(|phase| phase.faulty_nodes <= most).fold(Latency::default(), |sum, phase| {
@@ -113,7 +114,7 @@ fn minority(outcome: &Outcome) -> Latency {
 }
 
 fn phases(outcome: &Outcome) -> Table {
-    let mut table = table(["nodes out of order", "for", "tried", "success", "p50", "p99", "max"]);
+    let mut table = table(["faulty nodes", "for", "tried", "success", "p50", "p99", "max"]);
     for phase in &outcome.phases {
         let Latency { tried, p50_micros, p99_micros, max_micros, .. } = phase.latency;
         table.add_row([
@@ -164,7 +165,7 @@ fn places(outcome: &Outcome) -> Table {
     table
 }
 
-/// How many of those that tried have acquired.
+/// Formats the share of attempts that acquired.
 fn share(latency: &Latency) -> String {
     match latency.tried {
         0 => "-".to_owned(),
@@ -195,13 +196,16 @@ mod tests {
     #[test]
     fn each_table_says_what_its_figures_are_of() {
         let text = outcome(&held("kill-masters", 7));
-        let tables = ["nodes out of order", "fault", "worker"];
+        let tables = ["faulty nodes", "fault", "worker"];
         let mut lines = text.lines().map(str::trim_start);
         let mut before = "";
         let mut seen = 0;
         for line in lines.by_ref() {
             if tables.iter().any(|heading| line.starts_with(heading)) && line.contains("p99") {
-                assert!(before.starts_with("acquiring free locks"), "a table of what? {line}\n{text}");
+                assert!(
+                    before.starts_with("latency of uncontended locks"),
+                    "no heading above {line}\n{text}"
+                );
                 seen += 1;
             }
             before = line;

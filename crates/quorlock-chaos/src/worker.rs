@@ -1,7 +1,7 @@
-//! One worker: a process of its own that takes locks, writes to the register, and says how it goes.
+//! One worker process, which acquires locks, writes to the register, and reports its status.
 //!
-//! It reads its orders from stdin, one line of JSON, and ends when stdin does. On stdout it writes a
-//! line of JSON several times a second: [`Status`].
+//! It reads its orders from stdin, one line of JSON, and stops at the end of stdin. It writes its [`Status`]
+//! to stdout as a line of JSON several times a second.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -39,21 +39,21 @@ mod wanted;
 use counts::Counts;
 use inside::Inside;
 
-/// What a worker is told.
+/// The configuration of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
-    /// Its name; one that starts in the place of a killed one has the same.
+    /// Its name, which it shares with the workers that it replaces.
     pub(crate) name: String,
-    /// Which of those that bear the name, counted from 1.
+    /// The number of workers with this name so far, including this one.
     pub(crate) life: u32,
     pub(crate) seed: u64,
     pub(crate) nodes: Vec<String>,
-    /// The locks that others want, too.
+    /// The contended locks.
     pub(crate) locks: Vec<String>,
-    /// Semaphores, with the numbers of their permits.
+    /// Semaphores with their number of permits.
     pub(crate) semaphores: Vec<(String, usize)>,
     pub(crate) elections: Vec<String>,
-    /// The lock that nobody else wants.
+    /// The uncontended lock of this worker.
     pub(crate) own_lock: String,
     pub(crate) ttl: Duration,
     pub(crate) drift: f64,
@@ -64,19 +64,19 @@ pub(crate) struct Orders {
     pub(crate) record: PathBuf,
 }
 
-/// How it goes.
+/// The counts of a worker.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Status {
     pub(crate) acquired: u64,
     pub(crate) not_acquired: u64,
     pub(crate) lost: u64,
-    /// How often two tasks were inside one lock at once, both told that it holds.
+    /// How often two tasks held the same lock at the same time according to their leases.
     pub(crate) overlaps: u64,
-    /// When the last acquisition of the own lock began that succeeded.
+    /// When the last successful acquisition of the own lock began.
     pub(crate) fresh: Stamp,
 }
 
-/// What all tasks of a worker share.
+/// The state that all tasks of a worker share.
 struct Worker {
     orders: Orders,
     coordinator: Coordinator,
@@ -84,13 +84,13 @@ struct Worker {
     register: Mutex<Writer>,
     counts: Counts,
     inside: Vec<Inside>,
-    /// Nothing new is begun.
+    /// Set when tasks must start nothing new.
     stopping: AtomicBool,
 }
 
-/// How often a worker says how it goes.
+/// How often a worker reports its status.
 const EVERY: Duration = Duration::from_millis(200);
-/// How long it gives its releases in the end.
+/// How long it waits for its releases at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs until stdin ends.
@@ -111,7 +111,7 @@ pub(crate) async fn work() -> io::Result<()> {
     let clock = SystemClock::default();
     loop {
         tokio::select! {
-            // Anything else would be new orders, and there are none.
+            // Further lines are ignored.
             line = lines.next_line() => if line?.is_none() { break },
             () = clock.sleep_until(clock.now() + EVERY) => worker.report()?,
         }

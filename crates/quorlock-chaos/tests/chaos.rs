@@ -1,10 +1,10 @@
-//! The program, as its users meet it: on real servers, with real faults.
+//! End-to-end tests of the program, with real servers and real faults.
 //!
-//! What takes how long is not asserted, and the scenarios here expect no share of success: a busy
-//! machine may be slow, and may not break a promise.
+//! They assert no durations and no success rate: a busy machine may be slow, but must not violate a
+//! guarantee.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail where it stands")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A scenario of this name in `folder`.
+/// Writes a scenario of this name to `folder`.
 fn scenario(folder: &TempDir, name: &str, text: &str) -> String {
     let path = folder.path().join(format!("{name}.toml"));
     fs::write(&path, text).unwrap();
@@ -32,7 +32,7 @@ fn scenario(folder: &TempDir, name: &str, text: &str) -> String {
 }
 
 const KILLS: &str = "
-summary = 'masters are killed, and come back with or without their data'
+summary = 'masters are killed and restart with or without their data'
 durable = true
 [load]
 workers = 2
@@ -47,7 +47,7 @@ lasts = '1200ms'
 ";
 
 const FLUSHES: &str = "
-summary = 'three of five nodes are flushed at once'
+summary = 'three of five nodes are flushed at the same time'
 at-most = 5
 [locks]
 count = 2
@@ -62,7 +62,7 @@ every = '100ms..300ms'
 ";
 
 const DROPS: &str = "
-summary = 'holders who drop their leases are stopped for longer than those are valid'
+summary = 'holders that drop their leases are stopped past the end of their leases'
 [load]
 workers = 4
 short = 0
@@ -79,7 +79,7 @@ lasts = '1200ms'
 ";
 
 const OFFERS: &str = "
-summary = 'one lock is offered from worker to worker, while those who wait are killed and stopped'
+summary = 'one lock is offered from worker to worker, while waiters are killed and stopped'
 [locks]
 count = 1
 [load]
@@ -114,16 +114,16 @@ fn masters_are_killed_and_every_promise_is_kept() {
     assert_eq!(run.status.code(), Some(0), "{}", text(&run));
     let said = text(&run);
     assert!(said.contains("every expectation held"), "{said}");
-    assert!(said.contains("faults came: kill"), "{said}");
+    assert!(said.contains("faults were injected: kill"), "{said}");
 
     let kept = folder.path().join("kept/kills");
     for file in
         ["scenario.toml", "schedule.txt", "run.json", "history/director.jsonl", "history/worker-1.jsonl"]
     {
-        assert!(kept.join(file).metadata().unwrap().len() > 0, "{file} is there to look at");
+        assert!(kept.join(file).metadata().unwrap().len() > 0, "{file} is empty");
     }
     let log = fs::read_to_string(kept.join("logs/node-1.log")).unwrap();
-    assert!(!log.is_empty(), "what the server said");
+    assert!(!log.is_empty(), "the log of the server is empty");
     let outcomes: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
     assert_eq!(outcomes[0]["passed"], true);
@@ -150,7 +150,7 @@ fn a_stopped_holder_who_drops_what_has_lapsed_does_not_pass_for_one_who_was_not_
     let drops = scenario(&folder, "drops", DROPS);
     let run = chaos(&["--scenario", &drops, "--duration", "4s", "--seed", "1"], folder.path());
     assert_eq!(run.status.code(), Some(0), "{}", text(&run));
-    assert!(text(&run).contains("faults came: stop-worker"), "{}", text(&run));
+    assert!(text(&run).contains("faults were injected: stop-worker"), "{}", text(&run));
 }
 
 #[test]
@@ -161,15 +161,20 @@ fn a_quorum_that_forgets_is_found_out() {
     let said = text(&run);
     assert_eq!(run.status.code(), Some(1), "{said}");
     assert!(said.contains("NOT EXPECTED") && said.contains("was held twice"), "{said}");
-    assert!(said.contains("--seed 3"), "how to see it again: {said}");
+    assert!(said.contains("--seed 3"), "no replay command: {said}");
     let kept = folder.path().join("quorlock-chaos-failed/flushes-3");
-    assert!(kept.join("schedule.txt").exists(), "the record is kept without being asked for");
+    assert!(kept.join("schedule.txt").exists(), "the record of a failed run is not kept");
 
     let expected =
         format!("{FLUSHES}\n[expect]\nviolations = ['exclusion']\ntolerated = ['mutex', 'register', 'loss']");
     fs::write(kept.join("scenario.toml"), expected).unwrap();
     let again = chaos(&["check", &kept.display().to_string()], folder.path());
-    assert_eq!(again.status.code(), Some(0), "the same record, judged by who expects it: {}", text(&again));
+    assert_eq!(
+        again.status.code(),
+        Some(0),
+        "the same record, with the violation expected: {}",
+        text(&again)
+    );
 }
 
 #[test]
@@ -179,10 +184,10 @@ fn a_record_that_was_tampered_with_is_found_out() {
     let run = chaos(&["--scenario", &calm, "--duration", "1s", "--keep", "kept"], folder.path());
     assert_eq!(run.status.code(), Some(0), "{}", text(&run));
 
-    // Somebody who never asked holds a lock from the beginning to the end of the run.
-    let dossier: serde_json::Value =
+    // An intruder holds a lock from the beginning to the end of the run.
+    let metadata: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.path().join("kept/calm/run.json")).unwrap()).unwrap();
-    let (began, ended) = (dossier["began"].as_u64().unwrap(), dossier["ended"].as_u64().unwrap());
+    let (began, ended) = (metadata["began"].as_u64().unwrap(), metadata["ended"].as_u64().unwrap());
     let intruder = format!(
         "{{\"at\":{began},\"event\":\"invoked\",\"client\":\"worker-9\",\"resource\":\"lock-1\",\"attempt\":\"x\"}}\n\
          {{\"at\":{began},\"event\":\"acquired\",\"attempt\":\"x\",\"deadline\":{ended}}}\n"
@@ -209,7 +214,7 @@ fn what_makes_no_sense_is_said_with_the_cure() {
     let odd = scenario(&folder, "odd", "summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'");
     let (code, words) = said(&["--scenario", &odd]);
     assert_eq!(code, Some(78));
-    assert!(words.contains("there is no fault `kil`"), "{words}");
+    assert!(words.contains("unknown fault `kil`"), "{words}");
     let (code, words) = said(&["check", "nowhere"]);
     assert_eq!(code, Some(78));
     assert!(words.contains("run.json"), "{words}");
@@ -234,7 +239,7 @@ fn without_a_real_server_the_built_in_one_does_and_what_it_cannot_do_is_skipped(
     let kills = scenario(&folder, "kills", &KILLS.replace("stop-worker", "kill-worker"));
     let killed = run(&kills);
     assert!(text(&killed).contains("built-in server (child processes"), "{}", text(&killed));
-    assert!(!text(&killed).contains("with its data"), "it has none: {}", text(&killed));
+    assert!(!text(&killed).contains("with its data"), "the built-in server keeps no data: {}", text(&killed));
     let skipped = run("out-of-memory");
     assert_eq!(skipped.status.code(), Some(0), "{}", text(&skipped));
     assert!(text(&skipped).contains("skipped: out-of-memory"), "{}", text(&skipped));
@@ -257,19 +262,19 @@ fn nothing_is_left_running_when_it_is_interrupted() {
     let pid = Pid::from_raw(run.id().try_into().unwrap());
     let children = || children_of(pid);
     // Five servers and four workers.
-    wait_for("all to run", || children().len() >= 9);
+    wait_for("all child processes", || children().len() >= 9);
     let started = children();
     kill(pid, Signal::SIGINT).unwrap();
     assert_eq!(run.wait().unwrap().code(), Some(130));
-    wait_for("all to end", || started.iter().all(|child| !child.exists()));
+    wait_for("all child processes to exit", || started.iter().all(|child| !child.exists()));
 }
 
-/// The folders under `/proc` of the children of a process.
+/// Returns the folders under `/proc` of the children of a process.
 fn children_of(parent: nix::unistd::Pid) -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     let is_child = |path: &PathBuf| {
         let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
-        // After the name, which may hold anything: state and parent.
+        // State and parent come after the name, which may contain any characters.
         let after = stat
             .rsplit_once(')')
             .map(|(_, rest)| rest.split_whitespace().nth(1).unwrap_or_default().to_owned());

@@ -1,4 +1,4 @@
-//! The five masters in containers of `compose/`, as far as there is a Docker engine to run them.
+//! Tests of the five masters in containers of `compose/`. Skipped without a Docker engine.
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -18,7 +18,7 @@ mod project;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// For whatever should happen soon, on a machine that has much else to do.
+/// The timeout for everything, generous for a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn in_a_project(engine: &Engine) -> Outcome {
             return Ok(());
         }
     };
-    // Everything is brought down also if it panics, which says itself why.
+    // The containers are removed also after a panic, which prints its message itself.
     let outcome = AssertUnwindSafe(story(&project)).catch_unwind().await;
     let ended = project.end().await;
     outcome.unwrap_or_else(|_| Err("a panic".into())).and(ended)
@@ -76,7 +76,7 @@ async fn story(project: &Project) -> Outcome {
     let status = text(project.inside(&["quorlock", "status", "job"]).await?)?;
     assert!(status.ends_with("`job` is free\n"), "{status}");
 
-    // Outside the containers, at the ports of the proxies and at those of the masters themselves.
+    // From outside the containers, by the ports of the proxies and by those of the masters.
     for tens in [0, 1] {
         let run = project.outside(&["run", "--no-wait", "job", "--", "true"], tens).await?;
         assert_eq!(run.status.code(), Some(0), "{run:?}");
@@ -86,7 +86,7 @@ async fn story(project: &Project) -> Outcome {
     let said = String::from_utf8_lossy(&chaos.stdout).into_owned();
     assert_eq!(chaos.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&chaos.stderr));
     assert!(said.contains("in containers"), "{said}");
-    // It does not leave a master as if it had restarted just now.
+    // Afterwards no master is in quarantine.
     project.eventually_locks().await?;
 
     let network = ["quorlock-chaos", "network", "--at", "proxy-1:7000"];
@@ -113,9 +113,9 @@ async fn story(project: &Project) -> Outcome {
     Ok(())
 }
 
-/// Containers take their time to die and to start.
+/// Faults with longer pauses: containers stop and start slowly.
 const CONTAINERS: &str = "
-summary = 'containers are killed and paused, and come back with or without their data'
+summary = 'containers are killed and paused, and restart with or without their data'
 durable = true
 [load]
 workers = 2
@@ -134,16 +134,16 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compose")
 }
 
-/// Says why there was nothing to test, to `scripts/check` too. Not by `eprintln`, which the harness
-/// keeps to itself while a test passes.
+/// Prints why the test is skipped, also for `scripts/check`; `eprintln` would be captured by the test
+/// harness.
 fn skip(reason: &str) {
     drop(writeln!(io::stderr(), "skipped: compose: {reason}"));
 }
 
-/// Runs a program to its end, or to the end of `limit`, and then kills it.
+/// Runs a program to its exit, and kills it after `timeout`.
 async fn command(
     words: &[impl AsRef<std::ffi::OsStr>],
-    limit: Duration,
+    timeout: Duration,
     set: impl FnOnce(&mut tokio::process::Command),
 ) -> io::Result<Output> {
     use quorlock::runtime::{Clock as _, SystemClock};
@@ -153,17 +153,17 @@ async fn command(
     command.args(words).stdin(std::process::Stdio::null()).kill_on_drop(true);
     set(&mut command);
     let clock = SystemClock::default();
-    let end = clock.now() + limit;
+    let end = clock.now() + timeout;
     tokio::select! {
         output = command.output() => output,
         () = clock.sleep_until(end) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("no end of it after {}: {command:?}", humantime::format_duration(limit)),
+            format!("still running after {}: {command:?}", humantime::format_duration(timeout)),
         )),
     }
 }
 
-/// What it printed, if it went well.
+/// Returns what the program printed, if it succeeded.
 fn text(output: Output) -> Outcome<String> {
     if output.status.success() {
         return Ok(String::from_utf8(output.stdout)?);

@@ -1,12 +1,11 @@
-//! The scenarios on databases, for some seconds each: on real servers of PostgreSQL and MariaDB, skipped
-//! where there are none.
+//! The database scenarios, some seconds each, on real PostgreSQL and MariaDB servers. Skipped if none are
+//! installed.
 //!
-//! What takes how long is not asserted: no share of success, and not how soon a holder is notified of a
-//! loss. A busy machine may be slow, and may not break a promise. The runs of ten minutes in
-//! `scripts/nightly` assert all of it.
+//! They assert no success rate and not how soon a holder is notified of a loss: a busy machine may be slow,
+//! but must not violate a guarantee. The runs of ten minutes in `scripts/nightly` assert both.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail where it stands")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io::Write as _;
@@ -25,10 +24,10 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// One run at a time: each has some twenty processes.
+/// Serializes the runs: each has about twenty processes.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A run of a scenario that comes with the program, without what it expects of time.
+/// A run of a built-in scenario, without its expectations of time.
 struct Run {
     folder: TempDir,
     code: Option<i32>,
@@ -36,7 +35,7 @@ struct Run {
 }
 
 impl Run {
-    /// `None`, which is said, where this machine cannot run it.
+    /// Runs the scenario. Returns `None` and prints the reason if this machine cannot.
     fn of(name: &str, seconds: u32) -> Option<Run> {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
@@ -63,7 +62,7 @@ impl Run {
         let ran = chaos(&words, folder.path());
         let said = text(&ran);
         if let Some(skipped) = said.lines().find(|line| line.starts_with("skipped: ")) {
-            // Not by `eprintln`, which the harness keeps to itself while a test passes.
+            // `eprintln` would be captured by the test harness.
             drop(writeln!(std::io::stderr(), "{skipped}"));
             return None;
         }
@@ -74,11 +73,11 @@ impl Run {
         serde_json::from_slice::<Value>(&fs::read(self.folder.path().join("out")).unwrap()).unwrap()[0].take()
     }
 
-    /// Every expectation held, locks were acquired, and faults came.
+    /// Asserts that every expectation held, that locks were acquired, and that faults were injected.
     fn keeps_every_promise(&self) {
         assert_eq!(self.code, Some(0), "{}", self.said);
         assert!(
-            self.said.contains("no row is left behind: no lock, reader, waiter or tombstone"),
+            self.said.contains("no rows left in the databases: no lock, reader, waiter or tombstone"),
             "{}",
             self.said
         );
@@ -134,10 +133,10 @@ fn a_full_disk_makes_a_server_useless_and_no_lock_unsafe() {
 fn a_row_that_is_left_behind_is_found_out() {
     let Some(run) = Run::of("mariadb-three", 1) else { return };
     let record = run.folder.path().join("kept/mariadb-three");
-    let mut dossier: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
-    assert_eq!(dossier["left_behind"], Value::Array(Vec::new()), "{}", run.said);
-    dossier["left_behind"] = Value::Array(vec!["node-1: a tombstone of lock-3".into()]);
-    fs::write(record.join("run.json"), dossier.to_string()).unwrap();
+    let mut metadata: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
+    assert_eq!(metadata["left_behind"], Value::Array(Vec::new()), "{}", run.said);
+    metadata["left_behind"] = Value::Array(vec!["node-1: a tombstone of lock-3".into()]);
+    fs::write(record.join("run.json"), metadata.to_string()).unwrap();
     let again = chaos(&["check", "kept/mariadb-three"], run.folder.path());
     assert_eq!(again.status.code(), Some(1), "{}", text(&again));
     assert!(text(&again).contains("1 left: node-1: a tombstone of lock-3"), "{}", text(&again));
@@ -148,7 +147,7 @@ fn what_cannot_be_done_to_a_database_is_skipped_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("odd.toml");
     for (servers, fault, reason) in [
-        ("postgres", "flush", "`flush`: it is done to Redis alone, and not to PostgreSQL"),
+        ("postgres", "flush", "`flush`: only possible with Redis, not with PostgreSQL"),
         ("mariadb", "stop-backends", "`stop-backends`: MariaDB"),
         ("redis", "promote", "set `servers = \"postgres\"`"),
     ] {

@@ -1,4 +1,4 @@
-//! `quorlock-chaos proxy` and `quorlock-chaos network`, without containers.
+//! Tests of `quorlock-chaos proxy` and `quorlock-chaos network`, without containers.
 
 use std::error::Error;
 use std::io::{self, BufRead as _, BufReader};
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A `quorlock-chaos proxy` that runs. Killed when the test ends before it.
+/// A running `quorlock-chaos proxy`, killed on drop.
 struct Proxy {
     process: Child,
     url: String,
@@ -40,14 +40,14 @@ impl Proxy {
         Ok(Proxy { process, url, control, stdout })
     }
 
-    /// Runs `quorlock-chaos network` at its control port, and gives what it prints.
+    /// Runs `quorlock-chaos network` at its control port and returns the output.
     fn network(&self, words: &[&str]) -> Result<String, Box<dyn Error>> {
         let output = command(&["network", "--at", &self.control]).args(words).output()?;
         assert!(output.status.success(), "{words:?}: {output:?}");
         Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
     }
 
-    /// Says `words` to its control port, and gives the answer.
+    /// Sends `words` to its control port and returns the answer.
     async fn say(&self, words: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(&self.control).await?;
         stream.write_all(words.as_bytes()).await?;
@@ -70,7 +70,7 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// A server, a proxy before it, and a client that knows of nothing but the proxy.
+/// Starts a server, a proxy in front of it, and a client that connects to the proxy.
 async fn bench() -> Result<(Servers, Proxy, Coordinator), Box<dyn Error>> {
     let servers = Servers::setup().kind(Kind::BuiltinTask).start(1).await?;
     let server = servers.first().ok_or("one server was asked for")?;
@@ -85,16 +85,16 @@ async fn a_lock_is_had_through_it_not_while_it_holds_and_again_once_it_is_healed
     let (_servers, proxy, coordinator) = bench().await?;
     let lock = coordinator.lock("job").wait(Wait::Never);
     lock.acquire().await?.release().await?;
-    assert_eq!(proxy.network(&["show"])?, "to server: sound; to client: sound; 1 connection open");
+    assert_eq!(proxy.network(&["show"])?, "to server: ok; to client: ok; 1 connection open");
 
     let held = proxy.network(&["hold", "--way", "to-client"])?;
-    assert_eq!(held, "to server: sound; to client: held; 1 connection open");
+    assert_eq!(held, "to server: ok; to client: held; 1 connection open");
     let refused = lock.acquire().await;
     assert!(matches!(refused, Err(AcquireError::Unavailable { .. })), "{refused:?}");
 
     proxy.network(&["heal"])?;
-    // The connection may have been given up as dead by now, and another takes a moment.
-    eventually("the lock to be had again", SOON, async || match lock.acquire().await {
+    // The client may have closed the connection as dead by now, and reconnects.
+    eventually("the lock to be acquired again", SOON, async || match lock.acquire().await {
         Ok(lease) => lease.release().await.is_ok(),
         Err(_) => false,
     })
@@ -110,10 +110,10 @@ fn each_fault_is_shown_until_it_is_healed() -> Result<(), Box<dyn Error>> {
     let broken =
         "to server: held; to client: delay 1m, jitter 1ms 500us; 0 connections open; new ones are refused";
     assert_eq!(proxy.network(&["refuse"])?, broken);
-    assert_eq!(proxy.network(&["let-go"])?, broken.replace("held", "sound"));
-    let sound = "to server: sound; to client: sound; 0 connections open";
-    assert_eq!(proxy.network(&["heal"])?, sound);
-    assert_eq!(proxy.network(&["cut"])?, sound);
+    assert_eq!(proxy.network(&["release"])?, broken.replace("held", "ok"));
+    let healed = "to server: ok; to client: ok; 0 connections open";
+    assert_eq!(proxy.network(&["heal"])?, healed);
+    assert_eq!(proxy.network(&["cut"])?, healed);
     Ok(())
 }
 
@@ -122,16 +122,16 @@ async fn whoever_talks_nonsense_to_the_control_port_is_told_so() -> Result<(), B
     let proxy = Proxy::start("localhost:1")?;
     let answer = proxy.say("sing\n").await?;
     assert!(answer.starts_with("error: ") && answer.contains("sing"), "{answer:?}");
-    // A line that never ends is cut off, and a caller that says nothing does not keep the others.
+    // An endless line is rejected, and an idle client does not block the others.
     assert_eq!(proxy.say(&"x".repeat(2048)).await.unwrap_or_default(), "");
     let _silent = TcpStream::connect(&proxy.control).await?;
-    assert!(proxy.say("show\n").await?.starts_with("to server: sound"), "it listens to the next one");
+    assert!(proxy.say("show\n").await?.starts_with("to server: ok"), "the next client got no answer");
     Ok(())
 }
 
 #[test]
 fn a_proxy_that_is_not_there_is_an_error_that_names_it() -> Result<(), Box<dyn Error>> {
-    // Nobody listens on port 1 of the loopback interface.
+    // Port 1 of the loopback interface is closed.
     let Output { status, stderr, .. } = command(&["network", "--at", "127.0.0.1:1", "show"]).output()?;
     assert_eq!(status.code(), Some(125));
     let stderr = String::from_utf8(stderr)?;
@@ -145,14 +145,14 @@ async fn a_proxy_ends_in_peace_when_it_is_told_to() -> Result<(), Box<dyn Error>
         let mut proxy = Proxy::start("localhost:1")?;
         kill(Pid::from_raw(i32::try_from(proxy.process.id())?), signal)?;
         let mut status = None;
-        eventually("the end of the proxy", SOON, async || {
+        eventually("the proxy to exit", SOON, async || {
             status = proxy.process.try_wait().ok().flatten();
             status.is_some()
         })
         .await?;
         assert_eq!(status.and_then(|status| status.code()), Some(0), "after {signal}");
         let mut rest = String::new();
-        assert_eq!(proxy.stdout.read_line(&mut rest)?, 0, "it said {rest:?}");
+        assert_eq!(proxy.stdout.read_line(&mut rest)?, 0, "it printed {rest:?}");
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Every command line of README, book and the pages beside it is carried out, on real servers, and every file of
-//! settings is read by the program that it is for.
+//! Runs every command line of the README, the book and some other pages on real servers, and reads every
+//! configuration file with its program.
 //!
-//! A page is one session, in a folder of its own: what its first block exports or writes, its last
-//! one finds. The nodes of the pages, `10.0.0.1`, `10.1.0.1` and so on, are servers that the test
-//! has started; they need no restart guard. `sh` blocks have to succeed. In `console` blocks lines
-//! behind `$ ` are commands, and what follows has to be what they print, but for numbers, times and
-//! names that are different each time; a command may fail only if `echo $?` comes next.
+//! Each page is one shell session in a folder of its own, so that later blocks see the variables and files of
+//! earlier ones. The nodes of the pages, `10.0.0.1`, `10.1.0.1` and so on, are replaced by servers of the test,
+//! without the restart guard. `sh` blocks must succeed. In `console` blocks, lines that begin with `$ ` are
+//! commands, and the following lines must be their output, except for numbers, times and names that differ
+//! in each run. A command may fail only if `echo $?` is next.
 
 #![cfg(unix)]
 #![allow(
@@ -35,7 +35,7 @@ use quorlock_testkit::{Kind, Server, Servers, eventually};
 use crate::exceptions::EXCEPTIONS;
 use crate::script::{Step, steps};
 
-/// The longest TTL of the pages: older servers are no longer found to have restarted.
+/// The longest TTL of the pages: `doctor` does not report older servers as restarted.
 const OLD: Duration = Duration::from_secs(31);
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn every_command_of_the_pages_runs() {
     let Some(servers) = servers().await else { return };
     let sessions: Vec<(Page, Vec<Step>)> =
         pages().unwrap().into_iter().map(|page| (page.clone(), steps(&page))).collect();
-    // Those that have servers examined come last, when these are not new any more.
+    // Pages with `quorlock doctor` come last, when the servers are old enough.
     let (last, first): (Vec<_>, Vec<_>) = sessions.iter().partition(|(_, steps)| steps.iter().any(examines));
     let mut count = 0;
     for (page, steps) in first {
@@ -56,16 +56,17 @@ async fn every_command_of_the_pages_runs() {
     assert!(count > 60, "{count} commands were run");
 }
 
-/// All that tell their readers what to type.
+/// Returns all pages with commands.
 fn pages() -> std::io::Result<Vec<Page>> {
     Ok([page::pages()?, beside()?].concat())
 }
 
-/// Five masters as the pages say that they should be.
+/// Starts five masters configured as the pages recommend.
 async fn servers() -> Option<Servers> {
     if !matches!(Kind::choose().unwrap(), Kind::Program { .. }) {
-        // Not by `eprintln`, which the harness keeps to itself while a test passes.
-        let word = "skipped: no valkey-server or redis-server is here, and outputs are those of real ones";
+        // `eprintln` would be captured by the test harness.
+        let word =
+            "skipped: no valkey-server or redis-server installed, and the outputs are those of real servers";
         drop(writeln!(std::io::stderr(), "{word}"));
         return None;
     }
@@ -89,6 +90,6 @@ fn no_exception_is_out_of_date() {
         let page = pages.iter().find(|page| page.path.to_str() == Some(exception.page));
         let page = page.unwrap_or_else(|| panic!("there is no page {}", exception.page));
         let met = script::all_steps(page).iter().any(|step| exception.is_of(step));
-        assert!(met, "{} does not say `{}` any more", exception.page, exception.begins);
+        assert!(met, "{} has no command `{}` any more", exception.page, exception.begins);
     }
 }

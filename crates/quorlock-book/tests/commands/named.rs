@@ -1,4 +1,4 @@
-//! What command lines of cargo and of this project name is there, whether a test carries them out or not.
+//! Checks that the targets, packages and scripts that command lines name exist, whether a test runs them or not.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -22,27 +22,26 @@ fn every_script_package_target_and_option_that_a_command_line_names_exists() {
         for (line, text) in
             commands.chain(block::spans(&page.text).into_iter().map(|span| (span.line, span.text)))
         {
-            let found = look_for(&text).unwrap_or_else(|missing| {
-                panic!("{}:{line}: `{text}`: there is no {missing}", page.path.display())
-            });
+            let found = look_for(&text)
+                .unwrap_or_else(|missing| panic!("{}:{line}: `{text}`: no {missing}", page.path.display()));
             count += usize::from(found);
         }
     }
     assert!(count > 40, "{count} were found");
 }
 
-/// Whether `line` is one that names something that is looked for here.
+/// Returns whether `line` names something that is checked here.
 ///
 /// # Errors
 ///
-/// What is not there.
+/// What is missing.
 fn look_for(line: &str) -> Result<bool, String> {
     let line = line.split(" #").next().unwrap_or_default();
     let (own, given) = line.split_once(" -- ").unwrap_or((line, ""));
     let words = own.split_whitespace().skip_while(|word| word.contains('=') && !word.starts_with('-'));
     match *words.collect::<Vec<_>>() {
         [script, ..] if FOLDERS.iter().any(|folder| script.starts_with(folder)) => {
-            // Else a file that is read, and no command.
+            // Otherwise it is a file to read, and no command.
             let path = root().join(script);
             let is_command = !script.ends_with('/') && path.extension().is_none_or(|kind| kind == "sh");
             let can_be_run = path.metadata().is_ok_and(|file| file.permissions().mode() & 1 == 1);
@@ -54,10 +53,11 @@ fn look_for(line: &str) -> Result<bool, String> {
     }
 }
 
-/// Where programs are that are typed by their path.
+/// The folders of programs that are run by their path.
 const FOLDERS: [&str; 3] = ["scripts/", "compose/", "examples/"];
 
-/// What the words behind `cargo run` and its like name, and what is `given` to the program behind `--`.
+/// Checks what the arguments of `cargo run`, `test` or `bench` name, and the options in `given`, which follow
+/// `--`.
 fn look_for_targets(words: &[&str], given: &str) -> Result<(), String> {
     let mut package = root();
     let mut program = None;

@@ -1,4 +1,4 @@
-//! Whether a command has printed what its page shows.
+//! Compares the output of a command with the page.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use quorlock_testkit::Server;
 use regex::{Captures, Regex};
 
-/// What is different each time, and what stands for it.
+/// Patterns of text that differs in each run, and their replacements.
 static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"\x1b\[[0-9;]*m", ""),
@@ -28,10 +28,10 @@ static ADDRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"10\.(\d)\.0\.1(:
 
 static LOOPBACK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"127\.0\.0\.1:(\d+)").expect("a pattern"));
 
-/// What the containers call the first node, and so on.
+/// The host names of the nodes in the containers.
 static PROXY: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"proxy-(\d):6379").expect("a pattern"));
 
-/// `text` with servers of the test in the place of the nodes of the page.
+/// Replaces the nodes of the page by servers of the test.
 pub(crate) fn with_servers(text: &str, servers: &[Server]) -> String {
     let real = |address: &Captures<'_>| {
         let number: usize = address[1].parse().unwrap();
@@ -40,11 +40,10 @@ pub(crate) fn with_servers(text: &str, servers: &[Server]) -> String {
     ADDRESS.replace_all(text, real).into_owned()
 }
 
-/// `text` with the nodes of the page in the place of the servers of the test, and without what is
-/// different each time.
+/// Replaces the servers of the test by the nodes of the page, and masks text that differs in each run.
 fn masked(text: &str, servers: &[Server]) -> String {
     let mut text = text.to_owned();
-    // The whole port: that of another server may begin with it.
+    // Match the whole port: the port of another server may begin with the same digits.
     let real = |address: &Captures<'_>| {
         let known = servers.iter().position(|server| server.port().to_string() == address[1]);
         known.map_or_else(|| address[0].to_owned(), |number| format!("10.{number}.0.1:6379"))
@@ -63,12 +62,12 @@ fn masked(text: &str, servers: &[Server]) -> String {
     MASKS.iter().fold(text, |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
 }
 
-/// Whether `printed` is what the page `shows`, in which `…` is anything, within a line or alone.
+/// Compares `printed` with what the page `shows`, where `…` matches anything within a line, or any lines.
 ///
-/// An exit code stands alone in its line, and has to be that one.
+/// A line with nothing but an exit code is compared exactly.
 pub(crate) fn agrees(shows: &str, printed: &str, servers: &[Server]) -> Result<(), String> {
     if let Ok(code) = shows.trim().parse::<u8>() {
-        let differs = || format!("the page shows {code}, and it prints {}", printed.trim());
+        let differs = || format!("the page shows {code}, and the command printed {}", printed.trim());
         return if printed.trim().parse() == Ok(code) { Ok(()) } else { Err(differs()) };
     }
     let (shows, printed) = (masked(shows, servers), masked(printed, servers));
@@ -89,6 +88,6 @@ pub(crate) fn agrees(shows: &str, printed: &str, servers: &[Server]) -> Result<(
     if pattern.is_match(&text) {
         Ok(())
     } else {
-        Err(format!("the page shows\n{shows}\nand it prints\n{text}"))
+        Err(format!("the page shows\n{shows}\nand the command printed\n{text}"))
     }
 }

@@ -1,4 +1,4 @@
-//! The programs that pages name, as they were built with this test.
+//! The programs that pages run, as built with this test.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use quorlock_testkit::Server;
 
-/// Where cargo puts what it builds.
+/// Returns the folder of the built programs.
 pub(crate) fn target() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap().to_owned();
@@ -17,9 +17,9 @@ pub(crate) fn target() -> PathBuf {
     target
 }
 
-/// `cargo run` of a program that is built already: a page has it built for speed, a test must not.
+/// Replaces `cargo run` by the program that is built already, so that a test builds nothing.
 const CARGO: &str = r#"#!/bin/sh
-[ "$1" = run ] || { echo "cargo $1 is not run by this test" >&2; exit 97; }
+[ "$1" = run ] || { echo "this test does not run cargo $1" >&2; exit 97; }
 shift
 while [ $# -gt 0 ]; do
     case $1 in
@@ -28,20 +28,21 @@ while [ $# -gt 0 ]; do
         --bin|-p|--package) program=$2; shift 2 ;;
         --example) program=examples/$2; shift 2 ;;
         --) shift; break ;;
-        *) echo "cargo run $1 is not known to this test" >&2; exit 97 ;;
+        *) echo "this test does not know cargo run $1" >&2; exit 97 ;;
     esac
 done
 exec "TARGET/$program" "$@"
 "#;
 
-/// The client beside the five masters in containers, without the containers.
+/// Replaces `docker-compose exec client` by the local program.
 const DOCKER_COMPOSE: &str = r#"#!/bin/sh
-[ "$1 $2" = "exec client" ] || { echo "docker-compose $1 $2 is not run by this test" >&2; exit 97; }
+[ "$1 $2" = "exec client" ] || { echo "this test does not run docker-compose $1 $2" >&2; exit 97; }
 shift 2
 QUORLOCK_NODES=SERVERS exec "$@"
 "#;
 
-/// Puts a `cargo` and a `docker-compose` into `folder`, and what the pages have their readers already have.
+/// Writes the replacements of `cargo` and `docker-compose` to `folder`, and the files that the pages assume to
+/// `session`.
 pub(crate) fn put_into(folder: &Path, session: &Path, servers: &[Server]) {
     let target = target().display().to_string();
     write(&folder.join("cargo"), &CARGO.replace("TARGET", &target));

@@ -1,20 +1,20 @@
-//! What a page has somebody type.
+//! The commands and files of a page.
 
 use quorlock_book::block::{Block, blocks};
 use quorlock_book::page::Page;
 
 use crate::exceptions::EXCEPTIONS;
 
-/// One thing to do in the session of a page.
+/// One step in the session of a page.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Write a file: a block whose first line is its name, as a comment.
+    /// Writes a file: a block whose first line is its name, as a comment.
     File { name: String, text: String },
-    /// Carry out a command, and see this if the page shows what it prints.
+    /// Runs a command, and compares its output if the page shows it.
     Command { line: usize, text: String, prints: Option<String> },
 }
 
-/// What is to be done for `page`, without the exceptions.
+/// Returns the steps of `page` without the exceptions.
 pub(crate) fn steps(page: &Page) -> Vec<Step> {
     let exceptions: Vec<_> =
         EXCEPTIONS.iter().filter(|exception| page.path.to_str() == Some(exception.page)).collect();
@@ -23,7 +23,7 @@ pub(crate) fn steps(page: &Page) -> Vec<Step> {
     if steps.iter().any(|step| matches!(step, Step::Command { .. })) { steps } else { Vec::new() }
 }
 
-/// What a reader of `page` would do.
+/// Returns the steps of `page`.
 pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
     let mut steps = Vec::new();
     for block in blocks(&page.text) {
@@ -40,7 +40,7 @@ pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
     steps
 }
 
-/// The name in the first line, `# ours.toml` or `// src/main.rs`.
+/// Returns the file with the name in the first line, such as `# ours.toml` or `// src/main.rs`.
 pub(crate) fn name(block: &Block) -> Option<&str> {
     let first = block.text.lines().next()?;
     let name = first.strip_prefix("# ").or_else(|| first.strip_prefix("// "))?;
@@ -88,7 +88,7 @@ fn commands(block: &Block, shows_output: bool) -> Vec<Step> {
             }
         }
     }
-    // Only what a page shows is compared: a last command without output may print what it likes.
+    // The output is compared only if the page shows one.
     for step in &mut steps {
         if let Step::Command { prints, .. } = step {
             *prints = prints.take().filter(|prints| !prints.trim().is_empty());

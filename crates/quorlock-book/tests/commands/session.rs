@@ -1,4 +1,4 @@
-//! The session of one page.
+//! The shell session of one page.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -16,15 +16,15 @@ use crate::output::{agrees, with_servers};
 use crate::programs::{put_into, target};
 use crate::script::Step;
 
-/// For the whole page, on a machine that has much else to do.
+/// The timeout for a whole page, generous for a busy machine.
 const LONGEST: Duration = Duration::from_secs(300);
-/// What a program does for less long here than in a page: where it is run so, by which option.
+/// Programs that run shorter here than in a page: part of the command, option and value.
 const SHORTER: &[(&str, &str, &str)] =
     &[("quorlock-chaos -- --scenario", "--duration", "2s"), ("quorlock-sim", "--seeds", "0..2")];
-/// Stands before the number of a command that is over. No program prints it.
+/// Precedes the exit code of a finished command. No program prints it.
 const MARK: char = '\u{1e}';
 
-/// Carries out `steps`, and says how many commands that were.
+/// Runs `steps` and returns the number of commands.
 pub(crate) async fn run(page: &Page, steps: &[Step], servers: &[Server]) -> usize {
     let (programs, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     put_into(programs.path(), folder.path(), servers);
@@ -60,10 +60,10 @@ fn command(step: &Step) -> Option<(usize, &str, Option<&str>)> {
     }
 }
 
-/// Behind each command: its exit code, which `echo $?` must still find afterwards.
+/// Defines `mark`, which prints the exit code of the previous command and keeps it for `echo $?`.
 const PREAMBLE: &str = "exec 2>&1\nmark() { code=$?; printf '\\n\\036%s\\n' \"$code\"; return \"$code\"; }\n";
 
-/// What the shell is given: each step, and a mark behind each command.
+/// Returns the shell script: each step, with a mark after each command.
 fn script(steps: &[Step], servers: &[Server]) -> String {
     let mut script = PREAMBLE.to_owned();
     for step in steps {
@@ -73,7 +73,7 @@ fn script(steps: &[Step], servers: &[Server]) -> String {
                 let folder = format!("mkdir -p \"$(dirname {name})\"");
                 let _ = write!(script, "{folder}\ncat > {name} <<'END OF FILE'\n{text}END OF FILE\n");
             }
-            // Up to `exit`, a reader types into the shell that this starts.
+            // Commands up to `exit` are input of the shell that this command starts.
             Step::Command { text, .. } if text.ends_with("demo -- sh") => {
                 let _ = write!(script, "mark\ncat > .typed <<'END OF SHELL'\n{PREAMBLE}");
             }
@@ -89,7 +89,7 @@ fn script(steps: &[Step], servers: &[Server]) -> String {
     script
 }
 
-/// With less of what takes its time.
+/// Shortens the duration of a long-running command.
 fn shortened(command: &str) -> String {
     let Some((_, option, value)) = SHORTER.iter().find(|(run, ..)| command.contains(run)) else {
         return command.to_owned();
@@ -119,7 +119,7 @@ fn start(programs: &Path, folder: &Path, printed: &Path) -> Shell {
     Shell(shell.spawn().expect("a shell"))
 }
 
-/// A shell, which takes with it all that it has started.
+/// A shell. Kills its process group on drop.
 struct Shell(Child);
 
 impl Drop for Shell {
@@ -129,7 +129,7 @@ impl Drop for Shell {
     }
 }
 
-/// What each command has printed, and its exit code.
+/// Returns the output and exit code of each command.
 fn outcomes(printed: &str) -> Vec<(String, i32)> {
     let mut outcomes = Vec::new();
     let mut parts = printed.split(MARK);

@@ -1,4 +1,4 @@
-//! Files of settings, read by the program that they are for.
+//! Reads the configuration files of the pages with `quorlock`.
 
 use std::fs;
 use std::process::Command;
@@ -24,26 +24,25 @@ async fn every_file_of_settings_is_read() {
             let text = with_servers(&block.text, &servers);
             let table: Table = text.parse().unwrap_or_else(|error| panic!("{place}: {error}"));
             if !is_of_quorlock(&table) {
-                // Layouts and scenarios, which their page's session has `quorlock-chaos` read, and
-                // dependencies, which cargo reads there.
+                // Layouts, scenarios and Cargo manifests are read in the session of their page.
                 continue;
             }
             let file = folder.path().join("quorlock.toml");
             fs::write(&file, text).unwrap();
             let mut quorlock = Command::new(target().join("quorlock"));
             quorlock.args(["status", "--config"]).arg(&file).arg("job").env_clear();
-            // The servers have just started, and have forgotten nothing.
+            // The servers have just started.
             quorlock.env("QUORLOCK_RESTART_GUARD", "off");
             let ended = quorlock.output().unwrap();
-            // What Sentinels look after, and clusters, are not started here: that the servers are none is
-            // found after the settings were read, and tests/real/ asks real ones.
+            // No Sentinels and clusters are started here: the program fails after it has read the file.
+            // tests/real/ covers them.
             let expected = if names_servers(&table) { 0 } else { NO_QUORUM };
             let told = String::from_utf8_lossy(&ended.stderr);
             assert_eq!(ended.status.code(), Some(expected), "{place}: {told}");
             count += 1;
         }
     }
-    assert!(count > 0, "the README shows one");
+    assert!(count > 0, "no configuration file was found");
 }
 
 fn is_of_quorlock(table: &Table) -> bool {

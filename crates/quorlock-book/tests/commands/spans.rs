@@ -1,4 +1,4 @@
-//! Command lines within the text: in sentences and tables.
+//! Checks command lines in inline code: their subcommands and options exist.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::pages;
 use crate::programs::target;
 use quorlock_book::block::{blocks, spans};
 
-/// Not carried out, because they are parts of a story; but their verbs and options exist.
+/// They are not run, because they depend on their context.
 #[test]
 fn every_verb_and_option_that_the_text_names_exists() {
     let target = target();

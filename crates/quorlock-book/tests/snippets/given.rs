@@ -1,4 +1,4 @@
-//! What the blocks of the pages take for granted.
+//! The variables and functions that the blocks of the pages use without declaring them.
 
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
@@ -9,26 +9,26 @@ pub(crate) use quorlock::election::Observed;
 pub(crate) use quorlock::*;
 pub(crate) use tracing::warn;
 
-/// The addresses of the servers that have been started.
+/// The addresses of the started servers.
 static NODES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Starts the servers that stand for those of the pages.
+/// Starts the servers that replace those of the pages.
 pub(crate) async fn start() -> Servers {
     let servers = Servers::start(5).await.unwrap();
     *NODES.lock().unwrap_or_else(PoisonError::into_inner) = servers.urls();
     servers
 }
 
-/// The server that stands for `address`, which is that of the first node, the second, and so on:
-/// `redis://10.0.0.1`, `redis://10.1.0.1`.
+/// Returns the server that replaces `address`: `redis://10.0.0.1` is the first node, `redis://10.1.0.1` the
+/// second, and so on.
 pub(crate) fn node(address: &str) -> String {
     let number: usize = address.split('.').nth(1).and_then(|number| number.parse().ok()).unwrap();
     NODES.lock().unwrap_or_else(PoisonError::into_inner)[number].clone()
 }
 
-/// What `quorlock demo` says in the environment of those whom it lends its servers to.
+/// Returns the environment variable that `quorlock demo` sets for the programs that it runs.
 pub(crate) fn variable(name: &str) -> Result<String, String> {
-    assert_eq!(name, "QUORLOCK_NODES", "the only one that a program reads for itself");
+    assert_eq!(name, "QUORLOCK_NODES", "another variable than QUORLOCK_NODES");
     Ok(blocking_nodes().join(","))
 }
 

@@ -1,7 +1,7 @@
-//! Every block of Rust that README and book show, compiled, and run on real servers.
+//! Compiles every block of Rust of the README and the book, and runs it on real servers.
 //!
-//! `build.rs` makes the functions; an error of the compiler names the file that it made, with the
-//! page and the line above each function.
+//! `build.rs` generates the functions. Compiler errors refer to the generated file, which has the page and
+//! line of the block above each function.
 
 #![allow(
     clippy::pedantic,
@@ -14,7 +14,7 @@
     clippy::wildcard_enum_match_arm,
     unused,
     unreachable_pub,
-    reason = "pages show what matters to them, and a test fails by panicking"
+    reason = "blocks of pages are short, and a test fails by panicking"
 )]
 
 mod given;
@@ -26,9 +26,9 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use given::*;
 
-/// For a block that ends: long enough for the slowest machine.
+/// The timeout for a block that ends, generous for a slow machine.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long a block that never ends is followed.
+/// How long a block that never ends is run.
 const A_WHILE: Duration = Duration::from_secs(1);
 
 pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
@@ -54,13 +54,13 @@ async fn every_block_of_rust_does_what_its_page_says() {
     for Snippet { place, endless, run } in SNIPPETS {
         let outcome: Result<Result<(), String>, _> = match run {
             Run::Async(run) => {
-                let limit = if *endless { A_WHILE } else { LONGEST };
-                tokio::time::timeout(limit, async { run().await.map_err(|error| error.to_string()) }).await
+                let timeout = if *endless { A_WHILE } else { LONGEST };
+                tokio::time::timeout(timeout, async { run().await.map_err(|error| error.to_string()) }).await
             }
             Run::Program(run) => {
                 let run = *run;
                 let program = tokio::task::spawn_blocking(move || {
-                    // Without the runtime of this test.
+                    // Outside the runtime of this test.
                     std::thread::spawn(move || run().map_err(|error| error.to_string())).join()
                 });
                 let ended = tokio::time::timeout(LONGEST, program).await;
@@ -69,12 +69,12 @@ async fn every_block_of_rust_does_what_its_page_says() {
         };
         match outcome {
             Ok(outcome) => assert_eq!(outcome, Ok(()), "{place}"),
-            Err(_) => assert!(endless, "{place} is not over after {LONGEST:?}"),
+            Err(_) => assert!(endless, "{place} did not end within {LONGEST:?}"),
         }
     }
 }
 
-/// What a `main` gives back.
+/// The return value of a `main`.
 trait Ending {
     fn outcome(self) -> Outcome;
 }

@@ -1,13 +1,13 @@
-//! A node's clock jumps, or runs at another rate. Servers expire keys by it.
+//! A node's clock jumps, or runs at another rate. Servers expire keys by this clock.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Aftermath, Fault, Hit, Made, Need, Options, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
-/// It jumps, and when the fault is over back again.
+/// The clock jumps, and jumps back when the fault heals.
 #[derive(Debug)]
 pub(super) struct Step {
     seconds: f64,
@@ -15,7 +15,8 @@ pub(super) struct Step {
 
 impl Step {
     pub(super) fn make(options: &Options) -> Made {
-        let seconds = options.seconds.ok_or("`seconds` says how far the clock jumps, back if negative")?;
+        let seconds =
+            options.seconds.ok_or("set `seconds`: how far the clock jumps, backwards if negative")?;
         Ok(Box::new(Step { seconds }))
     }
 }
@@ -25,11 +26,11 @@ impl Fault for Step {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         format!("clock {:+} s", self.seconds)
     }
 
-    fn aftermath(&self, _luck: u64) -> Aftermath {
+    fn aftermath(&self, _random: u64) -> Aftermath {
         Aftermath::Quarantine
     }
 
@@ -37,16 +38,16 @@ impl Fault for Step {
         Need::BentClock
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.step_clock(hit.target, self.seconds) })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.step_clock(hit.target, self.seconds) })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.step_clock(hit.target, -self.seconds) })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.step_clock(hit.target, -self.seconds) })
     }
 }
 
-/// It runs faster or slower, and when the fault is over it goes on from where it is.
+/// The clock runs faster or slower, and at the normal rate again when the fault heals, without a jump.
 #[derive(Debug)]
 pub(super) struct Rate {
     rate: f64,
@@ -54,11 +55,11 @@ pub(super) struct Rate {
 
 impl Rate {
     pub(super) fn make(options: &Options) -> Made {
-        let rate = options.rate.ok_or("`rate` says how many seconds the clock counts in one")?;
+        let rate = options.rate.ok_or("set `rate`: how many seconds the clock counts per second")?;
         if rate > 0.0 {
             Ok(Box::new(Rate { rate }))
         } else {
-            Err(format!("no clock runs at the rate {rate}"))
+            Err(format!("`rate` must be positive, not {rate}"))
         }
     }
 }
@@ -68,11 +69,11 @@ impl Fault for Rate {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         format!("clock at {} times the rate", self.rate)
     }
 
-    fn aftermath(&self, _luck: u64) -> Aftermath {
+    fn aftermath(&self, _random: u64) -> Aftermath {
         Aftermath::Quarantine
     }
 
@@ -80,11 +81,11 @@ impl Fault for Rate {
         Need::BentClock
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.clock_rate(hit.target, self.rate) })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.clock_rate(hit.target, self.rate) })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.clock_rate(hit.target, 1.0) })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.clock_rate(hit.target, 1.0) })
     }
 }

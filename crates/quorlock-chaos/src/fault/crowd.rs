@@ -1,11 +1,11 @@
-//! A node has as many clients as it takes, and refuses all others.
+//! A node has reached its client limit and refuses new clients.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Need, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct Crowd;
@@ -15,7 +15,7 @@ impl Fault for Crowd {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "too many clients".to_owned()
     }
 
@@ -23,11 +23,11 @@ impl Fault for Crowd {
         Need::RealServer
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.crowd(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.crowd(hit.target).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.uncrowd(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.uncrowd(hit.target).await })
     }
 }

@@ -1,11 +1,11 @@
-//! Every connection of a node is reset, and may be made again at once.
+//! Every connection of a node is reset; clients can reconnect immediately.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct Cut;
@@ -15,13 +15,13 @@ impl Fault for Cut {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "connections reset".to_owned()
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            stage.roads.cut(hit.target);
+            environment.proxies.cut(hit.target);
             Ok(())
         })
     }

@@ -1,11 +1,11 @@
-//! The disk of a node is full: it can store nothing more, and may end.
+//! The disk of a node is full: the server can store nothing and may exit.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Need, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct DiskFull;
@@ -15,7 +15,7 @@ impl Fault for DiskFull {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "disk full".to_owned()
     }
 
@@ -23,11 +23,11 @@ impl Fault for DiskFull {
         Need::SmallDisk
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.fill_disk(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.fill_disk(hit.target).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.free_disk(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.free_disk(hit.target).await })
     }
 }

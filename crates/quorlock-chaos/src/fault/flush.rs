@@ -1,11 +1,11 @@
-//! `FLUSHALL`: a node forgets everything and goes on as if nothing had happened. No guard sees it.
+//! `FLUSHALL`: a node loses all keys and keeps running. The restart guard does not detect it.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Aftermath, Fault, Hit, Need, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct Flush;
@@ -15,11 +15,11 @@ impl Fault for Flush {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "flushed".to_owned()
     }
 
-    fn aftermath(&self, _luck: u64) -> Aftermath {
+    fn aftermath(&self, _random: u64) -> Aftermath {
         Aftermath::Quarantine
     }
 
@@ -27,7 +27,7 @@ impl Fault for Flush {
         Need::Redis
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.flush(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.flush(hit.target).await })
     }
 }

@@ -1,12 +1,12 @@
-//! SIGSTOP for a master: the kernel goes on accepting for it, and it acts on everything when it is
-//! continued.
+//! SIGSTOP for a master: the kernel accepts connections and data meanwhile, and the master processes
+//! everything after SIGCONT.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Need, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct Freeze;
@@ -16,7 +16,7 @@ impl Fault for Freeze {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "stopped".to_owned()
     }
 
@@ -24,11 +24,11 @@ impl Fault for Freeze {
         Need::Processes
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.freeze(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.freeze(hit.target).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.thaw(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.thaw(hit.target).await })
     }
 }

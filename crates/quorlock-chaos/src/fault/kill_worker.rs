@@ -1,11 +1,11 @@
-//! SIGKILL for a worker; another one starts in its place.
+//! SIGKILL for a worker, which is replaced by a new one.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct KillWorker;
@@ -15,15 +15,15 @@ impl Fault for KillWorker {
         Target::Worker
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "killed".to_owned()
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.crew.kill(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.workers.kill(hit.target).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.crew.start(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.workers.start(hit.target).await })
     }
 }

@@ -1,11 +1,11 @@
-//! A node has no memory left, and refuses every write.
+//! A node is out of memory and refuses every write.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Need, Target};
-use crate::stage::{self, Stage};
+use crate::environment::{self, Environment};
 
 #[derive(Debug)]
 pub(super) struct Memory;
@@ -15,7 +15,7 @@ impl Fault for Memory {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: stage::Memory) -> String {
+    fn describe(&self, _random: u64, _servers: environment::Memory) -> String {
         "out of memory".to_owned()
     }
 
@@ -23,11 +23,11 @@ impl Fault for Memory {
         Need::RealServer
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.starve(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.starve(hit.target).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.feed(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.feed(hit.target).await })
     }
 }

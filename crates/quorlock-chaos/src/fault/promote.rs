@@ -1,5 +1,5 @@
-//! A failover: the standby of a node, which follows asynchronously, takes its primary's place and
-//! address. What the primary granted last, the standby has not received.
+//! A failover: the asynchronous standby of a node takes over role and address of its primary, without
+//! the grants that it has not received.
 
 use std::io;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{Aftermath, Fault, Hit, Need, Options, Target};
+use crate::environment::{Environment, Memory, Primary};
 use crate::span::Span;
-use crate::stage::{Memory, Primary, Stage};
 
 #[derive(Debug)]
 pub(super) struct Promote {
-    /// For how long it has received nothing.
+    /// How long replication is stopped before the promotion.
     lag: Span,
 }
 
@@ -21,14 +21,14 @@ impl Promote {
         Promote { lag: options.delay.unwrap_or_default() }
     }
 
-    fn lag(&self, luck: u64) -> Duration {
+    fn lag(&self, random: u64) -> Duration {
         let width =
             u64::try_from(self.lag.most.saturating_sub(self.lag.least).as_millis()).unwrap_or_default();
-        self.lag.least + Duration::from_millis(luck % (width + 1))
+        self.lag.least + Duration::from_millis(random % (width + 1))
     }
 
-    fn primary(luck: u64) -> Primary {
-        if luck.is_multiple_of(2) { Primary::Killed } else { Primary::CutOff }
+    fn primary(random: u64) -> Primary {
+        if random.is_multiple_of(2) { Primary::Killed } else { Primary::CutOff }
     }
 }
 
@@ -37,15 +37,15 @@ impl Fault for Promote {
         Target::Node
     }
 
-    fn says(&self, luck: u64, _servers: Memory) -> String {
-        let primary = match Promote::primary(luck) {
+    fn describe(&self, random: u64, _servers: Memory) -> String {
+        let primary = match Promote::primary(random) {
             Primary::Killed => "killed",
             Primary::CutOff => "cut off",
         };
-        format!("{primary}, and its standby promoted, which was {:?} behind", self.lag(luck))
+        format!("{primary}, standby promoted with a lag of {:?}", self.lag(random))
     }
 
-    fn aftermath(&self, _luck: u64) -> Aftermath {
+    fn aftermath(&self, _random: u64) -> Aftermath {
         Aftermath::Quarantine
     }
 
@@ -53,12 +53,12 @@ impl Fault for Promote {
         Need::Standby
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        let (lag, primary) = (self.lag(hit.luck), Promote::primary(hit.luck));
-        Box::pin(async move { stage.promote(hit.target, lag, primary).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        let (lag, primary) = (self.lag(hit.random), Promote::primary(hit.random));
+        Box::pin(async move { environment.promote(hit.target, lag, primary).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.follow(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.follow(hit.target).await })
     }
 }

@@ -1,11 +1,11 @@
-//! A node resets every connection, and every new one.
+//! A node resets every connection, including new ones.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct Refuse;
@@ -15,20 +15,20 @@ impl Fault for Refuse {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "connections refused".to_owned()
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            stage.roads.refuse(hit.target, true);
+            environment.proxies.refuse(hit.target, true);
             Ok(())
         })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            stage.roads.refuse(hit.target, false);
+            environment.proxies.refuse(hit.target, false);
             Ok(())
         })
     }

@@ -1,16 +1,16 @@
-//! Nothing comes through to a node or a worker, or nothing back from it, or neither: the connections
-//! stand, and what was sent arrives when the fault has healed.
+//! Traffic to a node or a worker, from it, or both is held back: the connections stay open, and what was
+//! sent arrives when the fault heals.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Direction, Fault, Hinders, Hit, Options, Target, lost};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// Who is cut off: a node from all workers, or a worker from all nodes.
+    /// A node is cut off from all workers, or a worker from all nodes.
     target: Target,
     way: Direction,
 }
@@ -20,11 +20,11 @@ impl Silence {
         Silence { target, way: options.way.unwrap_or(Direction::Both) }
     }
 
-    fn set(&self, stage: &Stage, hit: Hit, silent: bool) {
-        let way = self.way.way(hit.luck);
+    fn set(&self, environment: &Environment, hit: Hit, silent: bool) {
+        let way = self.way.way(hit.random);
         match self.target {
-            Target::Node => stage.roads.silence_node(hit.target, way, silent),
-            Target::Worker => stage.roads.silence_worker(hit.target, way, silent),
+            Target::Node => environment.proxies.silence_node(hit.target, way, silent),
+            Target::Worker => environment.proxies.silence_worker(hit.target, way, silent),
         }
     }
 }
@@ -34,8 +34,8 @@ impl Fault for Silence {
         self.target
     }
 
-    fn says(&self, luck: u64, _servers: Memory) -> String {
-        lost(self.way.way(luck)).to_owned()
+    fn describe(&self, random: u64, _servers: Memory) -> String {
+        lost(self.way.way(random)).to_owned()
     }
 
     fn hinders(&self) -> Hinders {
@@ -45,13 +45,13 @@ impl Fault for Silence {
         }
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        self.set(stage, hit, true);
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        self.set(environment, hit, true);
         Box::pin(async { Ok(()) })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        self.set(stage, hit, false);
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        self.set(environment, hit, false);
         Box::pin(async { Ok(()) })
     }
 }

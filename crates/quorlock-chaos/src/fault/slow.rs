@@ -1,4 +1,4 @@
-//! A node far away, behind a network that takes its time and never the same.
+//! A network with a higher latency and jitter in front of a node.
 
 use std::io;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Made, Options, Target};
+use crate::environment::{Environment, Memory};
 use crate::span::Span;
-use crate::stage::{Memory, Stage};
 
 #[derive(Debug)]
 pub(super) struct Slow {
@@ -17,14 +17,14 @@ pub(super) struct Slow {
 
 impl Slow {
     pub(super) fn make(options: &Options) -> Made {
-        let delay = options.delay.ok_or("`delay` says how much longer each way takes")?;
+        let delay = options.delay.ok_or("set `delay`: the additional latency in each direction")?;
         Ok(Box::new(Slow { delay, jitter: options.jitter }))
     }
 
-    fn delay(&self, luck: u64) -> Duration {
+    fn delay(&self, random: u64) -> Duration {
         let millis = self.delay.least.as_millis()..=self.delay.most.as_millis();
         let width = millis.end() - millis.start() + 1;
-        let millis = millis.start() + u128::from(luck) % width;
+        let millis = millis.start() + u128::from(random) % width;
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 }
@@ -34,22 +34,22 @@ impl Fault for Slow {
         Target::Node
     }
 
-    fn says(&self, luck: u64, _servers: Memory) -> String {
-        let (delay, jitter) = (self.delay(luck), self.jitter);
+    fn describe(&self, random: u64, _servers: Memory) -> String {
+        let (delay, jitter) = (self.delay(random), self.jitter);
         if jitter.is_zero() {
-            format!("{delay:?} slower each way")
+            format!("{delay:?} slower in each direction")
         } else {
-            format!("{delay:?} slower each way, and up to {jitter:?} more")
+            format!("{delay:?} slower in each direction, with a jitter of up to {jitter:?}")
         }
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        stage.roads.slow(hit.target, self.delay(hit.luck), self.jitter);
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        environment.proxies.slow(hit.target, self.delay(hit.random), self.jitter);
         Box::pin(async { Ok(()) })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        stage.roads.slow(hit.target, Duration::ZERO, Duration::ZERO);
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        environment.proxies.slow(hit.target, Duration::ZERO, Duration::ZERO);
         Box::pin(async { Ok(()) })
     }
 }

@@ -1,12 +1,12 @@
-//! SIGSTOP for the processes that serve the clients of a node: the server goes on, takes new
-//! connections, and what the old ones were asked for is carried out when they are continued.
+//! SIGSTOP for the backend processes that serve the clients of a node: the server accepts new connections,
+//! and the backends execute their pending requests after SIGCONT.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Need, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct StopBackends;
@@ -16,19 +16,19 @@ impl Fault for StopBackends {
         Target::Node
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
-        "its backends stopped".to_owned()
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
+        "backends stopped".to_owned()
     }
 
     fn needs(&self) -> Need {
         Need::Backends
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.stop_backends(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.stop_backends(hit.target).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.continue_backends(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.continue_backends(hit.target).await })
     }
 }

@@ -1,11 +1,11 @@
-//! SIGSTOP for a worker: when it goes on, its leases may be over.
+//! SIGSTOP for a worker: its leases may have expired by the time it continues.
 
 use std::io;
 
 use futures::future::BoxFuture;
 
 use super::{Fault, Hit, Target};
-use crate::stage::{Memory, Stage};
+use crate::environment::{Environment, Memory};
 
 #[derive(Debug)]
 pub(super) struct StopWorker;
@@ -15,15 +15,15 @@ impl Fault for StopWorker {
         Target::Worker
     }
 
-    fn says(&self, _luck: u64, _servers: Memory) -> String {
+    fn describe(&self, _random: u64, _servers: Memory) -> String {
         "stopped".to_owned()
     }
 
-    fn begin<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.crew.stop(hit.target).await })
+    fn begin<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.workers.stop(hit.target).await })
     }
 
-    fn heal<'a>(&'a self, stage: &'a Stage, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { stage.crew.go_on(hit.target).await })
+    fn heal<'a>(&'a self, environment: &'a Environment, hit: Hit) -> BoxFuture<'a, io::Result<()>> {
+        Box::pin(async move { environment.workers.go_on(hit.target).await })
     }
 }

@@ -1,4 +1,4 @@
-//! How long it took to acquire locks that nobody else wanted.
+//! The latency of acquiring uncontended locks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,12 +7,12 @@ use quorlock_history::{History, Stamp, Token, What};
 
 use super::number;
 use crate::director::own_lock;
-use crate::dossier::{Done, Dossier};
 use crate::outcome::{Around, Latency, Phase, Place};
+use crate::run_metadata::{Done, RunMetadata};
 
-/// How many spans of time the run is cut into.
+/// How many intervals the run is divided into.
 const BINS: u64 = 240;
-/// How long before and after a fault counts as before and after.
+/// The time before and after a fault, in microseconds, that counts as before and after.
 const BEFORE_AND_AFTER: u64 = 1_000_000;
 
 /// One acquisition. Times are microseconds since the run began.
@@ -23,22 +23,22 @@ pub(super) struct Probe {
     acquired: bool,
 }
 
-/// All acquisitions of locks that nobody else wanted, by workers that could run all the time.
+/// All acquisitions of uncontended locks by workers that had no fault meanwhile.
 pub(super) struct Probes<'a> {
     all: Vec<Probe>,
-    dossier: &'a Dossier,
-    /// When the number of nodes out of order changed, and to what.
+    metadata: &'a RunMetadata,
+    /// When the number of faulty nodes changed, and to what.
     changes: Vec<(u64, usize)>,
     quiet: u64,
 }
 
 impl Probes<'_> {
-    pub(super) fn of<'a>(history: &History, dossier: &'a Dossier, nodes: usize) -> Probes<'a> {
-        let micros = |at: Stamp| super::micros(at, dossier);
+    pub(super) fn of<'a>(history: &History, metadata: &'a RunMetadata, nodes: usize) -> Probes<'a> {
+        let micros = |at: Stamp| super::micros(at, metadata);
         let mut open: HashMap<&Token, (usize, Stamp)> = HashMap::new();
         for event in history.events() {
             if let What::Invoked { client, resource, attempt } = &event.what
-                && event.at >= dossier.began
+                && event.at >= metadata.began
                 && let Some(worker) = number(client.as_str())
                 && resource.as_str() == own_lock(worker)
             {
@@ -60,7 +60,7 @@ impl Probes<'_> {
             }
         }
         let hindered = |probe: &Probe| {
-            dossier.faults.iter().any(|fault| {
+            metadata.faults.iter().any(|fault| {
                 fault.workers.contains(&probe.worker)
                     && micros(fault.from) <= probe.began + probe.took
                     && probe.began <= micros(fault.until)
@@ -68,11 +68,11 @@ impl Probes<'_> {
         };
         probes.retain(|probe| !hindered(probe));
         probes.sort_by_key(|probe| probe.began);
-        let changes = changes(&dossier.faults, nodes, &micros);
-        Probes { all: probes, dossier, changes, quiet: micros(dossier.quiet) }
+        let changes = changes(&metadata.faults, nodes, &micros);
+        Probes { all: probes, metadata, changes, quiet: micros(metadata.quiet) }
     }
 
-    /// Those that began while no more nodes were out of order.
+    /// Returns the latency of the attempts that began while at most `nodes` nodes were faulty.
     pub(super) fn with_at_most(&self, nodes: usize) -> Latency {
         latency(self.all.iter().filter(|probe| probe.began < self.quiet && self.faulty(probe.began) <= nodes))
     }
@@ -95,11 +95,11 @@ impl Probes<'_> {
 
     pub(super) fn around(&self) -> Vec<Around> {
         let mut kinds: BTreeMap<&str, Vec<&Done>> = BTreeMap::new();
-        for done in &self.dossier.faults {
+        for done in &self.metadata.faults {
             kinds.entry(&done.kind).or_default().push(done);
         }
         let around = |(kind, faults): (&str, Vec<&Done>)| {
-            let micros = |at| super::micros(at, self.dossier);
+            let micros = |at| super::micros(at, self.metadata);
             let within = |span: fn(u64, u64) -> (u64, u64)| {
                 let spans: Vec<(u64, u64)> =
                     faults.iter().map(|done| span(micros(done.from), micros(done.until))).collect();
@@ -123,7 +123,7 @@ impl Probes<'_> {
             let mut sorted = round_trips.clone();
             sorted.sort_unstable();
             Place {
-                worker: self.dossier.workers.get(worker).cloned().unwrap_or_default(),
+                worker: self.metadata.workers.get(worker).cloned().unwrap_or_default(),
                 quorum_round_trip_micros: sorted.get(sorted.len() / 2).copied().unwrap_or_default(),
                 longest_round_trip_micros: sorted.last().copied().unwrap_or_default(),
                 latency: latency(
@@ -131,11 +131,11 @@ impl Probes<'_> {
                 ),
             }
         };
-        self.dossier.round_trips.iter().enumerate().map(place).collect()
+        self.metadata.round_trips.iter().enumerate().map(place).collect()
     }
 
     pub(super) fn bin_micros(&self) -> u64 {
-        (super::micros(self.dossier.ended, self.dossier) / BINS).max(1)
+        (super::micros(self.metadata.ended, self.metadata) / BINS).max(1)
     }
 
     pub(super) fn bins(&self) -> Vec<Latency> {
@@ -144,14 +144,14 @@ impl Probes<'_> {
         (0..BINS).map(bin).collect()
     }
 
-    /// How many nodes were out of order then.
+    /// Returns how many nodes were faulty at that time.
     fn faulty(&self, at: u64) -> usize {
         let after = self.changes.partition_point(|&(change, _)| change <= at);
         after.checked_sub(1).and_then(|index| self.changes.get(index)).map_or(0, |&(_, faulty)| faulty)
     }
 }
 
-/// When the number of nodes out of order changed, and to what; the first entry is the beginning.
+/// Returns when the number of faulty nodes changed, and to what; the first entry is the beginning.
 fn changes(faults: &[Done], nodes: usize, micros: &impl Fn(Stamp) -> u64) -> Vec<(u64, usize)> {
     let spans: Vec<(u64, u64, usize)> = faults
         .iter()
@@ -170,7 +170,7 @@ fn changes(faults: &[Done], nodes: usize, micros: &impl Fn(Stamp) -> u64) -> Vec
 
 fn latency<'a>(probes: impl Iterator<Item = &'a Probe>) -> Latency {
     let (mut tried, mut acquired) = (0, 0);
-    // A minute, to three digits.
+    // Up to a minute, with three significant digits.
     let Ok(mut took) = Histogram::<u64>::new_with_max(60_000_000, 3) else { return Latency::default() };
     for probe in probes {
         tried += 1;

@@ -1,10 +1,10 @@
-/* Bends the calendar of the program that it is loaded into: gettimeofday, time and the real-time
- * clock of clock_gettime. What the clock shows stands in the file that QUORLOCK_BENT_CLOCK names:
- * a count of changes, odd while one is being written; then the moment, in nanoseconds since 1970,
- * from which on it goes so; what it shows at that moment; and its rate.
+/* Changes the wall clock of the program that it is loaded into: gettimeofday, time and the real-time
+ * clock of clock_gettime. The file that QUORLOCK_BENT_CLOCK names contains a sequence number of changes,
+ * odd while a change is being written; the real time of the last change, in nanoseconds since 1970; the
+ * time shown at that moment; and the rate.
  *
- * The kernel is asked directly: the C library's own functions are the ones replaced, and looking
- * them up may ask for memory, whose allocator asks for the time. */
+ * It calls the kernel directly: the functions of the C library are the ones replaced, and dlsym may
+ * allocate memory, for which the allocator reads the time. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

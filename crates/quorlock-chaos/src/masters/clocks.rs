@@ -1,9 +1,9 @@
-//! Servers whose clock can be bent, by a library that is loaded before all others.
+//! Servers with a clock that can be changed, by a preloaded library.
 //!
-//! libfaketime would do, but Redis hangs at its start under it, as its allocator asks for the time
-//! (wolfcw/libfaketime#130). The library here is a page of C, `clock_shim.c`, and is built by the
-//! compiler that Rust needs for linking anyway. It changes the calendar alone, by which servers expire
-//! keys, and none of the clocks that measure.
+//! Under libfaketime Redis hangs at its start, because its allocator reads the time
+//! (wolfcw/libfaketime#130). The library here is a page of C, `clock_shim.c`, built by the C compiler that
+//! Rust needs for linking. It changes only the wall clock, by which servers expire keys, and no monotonic
+//! clock.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,21 +20,25 @@ use tokio::process::Command;
 
 const SOURCE: &str = include_str!("clock_shim.c");
 
-/// The library, and where its clocks are.
+/// The built library, and the folder of its clock files.
 pub(crate) struct Shim {
     library: PathBuf,
     folder: PathBuf,
 }
 
 impl Shim {
-    /// Builds it into `folder`, or says why it cannot be had.
+    /// Builds it into `folder`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it cannot be built.
     pub(super) async fn build(kind: &Kind, folder: &Path) -> Result<Shim, String> {
         if !cfg!(target_os = "linux") {
-            return Err("clocks can be bent on Linux alone".to_owned());
+            return Err("clocks can be changed on Linux only".to_owned());
         }
         if !kind.is_real() {
             return Err(format!(
-                "the clock of a {kind} cannot be bent; install valkey-server or redis-server"
+                "the clock of a {kind} cannot be changed; install valkey-server or redis-server"
             ));
         }
         let (source, library) = (folder.join("clock_shim.c"), folder.join("clock_shim.so"));
@@ -48,12 +52,15 @@ impl Shim {
         let shown = compiler.display();
         match building.await {
             Ok(built) if built.status.success() => Ok(Shim { library, folder: folder.to_owned() }),
-            Ok(built) => Err(format!("{shown} cannot build it: {}", String::from_utf8_lossy(&built.stderr))),
-            Err(error) => Err(format!("there is no C compiler to bend clocks with: {shown}: {error}")),
+            Ok(built) => Err(format!(
+                "{shown} cannot build the clock shim: {}",
+                String::from_utf8_lossy(&built.stderr)
+            )),
+            Err(error) => Err(format!("no C compiler to build the clock shim: {shown}: {error}")),
         }
     }
 
-    /// The clock of one server, which goes as it should at first.
+    /// Makes the clock of one server, which shows the real time at first.
     pub(super) fn clock(&self, number: usize) -> io::Result<BentClock> {
         let path = self.folder.join(format!("clock-{number}"));
         let file = File::options().create(true).truncate(true).read(true).write(true).open(&path)?;
@@ -63,16 +70,16 @@ impl Shim {
     }
 }
 
-/// One server's clock.
+/// The clock of one server.
 pub(crate) struct BentClock {
     library: PathBuf,
     path: PathBuf,
     file: File,
-    /// How it goes, and how often that was changed.
+    /// The current setting, and the number of changes.
     bend: Mutex<(Bend, u64)>,
 }
 
-/// It shows `bent + (real - since) * rate`, all in nanoseconds since 1970.
+/// A clock that shows `bent + (real - since) * rate`, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct Bend {
     since: i64,
@@ -98,24 +105,24 @@ impl Bend {
 }
 
 impl BentClock {
-    /// What the server's environment must have.
+    /// Returns the variables that the environment of the server needs.
     pub(super) fn environment(&self) -> [(&'static str, OsString); 2] {
         [("LD_PRELOAD", self.library.clone().into()), ("QUORLOCK_BENT_CLOCK", self.path.clone().into())]
     }
 
-    /// It jumps.
+    /// Makes the clock jump.
     pub(super) fn step(&self, seconds: f64) -> io::Result<()> {
         let far = Duration::try_from_secs_f64(seconds.abs()).map_err(io::Error::other)?;
         let far = i64::try_from(far.as_nanos()).map_err(io::Error::other)?;
         self.change(|bend| bend.bent += if seconds < 0.0 { -far } else { far })
     }
 
-    /// It goes on from here at another rate.
+    /// Changes the rate from now on.
     pub(super) fn rate(&self, rate: f64) -> io::Result<()> {
         self.change(|bend| bend.rate = rate)
     }
 
-    /// Whether the server goes by it.
+    /// Checks that the server uses the clock.
     pub(super) async fn prove(&self, server: &Server) -> Result<(), String> {
         const FAR: f64 = 1000.0;
         let clock = async || {
@@ -128,7 +135,9 @@ impl BentClock {
         self.step(-FAR).map_err(|error| error.to_string())?;
         match (before, after) {
             (Some(before), Some(after)) if after - before > FAR / 2.0 => Ok(()),
-            _ => Err(format!("{} asks for the time in a way that cannot be bent", server.kind())),
+            _ => {
+                Err(format!("{} reads the time in a way that the clock shim does not replace", server.kind()))
+            }
         }
     }
 
@@ -143,7 +152,7 @@ impl BentClock {
         self.write(*bend, *changes)
     }
 
-    /// Whoever reads meanwhile sees an odd number and reads again.
+    /// Writes the file. A concurrent reader sees an odd number and retries.
     fn write(&self, bend: Bend, changes: u64) -> io::Result<()> {
         let bytes = [bend.since.to_ne_bytes(), bend.bent.to_ne_bytes(), bend.rate.to_ne_bytes()].concat();
         self.file.write_all_at(&(changes * 2 + 1).to_ne_bytes(), 0)?;
@@ -177,8 +186,8 @@ mod tests {
             let gone = async || servers[0].command(&["EXISTS", "a"]).await.unwrap().to_string() == "0";
             assert!(!gone().await);
             clock.step(61.0).unwrap();
-            // Valkey looks at the clock now and then.
-            eventually("the end of its minute", Duration::from_secs(30), gone).await.unwrap();
+            // Valkey reads the clock periodically.
+            eventually("the key to expire", Duration::from_secs(30), gone).await.unwrap();
         }
     }
 }

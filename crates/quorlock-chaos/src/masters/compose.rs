@@ -1,4 +1,4 @@
-//! Masters that are containers of the compose project in `compose/`, which runs already.
+//! Masters that are containers of the compose project in `compose/`, which must be running.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 use super::{Masters, Memory, Need};
 
-/// The project, and how it is told what to do.
+/// The project, and the command that controls it.
 pub(crate) struct Compose {
     folder: PathBuf,
     /// `docker compose`, or `docker-compose`.
@@ -24,15 +24,15 @@ pub(crate) struct Compose {
     version: String,
 }
 
-/// As many masters as the project has.
+/// The number of masters in the project.
 const MASTERS: usize = 5;
-/// Within which a container must be there again.
+/// The time limit for the restart of a container.
 const START: Duration = Duration::from_secs(30);
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 impl Compose {
-    /// The project in this folder. Its masters are emptied: what stands there would be taken for a
-    /// lock that nobody answers for.
+    /// Returns the project in this folder, and flushes its masters: the orphan check would report existing
+    /// keys.
     pub(crate) async fn find(folder: &Path) -> io::Result<Compose> {
         let command = if runs(&["docker", "compose", "version"]).await {
             vec!["docker", "compose"]
@@ -98,7 +98,7 @@ impl Compose {
     }
 }
 
-/// As `docker-compose.yaml` calls it.
+/// Returns the name of the service in `docker-compose.yaml`.
 fn service(number: usize) -> String {
     format!("redis-{}", number + 1)
 }
@@ -130,7 +130,7 @@ impl Masters for Compose {
             Need::Backends | Need::Standby | Need::SmallDisk => {
                 Err("the compose project has no PostgreSQL".to_owned())
             }
-            Need::BentClock => Err("the clock of a container cannot be bent".to_owned()),
+            Need::BentClock => Err("the clock of a container cannot be changed".to_owned()),
         }
     }
 

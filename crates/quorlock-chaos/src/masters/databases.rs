@@ -1,4 +1,4 @@
-//! Masters that are databases of this machine, started here and ended with the run.
+//! Masters that are local database servers, started for the run and stopped with it.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use quorlock_history::What;
 use quorlock_testkit::{Database, Engine, Proxy, Way};
 use tokio::sync::Mutex;
 
-use self::door::Door;
+use self::forwarder::Forwarder;
 use super::{Masters, Memory, Need, Primary};
 
-mod door;
+mod forwarder;
 mod mariadb;
 mod postgres;
 
@@ -26,20 +26,20 @@ pub(crate) struct Databases {
     nodes: Vec<Node>,
 }
 
-/// What the servers have beside them.
+/// Additional equipment of the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Extras {
-    /// Each has a standby.
+    /// A standby for each.
     pub(crate) standby: bool,
-    /// Each has a small disk for itself.
+    /// A small disk for each.
     pub(crate) small_disk: bool,
 }
 
-/// A server, at an address that stays when another takes its place.
+/// A server, at an address that stays the same when its standby takes over.
 struct Node {
     address: SocketAddr,
-    /// Where the address leads; none where no other server is to take the place.
-    door: Option<Door>,
+    /// Forwards the address to the current server; `None` without a standby.
+    forwarder: Option<Forwarder>,
     site: Mutex<Site>,
 }
 
@@ -47,17 +47,17 @@ struct Node {
 struct Site {
     primary: Arc<Database>,
     standby: Option<Standby>,
-    /// The one that was the primary, as long as it runs beside its successor.
+    /// The old primary, while it still runs.
     former: Option<Arc<Database>>,
 }
 
 struct Standby {
     database: Arc<Database>,
-    /// Through which it follows.
+    /// The proxy through which it replicates.
     link: Proxy,
 }
 
-/// A small disk has room for a server and some minutes of work.
+/// Enough for a server and some minutes of load.
 const SMALL_DISK_MEGABYTES: u32 = 80;
 
 impl Databases {
@@ -84,10 +84,10 @@ impl Node {
             engine.start().await?
         };
         let primary = Arc::new(primary);
-        let door = if extras.standby { Some(Door::open(primary.address()).await?) } else { None };
+        let forwarder = if extras.standby { Some(Forwarder::open(primary.address()).await?) } else { None };
         let standby = if extras.standby { Some(Standby::behind(&primary).await?) } else { None };
-        let address = door.as_ref().map_or(primary.address(), Door::address);
-        Ok(Node { address, door, site: Mutex::new(Site { primary, standby, former: None }) })
+        let address = forwarder.as_ref().map_or(primary.address(), Forwarder::address);
+        Ok(Node { address, forwarder, site: Mutex::new(Site { primary, standby, former: None }) })
     }
 }
 
@@ -113,12 +113,12 @@ impl Masters for Databases {
         self.engine.url(address)
     }
 
-    fn look<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
+    fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
         let address = self.address(number);
         if self.engine.is_postgres() {
-            Box::pin(postgres::look(address, name))
+            Box::pin(postgres::inspect(address, name))
         } else {
-            Box::pin(mariadb::look(address, name))
+            Box::pin(mariadb::inspect(address, name))
         }
     }
 
@@ -141,13 +141,13 @@ impl Masters for Databases {
         let engine = &self.engine;
         match need {
             Need::Processes | Need::Backends if !cfg!(target_os = "linux") => {
-                Err("the processes of a database are found on Linux only".to_owned())
+                Err("the processes of a database can be found on Linux only".to_owned())
             }
             Need::Nothing | Need::Processes => Ok(()),
             Need::Backends | Need::Standby | Need::SmallDisk if engine.is_postgres() => Ok(()),
-            Need::Backends | Need::Standby | Need::SmallDisk => Err(format!("{engine} has none")),
+            Need::Backends | Need::Standby | Need::SmallDisk => Err(format!("{engine} does not support it")),
             Need::Redis | Need::RealServer | Need::BentClock => {
-                Err(format!("it is done to Redis alone, and not to {engine}"))
+                Err(format!("only possible with Redis, not with {engine}"))
             }
         }
     }
@@ -201,13 +201,13 @@ impl Masters for Databases {
             if primary == Primary::Killed {
                 site.primary.kill();
             }
-            // What it has not received by now, it never does.
+            // From here on it receives nothing more.
             link.refuse(true);
             link.cut();
-            let door = node.door.as_ref().ok_or_else(no_standby)?;
-            door.close();
+            let forwarder = node.forwarder.as_ref().ok_or_else(no_standby)?;
+            forwarder.close();
             database.promote().await?;
-            door.lead_to(database.address());
+            forwarder.forward_to(database.address());
             site.former = Some(std::mem::replace(&mut site.primary, database));
             Ok(())
         })
@@ -255,27 +255,27 @@ impl Masters for Databases {
 }
 
 fn no_standby() -> io::Error {
-    io::Error::other("it has no standby at the moment")
+    io::Error::other("the node has no standby at the moment")
 }
 
-/// What the record knows of a token that a node has stored.
+/// Makes the event for a token that a node has stored.
 fn held(node: &str, key: &str, token: &[u8], remaining: Duration) -> What {
     let token = String::from_utf8_lossy(token);
-    // It ends with the label, which is the attempt's name.
+    // It ends with the label, which is the name of the attempt.
     let attempt = token.rsplit(' ').next().unwrap_or_default().into();
-    // A permit's key has its number behind the semaphore's name.
+    // The key of a permit is `SEMAPHORE#NUMBER`.
     let resource = key.split('#').next().unwrap_or_default().into();
     What::Key { node: node.into(), resource, attempt, remaining }
 }
 
-/// What `work` comes to, unless the server does not answer in time.
+/// Runs `work` with a timeout.
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    const LIMIT: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     let clock = SystemClock::default();
     tokio::select! {
         done = work => done,
-        () = clock.sleep_until(clock.now() + LIMIT) => Err(io::ErrorKind::TimedOut.into()),
+        () = clock.sleep_until(clock.now() + TIMEOUT) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
@@ -290,14 +290,14 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
-    async fn what_stands_there_is_seen(engine: io::Result<Engine>) {
+    async fn stored_locks_are_seen(engine: io::Result<Engine>) {
         let engine = match engine {
             Ok(engine) => engine,
             Err(reason) => return println!("skipped: {reason}"),
         };
         let extras = Extras { standby: false, small_disk: false };
         let databases = Databases::start(&engine, 1, extras).await.unwrap();
-        assert_eq!(databases.look(0, "node-1").await.unwrap(), [], "no client has used it yet");
+        assert_eq!(databases.inspect(0, "node-1").await.unwrap(), [], "no client has used it yet");
         let client = || {
             let kinds = Kinds::default().with(PostgresKind::new()).with(MysqlKind::new());
             let builder = Coordinator::builder().kinds(kinds).nodes([databases.url(databases.address(0))]);
@@ -307,7 +307,7 @@ mod tests {
         let alone = coordinator.lock("alone").label("worker-2.1-5").acquire().await.unwrap();
         let shared = coordinator.lock("shared").label("worker-1.1-7").shared().acquire().await.unwrap();
 
-        let seen = databases.look(0, "node-1").await.unwrap();
+        let seen = databases.inspect(0, "node-1").await.unwrap();
         let key = |of: &str| {
             seen.iter().find_map(|what| {
                 let What::Key { resource, attempt, remaining, .. } = what else { return None };
@@ -333,23 +333,23 @@ mod tests {
             let left = databases.left_behind(0).await.unwrap().unwrap();
             left.contains(&"a waiter of alone".to_owned())
         };
-        eventually("the row of a waiter", SOON, waits).await.unwrap();
+        eventually("the row of the waiter", SOON, waits).await.unwrap();
         alone.release().await.unwrap();
         waiter.await.unwrap().unwrap();
         shared.release().await.unwrap();
         let nothing = async || databases.left_behind(0).await.unwrap() == Some(Vec::new());
-        eventually("all rows to go", SOON, nothing).await.unwrap();
-        let keys = databases.look(0, "node-1").await.unwrap();
+        eventually("all rows to be deleted", SOON, nothing).await.unwrap();
+        let keys = databases.inspect(0, "node-1").await.unwrap();
         assert!(!keys.iter().any(|what| matches!(what, What::Key { .. })), "{keys:?}");
     }
 
     #[tokio::test]
     async fn locks_readers_and_counters_of_postgres_are_seen_and_what_is_left_of_them() {
-        what_stands_there_is_seen(Engine::postgres()).await;
+        stored_locks_are_seen(Engine::postgres()).await;
     }
 
     #[tokio::test]
     async fn locks_readers_and_counters_of_mariadb_are_seen_and_what_is_left_of_them() {
-        what_stands_there_is_seen(Engine::mariadb()).await;
+        stored_locks_are_seen(Engine::mariadb()).await;
     }
 }

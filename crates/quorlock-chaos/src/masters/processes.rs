@@ -1,4 +1,4 @@
-//! Masters that are processes of this machine, started here and ended with the run.
+//! Masters that are local processes, started for the run and stopped with it.
 
 use std::fs;
 use std::io;
@@ -15,12 +15,12 @@ pub(crate) struct Processes {
     kind: Kind,
     memory: Memory,
     servers: Vec<Servers>,
-    /// One for each server, or why there are none.
+    /// One for each server, or the reason why there are none.
     clocks: Result<Vec<BentClock>, String>,
 }
 
 impl Processes {
-    /// Starts so many, with clocks that can be bent if that is asked for and possible.
+    /// Starts `count` servers, with clocks that can be changed if `bend` is set and it is possible.
     pub(crate) async fn start(
         count: usize,
         memory: Memory,
@@ -30,7 +30,7 @@ impl Processes {
         let kind = Kind::choose()?;
         let memory = if kind.is_real() { memory } else { Memory::Gone };
         let shim =
-            if bend { Shim::build(&kind, folder).await } else { Err("no fault asks for it".to_owned()) };
+            if bend { Shim::build(&kind, folder).await } else { Err("no fault requires it".to_owned()) };
         let clocks = shim.and_then(|shim| {
             (0..count)
                 .map(|number| shim.clock(number))
@@ -54,7 +54,7 @@ impl Processes {
         Ok(processes.with_proven_clocks().await)
     }
 
-    /// A server that is linked statically, say, does not care about the shim.
+    /// Checks the clocks: a statically linked server, for example, ignores the shim.
     async fn with_proven_clocks(mut self) -> Processes {
         if let (Ok(clocks), Some(server)) = (&self.clocks, self.servers.first().and_then(|one| one.first()))
             && let Some(clock) = clocks.first()
@@ -94,13 +94,13 @@ impl Masters for Processes {
         match need {
             Need::Nothing | Need::Redis => Ok(()),
             Need::Processes if kind.can_freeze() => Ok(()),
-            Need::Processes => Err(format!("a {kind} cannot be stopped")),
+            Need::Processes => Err(format!("a {kind} cannot receive SIGSTOP")),
             Need::RealServer if kind.is_real() => Ok(()),
             Need::RealServer => {
                 Err(format!("a {kind} has no such setting; install valkey-server or redis-server"))
             }
             Need::Backends | Need::Standby | Need::SmallDisk => {
-                Err(format!("a {kind} has none; set `servers = \"postgres\"`"))
+                Err(format!("only possible with PostgreSQL; set `servers = \"postgres\"`"))
             }
             Need::BentClock => self.clocks.as_ref().map(drop).map_err(Clone::clone),
         }

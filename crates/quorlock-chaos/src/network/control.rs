@@ -14,10 +14,10 @@ use tokio::net::{TcpListener, TcpStream};
 use super::fault::Fault;
 use super::{read_line, within};
 
-/// How an answer begins that is none.
+/// The prefix of an error answer.
 pub(super) const ERROR: &str = "error: ";
 
-/// Listens for faults.
+/// The control port.
 #[derive(Debug)]
 pub(super) struct Control {
     listener: TcpListener,
@@ -32,17 +32,17 @@ impl Control {
         self.listener.local_addr()
     }
 
-    /// Does to `proxy` what it is told, one caller after the other.
+    /// Applies the faults that clients send to `proxy`, one client at a time.
     pub(super) async fn serve(&self, proxy: &Proxy) -> Infallible {
-        // Longer than anybody needs for a line, so that nobody keeps the others waiting.
-        const LIMIT: Duration = Duration::from_secs(1);
+        // More than enough to send a line; an idle client must not block the others.
+        const TIMEOUT: Duration = Duration::from_secs(1);
 
         loop {
             match self.listener.accept().await {
-                // A caller that has gone, or says nothing, is its own loss.
-                Ok((caller, _)) => drop(within(LIMIT, answer(caller, proxy)).await),
-                // Out of file descriptors: they come back, but not by asking without a pause.
-                Err(_) => drop(within(LIMIT, pending::<io::Result<()>>()).await),
+                // Errors and timeouts concern only this client.
+                Ok((caller, _)) => drop(within(TIMEOUT, answer(caller, proxy)).await),
+                // Out of file descriptors, for example: pause instead of retrying in a busy loop.
+                Err(_) => drop(within(TIMEOUT, pending::<io::Result<()>>()).await),
             }
         }
     }
@@ -61,7 +61,7 @@ async fn answer(mut caller: TcpStream, proxy: &Proxy) -> io::Result<()> {
     caller.shutdown().await
 }
 
-/// How things stand, in one line.
+/// Describes the state of the proxy in one line.
 fn state(proxy: &Proxy) -> String {
     let [to_server, to_client] = [proxy.to_server(), proxy.to_client()].map(ailment);
     let open = proxy.connections();
@@ -80,5 +80,5 @@ fn ailment(traffic: Traffic) -> String {
             ailments.push(format!("{name} {}", format_duration(time)));
         }
     }
-    if ailments.is_empty() { "sound".to_owned() } else { ailments.join(", ") }
+    if ailments.is_empty() { "ok".to_owned() } else { ailments.join(", ") }
 }

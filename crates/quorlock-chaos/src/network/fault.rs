@@ -1,4 +1,4 @@
-//! What can be done to a network, and how that is written.
+//! The faults of a network, and their textual form.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,56 +8,56 @@ use humantime::format_duration;
 use quorlock::duration;
 use quorlock_testkit::{Proxy, Way};
 
-/// What to do to the network.
+/// A fault of the network.
 #[derive(Clone, PartialEq, Eq, Debug, Subcommand)]
 pub(super) enum Fault {
-    /// Everything takes this much longer from now on; 0s ends it
+    /// Delay all traffic by this long; 0s ends it
     Delay {
         #[arg(value_parser = duration::parse)]
         delay: Duration,
-        /// Up to this much longer still, by a new random time for each piece
+        /// Maximum additional delay, random for each chunk
         #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
         jitter: Duration,
         #[arg(long, value_enum, default_value_t)]
         way: Direction,
     },
-    /// Nothing passes any more, and no connection ends: a partition. What comes is kept
+    /// Hold all traffic back and keep connections open, like a partition
     Hold {
         #[arg(long, value_enum, default_value_t)]
         way: Direction,
     },
-    /// Ends `hold`: what was kept arrives now
-    LetGo {
+    /// End `hold` and deliver the traffic that was held back
+    Release {
         #[arg(long, value_enum, default_value_t)]
         way: Direction,
     },
-    /// Resets all open connections. What was kept is lost; new connections are let in
+    /// Reset all open connections and discard held traffic; new connections are accepted
     Cut,
-    /// New connections are reset at once; open ones stay
+    /// Reset new connections immediately; open ones stay
     Refuse,
-    /// Ends all of this: as if there were no proxy
+    /// End all faults
     Heal,
-    /// Changes nothing, and says how things stand
+    /// Show the current state
     Show,
 }
 
-/// Which way a fault works.
+/// The direction of traffic that a fault affects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(super) enum Direction {
     /// Requests only
     ToServer,
-    /// Answers only: the server acts, and nobody hears of it
+    /// Answers only: the server executes requests, and clients get no answer
     ToClient,
     #[default]
     Both,
 }
 
 impl Fault {
-    /// Reads the form that `Display` writes.
+    /// Parses the form that `Display` writes.
     ///
     /// # Errors
     ///
-    /// What is wrong, in one line.
+    /// A message in one line.
     pub(super) fn parse(line: &str) -> Result<Fault, String> {
         #[derive(Parser)]
         #[command(no_binary_name = true, disable_help_flag = true, disable_help_subcommand = true)]
@@ -76,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// Does it.
+    /// Applies the fault to `proxy`.
     pub(super) fn apply(&self, proxy: &Proxy) {
         match *self {
             Fault::Delay { delay, jitter, way } => {
@@ -84,7 +84,7 @@ impl Fault {
                 proxy.jitter(way.into(), jitter);
             }
             Fault::Hold { way } => proxy.hold(way.into()),
-            Fault::LetGo { way } => proxy.release(way.into()),
+            Fault::Release { way } => proxy.release(way.into()),
             Fault::Cut => proxy.cut(),
             Fault::Refuse => proxy.refuse(true),
             Fault::Heal => proxy.heal(),
@@ -96,7 +96,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            // In one word each, as a line is split at its spaces.
+            // Durations without spaces: a line is split at its spaces.
             Fault::Delay { delay, jitter, way } => write!(
                 f,
                 "delay {} --jitter {} --way {way}",
@@ -104,7 +104,7 @@ impl fmt::Display for Fault {
                 format_duration(jitter).to_string().replace(' ', "")
             ),
             Fault::Hold { way } => write!(f, "hold --way {way}"),
-            Fault::LetGo { way } => write!(f, "let-go --way {way}"),
+            Fault::Release { way } => write!(f, "release --way {way}"),
             Fault::Cut => f.write_str("cut"),
             Fault::Refuse => f.write_str("refuse"),
             Fault::Heal => f.write_str("heal"),
@@ -142,7 +142,7 @@ mod tests {
         let mut faults = vec![Fault::Cut, Fault::Refuse, Fault::Heal, Fault::Show];
         for &way in Direction::value_variants() {
             let (delay, jitter) = (Duration::new(61, 50_000_001), Duration::ZERO);
-            faults.extend([Fault::Delay { delay, jitter, way }, Fault::Hold { way }, Fault::LetGo { way }]);
+            faults.extend([Fault::Delay { delay, jitter, way }, Fault::Hold { way }, Fault::Release { way }]);
         }
         for fault in faults {
             assert_eq!(Fault::parse(&fault.to_string()), Ok(fault));

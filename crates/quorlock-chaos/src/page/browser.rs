@@ -1,4 +1,4 @@
-//! What a browser makes of the page. It is looked at with Chromium, where there is one.
+//! Tests of the page in Chromium. Skipped if none is installed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +14,9 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use super::{page, sample};
+use super::sample;
+use super::tests::{HOSTILE, hostile, html};
+use crate::outcome::Latency;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -22,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 fn a_browser_draws_the_page_without_errors() {
     let Some(browser) = Browser::find() else { return };
     let outcome = sample::failed("everything", 42);
-    let dom = browser.dom("one", &page(&[outcome]));
+    let dom = browser.dom("one", &html(&[outcome]));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
     let drawn = attribute(&dom, "data-drawn").expect("nothing was drawn").replace("&quot;", "\"");
     let drawn: serde_json::Value = serde_json::from_str(&drawn).expect("counts as JSON");
@@ -35,36 +37,88 @@ fn a_browser_draws_the_page_without_errors() {
 #[test]
 fn a_browser_shows_something_on_the_page() {
     let Some(browser) = Browser::find() else { return };
-    let picture = browser.screenshot("seen", &page(&[sample::failed("everything", 42)]));
-    // The browser that took the picture can also read it: no decoder is needed here.
+    let picture = browser.screenshot("seen", &html(&[sample::failed("everything", 42)]));
+    // The browser decodes the picture, so the test needs no decoder.
     let dom = browser.dom("picture", &looking_at(&picture));
     let figure =
         |name| -> f64 { attribute(&dom, name).expect("the picture was not read").parse().expect("a number") };
     assert!(figure("data-colours") > 200.0, "the picture has few colours");
     assert!(figure("data-ground") < 0.95, "one colour covers nearly all of the picture");
     // The legend alone has up to 336 of each.
-    assert!(figure("data-holds") > 500.0, "no holds of the first lock are to be seen");
-    assert!(figure("data-faults") > 2_000.0, "no faults are to be seen");
+    assert!(figure("data-holds") > 500.0, "the picture shows no holds of the first lock");
+    assert!(figure("data-faults") > 2_000.0, "the picture shows no faults");
+}
+
+#[test]
+fn a_browser_shows_verdicts_and_tables() {
+    let Some(browser) = Browser::find() else { return };
+    let page = html(&[
+        sample::held("kill-masters", 1),
+        sample::failed("freeze", 2),
+        sample::broken_as_expected("early", 3),
+    ]);
+    let dom = browser.dom("tables", &page);
+    assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
+    let visible = without_scripts(&dom);
+    for text in [
+        "1 of 3 scenarios failed",
+        "10 of 11 expectations held in 3 scenarios",
+        "2 of 3 unexpected",
+        "41 found; the first 7 as expected",
+        "no two holders overlap",
+        "`orders/1` held twice for 41.2ms",
+        "unexpected: exclusion",
+        "2 more",
+        "99.93%",
+        "88.4 ms",
+        "no majority",
+        "three in one place (0.4 ms)",
+        "<span>--scenario</span> <span>freeze</span>",
+        "15 faults, one by one",
+        "node-1's clock set forward by 3 s",
+        "worker-0 (virginia)",
+    ] {
+        assert!(visible.contains(text), "`{text}` is not on the page");
+    }
+}
+
+#[test]
+fn a_page_of_nothing_claims_no_success() {
+    let Some(browser) = Browser::find() else { return };
+    let mut idle = sample::held("idle", 1);
+    idle.verdicts.clear();
+    for phase in &mut idle.phases {
+        phase.latency = Latency::default();
+    }
+    for (outcomes, headline) in [(vec![], "Nothing was run"), (vec![idle], "Nothing was expected")] {
+        let visible = without_scripts(&browser.dom("nothing", &html(&outcomes)));
+        assert!(visible.contains(headline), "`{headline}` is not on the page");
+        assert!(!visible.contains("All expectations held"), "no expectation is not a success");
+        for figure in ["success", "p99"] {
+            let shown = visible.matches(&format!("data-label=\"{figure}\">–<")).count();
+            assert_eq!(shown, outcomes.len(), "a {figure} of nothing");
+        }
+    }
 }
 
 #[test]
 fn a_browser_finds_nothing_to_run_in_hostile_text() {
     let Some(browser) = Browser::find() else { return };
-    let hostile = "</script><img src=x onerror=\"document.documentElement.dataset.errors='hostile'\"><!--";
-    let mut outcome = sample::failed(hostile, 42);
-    for name in outcome.nodes.iter_mut().chain(&mut outcome.workers).chain(&mut outcome.timeline.resources) {
-        hostile.clone_into(name);
-    }
-    let dom = browser.dom("hostile", &page(&[outcome]));
+    let markup = "</script><img src=x onerror=\"document.documentElement.dataset.errors='hostile'\"><!--";
+    let text = format!("{markup}{HOSTILE}");
+    let dom = browser.dom("hostile", &html(&[hostile(&text)]));
     assert_eq!(attribute(&dom, "data-errors"), None, "hostile text was run");
-    assert!(attribute(&dom, "data-drawn").is_some(), "hostile text kept the timeline from being drawn");
+    assert!(attribute(&dom, "data-drawn").is_some(), "the timeline was not drawn because of hostile text");
+    let visible = without_scripts(&dom);
+    assert!(!visible.contains("<img"), "hostile text became an element");
+    assert!(!visible.contains(['\u{2028}', '\u{2029}', '\u{202e}', '\0']), "a hidden character is shown");
 }
 
 #[test]
 fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
     let Some(browser) = Browser::find() else { return };
     let script = "<script>
-        const { tip, canvas } = timelineOf(figures[0]);
+        const { tip, canvas } = timelineOf(timelineFigures[0]);
         const key = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
         document.querySelector('a[data-at]').click();
         root.dataset.clicked = tip.textContent;
@@ -76,26 +130,29 @@ fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
         key('Escape');
         root.dataset.hidden = tip.hidden;
         </script></body>";
-    let dom = browser.dom("keys", &page(&[sample::failed("everything", 42)]).replace("</body>", script));
+    let dom = browser.dom("keys", &html(&[sample::failed("everything", 42)]).replace("</body>", script));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
     let said = |name| attribute(&dom, name).unwrap_or_default();
-    assert!(said("data-clicked").starts_with("Violation: exclusionat 12.480 s"), "a click led elsewhere");
-    assert_eq!(said("data-focused"), "true", "keys would go elsewhere");
     assert!(
-        said("data-down").starts_with("12.400 s to 12.500 s"),
-        "the lane below has something else at that time"
+        said("data-clicked").starts_with("Violation: exclusionat 12.480 s"),
+        "the click did not choose the violation"
     );
-    assert!(said("data-right").starts_with("12.500 s to 12.600 s"), "the next thing is another one");
-    assert_eq!(said("data-hidden"), "true", "Escape left something there");
+    assert_eq!(said("data-focused"), "true", "the timeline does not have the focus");
+    assert!(said("data-down").starts_with("12.400 s to 12.500 s"), "another item of the lane below");
+    assert!(said("data-right").starts_with("12.500 s to 12.600 s"), "another item to the right");
+    assert_eq!(said("data-hidden"), "true", "Escape did not hide the tip");
 }
 
 #[test]
 fn a_browser_draws_only_what_comes_into_view() {
     let Some(browser) = Browser::find() else { return };
-    let dom = browser.dom("many", &page(&sample::many()));
+    let dom = browser.dom("many", &html(&sample::many()));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");
     let drawn = attribute(&dom, "data-drawn").expect("nothing was drawn");
-    assert!(drawn.starts_with("{&quot;timelines&quot;:1,"), "more was drawn than the window shows: {drawn}");
+    assert!(
+        drawn.starts_with("{&quot;timelines&quot;:1,"),
+        "timelines outside of the window were drawn: {drawn}"
+    );
 }
 
 /// A Chromium, and a folder for its files.
@@ -112,14 +169,13 @@ impl Browser {
             .flat_map(|folder| names.map(|name| folder.join(name)))
             .find(|program| program.is_file());
         if program.is_none() {
-            // Past the test harness, which keeps what a passing test prints to itself.
-            writeln!(io::stderr(), "skipped: no Chromium on the PATH to look at the page of quorlock-chaos")
-                .ok();
+            // `eprintln` would be captured by the test harness.
+            writeln!(io::stderr(), "skipped: no Chromium on the PATH for the page of quorlock-chaos").ok();
         }
         Some(Browser { program: program?, folder: tempfile::tempdir().expect("a folder") })
     }
 
-    /// The page's elements after its scripts have run.
+    /// Returns the DOM after the scripts have run.
     fn dom(&self, name: &str, html: &str) -> String {
         self.open(name, html, &["--dump-dom".into()])
     }
@@ -141,7 +197,7 @@ impl Browser {
         command
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            // Time passes as fast as the page can follow, so that it has drawn before it is looked at.
+            // Virtual time, so that drawing has finished.
             .args(["--window-size=1200,2400", "--virtual-time-budget=10000"])
             .arg(profile)
             .args(options)
@@ -150,8 +206,7 @@ impl Browser {
     }
 }
 
-/// What the program writes to its standard output. It and all that it has started are killed at the
-/// deadline.
+/// Returns the standard output of the program. Kills its process group at the deadline.
 fn output(mut command: Command) -> String {
     let mut child = command
         .stdin(Stdio::null())
@@ -166,15 +221,15 @@ fn output(mut command: Command) -> String {
         let mut text = Vec::new();
         let mut pipe = child.stdout.take().expect("a pipe");
         pipe.read_to_end(&mut text).expect("the output is read");
-        child.wait().expect("the browser ends");
+        child.wait().expect("the browser exits");
         done.send(()).ok();
         String::from_utf8_lossy(&text).into_owned()
     });
     let in_time = ended.recv_timeout(DEADLINE).is_ok();
-    // Where the browser has ended by itself nobody of its group is left, and that is no error.
+    // Fails if the browser has exited, because its group is empty then.
     killpg(group, Signal::SIGKILL).ok();
     let text = reader.join().expect("the output was read");
-    assert!(in_time, "the browser did not end within {DEADLINE:?}");
+    assert!(in_time, "the browser did not exit within {DEADLINE:?}");
     text
 }
 
@@ -184,15 +239,25 @@ fn address(file: &Path) -> OsString {
     address
 }
 
-/// The value of an attribute of the page's first element.
+/// Returns the value of an attribute of the root element.
 fn attribute(dom: &str, name: &str) -> Option<String> {
     let root = dom.split_once("<html")?.1.split_once('>')?.0;
     let value = root.split_once(&format!("{name}=\""))?.1.split_once('"')?.0;
     Some(value.to_owned())
 }
 
-/// A page that counts the colours of a picture: all of them, how much of it the most frequent one
-/// covers, and how many pixels have the colours of holds and faults.
+/// Returns the page without its scripts.
+fn without_scripts(dom: &str) -> String {
+    let mut pieces = dom.split("<script");
+    let mut visible = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        visible.push_str(piece.split_once("</script>").map_or("", |(_, rest)| rest));
+    }
+    visible
+}
+
+/// Returns a page that counts the colours of a picture: the number of colours, the share of the most
+/// frequent one, and the number of pixels with the colours of holds and faults.
 fn looking_at(picture: &[u8]) -> String {
     let bytes: String = picture.iter().fold(String::new(), |bytes, byte| bytes + &format!("%{byte:02x}"));
     format!(

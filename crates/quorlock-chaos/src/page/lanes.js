@@ -1,20 +1,10 @@
-// What there is to draw: lanes from top to bottom, the items in each in order of time, and words for them.
-// Times are microseconds since the run began.
+// The lanes of a timeline from top to bottom, the items of each in order of time, and their descriptions.
 
 const LOCK_COLOURS = 8;
-const ENDINGS = { lost: "lost: the holder was told", lapsed: "lapsed: its validity ended", crashed: "the holder stopped for good", released: "given back" };
-const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
-const at = (micros) => `${(micros / 1e6).toFixed(3)} s`;
-const fromTo = ({ from, until }) => `${at(from)} to ${at(until)}, ${span(until - from)}`;
-const many = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
-
-function span(micros) {
-  const [value, unit] = micros < 1e3 ? [micros, "µs"] : micros < 1e6 ? [micros / 1e3, "ms"] : [micros / 1e6, "s"];
-  return `${value < 100 && unit !== "µs" ? value.toPrecision(3) : Math.round(value)} ${unit}`;
-}
+const ENDINGS = { lost: "lost: the holder was notified", lapsed: "lapsed: its validity ended", crashed: "crashed: the holder was killed", released: "released" };
 
 function endOf({ duration_micros, timeline, faults, violations }) {
-  // A fault that nobody ended must not squeeze the run into a corner.
+  // A fault that never healed must not compress the run.
   const plausible = (micros) => micros <= 2 * duration_micros;
   const times = [timeline.bins.length * timeline.bin_micros, ...violations.map((broken) => broken.at_micros ?? 0),
     ...faults.map((fault) => fault.until_micros), ...timeline.writes.map((write) => write.at_micros)].filter(plausible);
@@ -22,7 +12,7 @@ function endOf({ duration_micros, timeline, faults, violations }) {
   return Math.max(1, duration_micros, plausible(holds) ? holds : 0, ...times);
 }
 
-// Spans that overlap go below each other.
+// Overlapping spans get separate rows.
 function stacked(spans) {
   const ends = [];
   for (const item of spans) {
@@ -78,7 +68,7 @@ function lanesOf(outcome) {
 
 const kindsOf = (outcome) => [...new Set(outcome.faults.map((fault) => fault.kind))].sort();
 
-// What an item is, in lines.
+// Describes an item, in lines.
 function described(item, { workers, timeline: { resources } }) {
   const who = ({ worker }) => workers[worker] ?? `worker ${worker}`;
   const lock = ({ resource }) => resources[resource] ?? `lock ${resource}`;
@@ -88,7 +78,7 @@ function described(item, { workers, timeline: { resources } }) {
       item.hold.fencing_token == null ? "no fencing token" : `fencing token ${item.hold.fencing_token}`, ENDINGS[item.hold.ending] ?? item.hold.ending];
     case "holds": return [`${many(item.items.length, "hold")} of ${[...new Set(item.items.map(({ hold }) => lock(hold)))].join(", ")} by ${who(item.items[0].hold)}`, fromTo(item), "zoom in to see each"];
     case "write": return [`Late write to ${lock(item.write)} ${item.write.refused ? "refused" : "NOT refused"}`, `by ${who(item.write)} at ${at(item.from)}, with fencing token ${item.write.fencing_token}`,
-      ...(item.write.refused ? [] : ["A larger token had been accepted before."])];
+      ...(item.write.refused ? [] : ["A larger token was accepted before."])];
     case "violation": return [`${item.broken.expected ? "Expected violation" : "Violation"}: ${item.broken.check}`, `at ${at(item.from)}`, item.broken.text];
     case "bin": return [fromTo(item), `${many(item.bin.tried, "attempt")}, ${item.bin.tried - item.bin.acquired} failed`,
       ...(item.bin.acquired > 0 ? [`p50 ${span(item.bin.p50_micros)}, p99 ${span(item.bin.p99_micros)}, max ${span(item.bin.max_micros)}`] : [])];

@@ -1,4 +1,4 @@
-// What the colours, hatches and marks of a timeline mean: those that occur in it.
+// The legend of a timeline: the colours, hatches and marks that occur in it.
 
 function legendOf(outcome) {
   const { violations, timeline: { resources, holds, writes } } = outcome;
@@ -12,7 +12,7 @@ function legendOf(outcome) {
   ];
   const groups = {
     latency: [
-      ["from p50 up to p99", (c) => {
+      ["p50 to p99", (c) => {
         c.fillStyle = colour("latency-pale"); c.fillRect(0, 2, 24, 10);
         c.fillStyle = colour("latency"); c.fillRect(0, 2, 24, 1); c.fillRect(0, 10, 24, 2);
       }],

@@ -11,17 +11,11 @@ const HATCHES = [
   [],
 ];
 
-// Asking for a style is slow, and one drawing asks thousands of times.
+// Cached: computing a style is slow, and one drawing needs thousands.
 const palette = new Map();
 function colour(name) {
   if (!palette.has(name)) palette.set(name, getComputedStyle(root).getPropertyValue(`--${name}`).trim());
   return palette.get(name);
-}
-
-function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
 }
 
 const MARKS = {

@@ -1,17 +1,19 @@
-"use strict";
-// Draws a timeline when it comes into view: a page may have many of them.
+// Builds the page from the outcomes embedded in it. A timeline is drawn when it comes into view: a page may have many.
 
-const root = document.documentElement;
-const drawn = { timelines: 0, bins: 0, faults: 0, holds: 0, writes: 0, violations: 0 };
-// Whoever looks at the page from outside finds here what went wrong, and what was drawn.
-addEventListener("error", (event) => { root.dataset.errors = `${root.dataset.errors ?? ""}${event.message}\n`; });
+// Control characters are not shown, nor those that change the direction of text: a sentence could read as its opposite.
+const HIDDEN = /[^\P{Cc}\n\t]|[\u2028-\u202e\u2066-\u2069]/gu;
+const outcomes = JSON.parse(document.getElementById("outcomes").textContent,
+  (_, value) => (typeof value === "string" ? value.replace(HIDDEN, "\ufffd") : value));
+document.querySelector("main").before(overview(outcomes));
+document.querySelector("main").append(...outcomes.map(section));
 
 const timelines = new Map();
+const timelineFigures = [...document.querySelectorAll("figure.timeline")];
 
 function timelineOf(figure) {
   if (!timelines.has(figure)) {
     try {
-      timelines.set(figure, new Timeline(figure, JSON.parse(document.getElementById(figure.dataset.outcome).textContent)));
+      timelines.set(figure, new Timeline(figure, outcomes[timelineFigures.indexOf(figure)]));
     } catch (error) {
       timelines.set(figure, null);
       figure.textContent = `The timeline cannot be drawn: ${error.message}`;
@@ -21,15 +23,14 @@ function timelineOf(figure) {
   return timelines.get(figure);
 }
 
-const figures = [...document.querySelectorAll("figure.timeline")];
 const MARGIN = 400;
 document.addEventListener("DOMContentLoaded", () => {
-  // What the page opens with is there when it has loaded.
-  figures.filter((figure) => figure.getBoundingClientRect().top < innerHeight + MARGIN).forEach(timelineOf);
+  // The timelines in the first window are complete when the page has loaded.
+  timelineFigures.filter((figure) => figure.getBoundingClientRect().top < innerHeight + MARGIN).forEach(timelineOf);
   const coming = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) if (isIntersecting) timelineOf(target);
   }, { rootMargin: `${MARGIN}px` });
-  figures.forEach((figure) => coming.observe(figure));
+  timelineFigures.forEach((figure) => coming.observe(figure));
 });
 
 document.addEventListener("click", (event) => {
@@ -42,15 +43,7 @@ document.addEventListener("click", (event) => {
   timeline?.jump(Number(link.dataset.at));
 });
 
-for (const copy of document.querySelectorAll("button.copy")) {
-  copy.hidden = !navigator.clipboard;
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(copy.previousElementSibling.textContent);
-    copy.textContent = "copied";
-  });
-}
-
 const refreshAll = () => timelines.forEach((timeline) => timeline?.refresh());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refreshAll);
-addEventListener("beforeprint", () => { root.classList.add("printing"); figures.forEach(timelineOf); refreshAll(); });
+addEventListener("beforeprint", () => { root.classList.add("printing"); timelineFigures.forEach(timelineOf); refreshAll(); });
 addEventListener("afterprint", () => { root.classList.remove("printing"); refreshAll(); });

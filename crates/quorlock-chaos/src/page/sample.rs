@@ -1,4 +1,4 @@
-//! Made-up outcomes that look like real ones: 30 s, 5 nodes, 4 workers, 4 locks, 3,000 holds.
+//! Synthetic outcomes: 30 s, 5 nodes, 4 workers, 4 locks, 3,000 holds.
 
 use quorlock_history::{Check, Ending, Seen};
 
@@ -11,7 +11,7 @@ const DURATION: u64 = 30 * SECOND;
 const BIN: u64 = SECOND / 10;
 const HOLDS: usize = 3_000;
 
-/// A run in which all went as it should.
+/// Returns a run in which every expectation held.
 pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
     let mut dice = Dice(seed | 1);
     let faults = faults();
@@ -34,7 +34,7 @@ pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
             verdict("the guarded resource refuses every late write", "3 of 3 refused"),
             verdict("with up to 2 faulty nodes, 99% of attempts succeed", "99.93% of 12,206"),
             verdict("with up to 2 faulty nodes, p99 is below 100 ms", "88.4 ms"),
-            verdict("everybody acquires again within 5 s of the last heal", "after 1.2 s at the latest"),
+            verdict("every worker acquires again within 5 s of the last heal", "after 1.2 s at the latest"),
         ],
         seen: seen(&faults, &holds),
         overlaps: 0,
@@ -68,7 +68,7 @@ pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
     }
 }
 
-/// A run in which promises were broken that nobody expected to be.
+/// Returns a run with unexpected violations.
 pub(super) fn failed(scenario: &str, seed: u64) -> Outcome {
     let mut outcome = held(scenario, seed);
     outcome.passed = false;
@@ -94,10 +94,11 @@ pub(super) fn failed(scenario: &str, seed: u64) -> Outcome {
     outcome
 }
 
-/// A run that is there to break promises.
+/// Returns a run with expected violations.
 pub(super) fn broken_as_expected(scenario: &str, seed: u64) -> Outcome {
     let mut outcome = held(scenario, seed);
-    outcome.summary = "Restarts masters empty and trusts them at once: the checks have to notice.".to_owned();
+    outcome.summary =
+        "Restarts masters empty, with the restart guard off: the checks must find it.".to_owned();
     outcome.verdicts = vec![verdict("two holders overlap", "4 violations found")];
     outcome.violations =
         (1..=7).map(|n| broken(Check::Exclusion, n * 3_210_000, "nightly-report", true)).collect();
@@ -106,7 +107,7 @@ pub(super) fn broken_as_expected(scenario: &str, seed: u64) -> Outcome {
     outcome
 }
 
-/// As many as one page has when all scenarios are run.
+/// Returns about as many outcomes as a page of all scenarios has.
 pub(super) fn many() -> Vec<Outcome> {
     (1..=25)
         .map(|n: u64| match n {
@@ -149,7 +150,7 @@ fn broken(check: Check, at_micros: u64, resource: &str, expected: bool) -> Broke
     }
 }
 
-/// Its kind, what was done, nodes, workers, and from when to when in milliseconds.
+/// Kind, description, nodes, workers, beginning and end in milliseconds.
 type Fault = (&'static str, &'static str, &'static [usize], &'static [usize], u64, u64);
 
 #[rustfmt::skip]
@@ -183,7 +184,7 @@ fn faults() -> Vec<FaultSpan> {
     FAULTS.iter().map(fault).collect()
 }
 
-/// This worker, or the next one to which nothing happens meanwhile.
+/// Returns `first`, or the next worker that has no fault at that time.
 fn well(faults: &[FaultSpan], first: u64, from_micros: u64) -> usize {
     let first = usize::try_from(first).expect("one of four");
     let ill = |worker: &usize| {
@@ -196,7 +197,7 @@ fn well(faults: &[FaultSpan], first: u64, from_micros: u64) -> usize {
     (first..first + 4).map(|worker| worker % 4).find(|worker| !ill(worker)).unwrap_or(first)
 }
 
-/// Each lock goes from worker to worker.
+/// Returns holds of each lock by changing workers.
 fn holds(dice: &mut Dice, faults: &[FaultSpan]) -> Vec<HoldSpan> {
     let each = HOLDS / 4;
     let mut holds = Vec::new();
@@ -287,7 +288,7 @@ fn around() -> Vec<Around> {
     .to_vec()
 }
 
-/// The same numbers for the same seed.
+/// A generator that returns the same numbers for the same seed.
 struct Dice(u64);
 
 impl Dice {

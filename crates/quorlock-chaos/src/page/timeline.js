@@ -2,7 +2,7 @@
 
 const SHORTEST_WINDOW = 1000;
 const HINT = "Drag to zoom in, drag with Shift to move. The wheel zooms with Ctrl, or once the timeline is focused. "
-  + "Keys: arrows go from one thing to the next, + and − zoom, 0 shows the whole run.";
+  + "Keys: arrows choose the next item, + and − zoom, 0 shows the whole run.";
 
 class Timeline {
   constructor(figure, outcome) {
@@ -13,7 +13,7 @@ class Timeline {
     this.canvas = element("canvas", { className: "lanes", tabIndex: 0 });
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", `Timeline of ${outcome.scenario}: ${many(outcome.faults.length, "fault")}, `
-      + `${many(outcome.timeline.holds.length, "hold")}, ${many(outcome.violations.length, "violation")}. Arrow keys go from one to the next.`);
+      + `${many(outcome.timeline.holds.length, "hold")}, ${many(outcome.violations.length, "violation")}. Arrow keys choose the next item.`);
     this.tip = element("div", { className: "tip", hidden: true, role: "status" });
     this.window = element("span", { className: "window" });
     this.legend = element("dl", { className: "legend" });
@@ -45,7 +45,7 @@ class Timeline {
   visible(items) { return items.filter((item) => item.until >= this.from && item.from <= this.until); }
   paint(name) { this.c.fillStyle = colour(name); }
 
-  // Draws everything anew, in other colours perhaps.
+  // Draws everything again, for example after a change of colours.
   refresh() {
     palette.clear();
     this.draw();
@@ -79,7 +79,7 @@ class Timeline {
     const [faulty, working] = [this.lanes.filter((lane) => lane.faults), this.lanes.filter((lane) => lane.held)];
     working.forEach((lane) => this.drawHolds(lane));
     faulty.forEach((lane) => this.drawFaults(lane));
-    // Words and marks stand above the lines that go through all lanes.
+    // Names and marks are drawn over the lines that cross all lanes.
     this.drawViolations();
     faulty.forEach((lane) => this.drawFaultNames(lane));
     working.forEach((lane) => this.drawMarks(lane));
@@ -153,7 +153,7 @@ class Timeline {
     }
   }
 
-  // From where to where a fault's bar goes, and at what height.
+  // The rectangle of a fault's bar.
   barOf(lane, item) {
     const x = Math.max(this.x(item.from), this.gutter - 2);
     return { x, y: lane.top + 4 + 18 * item.row, width: Math.max(Math.min(this.x(item.until), this.width + 2) - x, 3) };
@@ -166,7 +166,7 @@ class Timeline {
     }
   }
 
-  // A name that does not fit into its bar stands behind it, if there is room up to the next one.
+  // A name that does not fit into its bar is drawn after it, if there is room before the next one.
   drawFaultNames(lane) {
     const c = this.c, faults = this.visible(lane.faults);
     c.font = `11px ${this.font}`;
@@ -199,12 +199,12 @@ class Timeline {
     const marked = [
       ...this.visible(lane.held).filter(({ hold }) => hold.ending !== "released").map((item) => [item.hold.ending, item.until, item.row]),
       ...this.visible(lane.late).map((item) => [item.write.refused ? "refused" : "unrefused", item.from, item.row])];
-    // What must not happen goes on top.
+    // Unrefused late writes are drawn on top.
     marked.sort(([a], [b]) => (a === "unrefused") - (b === "unrefused"));
     for (const [mark, time, row] of marked) MARKS[mark]?.(this.c, this.x(time), lane.top + lane.rowsTop + (row + 0.5) * lane.rowHeight);
   }
 
-  // How much of each pixel's time the lock was held.
+  // Draws the share of each pixel's time in which the lock was held.
   drawDensity(items, y, height) {
     const share = new Float32Array(Math.ceil(this.plot) + 1);
     for (const { from, until } of items) {
@@ -291,7 +291,7 @@ class Timeline {
     if (item) this.choose({ item, lane: this.lanes[0] });
   }
 
-  // The thing at a point: the smallest first, since the large ones are easy to hit elsewhere.
+  // The item at a point: small items first, since large ones are easy to hit elsewhere.
   itemAt(x, y) {
     const lane = this.lanes.find(({ top, height }) => y >= top && y < top + height);
     if (!lane || x < this.gutter) return null;

@@ -1,4 +1,4 @@
-//! What a worker has counted so far.
+//! The counters of a worker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// The own lock was acquired by an attempt that began then.
+    /// Notes that the own lock was acquired by an attempt that began at `invoked`.
     pub(super) fn freshen(&self, invoked: Stamp) {
         self.fresh.fetch_max(invoked.nanos(), Ordering::Relaxed);
     }
@@ -39,7 +39,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// One more; the number of those before.
+    /// Increments, and returns the previous value.
     pub(super) fn add(&self) -> u64 {
         self.value.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! One attempt at a lock, and the lease that comes of it, with all that the record wants to know.
+//! One attempt to acquire a lock, and the resulting lease, both written to the record.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,42 +18,42 @@ use crate::record::{of, stamp};
 
 /// How often a holder writes to the register.
 const WRITES_EVERY: Duration = Duration::from_millis(40);
-/// How often the record looks whether a lease was renewed.
+/// How often the lease is checked for a renewal, for the record.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
-/// An end of validity that moved by less did not move: the time was read a little earlier.
+/// A smaller change of the deadline is no renewal, but the inaccuracy of reading the time.
 const MOVED: Duration = Duration::from_millis(5);
 
-/// Longer than anybody waits who gives up by dropping the future.
+/// Longer than any wait that is cancelled by dropping the future.
 const ENOUGH: Duration = Duration::from_secs(30);
 
-/// An attempt at one lock.
+/// An attempt to acquire a lock.
 pub(super) struct Attempt {
     worker: Arc<Worker>,
-    /// Which of the contended locks; none for the own one.
+    /// The index of the contended lock; `None` for the own one.
     number: Option<usize>,
     resource: String,
     name: String,
     wanted: Wanted,
     shares: bool,
-    /// What is to be held at the same time.
+    /// Further contended locks to acquire in the same call.
     also: Vec<usize>,
-    /// Of how many permits it wants one.
+    /// The number of permits, for a semaphore.
     one_of: Option<usize>,
 }
 
 impl Attempt {
-    /// At a lock that others want, too.
+    /// Returns an attempt at a contended lock.
     pub(super) fn at(worker: &Arc<Worker>, number: usize) -> Attempt {
         let resource = worker.orders.locks.get(number).cloned().unwrap_or_default();
         Attempt::new(worker, Some(number), resource)
     }
 
-    /// At the lock that nobody else wants.
+    /// Returns an attempt at the worker's uncontended lock.
     pub(super) fn at_own(worker: &Arc<Worker>) -> Attempt {
         Attempt::new(worker, None, worker.orders.own_lock.clone())
     }
 
-    /// At one of a semaphore's permits, of which there are so many `more` than others believe.
+    /// Returns an attempt at a permit, of a semaphore configured with `more` permits than others have.
     pub(super) fn at_permit(worker: &Arc<Worker>, number: usize, more: usize) -> Attempt {
         let (resource, permits) = worker.orders.semaphores.get(number).cloned().unwrap_or_default();
         let permits = permits + more;
@@ -64,7 +64,7 @@ impl Attempt {
         attempt
     }
 
-    /// At the lead.
+    /// Returns an attempt to lead an election.
     pub(super) fn at_lead(worker: &Arc<Worker>, number: usize) -> Attempt {
         let resource = worker.orders.elections.get(number).cloned().unwrap_or_default();
         let mut attempt = Attempt::new(worker, None, resource);
@@ -79,7 +79,7 @@ impl Attempt {
 
     fn new(worker: &Arc<Worker>, number: Option<usize>, resource: String) -> Attempt {
         let count = worker.counts.attempts.add();
-        // No blanks: the value of a key at a node ends with it, and the register splits at blanks.
+        // No spaces: the value of a key ends with the name, and the register splits its requests at spaces.
         let name = format!("{}.{}-{count}", worker.orders.name, worker.orders.life);
         let fencing = if worker.orders.fencing { Fencing::On } else { Fencing::Off };
         let wanted = Wanted::Lock(worker.coordinator.lock(&resource).label(&name).fencing(fencing));
@@ -87,13 +87,13 @@ impl Attempt {
         Attempt { worker, number, resource, name, wanted, shares: false, also: Vec::new(), one_of: None }
     }
 
-    /// Together with others.
+    /// Makes it an attempt to share the lock.
     pub(super) fn sharing(mut self) -> Attempt {
         (self.wanted, self.shares) = (self.wanted.shared(), true);
         self
     }
 
-    /// Together with these others, or not at all. One that is named twice counts once.
+    /// Makes it an attempt to acquire these locks too, all or none. Duplicates are ignored.
     pub(super) fn and(mut self, others: &[usize]) -> Attempt {
         for other in others {
             if Some(*other) != self.number && !self.also.contains(other) {
@@ -106,20 +106,20 @@ impl Attempt {
         self
     }
 
-    /// What it is at.
+    /// Returns the names of the locks.
     fn names(&self) -> impl Iterator<Item = &str> {
         let also = self.also.iter().filter_map(|number| self.worker.orders.locks.get(*number));
         also.map(String::as_str).chain([self.resource.as_str()])
     }
 
-    /// Waits for it, or asks once.
+    /// Acquires as `wait` says.
     pub(super) async fn acquire(self, wait: Wait) -> Option<Holding> {
         let invoked = self.invoke();
         let held = self.wanted.acquire(wait).await.ok();
         self.settle(invoked, held)
     }
 
-    /// Gives up after `patience` by dropping the future, at whatever point it is by then.
+    /// Cancels the attempt after `patience` by dropping the future.
     pub(super) async fn acquire_for(self, patience: Duration) -> Option<Holding> {
         let clock = SystemClock::default();
         let invoked = self.invoke();
@@ -161,43 +161,42 @@ impl Attempt {
             let attempt = self.name.as_str().into();
             self.worker.recorder.record_at(invoked, What::Permit { attempt, number });
         }
-        let story = Arc::new(Story::begin(&self, invoked, &watch));
+        let log = Arc::new(LeaseLog::begin(&self, invoked, &watch));
         self.worker.counts.acquired.add();
-        // The own lock is given back at once: there is nothing to observe.
+        // The own lock is released immediately, so there is nothing to observe.
         let observer = (self.resource != self.worker.orders.own_lock).then(|| {
-            let (story, watch) = (story.clone(), watch.clone());
-            tokio::spawn(async move { story.observe(&watch).await }).abort_handle()
+            let (log, watch) = (log.clone(), watch.clone());
+            tokio::spawn(async move { log.observe(&watch).await }).abort_handle()
         });
-        let holding = Holding { invoked, attempt: self, held: Some(held), watch, story, observer };
-        // Each of them is entered.
+        let holding = Holding { invoked, attempt: self, held: Some(held), watch, log, observer };
+        // `count` visits each of them; `any` would stop at the first.
         if holding.inside().filter(|inside| inside.enter(&holding.watch)).count() > 0 {
             holding.attempt.worker.counts.overlaps.add();
-            // At once, in case that this worker does not live to report it with the rest.
+            // Immediately: this worker may be killed before its next report.
             drop(holding.attempt.worker.report());
         }
         Some(holding)
     }
 }
 
-/// A lock that is held.
+/// A held lock.
 pub(super) struct Holding {
     invoked: Stamp,
     attempt: Attempt,
-    /// Until it is given back.
+    /// `None` after the release.
     held: Option<Held>,
     watch: LeaseWatch,
-    story: Arc<Story>,
+    log: Arc<LeaseLog>,
     observer: Option<AbortHandle>,
 }
 
 impl Holding {
-    /// When the attempt began.
+    /// Returns when the attempt began.
     pub(super) fn invoked(&self) -> Stamp {
         self.invoked
     }
 
-    /// Holds the lock for a while, and writes now and then: as one should, only while the lease
-    /// holds.
+    /// Holds the lock for `time` and writes periodically, checking the lease before each write.
     pub(super) async fn work(&mut self, time: Duration) -> io::Result<()> {
         let clock = SystemClock::default();
         let end = clock.now() + time;
@@ -212,15 +211,15 @@ impl Holding {
         Ok(())
     }
 
-    /// As [`work`](Holding::work), by somebody who never asks whether the lease holds: what comes
-    /// too late, the fencing token has to stop. The last write comes after the news of a loss.
+    /// Like [`work`](Holding::work), but never checks the lease, and writes once more after a loss. Late writes
+    /// must be refused because of their fencing token.
     pub(super) async fn work_trusting(&mut self, time: Duration) -> io::Result<()> {
         let clock = SystemClock::default();
         let end = clock.now() + time;
         while clock.now() < end && !self.attempt.worker.is_stopping() {
             let next = end.min(clock.now() + WRITES_EVERY);
             if self.watch.run_until_lost(clock.sleep_until(next)).await.is_err() {
-                // Long enough for somebody else to have got the lock, and written.
+                // Long enough for another worker to acquire the lock and write.
                 clock.sleep_until(clock.now() + WRITES_EVERY * 4).await;
                 return self.write().await;
             }
@@ -229,15 +228,15 @@ impl Holding {
         Ok(())
     }
 
-    /// Shares the lock from now on. Says whether it was still there.
+    /// Downgrades to a shared lock. Returns whether there is still a lease to release.
     pub(super) async fn downgrade(&mut self) -> bool {
         let Some(held) = self.held.take() else { return false };
         if let Err(lost) = self.watch.check() {
-            self.story.told(&lost);
+            self.log.record_loss(&lost);
             self.held = Some(held);
             return true;
         }
-        self.story.record(What::Shares { attempt: self.story.name.clone() });
+        self.log.record(What::Shares { attempt: self.log.name.clone() });
         if let Ok(held) = held.downgrade().await {
             self.held = Some(held);
             true
@@ -247,7 +246,7 @@ impl Holding {
         }
     }
 
-    /// Holds the lock for a while, and writes nothing.
+    /// Holds the lock for `time` without writing.
     pub(super) async fn read(&mut self, time: Duration) {
         let clock = SystemClock::default();
         let end = clock.now() + time;
@@ -260,40 +259,40 @@ impl Holding {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     pub(super) async fn release(mut self) {
         if let Some(held) = self.part() {
             if let Err(lost) = held.release().await {
-                self.story.told(&lost);
+                self.log.record_loss(&lost);
             }
-            self.story.record(What::Released { attempt: self.story.name.clone() });
+            self.log.record(What::Released { attempt: self.log.name.clone() });
         }
     }
 
     /// Drops the lease.
     pub(super) fn forget(mut self) {
         drop(self.part());
-        // Whatever is left of it is to be swept up from now on, as if somebody had waited for it.
-        self.story.record(What::Released { attempt: self.story.name.clone() });
+        // From now on the keys must be cleaned up, as after a release.
+        self.log.record(What::Released { attempt: self.log.name.clone() });
     }
 
-    /// What comes before the lease is given back.
+    /// Takes the lease out, before it is released or dropped.
     fn part(&mut self) -> Option<Held> {
         self.inside().for_each(|inside| inside.leave(&self.watch));
         if let Some(observer) = &self.observer {
             observer.abort();
         }
-        // Else a release after the end of validity that is known so far would pass for a loss.
-        self.story.note_renewal(&self.watch);
-        // Of a lease that is over, nothing is to be given back. Who drops it gets no answer, and the
-        // observer may not have run since: this is where such a holder is told.
+        // Otherwise a release after the last recorded deadline would look like a loss.
+        self.log.note_renewal(&self.watch);
+        // A lease that is over is not released. A holder that drops it gets no answer, and the observer may not
+        // have run yet, so the loss is recorded here.
         let asked = stamp();
         match self.watch.check() {
             Ok(()) => {
-                let releasing = What::Releasing { attempt: self.story.name.clone() };
+                let releasing = What::Releasing { attempt: self.log.name.clone() };
                 self.attempt.worker.recorder.record_at(asked, releasing);
             }
-            Err(lost) => self.story.told(&lost),
+            Err(lost) => self.log.record_loss(&lost),
         }
         self.held.take()
     }
@@ -303,16 +302,13 @@ impl Holding {
         numbers.filter_map(|number| self.attempt.worker.inside.get(*number))
     }
 
-    /// Asks whether the lease holds, for the record.
+    /// Checks the lease, and records the result if it is valid.
     fn holds(&self) -> bool {
-        self.story.note_renewal(&self.watch);
+        self.log.note_renewal(&self.watch);
         let asked = stamp();
         let holds = self.watch.check().is_ok();
         if holds {
-            self.attempt
-                .worker
-                .recorder
-                .record_at(asked, What::SeenValid { attempt: self.story.name.clone() });
+            self.attempt.worker.recorder.record_at(asked, What::SeenValid { attempt: self.log.name.clone() });
         }
         holds
     }
@@ -321,7 +317,7 @@ impl Holding {
         let Some(token) = self.watch.fencing_token() else { return Ok(()) };
         let mut register = self.attempt.worker.register.lock().await;
         if self.attempt.also.is_empty() {
-            // Each permit guards something of its own.
+            // Each permit guards a resource of its own.
             let guarded = self.watch.resource();
             return register.write(guarded.as_str(), &self.attempt.name, token.into()).await.map(drop);
         }
@@ -332,44 +328,44 @@ impl Holding {
     }
 }
 
-/// What the record knows of a lease.
-struct Story {
+/// Writes the events of a lease to the record.
+struct LeaseLog {
     worker: Arc<Worker>,
     name: Token,
     known: Mutex<Known>,
 }
 
 struct Known {
-    /// The end of validity.
+    /// The end of validity recorded last.
     deadline: Moment,
-    /// When it was last looked at.
+    /// When the lease was last checked.
     looked: Moment,
     over: bool,
 }
 
-impl Story {
-    fn begin(attempt: &Attempt, invoked: Stamp, lease: &LeaseWatch) -> Story {
+impl LeaseLog {
+    fn begin(attempt: &Attempt, invoked: Stamp, lease: &LeaseWatch) -> LeaseLog {
         let name: Token = attempt.name.as_str().into();
         let (looked, deadline) = look(lease);
-        // Stopped between the grant and here for longer than the lease was valid: it ended somewhere
-        // in between, and nobody relied on it.
+        // The process was stopped between the grant and here for longer than the lease was valid: it expired
+        // unused.
         let over = lease.remaining().is_zero();
         let known = Mutex::new(Known { deadline, looked, over: false });
-        let story = Story { worker: attempt.worker.clone(), name: name.clone(), known };
+        let log = LeaseLog { worker: attempt.worker.clone(), name: name.clone(), known };
         let fencing_token = lease.fencing_token().map(u64::from);
         let deadline = if over { invoked } else { of(deadline) };
         let acquired = What::Acquired { attempt: name, deadline, fencing_token };
-        story.worker.recorder.record_at(of(looked), acquired);
-        story
+        log.worker.recorder.record_at(of(looked), acquired);
+        log
     }
 
-    /// Until the lease is over, which it tells.
+    /// Records renewals until the lease is over, then the loss.
     async fn observe(&self, lease: &LeaseWatch) {
         let clock = SystemClock::default();
         loop {
             tokio::select! {
                 biased;
-                lost = lease.lost() => return self.told(&lost),
+                lost = lease.lost() => return self.record_loss(&lost),
                 () = clock.sleep_until(clock.now() + LOOKS_EVERY) => self.note_renewal(lease),
             }
         }
@@ -382,12 +378,12 @@ impl Story {
         if deadline > known.deadline + MOVED && lease.check().is_ok() {
             known.deadline = deadline;
             let renewed = What::Renewed { attempt: self.name.clone(), deadline: of(deadline) };
-            // It may have counted at any moment since the last look.
+            // The renewal may have taken effect at any time since the last check.
             self.worker.recorder.record_at(of(before), renewed);
         }
     }
 
-    fn told(&self, lost: &Lost) {
+    fn record_loss(&self, lost: &Lost) {
         if !mem::replace(&mut self.known().over, true) {
             self.worker.counts.lost.add();
             self.record(What::Lost { attempt: self.name.clone(), reason: lost.to_string() });
@@ -403,7 +399,7 @@ impl Story {
     }
 }
 
-/// The time, and the end of validity or a little before: the time is read first.
+/// Returns the time, and the end of validity or slightly less, because the time is read first.
 fn look(lease: &LeaseWatch) -> (Moment, Moment) {
     let now = SystemClock::default().now();
     (now, now + lease.remaining())

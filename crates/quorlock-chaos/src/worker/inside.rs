@@ -1,18 +1,18 @@
-//! Counts who is inside a lock, among the tasks of one process: the oldest test of a lock there is.
+//! Tracks which tasks of this process hold a lock, to detect overlaps.
 
 use std::sync::{Mutex, PoisonError};
 
 use quorlock::{LeaseWatch, protocol::Mode};
 
-/// Who is inside one lock.
+/// The leases under which tasks hold one lock.
 #[derive(Debug, Default)]
 pub(super) struct Inside {
     holders: Mutex<Vec<LeaseWatch>>,
 }
 
 impl Inside {
-    /// Goes in, and says whether somebody else is there, while both are told that they hold the lock and
-    /// they do not both share it.
+    /// Adds a lease. Returns whether it conflicts with another one: both are valid, and at least one is
+    /// exclusive.
     pub(super) fn enter(&self, lease: &LeaseWatch) -> bool {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         let alone = |other: &LeaseWatch| other.mode() == Mode::Exclusive || lease.mode() == Mode::Exclusive;
@@ -22,7 +22,7 @@ impl Inside {
         overlaps
     }
 
-    /// Goes out.
+    /// Removes a lease.
     pub(super) fn leave(&self, lease: &LeaseWatch) {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         holders.retain(|other| other.token() != lease.token());
@@ -42,7 +42,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn two_who_are_told_that_they_hold_one_lock_overlap() {
         let lease = async || {
-            // Two sets of nodes: a lock that two can hold.
+            // Each call has nodes of its own, so the leases do not exclude each other.
             let clock: Arc<dyn Clock> = Arc::new(TokioClock::default());
             let coordinator =
                 Coordinator::builder().custom_nodes(memory_nodes_on(&clock, 3)).clock(clock).build().unwrap();

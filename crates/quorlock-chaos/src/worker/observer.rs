@@ -1,4 +1,4 @@
-//! Is told who leads, and writes it down.
+//! Observes an election and records its leaders.
 
 use std::io;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use quorlock_history::What;
 use super::Worker;
 use crate::record::stamp;
 
-/// How often it looks whether the worker goes on.
+/// How often it checks whether the worker is stopping.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// Observes an election until the worker stops.
 pub(super) async fn observe(worker: Arc<Worker>, election: String) -> io::Result<()> {
     let clock = SystemClock::default();
     let mut observer = worker.coordinator.election(&election).observe().map_err(io::Error::other)?;
-    // A round that is under way when its caller gives up goes on, and counts for the next.
+    // A round in flight when its caller gives up continues, and its result goes to the next call.
     let mut asked = stamp();
     while !worker.is_stopping() {
         tokio::select! {

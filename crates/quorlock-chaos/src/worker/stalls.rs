@@ -1,4 +1,4 @@
-//! Notices when this process could not run, because somebody stopped it or the machine was too busy.
+//! Detects when this process could not run, because it was stopped or the machine was too busy.
 
 use std::thread;
 use std::time::Duration;
@@ -7,16 +7,17 @@ use quorlock_history::What;
 
 use crate::record::{Recorder, stamp};
 
-/// How often it looks.
+/// The check interval.
 const EVERY: Duration = Duration::from_millis(20);
-/// What is longer than that goes into the record: whoever cannot run cannot be told of a loss.
+/// Longer stalls are recorded: a process that cannot run cannot be notified of a loss.
 const WORTH_NOTING: Duration = Duration::from_millis(100);
 
-/// Watches from a thread of its own: a runtime that is blocked by its own tasks is no excuse.
+/// Starts the detection on a thread of its own, so that a runtime blocked by its tasks does not count as a
+/// stall.
 pub(super) fn watch(name: &str, recorder: Recorder) {
     let fault = format!("{name} could not run");
     let client: quorlock_history::Client = name.into();
-    // It ends with the process.
+    // The thread ends with the process.
     drop(thread::spawn(move || {
         loop {
             let before = stamp();

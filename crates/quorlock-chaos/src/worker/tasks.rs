@@ -1,4 +1,4 @@
-//! What the tasks of a worker do, over and over.
+//! The loops of a worker's tasks.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use quorlock_testkit::SeededRng;
 use super::Worker;
 use super::hold::Attempt;
 
-/// One thing that a contending task does.
+/// An operation of a contending task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Act {
     Short,
@@ -31,10 +31,10 @@ enum Act {
     Leading,
 }
 
-/// For the own lock, which nobody else wants: whoever cannot have it in this time has failed.
+/// The timeout for the own, uncontended lock.
 const OWN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Takes locks that others want, too.
+/// Performs random operations on contended locks.
 pub(super) async fn contend(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
     let load = &worker.orders.load;
     let acts = [
@@ -61,7 +61,7 @@ pub(super) async fn contend(worker: Arc<Worker>, dice: SeededRng) -> io::Result<
     Ok(())
 }
 
-/// Takes the lock that nobody else wants, and gives it back: what it takes to acquire a free lock.
+/// Acquires and releases the own lock, to measure the latency of an uncontended lock.
 pub(super) async fn probe(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
     while !worker.is_stopping() {
         if let Some(holding) = Attempt::at_own(&worker).acquire(Wait::UpTo(OWN_PATIENCE)).await {
@@ -99,7 +99,7 @@ async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result
         Act::Cancelled => attempt.acquire_for(dice.between(Duration::ZERO, ttl / 20)).await,
         Act::Reading => attempt.sharing().acquire(wait).await,
         Act::Several => {
-            // In whatever order, and overlapping with what others want.
+            // In any order, and overlapping with the locks of other tasks.
             let others = (0..=dice.below(2)).map(|_| dice.below(locks)).collect::<Vec<_>>();
             attempt.and(&others).acquire(wait).await
         }
@@ -134,7 +134,7 @@ async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result
             holding.work(Duration::from_millis(2)).await?;
             holding.forget();
         }
-        // Now and then for so long that it has to be renewed.
+        // Occasionally long enough to be renewed.
         Act::Permit | Act::Differing | Act::Leading => {
             let longest = if dice.below(20) == 0 { ttl * 2 } else { ttl / 20 };
             holding.work(dice.between(Duration::from_millis(1), longest)).await?;
@@ -151,7 +151,7 @@ async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result
                 holding.release().await;
             }
         }
-        // Always from the smaller to the larger: so nobody waits for somebody who waits for him.
+        // Always in ascending order, which prevents deadlocks.
         Act::Nested => {
             let inner = number + 1 + dice.below(locks.saturating_sub(number + 1));
             if inner < locks

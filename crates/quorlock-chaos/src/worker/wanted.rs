@@ -1,21 +1,21 @@
-//! What an attempt is at, and what comes of it.
+//! The lock, permit or leadership that an attempt acquires.
 
 use quorlock::{
     AcquireError, DowngradeError, Election, Leadership, Lease, LeaseWatch, Lock, Lost, MultiLease, MultiLock,
     PermitError, Semaphore, Wait,
 };
 
-/// A lock of some kind.
+/// A lock, semaphore or election to acquire.
 #[derive(Clone)]
 pub(super) enum Wanted {
     Lock(Lock),
     Several(MultiLock),
     Permit(Semaphore),
-    /// To lead, and to be known by this value.
+    /// An election, and the value to publish as leader.
     Lead(Election, String),
 }
 
-/// One that is held; of a permit, also its number.
+/// What was acquired; for a permit, with its number.
 pub(super) enum Held {
     Lease(Lease, Option<usize>),
     Several(MultiLease),
@@ -32,7 +32,7 @@ pub(super) enum Refusal {
 }
 
 impl Wanted {
-    /// Waits for it, or asks once.
+    /// Acquires as `wait` says.
     pub(super) async fn acquire(&self, wait: Wait) -> Result<Held, Refusal> {
         match self.clone() {
             Wanted::Lock(lock) => Ok(Held::Lease(lock.wait(wait).acquire().await?, None)),
@@ -46,7 +46,7 @@ impl Wanted {
         }
     }
 
-    /// The same lock, together with others.
+    /// Returns the same lock in shared mode.
     pub(super) fn shared(self) -> Wanted {
         match self {
             Wanted::Lock(lock) => Wanted::Lock(lock.shared()),
@@ -64,7 +64,7 @@ impl Held {
         }
     }
 
-    /// Which of a semaphore's permits it is.
+    /// Returns the number of the permit.
     pub(super) fn number(&self) -> Option<usize> {
         match self {
             Held::Lease(_, number) => *number,

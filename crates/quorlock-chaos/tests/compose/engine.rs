@@ -1,4 +1,4 @@
-//! A Docker engine: the one that answers, else one of our own.
+//! A Docker engine: a running one, else one that the test starts.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,29 +13,29 @@ use tokio::process::{Child, Command};
 
 use crate::{Outcome, SOON, command, text};
 
-/// An engine that answers.
+/// A running engine.
 pub(crate) struct Engine {
     own: Option<Own>,
 }
 
-/// An engine that ends with the test.
+/// An engine that the test has started and stops.
 struct Own {
     process: Child,
     folder: TempDir,
 }
 
 impl Engine {
-    /// The one that answers already. Where none does, root can start one.
+    /// Returns the running engine, or starts one as root.
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// The reason why there is none.
     pub(crate) async fn find() -> Result<Engine, String> {
         let engine = Engine { own: None };
         match text(engine.docker(&["version"]).await.map_err(|error| format!("docker: {error}"))?) {
             Ok(_) => return Ok(engine),
             Err(_) if std::env::var_os("DOCKER_HOST").is_some() => {
-                return Err("nobody answers at DOCKER_HOST".to_owned());
+                return Err("no Docker engine answers at DOCKER_HOST".to_owned());
             }
             Err(_) => {}
         }
@@ -65,7 +65,7 @@ impl Engine {
         ended.map_or(Ok(()), |status| Err(status.to_string().into()))
     }
 
-    /// The last that our own has said.
+    /// Returns the last log line of the engine that the test has started.
     fn log(&self) -> String {
         let log = self.own.as_ref().and_then(|own| fs::read_to_string(own.folder.path().join("log")).ok());
         log.unwrap_or_default().lines().next_back().unwrap_or_default().to_owned()
@@ -75,7 +75,7 @@ impl Engine {
         command(&[&["docker"], words].concat(), SOON, |command| self.choose(command)).await
     }
 
-    /// Makes the client programs talk to this engine.
+    /// Makes a command use this engine.
     pub(crate) fn choose(&self, command: &mut Command) {
         if let Some(host) = self.host() {
             command.env("DOCKER_HOST", host);
@@ -86,7 +86,7 @@ impl Engine {
         self.own.as_ref().map(|own| format!("unix://{}", own.socket().display()))
     }
 
-    /// What stands before a command that runs where the engine publishes its ports.
+    /// Returns the prefix of a command that runs in the network where the engine publishes ports.
     pub(crate) fn outside(&self) -> Vec<String> {
         let pid = self.own.as_ref().and_then(|own| own.process.id());
         pid.map_or_else(Vec::new, |pid| {
@@ -94,14 +94,14 @@ impl Engine {
         })
     }
 
-    /// Ends it if it is ours.
+    /// Stops the engine if the test has started it.
     pub(crate) async fn end(self) -> Outcome {
         let Some(mut own) = self.own else { return Ok(()) };
         if let Some(pid) = own.process.id() {
             kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
         }
         let mut ended = Ok(None);
-        eventually("the end of the Docker engine", SOON, async || {
+        eventually("the Docker engine to exit", SOON, async || {
             ended = own.process.try_wait();
             !matches!(ended, Ok(None))
         })
@@ -113,15 +113,15 @@ impl Engine {
 }
 
 impl Own {
-    /// In a network of its own, so that it meets neither another engine nor the machine's firewall
-    /// rules, and leaves none behind. It publishes ports in there only.
+    /// Starts an engine in a network namespace of its own, so that it affects neither another engine nor the
+    /// firewall rules of the machine. It publishes ports only there.
     fn start() -> std::io::Result<Own> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
         let log = fs::File::create(path("log"))?;
         let names = format!("quorlock-test-{}", std::process::id());
         let process = Command::new("unshare")
-            // Loopback is down in a new network.
+            // Loopback is down in a new namespace.
             .args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", "dockerd"])
             .arg("--host")
             .arg(format!("unix://{}", path("socket").display()))

@@ -1,4 +1,4 @@
-//! One start of `compose/`, beside whatever else runs on this machine.
+//! One instance of the project in `compose/`, isolated from everything else on this machine.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,13 +20,13 @@ pub(crate) struct Project {
     /// The folder with the programs that were built.
     programs: PathBuf,
     environment: Vec<(&'static str, String)>,
-    /// What stands before a command that runs where ports are published.
+    /// The prefix of a command that runs where ports are published.
     outside: Vec<String>,
     port_base: u16,
     scratch: TempDir,
 }
 
-/// Every compose of this machine.
+/// Returns every compose command of this machine.
 pub(crate) async fn composes() -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for words in [&["docker", "compose"][..], &["docker-compose"]] {
@@ -39,24 +39,24 @@ pub(crate) async fn composes() -> Vec<Vec<String>> {
 }
 
 impl Project {
-    /// Names everything so that it meets nothing else, and starts nothing yet. Gives a reason instead
-    /// if this machine has not what it takes.
+    /// Chooses unique names and free ports, and starts nothing yet. Returns the reason if this machine lacks a
+    /// requirement.
     pub(crate) async fn new(engine: &Engine) -> Outcome<Result<Project, String>> {
         let Some(compose) = composes().await.into_iter().next() else {
             return Ok(Err("no docker compose and no docker-compose is installed".to_owned()));
         };
         let Kind::Program { path: server, .. } = Kind::choose()? else {
-            return Ok(Err("no valkey-server or redis-server is here to build an image of".to_owned()));
+            return Ok(Err("no valkey-server or redis-server to build an image from".to_owned()));
         };
         if fs::read(&server)?.starts_with(b"#!") {
-            return Ok(Err(format!("{} is a script, and no image can be built of it", server.display())));
+            return Ok(Err(format!("{} is a script, and no image can be built from it", server.display())));
         }
         let mut cli = false;
         for name in ["redis-cli", "valkey-cli"] {
             cli |= command(&[name, "--version"], SOON, |_| {}).await.is_ok();
         }
         if !cli {
-            return Ok(Err("no redis-cli and no valkey-cli is here to build an image of".to_owned()));
+            return Ok(Err("no redis-cli and no valkey-cli to build an image from".to_owned()));
         }
 
         let name = format!("quorlock-test-{}", std::process::id());
@@ -66,7 +66,7 @@ impl Project {
             ("QUORLOCK_SERVER_IMAGE", format!("{name}-server")),
             ("QUORLOCK_CLIENT_IMAGE", format!("{name}-client")),
             ("QUORLOCK_PORT_BASE", port_base.to_string()),
-            // Whatever these masters forget, nobody else has relied on it.
+            // The masters are new, so no client relies on earlier grants.
             ("QUORLOCK_RESTART_GUARD", "off".to_owned()),
         ];
         environment.extend(engine.host().map(|host| ("DOCKER_HOST", host)));
@@ -93,7 +93,7 @@ impl Project {
         text(output).map(drop)
     }
 
-    /// Runs a verb of compose that must go well.
+    /// Runs a compose subcommand that must succeed.
     pub(crate) async fn compose(&self, words: &[&str]) -> Outcome<String> {
         text(self.try_compose(words).await?).map_err(|error| format!("compose {words:?}: {error}").into())
     }
@@ -106,30 +106,30 @@ impl Project {
         .await
     }
 
-    /// Runs a command in the client's container.
+    /// Runs a command in the container of the client.
     pub(crate) async fn inside(&self, words: &[&str]) -> std::io::Result<Output> {
         self.try_compose(&[&["exec", "-T", "client"], words].concat()).await
     }
 
-    /// What the first master answers to a command.
+    /// Returns the answer of the first master to a command.
     pub(crate) async fn redis_1(&self, words: &[&str]) -> Outcome<String> {
         let answer = self.compose(&[&["exec", "-T", "redis-1", "redis-cli"], words].concat()).await?;
         Ok(answer.trim_end().to_owned())
     }
 
-    /// The exit code of an attempt at a lock from the client's container.
+    /// Returns the exit code of `quorlock run` in the container of the client.
     pub(crate) async fn run(&self) -> std::io::Result<Option<i32>> {
         let run = self.inside(&["quorlock", "run", "--no-wait", "job", "--", "true"]).await?;
         Ok(run.status.code())
     }
 
     pub(crate) async fn eventually_locks(&self) -> std::io::Result<()> {
-        eventually("a lock to be had", SOON, async || self.run().await.is_ok_and(|code| code == Some(0)))
+        eventually("a lock to be acquired", SOON, async || self.run().await.is_ok_and(|code| code == Some(0)))
             .await
     }
 
-    /// Runs `quorlock` on the machine itself, where the nodes are ports: in the first ten the proxies,
-    /// in the second the masters.
+    /// Runs `quorlock` outside the containers, with the published ports as nodes: those of the proxies for
+    /// `tens` = 0, those of the masters for 1.
     pub(crate) async fn outside(&self, words: &[&str], tens: u16) -> Outcome<Output> {
         let nodes = (1..=5).map(|node| format!("redis://127.0.0.1:{}{tens}{node}", self.port_base));
         let nodes = nodes.collect::<Vec<_>>().join(",");
@@ -143,7 +143,7 @@ impl Project {
         Ok(run.await?)
     }
 
-    /// Runs the chaos tester on the masters, with faults of its own between it and them.
+    /// Runs the chaos tester on the masters.
     pub(crate) async fn chaos(&self, scenario: &str) -> Outcome<Output> {
         let file = self.scratch.path().join("containers.toml");
         fs::write(&file, scenario)?;
@@ -157,7 +157,7 @@ impl Project {
         Ok(run.await?)
     }
 
-    /// Removes everything, whatever there is.
+    /// Removes all containers and images.
     pub(crate) async fn end(&self) -> Outcome {
         let down = self.compose(&["down", "--volumes", "--timeout", "1"]).await;
         let images = ["server", "client"].map(|image| format!("{}-{image}", self.name));
@@ -165,7 +165,7 @@ impl Project {
             self.choose(command);
         })
         .await;
-        // One that was not built cannot be removed, and the test has failed for that already.
+        // Fails for an image that was not built; the test has failed already then.
         drop(removed?);
         down.map(drop)
     }
@@ -175,8 +175,8 @@ impl Project {
     }
 }
 
-/// The folder with `quorlock` and `quorlock-chaos`. Cargo has built the second one for this test, and
-/// the first one if it tests the whole workspace.
+/// Returns the folder with `quorlock` and `quorlock-chaos`. Cargo builds the second one for this test, and
+/// the first one only when it tests the whole workspace.
 async fn programs() -> Outcome<PathBuf> {
     let programs =
         Path::new(env!("CARGO_BIN_EXE_quorlock-chaos")).parent().ok_or("programs have a folder")?;
@@ -191,8 +191,7 @@ async fn programs() -> Outcome<PathBuf> {
     Ok(programs.to_owned())
 }
 
-/// Three digits with which no port begins that is taken, outside of what the system hands out to
-/// whoever asks for any.
+/// Returns the leading three digits of a range of free ports, outside of the ephemeral range.
 fn free_port_base() -> Option<u16> {
     let first = u16::try_from(std::process::id() % 200).ok()?;
     let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();

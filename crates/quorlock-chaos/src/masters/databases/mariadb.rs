@@ -1,4 +1,4 @@
-//! What stands in the tables of a MariaDB node.
+//! Reads the tables of a MariaDB node.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use quorlock_history::What;
 /// Every row.
 const ROWS: &str = "SELECT name, token, ends, counter, beside, waiters FROM quorlock_locks";
 
-/// The clock of the server, in microseconds since 1970. It is asked after the rows, so that none seems to
-/// have more time left than there is.
+/// The clock of the server, in microseconds since 1970. It is read after the rows, so that no remaining
+/// time is too long.
 const CLOCK: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// `Table doesn't exist`
@@ -21,8 +21,8 @@ const NO_TABLE: u16 = 1146;
 
 type Row = (Vec<u8>, Option<Vec<u8>>, Option<u64>, u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// What stands there of locks, and their counters.
-pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+/// Reads the locks and their counters.
+pub(super) async fn inspect(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let (rows, now) = rows(address).await?;
     Ok(rows.iter().flat_map(|row| facts(row, now, node)).collect())
 }
@@ -49,7 +49,8 @@ fn facts((name, token, ends, counter, beside, _): &Row, now: u64, node: &str) ->
     facts
 }
 
-/// What is in use. What has expired is deleted when a row is used again, or looked at in passing.
+/// Returns what has not expired. Expired entries are deleted when their row is used again, or by the
+/// incremental clean-up of a client.
 pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> {
     let mut left = Vec::new();
     let (rows, now) = rows(address).await?;
@@ -68,7 +69,7 @@ pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> 
 
 const READER: &str = "reader";
 
-/// The lines of the column `beside`: what each is, what it is called, and when it ends.
+/// Parses the lines of the column `beside`: kind, name, and expiry.
 fn beside_of(text: Option<&[u8]>) -> impl Iterator<Item = (&str, &str, u64)> {
     let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
     text.lines().filter_map(|line| {
@@ -78,7 +79,7 @@ fn beside_of(text: Option<&[u8]>) -> impl Iterator<Item = (&str, &str, u64)> {
     })
 }
 
-/// When waiters expire, of the column `waiters`: `waiter ID SINCE ENDS CONTEXT`.
+/// Parses when waiters expire from the column `waiters`: `waiter ID SINCE ENDS CONTEXT`.
 fn waiting_until(text: Option<&[u8]>) -> impl Iterator<Item = u64> {
     let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
     let waiters = text.lines().filter_map(|line| line.strip_prefix("waiter "));
@@ -91,7 +92,7 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// All rows, and the time.
+/// Reads all rows, then the time.
 async fn rows(address: SocketAddr) -> io::Result<(Vec<Row>, u64)> {
     let options = OptsBuilder::default().ip_or_hostname(address.ip().to_string()).tcp_port(address.port());
     let options = options.user(Some("locks")).db_name(Some("locks")).prefer_socket(false);

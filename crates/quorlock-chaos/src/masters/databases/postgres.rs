@@ -1,4 +1,4 @@
-//! What stands in the tables of a PostgreSQL node.
+//! Reads the tables of a PostgreSQL node.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use quorlock_history::What;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-/// One row for each lock and each reader, all of one moment: whose it is, by which token, for how
-/// many microseconds more (null for always), and the counter.
+/// One row for each lock and each reader, in one snapshot: key, token, remaining microseconds (null for
+/// no expiry), and counter.
 const HELD: &str = "
     WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 AS now)
     SELECT key, token, expires - now, counter FROM quorlock.locks, clock
@@ -18,7 +18,7 @@ const HELD: &str = "
     SELECT r.key, r.token, LEAST(r.expires, l.expires) - now, 0
     FROM quorlock.readers r JOIN quorlock.locks l USING (key), clock WHERE l.token = $1";
 
-/// Everything that is in use. What has expired is deleted before it is asked.
+/// Every row in use. Expired rows are deleted first.
 const LEFT: &str = "
     SELECT 'a lock' AS what, key FROM quorlock.locks
     WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1000000)
@@ -27,12 +27,12 @@ const LEFT: &str = "
     UNION ALL SELECT 'a writer that waits for readers', key FROM quorlock.intents
     UNION ALL SELECT 'a tombstone', key FROM quorlock.tombstones";
 
-/// As a client deletes it in passing: the first look goes on where the last one ended, the second one
-/// begins anew.
+/// The clean-up that clients do incrementally: the first call continues where the last one stopped, the
+/// second one starts from the beginning.
 const SWEEP: &str = "SELECT quorlock.sweep(1000000); SELECT quorlock.sweep(1000000)";
 
-/// What stands there of locks, and their counters.
-pub(super) async fn look(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+/// Reads the locks and their counters.
+pub(super) async fn inspect(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let client = connect(address).await?;
     let rows = match client.query(HELD, &[&SHARED_MARKER.as_bytes()]).await {
         Ok(rows) => rows,
@@ -62,7 +62,7 @@ fn facts(row: &Row, node: &str) -> Vec<What> {
     facts
 }
 
-/// The rows that are in use.
+/// Returns the rows in use.
 pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> {
     let client = connect(address).await?;
     client.batch_execute(SWEEP).await.map_err(io::Error::other)?;
@@ -74,13 +74,12 @@ pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> 
     Ok(rows.iter().map(says).collect())
 }
 
-/// Writes to the log of a server whose disk is full until what it has in reserve is used up, and it
-/// cannot write any more.
+/// Writes to the log of a server whose disk is full until its reserve is used up and writes fail.
 pub(super) async fn use_up_log(address: SocketAddr) -> io::Result<()> {
     const MEGABYTE: &str = "SELECT pg_logical_emit_message(false, '', repeat('x', 1000000))";
     const MOST: usize = 64;
 
-    // One that takes no clients any more has ended by it already.
+    // A server that accepts no clients has failed already.
     let Ok(client) = connect(address).await else { return Ok(()) };
     for _ in 0..MOST {
         if super::in_time(async { client.execute(MEGABYTE, &[]).await.map_err(io::Error::other) })
@@ -90,7 +89,7 @@ pub(super) async fn use_up_log(address: SocketAddr) -> io::Result<()> {
             return Ok(());
         }
     }
-    Err(io::Error::other(format!("it has written {MOST} MB to a disk that is full")))
+    Err(io::Error::other(format!("the server wrote {MOST} MB to a full disk")))
 }
 
 async fn connect(address: SocketAddr) -> io::Result<Client> {

@@ -1,5 +1,5 @@
-//! An address that leads to one server now and to another later, as a virtual address or a name does
-//! when a standby takes over.
+//! An address that forwards to one server now and to another later, like a virtual IP address or a DNS
+//! name in a failover.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,45 +9,45 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Dropping it ends what goes through it.
-pub(super) struct Door {
+/// Forwards connections to the current server. Closes them on drop.
+pub(super) struct Forwarder {
     address: SocketAddr,
-    /// No server while one takes over from the other.
+    /// The current server; `None` during a failover.
     to: watch::Sender<Option<SocketAddr>>,
     accepting: AbortHandle,
 }
 
-impl Door {
-    /// Opens one to this server, on a port that the system hands out.
-    pub(super) async fn open(server: SocketAddr) -> io::Result<Door> {
+impl Forwarder {
+    /// Listens on a port chosen by the system, and forwards to this server.
+    pub(super) async fn open(server: SocketAddr) -> io::Result<Forwarder> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (to, leads) = watch::channel(Some(server));
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // Ends with the connection, or when the door leads elsewhere.
+                // Ends with the connection, or when the server changes.
                 drop(tokio::spawn(carry(client, leads.clone())));
             }
         });
-        Ok(Door { address, to, accepting: accepting.abort_handle() })
+        Ok(Forwarder { address, to, accepting: accepting.abort_handle() })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends all connections, and every new one immediately.
+    /// Closes all connections, and every new one immediately.
     pub(super) fn close(&self) {
         self.to.send_replace(None);
     }
 
-    /// Leads to this server from now on.
-    pub(super) fn lead_to(&self, server: SocketAddr) {
+    /// Forwards to this server from now on.
+    pub(super) fn forward_to(&self, server: SocketAddr) {
         self.to.send_replace(Some(server));
     }
 }
 
-impl Drop for Door {
+impl Drop for Forwarder {
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -58,14 +58,14 @@ async fn carry(mut client: TcpStream, mut leads: watch::Receiver<Option<SocketAd
     let Some(to) = to else { return };
     let carrying = async {
         let mut server = TcpStream::connect(to).await?;
-        // As the proxy in front of it, it adds no delay of its own.
+        // Like the proxy in front of it, it must not add latency.
         server.set_nodelay(true)?;
         client.set_nodelay(true)?;
         copy_bidirectional(&mut client, &mut server).await
     };
     tokio::select! {
         biased;
-        // Also when the door itself is gone.
+        // Also when the forwarder is dropped.
         _ = leads.changed() => {}
         ended = carrying => drop(ended),
     }
@@ -83,15 +83,15 @@ mod tests {
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
         ];
-        let door = Door::open(servers[0].local_addr().unwrap()).await.unwrap();
-        let mut early = TcpStream::connect(door.address()).await.unwrap();
+        let forwarder = Forwarder::open(servers[0].local_addr().unwrap()).await.unwrap();
+        let mut early = TcpStream::connect(forwarder.address()).await.unwrap();
         let _served = servers[0].accept().await.unwrap();
-        door.close();
+        forwarder.close();
         assert_eq!(early.read(&mut [0]).await.unwrap_or(0), 0, "it is cut off");
-        let mut between = TcpStream::connect(door.address()).await.unwrap();
+        let mut between = TcpStream::connect(forwarder.address()).await.unwrap();
         assert_eq!(between.read(&mut [0]).await.unwrap_or(0), 0, "there is no server");
-        door.lead_to(servers[1].local_addr().unwrap());
-        let _late = TcpStream::connect(door.address()).await.unwrap();
+        forwarder.forward_to(servers[1].local_addr().unwrap());
+        let _late = TcpStream::connect(forwarder.address()).await.unwrap();
         servers[1].accept().await.unwrap();
     }
 }

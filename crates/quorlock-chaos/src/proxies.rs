@@ -7,96 +7,96 @@ use std::time::Duration;
 
 use quorlock_testkit::{Proxy, Way};
 
-/// All ways between workers and nodes. Several faults may be at work on one of them.
-pub(crate) struct Roads {
+/// The links between workers and nodes. Several faults may affect a link at the same time.
+pub(crate) struct Proxies {
     /// By worker, then by node.
-    roads: Vec<Vec<Road>>,
+    proxies: Vec<Vec<Link>>,
 }
 
-struct Road {
+struct Link {
     proxy: Proxy,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// How long it takes each way without any fault.
+    /// The latency in each direction without a fault.
     distance: Duration,
-    /// How much longer because of one.
+    /// The additional latency of a fault.
     delay: Duration,
     jitter: Duration,
-    /// How many faults hold up what goes to the node, and what comes back.
+    /// How many faults hold back requests, and answers.
     held: [u32; 2],
 }
 
-impl Roads {
-    /// `distance` says how long a way each worker has to each node.
+impl Proxies {
+    /// Starts the proxies. `distance` returns the one-way latency from a worker to a node.
     pub(crate) async fn build(
         workers: usize,
         nodes: &[SocketAddr],
         distance: impl Fn(usize, usize) -> Duration,
-    ) -> io::Result<Roads> {
-        let mut roads = Vec::new();
+    ) -> io::Result<Proxies> {
+        let mut proxies = Vec::new();
         for worker in 0..workers {
             let mut to_nodes = Vec::new();
             for (node, &address) in nodes.iter().enumerate() {
                 let state = State { distance: distance(worker, node), ..State::default() };
-                let road = Road { proxy: Proxy::start(address).await?, state: Mutex::new(state) };
-                road.change(|_| {});
-                to_nodes.push(road);
+                let link = Link { proxy: Proxy::start(address).await?, state: Mutex::new(state) };
+                link.change(|_| {});
+                to_nodes.push(link);
             }
-            roads.push(to_nodes);
+            proxies.push(to_nodes);
         }
-        Ok(Roads { roads })
+        Ok(Proxies { proxies })
     }
 
-    /// Where a worker finds the nodes.
+    /// Returns the addresses of the nodes for a worker.
     pub(crate) fn addresses(&self, worker: usize) -> Vec<SocketAddr> {
-        self.of_worker(worker).map(|road| road.proxy.address()).collect()
+        self.of_worker(worker).map(|link| link.proxy.address()).collect()
     }
 
     /// Resets every connection of a node.
     pub(crate) fn cut(&self, node: usize) {
-        self.of_node(node).for_each(|road| road.proxy.cut());
+        self.of_node(node).for_each(|link| link.proxy.cut());
     }
 
-    /// Resets every connection of a node and every new one, or no longer.
+    /// Starts or stops resetting every connection of a node, including new ones.
     pub(crate) fn refuse(&self, node: usize, refusing: bool) {
-        for road in self.of_node(node) {
-            road.proxy.refuse(refusing);
+        for link in self.of_node(node) {
+            link.proxy.refuse(refusing);
             if refusing {
-                road.proxy.cut();
+                link.proxy.cut();
             }
         }
     }
 
-    /// Each way to and from a node takes so much longer, and up to `jitter` more.
+    /// Sets the additional latency and jitter of a node in each direction.
     pub(crate) fn slow(&self, node: usize, delay: Duration, jitter: Duration) {
-        for road in self.of_node(node) {
-            road.change(|state| (state.delay, state.jitter) = (delay, jitter));
+        for link in self.of_node(node) {
+            link.change(|state| (state.delay, state.jitter) = (delay, jitter));
         }
     }
 
-    /// Nothing gets through to or from a node, or no longer nothing.
+    /// Starts or stops holding back the traffic of a node.
     pub(crate) fn silence_node(&self, node: usize, way: Way, silent: bool) {
-        self.of_node(node).for_each(|road| road.hold(way, silent));
+        self.of_node(node).for_each(|link| link.hold(way, silent));
     }
 
-    /// Nothing gets through from or to a worker, or no longer nothing.
+    /// Starts or stops holding back the traffic of a worker.
     pub(crate) fn silence_worker(&self, worker: usize, way: Way, silent: bool) {
-        self.of_worker(worker).for_each(|road| road.hold(way, silent));
+        self.of_worker(worker).for_each(|link| link.hold(way, silent));
     }
 
-    fn of_node(&self, node: usize) -> impl Iterator<Item = &Road> {
-        self.roads.iter().filter_map(move |of_worker| of_worker.get(node))
+    fn of_node(&self, node: usize) -> impl Iterator<Item = &Link> {
+        self.proxies.iter().filter_map(move |of_worker| of_worker.get(node))
     }
 
-    fn of_worker(&self, worker: usize) -> impl Iterator<Item = &Road> {
-        self.roads.get(worker).into_iter().flatten()
+    fn of_worker(&self, worker: usize) -> impl Iterator<Item = &Link> {
+        self.proxies.get(worker).into_iter().flatten()
     }
 }
 
-impl Road {
+impl Link {
     fn hold(&self, way: Way, silent: bool) {
         self.change(|state| {
             let [there, back] = &mut state.held;
@@ -132,17 +132,17 @@ mod tests {
     #[tokio::test]
     async fn what_two_faults_hold_up_is_held_until_both_have_healed() {
         let node = ([127, 0, 0, 1], 1).into();
-        let roads = Roads::build(1, &[node], |_, _| Duration::from_millis(3)).await.unwrap();
-        let road = &roads.roads[0][0];
-        let there = || road.proxy.to_server();
+        let proxies = Proxies::build(1, &[node], |_, _| Duration::from_millis(3)).await.unwrap();
+        let link = &proxies.proxies[0][0];
+        let there = || link.proxy.to_server();
         assert_eq!((there().held, there().delay), (false, Duration::from_millis(3)));
-        roads.silence_node(0, Way::ToServer, true);
-        roads.silence_worker(0, Way::Both, true);
-        roads.silence_node(0, Way::ToServer, false);
-        assert!(there().held && road.proxy.to_client().held, "the worker is still cut off");
-        roads.silence_worker(0, Way::Both, false);
-        assert!(!there().held && !road.proxy.to_client().held);
-        roads.slow(0, Duration::from_millis(20), Duration::ZERO);
+        proxies.silence_node(0, Way::ToServer, true);
+        proxies.silence_worker(0, Way::Both, true);
+        proxies.silence_node(0, Way::ToServer, false);
+        assert!(there().held && link.proxy.to_client().held, "the worker is still cut off");
+        proxies.silence_worker(0, Way::Both, false);
+        assert!(!there().held && !link.proxy.to_client().held);
+        proxies.slow(0, Duration::from_millis(20), Duration::ZERO);
         assert_eq!(there().delay, Duration::from_millis(23), "on top of the distance");
     }
 }

@@ -1,4 +1,4 @@
-//! The workers of a run: processes that are started, stopped, killed and replaced.
+//! The worker processes of a run: started, stopped, killed and replaced.
 
 use std::fs::File;
 use std::io;
@@ -17,14 +17,14 @@ use tokio::sync::Mutex;
 use crate::record::Recorder;
 use crate::worker::{Orders, Status};
 
-/// All workers, each by its number from 0 on.
-pub(crate) struct Crew {
-    seats: Vec<Seat>,
+/// All workers, numbered from 0.
+pub(crate) struct Workers {
+    slots: Vec<Slot>,
     recorder: Recorder,
     logs: PathBuf,
 }
 
-struct Seat {
+struct Slot {
     orders: Orders,
     running: Mutex<Option<Running>>,
     reports: Arc<std::sync::Mutex<Reports>>,
@@ -35,41 +35,41 @@ struct Running {
     orders: Option<ChildStdin>,
 }
 
-/// What the workers at one seat have said.
+/// What the workers of one slot have reported.
 #[derive(Default)]
 struct Reports {
     lives: u32,
-    /// Those that were killed.
+    /// The sum of the killed workers.
     past: Status,
     present: Status,
 }
 
-/// By this name a worker goes in records, counted from 0 here and from 1 there.
+/// Returns the name of a worker in records, which number workers from 1.
 pub(crate) fn worker_name(number: usize) -> String {
     format!("worker-{}", number + 1)
 }
 
-impl Crew {
-    /// Nobody works yet.
-    pub(crate) fn new(orders: Vec<Orders>, recorder: Recorder, logs: PathBuf) -> Crew {
-        let seat = |orders| Seat { orders, running: Mutex::default(), reports: Arc::default() };
-        Crew { seats: orders.into_iter().map(seat).collect(), recorder, logs }
+impl Workers {
+    /// Prepares the slots, and starts no worker.
+    pub(crate) fn new(orders: Vec<Orders>, recorder: Recorder, logs: PathBuf) -> Workers {
+        let slot = |orders| Slot { orders, running: Mutex::default(), reports: Arc::default() };
+        Workers { slots: orders.into_iter().map(slot).collect(), recorder, logs }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.seats.len()
+        self.slots.len()
     }
 
-    /// Starts a worker at a seat that is free.
+    /// Starts a worker in a free slot.
     pub(crate) async fn start(&self, number: usize) -> io::Result<()> {
-        let seat = self.seat(number)?;
+        let slot = self.slot(number)?;
         let life = {
-            let mut reports = seat.reports.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reports = slot.reports.lock().unwrap_or_else(PoisonError::into_inner);
             reports.lives += 1;
-            reports.bury();
+            reports.archive();
             reports.lives
         };
-        let orders = Orders { life, ..seat.orders.clone() };
+        let orders = Orders { life, ..slot.orders.clone() };
         let log = self.logs.join(format!("{}.log", worker_name(number)));
         let log = File::options().create(true).append(true).open(log)?;
         let mut child = Command::new(std::env::current_exe()?)
@@ -83,16 +83,16 @@ impl Crew {
             return Err(io::Error::other("a worker without stdin and stdout"));
         };
         stdin.write_all(format!("{}\n", serde_json::to_string(&orders)?).as_bytes()).await?;
-        let reports = seat.reports.clone();
+        let reports = slot.reports.clone();
         // Ends with the worker.
         drop(tokio::spawn(async move { listen(stdout, &reports).await }));
-        *seat.running.lock().await = Some(Running { child, orders: Some(stdin) });
+        *slot.running.lock().await = Some(Running { child, orders: Some(stdin) });
         Ok(())
     }
 
-    /// SIGKILL, and waits for the end. From a moment before on, nothing about it is certain.
+    /// Sends SIGKILL and waits for the exit. The record marks the worker as crashed before that.
     pub(crate) async fn kill(&self, number: usize) -> io::Result<()> {
-        let running = self.seat(number)?.running.lock().await.take();
+        let running = self.slot(number)?.running.lock().await.take();
         self.recorder.record(What::Crashed { client: worker_name(number).as_str().into() });
         match running {
             Some(mut running) => running.child.kill().await,
@@ -100,28 +100,28 @@ impl Crew {
         }
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub(crate) async fn stop(&self, number: usize) -> io::Result<()> {
         self.signal(number, Signal::SIGSTOP).await
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) async fn go_on(&self, number: usize) -> io::Result<()> {
         self.signal(number, Signal::SIGCONT).await
     }
 
-    /// Has all of them finish what they do. Says who did not end as it should within `patience`.
+    /// Makes all workers finish their work and exit. Returns a message for each that did not within `patience`.
     pub(crate) async fn finish(&self, patience: std::time::Duration) -> Vec<String> {
-        for seat in &self.seats {
-            if let Some(running) = seat.running.lock().await.as_mut() {
+        for slot in &self.slots {
+            if let Some(running) = slot.running.lock().await.as_mut() {
                 running.orders = None;
             }
         }
         let clock = SystemClock::default();
         let end = clock.now() + patience;
         let mut odd = Vec::new();
-        for (number, seat) in self.seats.iter().enumerate() {
-            let Some(mut running) = seat.running.lock().await.take() else { continue };
+        for (number, slot) in self.slots.iter().enumerate() {
+            let Some(mut running) = slot.running.lock().await.take() else { continue };
             let ended = tokio::select! {
                 ended = running.child.wait() => Some(ended),
                 () = clock.sleep_until(end) => None,
@@ -136,25 +136,25 @@ impl Crew {
         odd
     }
 
-    /// How all of them have done so far.
+    /// Returns the status of all workers.
     pub(crate) fn status(&self) -> Vec<Status> {
-        let status = |seat: &Seat| {
-            let reports = seat.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = |slot: &Slot| {
+            let reports = slot.reports.lock().unwrap_or_else(PoisonError::into_inner);
             reports.past.and(reports.present)
         };
-        self.seats.iter().map(status).collect()
+        self.slots.iter().map(status).collect()
     }
 
     async fn signal(&self, number: usize, signal: Signal) -> io::Result<()> {
-        let running = self.seat(number)?.running.lock().await;
-        // A child that was not waited for: its number is nobody else's.
+        let running = self.slot(number)?.running.lock().await;
+        // The child has not been waited for, so its process id cannot have been reused.
         let Some(pid) = running.as_ref().and_then(|running| running.child.id()) else { return Ok(()) };
         let pid = i32::try_from(pid).map_err(io::Error::other)?;
         kill(Pid::from_raw(pid), signal).map_err(io::Error::from)
     }
 
-    fn seat(&self, number: usize) -> io::Result<&Seat> {
-        self.seats.get(number).ok_or_else(|| io::Error::other(format!("there is no worker {number}")))
+    fn slot(&self, number: usize) -> io::Result<&Slot> {
+        self.slots.get(number).ok_or_else(|| io::Error::other(format!("no worker {number}")))
     }
 }
 
@@ -168,14 +168,14 @@ async fn listen(stdout: ChildStdout, reports: &std::sync::Mutex<Reports>) {
 }
 
 impl Reports {
-    fn bury(&mut self) {
+    fn archive(&mut self) {
         self.past = self.past.and(self.present);
         self.present = Status::default();
     }
 }
 
 impl Status {
-    /// Of two workers together, or of one before and after.
+    /// Adds the status of two workers, or of two lives of one worker.
     pub(crate) fn and(self, other: Status) -> Status {
         Status {
             acquired: self.acquired + other.acquired,

@@ -1,4 +1,4 @@
-//! Looks at what stands at the nodes, behind the library's back.
+//! Reads what the nodes store, without the library.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,38 +8,37 @@ use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, readers_key};
 use quorlock_history::{Stamp, What};
 use quorlock_testkit::{Resp, ask};
 
+use crate::environment::{Environment, node_name};
 use crate::record::stamp;
-use crate::stage::{Stage, node_name};
 
-/// Keys that belong to a lock and are none begin so.
+/// The prefix of auxiliary keys of locks.
 const SIBLINGS: &str = "quorlock:";
 const COUNTERS: (&str, &str) = ("quorlock:fence:{", "}:counter");
 
-/// Looks at every node that no fault is at work on, and records what stands there. Says how many
-/// locks' keys there are.
-pub(crate) async fn look(stage: &Stage) -> usize {
+/// Inspects every node that has no fault and records what it stores. Returns the number of lock keys.
+pub(crate) async fn inspect(environment: &Environment) -> usize {
     let mut keys = 0;
-    for number in stage.sound_nodes() {
+    for number in environment.sound_nodes() {
         let at = stamp();
-        let Ok(seen) = stage.masters.look(number, &node_name(number)).await else { continue };
-        // A fault that has begun meanwhile: what was seen may be neither before nor after it.
-        if !stage.sound_nodes().contains(&number) {
+        let Ok(seen) = environment.masters.inspect(number, &node_name(number)).await else { continue };
+        // A fault began meanwhile: the reads may be partly before and partly after it.
+        if !environment.sound_nodes().contains(&number) {
             continue;
         }
         keys += seen.iter().filter(|what| matches!(what, What::Key { .. })).count();
         for what in seen {
-            record(stage, at, what);
+            record(environment, at, what);
         }
     }
     keys
 }
 
-fn record(stage: &Stage, at: Stamp, what: What) {
-    stage.recorder.record_at(at, what);
+fn record(environment: &Environment, at: Stamp, what: What) {
+    environment.recorder.record_at(at, what);
 }
 
-/// What a server of Redis stores.
-pub(crate) async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+/// Reads the locks and counters that a Redis server stores.
+pub(crate) async fn inspect_server(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
     let mut seen = Vec::new();
     let Resp::List(keys) = ask(address, &["KEYS", "*"]).await? else { return Ok(seen) };
     for key in keys {
@@ -58,25 +57,25 @@ pub(crate) async fn look_at(address: SocketAddr, node: &str) -> io::Result<Vec<W
         let remaining = match u64::try_from(millis) {
             Ok(millis) => Duration::from_millis(millis),
             Err(_) if millis == -1 => Duration::MAX,
-            // It has just ended.
+            // It has just expired.
             Err(_) => continue,
         };
-        // The value ends with the label, which is the attempt's name.
+        // The value ends with the label, which is the name of the attempt.
         let attempt = value.rsplit(' ').next().unwrap_or_default();
-        // A permit's key has its number behind the semaphore's name.
+        // The key of a permit is `SEMAPHORE#NUMBER`.
         let resource = key.split('#').next().unwrap_or_default().into();
         seen.push(What::Key { node: node.into(), resource, attempt: attempt.into(), remaining });
     }
     Ok(seen)
 }
 
-/// Those who share a lock, each as if it had a key of its own.
+/// Reads the readers of a lock, each as if it had a key of its own.
 async fn shares(address: SocketAddr, node: &str, key: &str) -> io::Result<Vec<What>> {
     let Resp::List(members) = ask(address, &["ZRANGE", &readers_key(key), "0", "-1", "WITHSCORES"]).await?
     else {
         return Ok(Vec::new());
     };
-    // After that, so that nobody seems to have more time left than there is.
+    // Read after the members, so that no remaining time is too long.
     let Resp::List(time) = ask(address, &["TIME"]).await? else { return Ok(Vec::new()) };
     let number = |text: &Resp| text.to_string().parse::<u64>().unwrap_or_default();
     let now = time.first().map_or(0, number) * 1000 + time.get(1).map_or(0, number) / 1000;
@@ -111,7 +110,7 @@ mod tests {
         let server = &servers[0];
         let token = "0123456789abcdef0123456789abcdef host:77 worker-2.1-5";
         server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
-        server.command(&["SET", "lock-2", "somebody"]).await.unwrap();
+        server.command(&["SET", "lock-2", "foreign"]).await.unwrap();
         server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
         server.command(&["ZADD", "quorlock:fence:{lock-1}:counter", "41", FENCE_MEMBER]).await.unwrap();
         server.command(&["SET", "quorlock:want:{lock-1}:mark", "x"]).await.unwrap();
@@ -120,7 +119,7 @@ mod tests {
         let far = "9007199254740991";
         let readers = ["ZADD", &readers_key("lock-3"), far, &alive, "1", &dead];
         server.command(&readers).await.unwrap();
-        let mut seen = look_at(server.address(), "node-1").await.unwrap();
+        let mut seen = inspect_server(server.address(), "node-1").await.unwrap();
         seen.sort_by_key(|what| format!("{what:?}"));
         let key = |of: &str| {
             seen.iter().find_map(|what| {
@@ -132,11 +131,11 @@ mod tests {
         assert_eq!(attempt, "worker-2.1-5");
         assert!(remaining <= Duration::from_secs(60) && remaining > Duration::ZERO, "{remaining:?}");
         assert_eq!(key("semaphore-1").unwrap().0, "worker-2.1-5", "one of its permits");
-        assert_eq!(key("lock-2"), Some(("somebody".to_owned(), Duration::MAX)));
+        assert_eq!(key("lock-2"), Some(("foreign".to_owned(), Duration::MAX)));
         let counters: Vec<_> = seen.iter().filter(|what| matches!(what, What::Counter { .. })).collect();
         let counter = What::Counter { node: "node-1".into(), resource: "lock-1".into(), value: 41 };
         assert_eq!(counters, [&counter]);
-        assert_eq!(key("lock-3").unwrap().0, "worker-2.1-57", "the dead one does not count");
-        assert_eq!(seen.len(), 5, "marks and tombs are no locks");
+        assert_eq!(key("lock-3").unwrap().0, "worker-2.1-57", "an expired reader does not count");
+        assert_eq!(seen.len(), 5, "auxiliary keys are no locks");
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of a run besides its history; with it, the folder of a run can be judged again.
+//! The metadata of a run, stored beside its history, so that the record can be checked again.
 
 use std::fs;
 use std::io;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Failure;
 
-/// One run.
+/// The metadata of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Dossier {
+pub(crate) struct RunMetadata {
     pub(crate) scenario: String,
     pub(crate) seed: u64,
     pub(crate) replay: String,
@@ -22,24 +22,25 @@ pub(crate) struct Dossier {
     pub(crate) nodes: Vec<String>,
     pub(crate) workers: Vec<String>,
     pub(crate) began: Stamp,
-    /// From when on nothing went wrong any more.
+    /// When the last fault had healed.
     pub(crate) quiet: Stamp,
     pub(crate) ended: Stamp,
     pub(crate) faults: Vec<Done>,
     pub(crate) overlaps: u64,
-    /// What did not go as it was planned.
+    /// Problems during the run, such as a fault that could not be injected.
     pub(crate) complaints: Vec<String>,
     /// How many faults were left out because the machine was too slow for the schedule.
     pub(crate) left_out: usize,
-    /// How many times a quorum of the nodes offered a lock to the next waiter.
+    /// How many locks a quorum of the nodes offered to the next waiter.
     #[serde(default)]
     pub(crate) offers: usize,
-    /// The rows of databases that should have been gone in the end, where the nodes are databases.
+    /// Rows still in the databases at the end that should have been deleted; `None` if the nodes are no
+    /// databases.
     #[serde(default)]
     pub(crate) left_behind: Option<Vec<String>>,
 }
 
-/// A fault that was done.
+/// A fault that was injected.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) kind: String,
@@ -47,13 +48,13 @@ pub(crate) struct Done {
     pub(crate) nodes: Vec<usize>,
     pub(crate) workers: Vec<usize>,
     pub(crate) from: Stamp,
-    /// When its target was of full use again.
+    /// When its target was fully usable again.
     pub(crate) until: Stamp,
 }
 
 const FILE: &str = "run.json";
 
-impl Dossier {
+impl RunMetadata {
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self)
             .map_err(io::Error::from)
@@ -61,25 +62,25 @@ impl Dossier {
         fs::write(folder.join(FILE), text).map_err(Failure::to(format!("write {FILE}")))
     }
 
-    pub(crate) fn read(folder: &Path) -> Result<Dossier, Failure> {
+    pub(crate) fn read(folder: &Path) -> Result<RunMetadata, Failure> {
         let text = read(folder, FILE)?;
         serde_json::from_str(&text).map_err(|error| bad(folder, &format!("{FILE}: {error}")))
     }
 }
 
-/// The text of the scenario that was run.
+/// Reads the text of the scenario that was run.
 pub(crate) fn scenario(folder: &Path) -> Result<String, Failure> {
     read(folder, "scenario.toml")
 }
 
-/// All that was recorded.
+/// Reads all recorded events.
 pub(crate) fn history(folder: &Path) -> Result<History, Failure> {
     let mut history = History::new();
     let files = fs::read_dir(folder.join("history")).map_err(|error| bad(folder, &error.to_string()))?;
     for file in files {
         let path = file.map_err(|error| bad(folder, &error.to_string()))?.path();
         let text = fs::read_to_string(&path).map_err(|error| bad(folder, &error.to_string()))?;
-        // A process that was killed while it wrote leaves the beginning of a line.
+        // A process that was killed while writing leaves an incomplete line.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let part = History::from_lines(whole).map_err(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Everything that a fault can be done to, and what the record has to know of it.
+//! The targets of faults, and what the record has to know about each fault.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,57 +10,57 @@ use quorlock_testkit::{Resp, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::crew::Crew;
 use crate::masters::Masters;
 pub(crate) use crate::masters::{Memory, Primary};
+use crate::proxies::Proxies;
 use crate::record::Recorder;
-use crate::roads::Roads;
+use crate::workers::Workers;
 
 /// Masters, network and workers of a run.
-pub(crate) struct Stage {
+pub(crate) struct Environment {
     pub(crate) masters: Box<dyn Masters>,
-    pub(crate) roads: Roads,
-    pub(crate) crew: Crew,
+    pub(crate) proxies: Proxies,
+    pub(crate) workers: Workers,
     pub(crate) recorder: Recorder,
     nodes: Vec<Mutex<Node>>,
 }
 
-/// What is known of a node.
+/// The state of a node.
 #[derive(Default)]
 struct Node {
-    /// A fault is at work on it.
+    /// It has a fault.
     faulty: bool,
-    /// Its keys prove nothing any more: their TTLs were set by another clock.
+    /// Its keys prove nothing from now on: its clock was changed, so their TTLs are unreliable.
     odd: bool,
-    /// The one connection that it has left for a crowded node.
+    /// The one connection left to a node whose client limit is reached.
     way_in: Option<TcpStream>,
 }
 
-/// By this name a node goes in records, counted from 0 here and from 1 there.
+/// Returns the name of a node in records, which number nodes from 1.
 pub(crate) fn node_name(number: usize) -> String {
     format!("node-{}", number + 1)
 }
 
-impl Stage {
+impl Environment {
     pub(crate) fn new(
         masters: Box<dyn Masters>,
-        roads: Roads,
-        crew: Crew,
+        proxies: Proxies,
+        workers: Workers,
         recorder: Recorder,
         nodes: usize,
-    ) -> Stage {
+    ) -> Environment {
         let nodes = (0..nodes).map(|_| Mutex::default()).collect();
-        Stage { masters, roads, crew, recorder, nodes }
+        Environment { masters, proxies, workers, recorder, nodes }
     }
 
-    /// The keys of these nodes can be looked at, and prove something.
+    /// Returns the nodes whose keys can be inspected and prove something.
     pub(crate) fn sound_nodes(&self) -> Vec<usize> {
         let sound = |number: &usize| self.node(*number).is_some_and(|node| !node.faulty && !node.odd);
         (0..self.nodes.len()).filter(sound).collect()
     }
 
-    /// A fault is to be done to a node, if no other one is at work there, and on fewer than `at_most`
-    /// nodes in all. A schedule sees to that, and a busy machine does not keep to the times of it.
+    /// Marks a node as faulty, if it has no fault and fewer than `at_most` nodes have one. The schedule
+    /// ensures both, but a busy machine may fall behind it.
     pub(crate) fn claim(&self, number: usize, at_most: usize) -> bool {
         let out = (0..self.nodes.len()).filter(|&number| self.is_faulty(number)).count();
         let free = out < at_most && !self.is_faulty(number);
@@ -70,7 +70,7 @@ impl Stage {
         free
     }
 
-    /// The node is of full use again.
+    /// Marks a node as healthy again.
     pub(crate) fn set_free(&self, number: usize) {
         if let Some(mut node) = self.node(number) {
             node.faulty = false;
@@ -108,7 +108,7 @@ impl Stage {
         self.masters.continue_backends(number).await
     }
 
-    /// The standby takes over after it has received nothing for as long as `lag`.
+    /// Stops replication for `lag`, then promotes the standby.
     pub(crate) async fn promote(&self, number: usize, lag: Duration, primary: Primary) -> io::Result<()> {
         let clock = SystemClock::default();
         self.masters.hold_standby(number).await?;
@@ -134,7 +134,7 @@ impl Stage {
         self.command(number, &["FLUSHALL"]).await
     }
 
-    /// Every write is refused: no memory is left, and nothing may be thrown out.
+    /// Makes the server refuse every write: it has no memory left and may evict nothing.
     pub(crate) async fn starve(&self, number: usize) -> io::Result<()> {
         self.command(number, &["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await?;
         self.command(number, &["CONFIG", "SET", "maxmemory", "1"]).await
@@ -144,11 +144,11 @@ impl Stage {
         self.command(number, &["CONFIG", "SET", "maxmemory", "0"]).await
     }
 
-    /// Every client but one is thrown out, and no more are let in.
+    /// Disconnects every client but one, and refuses new ones.
     pub(crate) async fn crowd(&self, number: usize) -> io::Result<()> {
         let mut way_in = TcpStream::connect(self.masters.address(number)).await?;
         tell(&mut way_in, "CONFIG SET maxclients 1").await?;
-        // A worker's connection that receives offers is of another type.
+        // The connection on which a worker receives offers has the type `pubsub`.
         for kind in ["normal", "pubsub"] {
             tell(&mut way_in, &format!("CLIENT KILL TYPE {kind} SKIPME yes")).await?;
         }
@@ -197,7 +197,7 @@ impl Stage {
     }
 }
 
-/// A command in one line, whose answer is one line, too.
+/// Sends a command in one line and reads an answer of one line.
 async fn tell(server: &mut TcpStream, command: &str) -> io::Result<()> {
     server.write_all(format!("{command}\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
