@@ -1,4 +1,4 @@
-//! Contends for a lock on behalf of all who wait for it in this process.
+//! Contends for a lock on behalf of all waiters in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,51 +21,51 @@ use quorlock_protocol::{
     Verdict, fraction, least_left, preferred_node,
 };
 
-/// One process's struggle for one key. It goes on from waiter to waiter, and so does what it has
-/// learnt: whether there is a contest at all.
+/// One process's attempts to acquire one key. Lives on from waiter to waiter, and keeps what was
+/// learnt about the contention.
 pub(crate) struct Contest {
     shared: Arc<EngineContext>,
     keys: Keys,
     order: AskOrder,
     preference: Preference,
-    /// Whose key the node had that refused alone, the last time.
+    /// The token that a node held which was the only one to refuse, last time.
     refused_by: Option<Token>,
-    /// The largest fencing token met here; nought, where it is only known that others want the lock.
+    /// The largest fencing token seen; zero if it is only known that others want the lock.
     seen: Option<FencingToken>,
-    /// How many rounds it has taken for this waiter.
+    /// The number of rounds for the current waiter.
     pub(crate) rounds: usize,
-    /// Pauses after split votes, and where nodes do not tell of changes.
+    /// The pauses after split votes, and where nodes do not send hints.
     pauses: Backoff,
     mode: Mode,
-    /// Asks readers that are new to stay back.
+    /// Keeps new readers out while this writer waits.
     intent: Option<Intent>,
-    /// Where we wait for our turn.
+    /// Our place in the queue of a node.
     queue: NodeQueue,
-    /// Who was seen last to hold the lock.
+    /// The last known holder.
     holder: Option<Holder>,
 }
 
-/// What a writer has left at the nodes while it waits for readers.
+/// A writer's announcement on the nodes while it waits for readers.
 struct Intent {
-    /// The key that they share.
+    /// The key that the readers share.
     key: Arc<str>,
-    /// When it was last said.
+    /// When it was last sent.
     said: Moment,
 }
 
-/// The first pause after a split vote is at most this: some round trips in one datacenter, so that
-/// competitors come apart.
+/// The upper bound of the first pause after a split vote: a few round trips in one datacenter, to
+/// desynchronize the contenders.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// And none is longer. Nobody tells when a split is over.
+/// The longest pause. No hint announces the end of a split.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How often somebody who asks once asks again after a vote in which nobody was seen to have a quorum:
-/// together for 150 ms at most in one datacenter, in which one of those who ask will have got the lock.
+/// How often a `Wait::Never` call retries after a vote in which no client had a quorum. The retries
+/// take 150 ms at most in one datacenter, and one of the contenders then has the lock.
 const SPLITS: usize = 5;
-/// What comes of waiting in a queue.
+/// The outcome of waiting in a queue.
 enum Chance {
-    /// It is our turn to ask all nodes, until then.
+    /// It is our turn to ask all nodes, until this moment.
     Turn(Moment),
-    /// The holder before has offered the lock.
+    /// The previous holder has offered the lock.
     Offer(Box<Attempt>),
     /// No node has a queue.
     NoQueue,
@@ -75,20 +75,20 @@ enum Chance {
 enum Next {
     /// Ask all nodes for the lock.
     Try,
-    /// Ask for the place again.
+    /// Ask for the place in the queue again.
     AskAgain,
-    /// Take up the offer.
+    /// Accept the offer.
     Offered(Box<Attempt>),
 }
 
-/// Until when to wait before asking again.
+/// How long to wait before asking again.
 struct Pause {
     until: Moment,
-    /// Asking is worth while before that when so many nodes have hinted at a change…
+    /// How many nodes must hint at a change to end the pause early …
     wanted: usize,
-    /// …among these…
+    /// … which nodes count …
     among: NodeSet,
-    /// …of these keys, where there are several.
+    /// … and for which keys, if there are several.
     in_the_way: Vec<Arc<str>>,
 }
 
@@ -111,16 +111,16 @@ impl Contest {
         }
     }
 
-    /// Whether it has ever been lost, so that there is something to know for the next time.
+    /// Whether it ever lost to another client, so that there is something to remember.
     pub(crate) fn met_others(&self) -> bool {
         self.seen.is_some()
     }
 
-    /// Contends until whoever has this `plan` has the lock, or must be told that there is none.
+    /// Contends until `plan` has the lock or has failed.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, it takes the attempt back, and everything else that says that somebody waits.
+    /// If dropped, the attempt is withdrawn, and so is every trace of a waiter.
     pub(crate) async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
         let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
@@ -132,7 +132,7 @@ impl Contest {
 
     async fn contend(&mut self, plan: &Arc<AcquireRequest>, ears: &Ears) -> Result<Attempt, AcquireError> {
         let mut splits = 0;
-        // Until when it is our turn.
+        // When our turn ends.
         let mut turn: Option<Moment> = None;
         loop {
             if self.shared.closing.is_cancelled() {
@@ -141,7 +141,7 @@ impl Contest {
             let is_over = |turn: Moment| turn <= self.shared.now();
             let mut offered = None;
             if self.queue.has_offers() {
-                // While it was our turn, too.
+                // An offer may also arrive during our turn.
                 offered = self.take_offer(ears, plan).await?;
             } else if self.may_queue(plan) && self.met_others() && turn.is_none_or(is_over) {
                 turn = match self.turn(plan, ears).await? {
@@ -154,7 +154,8 @@ impl Contest {
                 };
             }
             if plan.wait == Wait::Never || self.may_queue(plan) {
-                // Who asks once needs the verdict, and not what one node says; and nobody else asks in our turn.
+                // A call that asks once needs the verdict of all nodes, not one node's refusal; and
+                // in our turn there is no competition.
                 self.order = AskOrder::AllAtOnce;
             }
             let mut attempt = offered.unwrap_or_else(|| {
@@ -178,7 +179,7 @@ impl Contest {
                 return Ok(attempt);
             }
             let report = attempt.report();
-            // Even if nobody has spoken of a number: others want the lock.
+            // Even if no node has reported a number: others want the lock.
             self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
             if verdict == Verdict::Contended {
                 self.shared.lines.meet_others(self.keys.line(), now);
@@ -190,7 +191,7 @@ impl Contest {
             let asks_once = plan.wait == Wait::Never;
             if asks_once && splits < SPLITS && report.is_split() {
                 if splits == 0 {
-                    // Longer than the others' votes are on their way, or all would meet again.
+                    // Longer than the others' votes are in flight, or all would collide again.
                     let first = FIRST_PAUSE.max(now.since(asked));
                     self.pauses = Backoff::new(first, LONGEST_PAUSE.max(first * 4));
                 }
@@ -205,7 +206,8 @@ impl Contest {
             }
             self.order = AskOrder::PreferredFirst(self.preference);
             if self.may_queue(plan) && verdict == Verdict::Contended {
-                // Others may have let go a moment later than the node that has told us. Or else we queue.
+                // The other nodes may have released a moment after the one that hinted. If not, we
+                // queue.
                 let Some(turn) = turn else { continue };
                 pause.until = pause.until.min(turn);
             }
@@ -217,16 +219,16 @@ impl Contest {
         }
     }
 
-    /// Whether those who wait do so in the queue of a node: not readers, who do not wait for each other, nor who wants
-    /// several locks, each of which has a queue of its own.
+    /// Whether waiters use the queue of a node. Readers do not, since they do not wait for each
+    /// other; nor do callers that want several locks, each of which has its own queue.
     fn may_queue(&self, plan: &AcquireRequest) -> bool {
         let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
         alone && plan.wait != Wait::Never && !self.queue.closed
     }
 
-    /// Waits until the lock is offered, or it is our turn; or until there is another reason to try.
+    /// Waits until the lock is offered, it is our turn, or there is another reason to try.
     async fn turn(&mut self, plan: &Arc<AcquireRequest>, ears: &Ears) -> Result<Chance, AcquireError> {
-        // What was told before belongs to another turn.
+        // Earlier notifications belong to another turn.
         ears.turns(self.queue.waiter);
         loop {
             ears.ask_anew();
@@ -252,7 +254,7 @@ impl Contest {
             }
             self.look_for_others(&place.report);
             self.intend(plan, &place.report, now);
-            // Who is far from the front is not told by the node who holds the lock.
+            // The node tells a waiter far from the front nothing about the holder.
             let is_unknown = place.ahead() > 1 && plan.on_wait.is_some();
             let report = Box::new(if is_unknown {
                 self.queue.report_aside(&self.shared, &self.keys, plan, &place).await
@@ -272,7 +274,7 @@ impl Contest {
         }
     }
 
-    /// Waits in the queue, and says what to do next.
+    /// Waits in the queue, and returns what to do next.
     async fn rest_in_queue(
         &mut self,
         place: &Place,
@@ -282,7 +284,7 @@ impl Contest {
         let home = NodeSet::of(place.home);
         let is_told = ears.heard(&[]).hearing(home) > 0;
         let mut until = self.queue.next(place, &self.shared, is_told);
-        // Asked for before the first look, so that no hint comes between.
+        // Created before the first check, so that no hint is missed.
         let bell = ears.bell();
         loop {
             if self.queue.has_offers() {
@@ -304,11 +306,11 @@ impl Contest {
                 return Ok(Next::AskAgain);
             }
             if place.queued.is_none() && heard.changed(home.complement()) > 0 {
-                // It is our turn, and the node that said otherwise may have been a moment behind.
+                // It is our turn; the node that said otherwise may have lagged.
                 return Ok(Next::Try);
             }
             if deaf || (changed && place.is_near()) {
-                // Who comes before us has its turn now.
+                // The waiter before us has its turn now.
                 ears.ask_anew();
                 until = until.min(self.shared.now() + place.turn);
             }
@@ -321,8 +323,9 @@ impl Contest {
         }
     }
 
-    /// A node has offered the lock: waits for the others, which are on their way. What the nodes tell beside their
-    /// offers is the same change. `None` where the offers are too few, or too late: then they are given back.
+    /// Waits for the offers of the other nodes after the first one. Hints that arrive with the
+    /// offers report the same change. Returns `None` if the offers are too few or too late; they
+    /// are then given back.
     async fn take_offer(
         &mut self,
         ears: &Ears,
@@ -346,15 +349,15 @@ impl Contest {
                 }
                 continue;
             }
-            // The next waiter shall have it.
+            // The next waiter gets it.
             self.queue.give_back(&self.shared, plan);
             return Ok(None);
         }
     }
 
-    /// Where readers are in the way of a writer, it asks all nodes to let no new ones in (rule S-5): not
-    /// only the preferred one, or they would find a quorum among the others. Only while readers hold the
-    /// lock: or writers that wait for each other would keep readers out for ever.
+    /// If readers hold the lock, asks all nodes to admit no new readers (rule S-5): with the
+    /// preferred node alone, readers would find a quorum among the others. Done only while readers
+    /// hold the lock, or writers that wait for each other would keep readers out forever.
     fn intend(&mut self, plan: &AcquireRequest, report: &VoteReport, now: Moment) {
         let by_readers = |vote: &NodeVote| {
             let VoteOutcome::Held(holding) = &vote.outcome else { return None };
@@ -375,7 +378,7 @@ impl Contest {
         drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
     }
 
-    /// The writer waits no longer: it has the lock, or has given up.
+    /// Withdraws the writer's announcement: it has the lock or has given up.
     fn desist(&mut self, plan: &AcquireRequest) {
         if let Some(Intent { key, .. }) = self.intent.take() {
             let waiter = self.queue.waiter;
@@ -384,7 +387,7 @@ impl Contest {
         }
     }
 
-    /// Lets others go first, who wanted the lock while this process had it.
+    /// Pauses so that clients which wanted the lock while this process had it go first.
     pub(crate) async fn give_way(&mut self) {
         self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
@@ -392,15 +395,15 @@ impl Contest {
         self.shared.rest_until(self.shared.now() + pause).await;
     }
 
-    /// Learns which node to ask first the next time.
+    /// Learns which node to ask first next time.
     ///
-    /// A node that alone refuses twice, and for the same holder, may be alone with that: the next
-    /// one is asked instead. When all were asked, and somebody has a quorum, it is known which nodes
-    /// hold something else.
+    /// If one node alone refuses twice, for the same holder, its key may be stale: the next node is
+    /// asked instead. If all nodes were asked, and one client has a quorum, the nodes that hold
+    /// another token are known.
     fn learn(&mut self, report: &VoteReport) {
         self.look_for_others(report);
         if let Some(contested) = report.holder().and_then(|holder| holder.key) {
-            // There those are who contend for it alone, or together with others.
+            // All contenders for this key meet there, including those that want several keys.
             self.preference.home = Some(preferred_node(&contested, report.quorum().nodes()));
         }
         let mut refusing = Vec::new();
@@ -433,14 +436,14 @@ impl Contest {
         if holder.is_some() || report.granted() >= needed {
             let holder = holder.map(|holder| holder.token);
             let strays = refusing.iter().filter(|(_, token)| holder.as_ref() != Some(*token));
-            // Of those that have said nothing it is known what was known.
+            // For silent nodes, keep what was known.
             let known = self.preference.strays.intersection(silent);
             self.preference.strays = known.union(strays.map(|(node, _)| *node).collect());
         }
     }
 
-    /// Whether a program has the lock at a node that does not stand in the queue: then the lock is to be free for a
-    /// moment (rule O-9).
+    /// Records a holder that is not in the queue: the lock must then be free for a moment between
+    /// holders (rule O-9).
     fn look_for_others(&self, report: &VoteReport) {
         let by_others =
             |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if !holding.token.is_ours());
@@ -451,8 +454,8 @@ impl Contest {
         }
     }
 
-    /// Tells those of this process who wait what has come of asking, and how many processes wait before it, as far
-    /// as a node has told.
+    /// Reports the holder to the waiters of this process, and how many processes wait before it, if
+    /// a node has said so.
     fn tell(&mut self, plan: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
         if let Some(holder) = news.report.holder() {
             self.holder = Some(holder);
@@ -465,7 +468,7 @@ impl Contest {
         self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), || (holder, processes), now);
     }
 
-    /// How long to wait, and for which nodes: as the [rule](Refusal::rest) has it, by what the nodes have said.
+    /// Decides how long to wait and for which nodes, by the [rule](Refusal::rest) and the votes.
     fn pause(&mut self, verdict: Verdict, report: &VoteReport, ears: &Ears, now: Moment) -> Pause {
         let entropy = &self.shared.entropy;
         let needed = report.quorum().needed();
@@ -500,7 +503,8 @@ impl Contest {
         refusal.held = report.holder().map_or(0, |holder| holder.nodes) + behind >= needed;
         refusal.by_one =
             matches!(self.order, AskOrder::PreferredFirst(_)) && refusing.len() == 1 && report.granted() == 0;
-        // Where the lock was granted, a change is our own, of taking it back: Redis 6.0 tells that too.
+        // A node that granted reports our own withdrawal as a change: Redis 6.0 notifies the
+        // writer, too.
         let among = if refusal.by_one { refusing } else { granted.complement() };
         let rest = if verdict == Verdict::Contended {
             let hearing = ears.heard(&in_the_way).hearing(among);
@@ -517,7 +521,7 @@ impl Contest {
 
     /// Waits for the end of the pause, for enough hints, or for an offer.
     async fn rest(&self, pause: Pause, ears: &Ears) {
-        // Asked for before the first look, so that no hint comes between.
+        // Created before the first check, so that no hint is missed.
         let bell = ears.bell();
         let enough = async {
             while ears.heard(&pause.in_the_way).changed(pause.among) < pause.wanted
@@ -534,7 +538,7 @@ impl Contest {
     }
 }
 
-/// Somebody contends, until that is decided or the future is dropped.
+/// A caller that contends, until that is decided or the future is dropped.
 struct Bid<'a> {
     contest: &'a mut Contest,
     plan: &'a Arc<AcquireRequest>,
@@ -544,7 +548,7 @@ struct Bid<'a> {
 impl Drop for Bid<'_> {
     fn drop(&mut self) {
         self.contest.desist(self.plan);
-        // Whoever waits no longer, because it has the lock or has given up, must not hold up the others.
+        // A waiter that has the lock or has given up must not hold up the others.
         let (key, waiter) = (self.contest.keys.first().clone(), self.contest.queue.waiter);
         let shared = self.contest.shared.clone();
         self.contest.queue.give_back(&shared, self.plan);
@@ -557,7 +561,7 @@ impl Drop for Bid<'_> {
     }
 }
 
-/// The error for somebody who does not want to wait, or for whom waiting is pointless.
+/// Returns the error for a caller that does not wait, or for which waiting is pointless.
 fn last_word(
     plan: &AcquireRequest,
     verdict: Verdict,
@@ -570,7 +574,7 @@ fn last_word(
     }
     let in_vain = match plan.wait {
         Wait::Never => true,
-        // Quarantines end at a known time. To say at once what is missing is better than after it.
+        // Quarantines end at a known time. Better to fail now than after the wait.
         Wait::UpTo(longest) => !report.may_carry_within((plan.since + longest).since(now)),
         Wait::Forever => false,
     };

@@ -1,4 +1,5 @@
-//! Serves everybody who waits for a lock in this process: wins it for the first, and passes it on.
+//! Serves the wait queue of a lock in this process: acquires the lock for the first waiter and
+//! passes it on.
 
 use std::mem;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::queue::Waiter;
 use crate::error::AcquireError;
 use quorlock_protocol::Mode;
 
-/// Serves those who wait, one after the other, until one of them has the lock or nobody waits.
+/// Serves one waiter after the other, until one of them has the lock or the queue is empty.
 async fn serve(mut service: Service, mut waiter: Waiter) {
     loop {
         let won = tokio::select! {
@@ -41,74 +42,75 @@ async fn serve(mut service: Service, mut waiter: Waiter) {
     }
 }
 
-/// The service of a line. Whoever has it serves those who wait there; dropped, it goes to a task that
-/// does, or the line ends with it where nobody waits.
+/// Serves one wait queue. Dropped, it continues in a task, or closes the queue if that is empty.
 pub(crate) struct Service {
     shared: Arc<EngineContext>,
     key: Arc<str>,
     mode: Mode,
     by: ServedBy,
-    /// What is known of the struggle with others, if there has been one.
+    /// What is known of contention with other clients, if there was any.
     contest: Option<Box<Contest>>,
 }
 
-/// By whom a line is served.
+/// What serves a queue.
 pub(crate) enum ServedBy {
-    /// By whoever is first in it or has the lock. After that, by a task.
+    /// The first caller or the holder; a task afterwards.
     Holder,
-    /// By a task of which that is the purpose. Should it end before the line does, because it panicked
-    /// or its runtime is shut down, then the line ends with it, and nobody waits in it for ever.
+    /// A task. If it ends before the queue does, because it panicked or its runtime shut down, it
+    /// closes the queue so that no caller waits forever.
     Task,
-    /// The line has ended before: there may be a new one for the same key.
+    /// Nothing: the queue was closed. There may be a new one for the same key.
     Nobody,
 }
 
 impl Service {
-    /// Of the line in which whoever has this plan is first.
+    /// Starts to serve the queue in which this `plan` is first.
     pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Service {
         Service { shared, key: plan.line().clone(), mode: plan.mode, by, contest: None }
     }
 
-    /// The lock is held: whoever has it has the line served after that.
+    /// Stops serving while the lock is held. The keeper resumes the returned succession after the
+    /// lease.
     fn rest(mut self) -> Box<dyn Succession> {
         self.by = ServedBy::Nobody;
         match self.contest.take() {
             Some(contest) => contest,
-            // Without a size, so that it takes no room.
+            // Zero-sized, so the box does not allocate.
             None => Box::new(Uncontended),
         }
     }
 
-    /// Serves the line of `key` after a lease. Readers do not rest: they serve their line by a task.
+    /// Serves the queue of `key` after an exclusive lease. Readers do not pause: a task serves
+    /// their queue.
     fn resumed(
         shared: Arc<EngineContext>,
         key: Arc<str>,
         contest: Option<Box<Contest>>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
-        // From here on the line ends with it, should it be dropped before it is polled.
+        // Built before the future is polled, so that dropping the future closes the queue.
         let service = Service { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contest };
         Box::pin(serve(service, first))
     }
 
-    /// Contends for whoever is first in the line, in its own future.
+    /// Contends for the first caller in the queue, in that caller's future.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, the attempt is taken back, and those who have come behind are served by a task.
+    /// If dropped, the attempt is withdrawn, and a task serves the waiters behind it.
     pub(crate) async fn lead(mut self, plan: Arc<AcquireRequest>) -> Result<Hold, AcquireError> {
-        // Whoever closes the coordinator waits for this as for a task.
+        // Closing the coordinator waits for this as for a task.
         let _open = self.shared.tasks.tracker.token();
         let (attempt, rounds) = self.win(&plan).await?;
         let shared = self.shared.clone();
         Ok(Keeper::new(&shared, &plan, attempt).succeeded_by(self.rest()).deliver(&plan, rounds))
     }
 
-    /// Contends for whoever has this plan, and says how many rounds it took.
+    /// Acquires the lock for this plan. Also returns the number of rounds.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, the attempt is taken back.
+    /// If dropped, the attempt is withdrawn.
     async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
         let shared = &self.shared;
         shared.introduced().await;
@@ -125,7 +127,7 @@ impl Service {
         Ok((won?, rounds))
     }
 
-    /// Who is next in the line. When nobody is, the line has ended.
+    /// Returns the next waiter, or closes the queue if there is none.
     pub(crate) fn next(&mut self) -> Option<Waiter> {
         let next = self.shared.lines_of(self.mode).next_or_end(&self.key);
         if next.is_none() {
@@ -135,7 +137,7 @@ impl Service {
     }
 }
 
-/// A contest goes on after the lease that it has won, with what it has learnt.
+/// Continues after the lease with what was learnt about the contention.
 impl Succession for Contest {
     fn serve(
         self: Box<Self>,
@@ -147,7 +149,7 @@ impl Succession for Contest {
     }
 }
 
-/// A key for which there was no struggle with others.
+/// A key without contention.
 struct Uncontended;
 
 impl Succession for Uncontended {
@@ -166,7 +168,7 @@ impl Drop for Service {
         match mem::replace(&mut self.by, ServedBy::Nobody) {
             ServedBy::Holder => {
                 if let Some(waiter) = self.next() {
-                    // Whoever waits has a runtime that is driven, as far as anybody knows.
+                    // As far as is known, the waiter's runtime is driven.
                     let runtime = waiter.runtime.clone();
                     let (shared, key) = (self.shared.clone(), self.key.clone());
                     let (mode, contest) = (self.mode, self.contest.take());

@@ -1,9 +1,9 @@
-//! Asks those nodes again that did not grant a lock which is held at no more than a quorum (rule I-38).
+//! Retries nodes that did not grant a lock which is held on no more than a quorum (rule I-38).
 //!
-//! One of the quorum that loses the key, because its clock is stepped or somebody deletes it, and others
-//! find a quorum of nodes without it. Mostly the missing nodes had granted another client, which lost and
-//! takes its claim back within a round trip; or they were not connected yet. What they store now confirms
-//! nothing and moves no deadline: it only makes the nodes without the key fewer.
+//! If one node of that quorum lost the key, by a clock step or a manual delete, another client
+//! would find a quorum without it. The missing nodes usually had granted a client that lost and
+//! withdraws within a round trip, or were not connected yet. What they store now confirms nothing
+//! and moves no deadline: it only reduces the number of nodes without the key.
 
 use std::time::Duration;
 
@@ -15,25 +15,24 @@ use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::Standing;
 use quorlock_protocol::{Backoff, Moment};
 
-/// The first pause is at most this: some round trips in one datacenter, in which clients that lost take
-/// their claims back. A lock that is held for less long asks nothing.
+/// The upper bound of the first pause: a few round trips in one datacenter, in which losing clients
+/// withdraw. A lock held for less long sends nothing.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// And none is longer than this part of the TTL, as for renewals that fail.
+/// No pause is longer than this fraction (a tenth) of the TTL, as for failed renewals.
 const LONGEST_PAUSE: u32 = 10;
 
-/// When the nodes without the key are asked again, until the first renewal, which asks all of them.
+/// When to retry the nodes without the key, until the first renewal, which asks all nodes.
 pub(super) struct RepairSchedule {
     pub(super) at: Moment,
     pauses: Backoff,
-    /// Whether they have been asked again already.
+    /// Whether they were retried before.
     asked: bool,
-    /// Nodes that did not answer that in their time: they have a request to answer, and one more would only
-    /// wait behind it.
+    /// Nodes that have not answered a retry in time. Another request would only queue behind it.
     silent: NodeSet,
 }
 
 impl Keeper {
-    /// Plans to ask again, if too many nodes are known to lack the key, of which this is known.
+    /// Schedules a retry if too many nodes are known to lack the key.
     pub(super) fn schedule_repair(&mut self, standings: KeyStates) {
         let quorum = self.shared.nodes.quorum;
         let Census { held, coming } = Census::of(quorum.nodes(), |node| standings.get(node));
@@ -47,7 +46,7 @@ impl Keeper {
         }
     }
 
-    /// The last answers to the acquisition have come later than the lease, and are to be looked at.
+    /// Checks answers to the acquisition that arrived after the lease was delivered.
     pub(super) fn look_at_stragglers(&mut self) {
         if self.again.is_none()
             && self.state.minds_gaps()
@@ -57,12 +56,12 @@ impl Keeper {
         }
     }
 
-    /// Whether the nodes without the key are to be asked again at `now`.
+    /// Whether the retry is due at `now`.
     pub(super) fn is_to_ask_again(&self, now: Moment) -> bool {
         self.renewing.is_none() && self.again.as_ref().is_some_and(|again| now >= again.at)
     }
 
-    /// Asks the nodes again that lack the key, unless enough have it by now.
+    /// Retries the nodes without the key, unless enough have it by now.
     pub(super) fn ask_again(&mut self, now: Moment) {
         let Some(mut again) = self.again.take() else { return };
         let (quorum, before) = (self.shared.nodes.quorum, self.standings);
@@ -98,7 +97,7 @@ impl Keeper {
         self.again = Some(again);
     }
 
-    /// From now on renewals ask all nodes.
+    /// Ends the retries: from now on renewals ask all nodes.
     pub(super) fn ask_again_no_more(&mut self) {
         self.again = None;
         self.state.stop_repair();
@@ -114,7 +113,7 @@ impl RepairSchedule {
 /// How many nodes have the key.
 struct Census {
     held: usize,
-    /// How many may have it, since a request is on its way.
+    /// How many may have it, because a request is in flight.
     coming: usize,
 }
 
