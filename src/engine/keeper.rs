@@ -1,9 +1,9 @@
-//! Owns a lease's whole life: renews it and releases it, or passes the lock on to whoever waits for it
-//! next in this process.
+//! Owns a lease from acquisition to release: renews it, releases it, or passes the lock on to the
+//! next waiter in this process.
 //!
-//! While nothing happens the keeper lies beside the lease, and there is no task. Whoever takes it out has
-//! it alone: the holder who releases, in its own future, or a task that does what is due. So a renewal and
-//! a release cannot race, and dropping a lease is only a message.
+//! While the lease is idle the keeper is parked in the lease state, and there is no task. The
+//! renewal task or the releasing holder takes it out and owns it exclusively. So a renewal and a
+//! release cannot race, and dropping a lease only sends a message.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -45,43 +45,43 @@ mod throttle;
 pub(crate) use succession::Succession;
 pub(crate) use throttle::Renewals;
 
-/// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
-/// who do something is in boxes.
+/// Keeps one lease. Tens of thousands may be parked, so state that only an active keeper needs is
+/// boxed.
 pub(crate) struct Keeper {
     shared: Arc<EngineContext>,
     state: Arc<LeaseState>,
     claim: Arc<Claim>,
-    /// Where others of this process wait for it.
+    /// The key of the wait queue in this process.
     line: Arc<str>,
-    /// Serves those after the lease, unless that stands in nobody's way here.
+    /// Serves the waiters after the lease, unless this lease keeps out no waiter of this process.
     succession: Option<Box<dyn Succession>>,
-    /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
+    /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
     ttl: Duration,
     hand_over: Handoff,
     meter: LockMeter,
-    /// What the rounds before the latest one have left at each node.
+    /// What the rounds before the latest one left on each node.
     standings: KeyStates,
-    /// A renewal whose verdict is still open.
+    /// A renewal without a verdict yet.
     renewing: Option<Box<Renewing>>,
     /// When to renew next.
     schedule: RenewalSchedule,
-    /// When to ask the nodes again that did not grant, where too few did.
+    /// When to retry the nodes that did not grant, if too few did.
     again: Option<Box<RepairSchedule>>,
     timer: Timer,
     held: Held,
     series: HandoffStreak,
 }
 
-/// A lease that was offered is renewed for the first time when this part of what it has is over.
+/// An offered lease is first renewed after this fraction (one third) of its remaining time.
 const FIRST_RENEWAL: u32 = 3;
 
-/// A renewal on its way.
+/// A renewal in flight.
 struct Renewing {
     round: Arc<Round>,
     verdict: BoxFuture<'static, Verdict>,
     asked_by: Vec<RenewReply>,
-    /// Counted until then.
+    /// Counts the renewal until it is dropped.
     #[expect(dead_code, reason = "counts until it is dropped")]
     counted: InFlight,
 }
@@ -91,28 +91,28 @@ pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
 enum Event {
-    /// The verdict on a renewal is there.
+    /// The verdict on a renewal.
     Verdict(Verdict),
-    /// The holder wants something.
+    /// Commands from the holder.
     Commands(HolderCommands),
     /// The coordinator is being closed.
     Closing,
-    /// A renewal is due, or the end has come.
+    /// A renewal is due, or the lease has expired.
     Time,
 }
 
-/// How holding ended.
+/// How the lease ended.
 enum Ended {
-    /// The holder gives the lock back, and perhaps waits to hear that it is done.
+    /// The holder released the lock, and may wait for confirmation.
     Released(Option<ReleaseReply>),
     /// The holder leaves the lock taken.
     Retained(Retention),
-    /// Against the holder's will.
+    /// The lease was lost.
     Lost(LossReason),
 }
 
 impl Keeper {
-    /// Of a lease from this `attempt`.
+    /// Creates the keeper of a lease from this `attempt`.
     pub(crate) fn new(shared: &Arc<EngineContext>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
         let (deadline, offered) = (attempt.deadline(), attempt.is_offered());
         let (claim, round, fence) = attempt.keep();
@@ -121,12 +121,12 @@ impl Keeper {
         }
         let now = shared.now();
         let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (now, deadline));
-        // It lives for less than its TTL, and is renewed if it is held for longer than a moment.
+        // It has less than its TTL, so it is renewed early if it is held for long enough.
         keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
         keeper
     }
 
-    /// When the lease has ended, `succession` serves those who wait for the lock in this process.
+    /// Sets what serves the waiters of this process after the lease.
     pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Box<dyn Succession>) -> Box<Keeper> {
         self.succession = Some(succession);
         self
@@ -165,7 +165,8 @@ impl Keeper {
         Box::new(keeper)
     }
 
-    /// Hands the lease out, which took so many rounds, and tells the others who has it now.
+    /// Delivers the lease, which took `rounds` rounds, and reports the new holder to the other
+    /// waiters.
     pub(crate) fn deliver(self: Box<Self>, plan: &AcquireRequest, rounds: usize) -> Hold {
         let now = self.shared.now();
         let (resource, span) = (&self.state.resource, &plan.span.get());
@@ -187,13 +188,13 @@ impl Keeper {
         hold
     }
 
-    /// Nothing happens: lies beside the lease until something does. Is returned where that is so already.
+    /// Parks the keeper until there is work. Returns it if there is some already.
     fn rest(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
         let state = self.state.clone();
         let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
         let context = Context::from_waker(&bell);
         self.shared.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
-        // Only now: when the coordinator is closed after that, all timers fire.
+        // Checked after the timer is set: closing the coordinator fires all timers.
         if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
     }
 
@@ -207,7 +208,7 @@ impl Keeper {
             match self.rest(now) {
                 Some(wanted) => {
                     self = wanted;
-                    // If it was rung because its runtime has ended, it goes on where it is.
+                    // Woken because its runtime has shut down, it stays on the current one.
                     self.runtime = Handle::current();
                 }
                 None => return,
@@ -215,7 +216,7 @@ impl Keeper {
         }
     }
 
-    /// Tells those who wait here who has the lock.
+    /// Reports the holder to the waiters of this process.
     fn tell(&self, now: Moment) {
         let holder = || Holder {
             token: self.claim.token().clone(),
@@ -228,7 +229,7 @@ impl Keeper {
         self.shared.lines.tell(&self.line, None, || (Some(holder()), None), now);
     }
 
-    /// Does what there is to do, until that is the end of the lease, or nothing.
+    /// Works until the lease has ended, or nothing is left to do (`None`).
     async fn attend(&mut self) -> Option<Ended> {
         loop {
             let event = self.next_event().await?;
@@ -255,7 +256,7 @@ impl Keeper {
                 Event::Commands(HolderCommands { downgrade: Some(reply), mut renewals, .. }) => {
                     renewals.push(reply);
                     self.downgrade(renewals);
-                    // Whoever waits there waits for readers now, of whom this is one.
+                    // The waiters wait for readers now, of which this lease is one.
                     drop(self.take_successor());
                     Ok(())
                 }
@@ -280,7 +281,7 @@ impl Keeper {
         }
     }
 
-    /// `None` if nothing happens.
+    /// Returns `None` if there is nothing to do.
     async fn next_event(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_event(context)).await
     }
@@ -301,7 +302,7 @@ impl Keeper {
             return Poll::Ready(Some(Event::Time));
         }
         if waits {
-            // Before the coordinator is looked at: when it is closed after that, all timers fire.
+            // Set before `closing` is checked: closing the coordinator fires all timers.
             self.shared.nodes.timers.set(&mut self.timer, wake, context);
         }
         if self.shared.closing.is_cancelled() {
@@ -310,7 +311,7 @@ impl Keeper {
         if waits { Poll::Pending } else { Poll::Ready(None) }
     }
 
-    /// When there will be something to do.
+    /// When there will be work.
     fn wake(&self, now: Moment) -> Moment {
         let end = self.state.term.remaining(now).unwrap_or(now);
         if self.renewing.is_some() {
@@ -320,21 +321,21 @@ impl Keeper {
         self.schedule.due().into_iter().chain(again).chain([end]).min().unwrap_or(end)
     }
 
-    /// Puts off what is due, while many other renewals are on their way, and says whether it has.
+    /// Postpones a due renewal while many others are in flight. Returns whether it did.
     fn put_off(&mut self, now: Moment) -> bool {
         let shared = &self.shared;
         shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.half())
     }
 
-    /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
-    /// so a lease that is held for long survives the restart of one node after the other.
+    /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
+    /// So a lease that is held for long survives restarts of the nodes, one after the other.
     fn renew(&mut self, asked_by: Vec<RenewReply>) {
         if let Some(renewing) = &mut self.renewing {
             renewing.asked_by.extend(asked_by);
             return;
         }
         self.ask_again_no_more();
-        // What it has not sent yet must not come after a release: the new round takes its place.
+        // Abandon the previous round so that an unsent request cannot follow a release.
         self.standings = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
         let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
@@ -346,12 +347,12 @@ impl Keeper {
         self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
     }
 
-    /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
-    /// that is lost by the next: until then a node keeps out more than it has to (rule S-6).
+    /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
+    /// the next if that is lost; until then a node excludes more than it has to (rule S-6).
     fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
         self.let_go();
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
-        // Nothing is learnt from the verdict on a renewal that asked for more.
+        // The verdict on an exclusive renewal does not apply any more.
         if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
         {
             self.standings = self.settle();
@@ -362,19 +363,20 @@ impl Keeper {
         self.renew(asked_by);
     }
 
-    /// Tells those who wait here that the lock is not held here alone any more, if it was.
+    /// Reports to the waiters of this process that the lock is no longer held exclusively here, if
+    /// it was.
     fn let_go(&self) {
         if self.claim.mode() == Mode::Exclusive {
             self.shared.lines.let_go(&self.line);
         }
     }
 
-    /// Draws the consequences of a renewal.
+    /// Applies the verdict on a renewal.
     ///
-    /// A quorum of all nodes must have confirmed (rule I-8), the new deadline counts from before
-    /// the renewal was sent (I-7), and only if the old one has not passed by now (I-9). Anything
-    /// less changes nothing, and is tried again until the deadline (I-11). But if so many nodes
-    /// are known not to have held the key that others may have a quorum, the lease is over at once.
+    /// A quorum of all nodes must have confirmed (rule I-8). The new deadline counts from before
+    /// the renewal was sent (I-7), and applies only if the old one has not passed (I-9). Otherwise
+    /// nothing changes, and the renewal is retried until the deadline (I-11). If so many nodes are
+    /// known to lack the key that another client may have a quorum, the lease is lost immediately.
     fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
         let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
             return Ok(());
@@ -407,7 +409,7 @@ impl Keeper {
             Ok(false) => {
                 let report = round.report();
                 let resource = &self.state.resource;
-                // The first of a series may be worth a look; the others say the same.
+                // Only the first failure of a series is a warning.
                 if self.schedule.is_failing() {
                     debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
                 } else {
@@ -419,20 +421,20 @@ impl Keeper {
             }
             Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
         };
-        // Late answers are still learnt of.
+        // Late answers still count.
         self.state.follow(&round);
         for waiting in asked_by {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             drop(waiting.send(reply.clone()));
         }
         outcome.map(|_| ())
     }
 
-    /// Gives the lock back, and ends when a quorum has confirmed. What is left to do then is done without
-    /// whoever waits for this.
+    /// Releases the lock, and returns when a quorum has confirmed. The rest continues in the
+    /// background.
     async fn release(mut self: Box<Self>) {
         self.end();
-        // Before the holder is told: it may ask for the lock again at once.
+        // Before the holder is notified: it may ask for the lock again immediately.
         self.let_go();
         let of = CleanupOf::Release(self.state.fence);
         let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
@@ -450,14 +452,14 @@ impl Keeper {
         }
     }
 
-    /// No quorum has confirmed that the lock is given back.
+    /// Records that no quorum has confirmed the release.
     fn not_confirmed(&self, report: VoteReport) {
         let (resource, token) = (&self.state.resource, self.state.token().short());
         warn!(%resource, %token, votes = %report, "release not confirmed; it may stay locked until its TTL ends");
         self.state.not_confirmed(report);
     }
 
-    /// The holder gives the lock back.
+    /// Ends the lease on the holder's behalf.
     fn end(&mut self) {
         self.held.released(self.ttl, || {
             let now = self.shared.now();
@@ -467,14 +469,14 @@ impl Keeper {
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "released");
     }
 
-    /// The lease ended against the holder's will. Its keys are of no use to anybody.
+    /// Ends a lost lease and cleans up its keys, which protect nothing any more.
     fn lose(mut self: Box<Self>, reason: LossReason) {
         self.let_go();
         let reason = self.state.end(reason).reason;
         self.held.lost(counted(reason), || self.shared.now());
         let (resource, token) = (&self.state.resource, || self.state.token().short());
         if reason == LossReason::Closed {
-            // The program itself has closed the coordinator.
+            // Closing the coordinator is the program's own decision.
             debug!(%resource, token = %token(), %reason, "lease ended");
         } else {
             warn!(%resource, token = %token(), %reason, "lease lost");
@@ -483,7 +485,7 @@ impl Keeper {
         self.tell_others();
     }
 
-    /// Whoever waits for one of the keys in another line of this process may ask now.
+    /// Notifies the waiters for these keys in the other wait queues of this process.
     fn tell_others(&self) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
@@ -491,8 +493,8 @@ impl Keeper {
         }
     }
 
-    /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that
-    /// is on its way is overtaken by nothing, since what follows queues up behind it.
+    /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
+    /// behind one in flight.
     fn settle(&self) -> KeyStates {
         let abandoned = |round: &Round| {
             round.abandon();
@@ -504,12 +506,12 @@ impl Keeper {
             LastRound::Settled(standings) => Some(standings),
         };
         let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
-        // What was not asked changes nothing: a request that is still on its way stays that.
+        // A node that was not asked keeps its state: a request in flight is still in flight.
         latest.into_iter().chain(renewed).fold(self.standings, KeyStates::then)
     }
 }
 
-/// What the state of a lease needs of those that all leases share.
+/// What the state of a lease needs from the context.
 fn lease_env(shared: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilities) {
     (&shared.nodes.timers, shared.tasks.registry(), shared.nodes.capabilities)
 }
@@ -544,7 +546,7 @@ impl ParkedKeeper for Keeper {
         if now.back(LATE) >= self.wake(now)
             && let Ok(here) = Handle::try_current()
         {
-            // Its runtime is not driven, or it would have rung.
+            // Nothing woke it in time, so its runtime is not driven.
             self.runtime = here;
         }
         let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
@@ -552,10 +554,10 @@ impl ParkedKeeper for Keeper {
     }
 }
 
-/// A runtime that is driven fires a timer far sooner, unless the process stood still.
+/// A driven runtime fires a timer far sooner than this, unless the process was suspended.
 const LATE: Duration = Duration::from_millis(20);
 
-/// How a loss is counted. A release is none.
+/// The metric of a loss; `None` for a release.
 fn counted(reason: LossReason) -> Option<Loss> {
     match reason {
         LossReason::Expired => Some(Loss::Expired),
@@ -566,7 +568,8 @@ fn counted(reason: LossReason) -> Option<Loss> {
     }
 }
 
-/// Whether it ends as it should, panics, or is dropped with its runtime: nobody is to wait for it.
+/// Runs on normal completion, on panic and when the runtime drops the keeper, so that no caller
+/// waits for it.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.shared.nodes.timers.stop(&mut self.timer);

@@ -1,4 +1,4 @@
-//! The place of this process in the queue that a node keeps for a lock.
+//! This process's place in the queue that a node keeps for a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,68 +19,69 @@ use quorlock_protocol::{
     preferred_node, turn,
 };
 
-/// For how long a node that has not answered is passed over by those of this process who wait next: each of them
-/// would wait for it as long. Then it is asked again.
+/// How long other waiters of this process skip a node that did not answer: each would wait for it
+/// as long. Then it is asked again.
 const PASSED_FOR: Duration = Duration::from_secs(1);
-/// How long the node may name the same holder until another one is asked.
+/// How long a node may report the same holder until another node is asked.
 const LOOKS: Duration = Duration::from_secs(2);
 
-/// Where this process waits for a lock, in the queue of one node: of the one that all ask first who contend for it,
-/// or else of the next that answers (ADR 25). A place there is a hint of when to ask, and no more (rule W-1).
+/// Waits for a lock in the queue of one node: the preferred node of the key, or else the next one
+/// that answers (ADR 25). A place there is only a hint of when to ask (rule W-1).
 pub(crate) struct NodeQueue {
-    /// What it is called there: another name for each wait, drawn by the process that waits (rule I-42).
+    /// The name of this wait: drawn anew by the waiting process for each (rule I-42).
     pub(super) waiter: WaiterId,
-    /// The nodes in whose queues it may stand.
+    /// The nodes that may have it in their queue.
     standing: NodeSet,
-    /// Those that have told us that it is our turn.
+    /// The nodes that have notified us of our turn.
     turns: NodeSet,
-    /// How many nodes to pass over, from the preferred one on: those that did not answer.
+    /// How many nodes to skip, starting at the preferred one, because they did not answer.
     passed: usize,
-    /// No node keeps a queue that this process may use…
+    /// No node keeps a queue that this process may use …
     pub(super) closed: bool,
-    /// …for good.
+    /// … permanently.
     refused: bool,
     heartbeat: QueueHeartbeat,
-    /// What an offer may answer.
+    /// The requests that an offer may answer.
     questions: Questions,
-    /// For how long an offer lives, where one is accepted.
+    /// How long an offer is valid, if this wait accepts any.
     offer_life: Option<Duration>,
-    /// How far the node is that was asked last.
+    /// The round trip time to the node asked last.
     pub(super) round_trip: Duration,
-    /// Whether the lock was held, when others were asked or this process came into the queue.
+    /// Whether the lock was held when others were asked or this process joined the queue.
     pub(super) waits: bool,
-    /// What the key held when the node was asked last, where this process was the first.
+    /// The token that the node reported last, when this process was first in the queue.
     holder: Option<Token>,
-    /// When another node was asked last whether it says the same, or the first time that this one said it.
+    /// When another node was last asked about that token, or this node first reported it.
     looked: Option<Moment>,
-    /// How many were before it.
+    /// How many processes were before this one.
     ahead: Option<u32>,
-    /// How far from that node the last one was that was asked whether it holds that, too.
+    /// The distance, in nodes, from the home node to the one asked last about that token.
     looks: usize,
 }
 
-/// What a node says of a place in its queue.
+/// A node's response about a place in its queue.
 pub(super) struct Place {
     pub(super) home: usize,
-    /// `None` where it is our turn.
+    /// `None` if it is our turn.
     pub(super) queued: Option<Queued>,
     pub(super) report: VoteReport,
-    /// How long a turn takes.
+    /// The length of a turn.
     pub(super) turn: Duration,
 }
 
 impl Place {
-    /// How many processes wait before this one.
+    /// The number of processes that wait before this one.
     pub(super) fn ahead(&self) -> u32 {
         self.queued.as_ref().map_or(0, |queued| queued.ahead)
     }
 
-    /// Whether we are one of the first two, who are told of every change of the lock.
+    /// Whether this is one of the first two waiters, which are notified of every change of the
+    /// lock.
     pub(super) fn is_near(&self) -> bool {
         self.queued.as_ref().is_some_and(|queued| queued.ahead < 2)
     }
 
-    /// Whether we are the first behind somebody who holds the lock.
+    /// Whether this is the first waiter and the lock is held.
     pub(super) fn is_first_behind_holder(&self) -> bool {
         self.queued.as_ref().is_some_and(|queued| queued.ahead == 0 && queued.holding.is_some())
     }
@@ -107,8 +108,8 @@ impl NodeQueue {
         }
     }
 
-    /// Asks for a place, or says that it is still wanted. `None` where no node has one. Not of the `strays`, which
-    /// hold something else than the others.
+    /// Asks for a place, or confirms that it is still wanted. Skips `strays`, which disagree with
+    /// the other nodes. Returns `None` if no node has a queue.
     pub(super) async fn ask(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -119,7 +120,7 @@ impl NodeQueue {
         let nodes = shared.nodes.quorum.nodes();
         for _ in 0..nodes {
             let home = (preferred_node(keys.first(), nodes) + self.passed) % nodes;
-            // Another wait of this process has waited for it in vain, if not this one.
+            // Another waiter of this process got no answer from it.
             let is_silent = shared.nodes.is_passed_over(home) && !self.standing.contains(home);
             if shared.nodes.can(home, Capability::Queue) && !strays.contains(home) && !is_silent {
                 let round_trip = shared.nodes.round_trip(home).unwrap_or_default();
@@ -159,16 +160,17 @@ impl NodeQueue {
         None
     }
 
-    /// These nodes have told us that it is our turn, and have taken us out of their queues. Where the lock is not
-    /// acquired in that turn, the next is told by them.
+    /// Records that these nodes have notified us of our turn and removed us from their queues. If
+    /// we do not acquire the lock, they notify the next waiter.
     pub(super) fn told(&mut self, nodes: NodeSet) {
         self.standing = self.standing.intersection(nodes.complement());
         self.turns.add(nodes);
     }
 
-    /// Whether to try to acquire the lock, by what the node has said: when it is our turn, and where it may be alone
-    /// with what it says. It may have restarted, and not know the lock that others hold; or it keeps what is left of
-    /// an attempt, when the others have let go. So another is asked, which changes nothing there (rule W-4).
+    /// Whether to try to acquire the lock: in our turn, or if the node's report may be wrong. It
+    /// may have restarted and not know the lock that others hold; or it has the rest of an attempt
+    /// that the other nodes have released. So another node is asked, which changes nothing there
+    /// (rule W-4).
     pub(super) async fn is_worth_trying(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -184,7 +186,7 @@ impl NodeQueue {
         match queued {
             Queued { ahead: 0, holding: Some(holding), .. } => {
                 let same = self.holder.replace(holding.token.clone()).as_ref() == Some(&holding.token);
-                // Every other second.
+                // Every two seconds.
                 let now = shared.now();
                 let is_due = same && self.looked.is_some_and(|looked| now.since(looked) >= LOOKS);
                 if is_due || !same {
@@ -201,7 +203,8 @@ impl NodeQueue {
         }
     }
 
-    /// What one of the other nodes says of the lock, each time another one; `None` where it says nothing.
+    /// Asks another node about the lock, a different one each time. Returns `None` if it does not
+    /// answer.
     async fn look_aside(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -213,7 +216,7 @@ impl NodeQueue {
         if round.refuses(aside).await { round.answer_of(aside).await?.ok() } else { None }
     }
 
-    /// The same, for people.
+    /// The same, for the listener of a waiter.
     pub(super) async fn report_aside(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -240,7 +243,7 @@ impl NodeQueue {
         (aside, Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, aside, &request.into()))
     }
 
-    /// Whether others come before than the last time.
+    /// Whether the number of processes before this one has changed.
     pub(super) fn has_moved(&mut self, place: &Place) -> bool {
         self.ahead.replace(place.ahead()) != Some(place.ahead())
     }
@@ -255,7 +258,7 @@ impl NodeQueue {
             }
             _ => Duration::MAX,
         };
-        // An offer counts from the last request.
+        // An offer's lifetime counts from the latest request.
         let offers = match (&place.queued, self.offer_life) {
             (Some(Queued { ahead: 0 | 1, holding: Some(holding), .. }), Some(life))
                 if holding.token.is_ours() =>
@@ -267,17 +270,17 @@ impl NodeQueue {
         };
         now + expiry.min(offers).min(match &place.queued {
             Some(queued) if is_told => {
-                // Of the others it is not known.
+                // Changes are not reported to the waiters further back.
                 let free = queued.holding.is_none() && queued.ahead < 2;
                 self.heartbeat.next(queued.ahead, free, place.turn, random)
             }
             Some(queued) => self.heartbeat.untold(queued.ahead, random),
-            // The node knows less than another one, until it has been told.
+            // The node knew less than the others, until our request.
             None => self.heartbeat.forgotten(random),
         })
     }
 
-    /// Waits until a node has offered the lock, in answer to what was asked by now.
+    /// Waits for an offer in answer to the requests so far.
     pub(super) fn offered(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
         self.questions.voted(bell)
     }
@@ -292,13 +295,13 @@ impl NodeQueue {
         self.questions.turned_stale()
     }
 
-    /// Until when to wait for more offers, which come within the time of a turn from the first.
+    /// The deadline for more offers: one turn after the first.
     pub(super) fn offers_until(&mut self, now: Moment) -> Moment {
         self.questions.wait_until(now, turn(self.round_trip))
     }
 
-    /// The attempt that a quorum has offered the lock. Those that have are not to be told that we wait no longer, unless
-    /// they were asked once more.
+    /// Returns the attempt that a quorum has offered. The nodes that offered it need no notice that
+    /// we left, unless they were asked again.
     pub(super) fn take_offered(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -311,13 +314,13 @@ impl NodeQueue {
         Some(attempt)
     }
 
-    /// Gives back what was offered by too few, or too late.
+    /// Gives back offers that were too few or too late.
     pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
         self.questions.give_back(shared, plan);
     }
 
-    /// Ends for one waiter, and returns the nodes that are to know: those in whose queues it may stand, and those
-    /// that have left the lock to it where it `has` not got it.
+    /// Ends the wait of one waiter. Returns the nodes to notify: those that may have it in their
+    /// queue and, unless it `has` the lock, those that notified it of its turn.
     pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
         let NodeQueue { standing, turns, closed, refused, .. } =
             std::mem::replace(self, NodeQueue::new(entropy));

@@ -1,5 +1,5 @@
-//! What this process knows of each key that it holds or wants: who waits for it, in the order
-//! they came, and what the nodes have hinted at.
+//! The wait queues of this process: for each key that it holds or wants, the waiters in order of
+//! arrival, and the nodes that have hinted at a change.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,33 +21,34 @@ use crate::quorum::node_set::NodeSet;
 use crate::quorum::vote_report::Holder;
 use quorlock_protocol::Moment;
 
-/// All lines of a coordinator. A key has one while a keeper holds it or contends for it.
+/// The wait queues of a coordinator. A key has one while a keeper holds it or a contender wants it.
 #[derive(Default)]
 pub(crate) struct Lines {
     inside: Mutex<Inner>,
-    /// Those from which these hear of hints. They live on for it when their coordinator has gone.
+    /// The queues that forward hints to these. Kept alive by their branches when their coordinator
+    /// is gone.
     trunk: Option<Arc<Lines>>,
-    /// Whether there have ever been branches.
+    /// Whether there was ever a branch.
     branched: AtomicBool,
-    /// Whether anybody has ever waited here, or in a branch.
+    /// Whether any caller ever waited here or in a branch.
     used: AtomicBool,
-    /// Whether others have ever wanted a lock of these.
+    /// Whether other clients ever wanted a lock of these.
     contended: AtomicBool,
 }
 
 struct Inner {
-    /// In order, so that a seed reproduces in which order the lines are told of changes.
+    /// Ordered, so that a seed reproduces the order in which queues receive hints.
     by_key: BTreeMap<Arc<str>, Line>,
     arrivals: NonZeroU64,
-    /// Until when to stay back from keys that others wanted when they were released here.
+    /// Until when to pause before acquiring keys that others wanted when they were released here.
     courtesies: HashMap<Arc<str>, Moment>,
-    /// Which keys others wanted a moment ago.
+    /// Keys that others wanted a moment ago.
     contended: Contended,
-    /// The nodes that tell of changes.
+    /// The nodes that send hints.
     hearing: NodeSet,
-    /// Other lines, which hear the same.
+    /// Other wait queues that receive the same hints.
     branches: Vec<Weak<Lines>>,
-    /// The keys by which nodes tell that it is our turn, and the lock of each.
+    /// The keys by which nodes notify us of our turn, and the lock of each.
     turns: HashMap<Arc<str>, Arc<str>>,
 }
 
@@ -65,28 +66,28 @@ impl Default for Inner {
     }
 }
 
-/// There is one for each lock that is held, so what only those need who wait is elsewhere.
+/// One per held lock, so state that only waiters need is boxed.
 #[derive(Default)]
 struct Line {
     /// Whether this process holds the key.
     held: bool,
-    /// The nodes that have hinted at a change since the contest last asked.
+    /// The nodes that have hinted at a change since the contender last asked.
     changed: NodeSet,
-    /// Who has been taken out of the line, has not got the key yet, and still waits for it.
+    /// The waiter that was taken from the queue and still waits for the lock.
     served: Option<NonZeroU64>,
     crowd: Option<Box<Crowd>>,
 }
 
-/// Those who wait in a line, and what they are to know.
+/// The waiters in a queue, and the state that they share.
 #[derive(Default)]
 struct Crowd {
-    /// In the order of their arrival.
+    /// In order of arrival.
     waiters: VecDeque<Waiter>,
-    /// Rings when a node hints at a change, for whoever has asked for it.
+    /// Notifies the contender when a node hints at a change.
     bell: Option<Arc<Notify>>,
-    /// The nodes that have told that it is our turn.
+    /// The nodes that have notified us of our turn.
     told: NodeSet,
-    /// How the last contest was lost.
+    /// How the last attempt was lost.
     news: Option<News>,
 }
 
@@ -96,7 +97,7 @@ impl Line {
         self.served = None;
     }
 
-    /// These nodes have hinted at a change.
+    /// Records hints from these nodes.
     fn hint(&mut self, nodes: NodeSet) {
         self.changed.add(nodes);
         if let Some(Crowd { bell: Some(bell), .. }) = self.crowd.as_deref() {
@@ -108,7 +109,7 @@ impl Line {
         self.crowd.get_or_insert_default()
     }
 
-    /// Whether this process holds the key, or somebody in it came first.
+    /// Whether this process holds the key, or another caller in it came first.
     fn is_taken(&self) -> bool {
         self.held || self.served.is_some() || self.waiters().next().is_some()
     }
@@ -117,8 +118,8 @@ impl Line {
         self.crowd.iter().flat_map(|crowd| &crowd.waiters)
     }
 
-    /// The first who still waits. Those who have gone leave by themselves, by dropping their
-    /// [`Place`]: they own somebody else's data, which is not to be dropped under the lock.
+    /// Takes the first waiter that still waits. Cancelled waiters stay until their [`Place`] is
+    /// dropped: they own data of the caller, which must not be dropped under the lock.
     fn take_first(&mut self) -> Option<Waiter> {
         let waiters = &mut self.crowd.as_mut()?.waiters;
         let first = waiters.iter().position(|waiter| !waiter.door.is_closed())?;
@@ -126,48 +127,48 @@ impl Line {
     }
 }
 
-/// In whose line a key was held that is given back.
+/// Which of the two modes' queues held a key that is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whose {
-    /// One of these.
+    /// This mode's.
     Own,
-    /// One of those of the other mode: of a reader's key writers have to hear, and the other way round.
+    /// The other mode's: writers must be notified of a reader's release, and the other way round.
     Other,
 }
 
-/// Somebody who waits.
+/// A caller that waits.
 pub(crate) struct Waiter {
     arrival: NonZeroU64,
     pub(crate) plan: Arc<AcquireRequest>,
     pub(crate) door: Door,
-    /// Where it waits.
+    /// The runtime on which it waits.
     pub(crate) runtime: Handle,
 }
 
 impl Waiter {
-    /// Somebody who stands in no line.
+    /// Creates a waiter that is in no queue.
     pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, Delivery) {
         let (door, delivery) = oneshot::channel();
         (Waiter { arrival: NonZeroU64::MIN, plan, door, runtime }, delivery)
     }
 }
 
-/// Where the lock is delivered, or the reason why there is none.
+/// Delivers the lock, or the error.
 pub(crate) type Door = oneshot::Sender<Result<Hold, Box<AcquireError>>>;
-/// The other side of that door. Who waits no longer drops it.
+/// The receiving side. Dropped by a waiter that stops waiting.
 pub(crate) type Delivery = oneshot::Receiver<Result<Hold, Box<AcquireError>>>;
 
-/// What came of joining a line.
+/// The result of joining a queue.
 pub(crate) enum Joined {
-    /// The line is new, and somebody has to serve it, beginning with this one, who does not stand in it.
+    /// The queue is new. The caller, which is not in it, must serve it, beginning with itself.
     First,
-    /// It is being served.
+    /// The queue is being served.
     Behind(Place, Delivery),
-    /// This process holds the key, or others in it came first, and the caller does not wait.
+    /// This process holds the key, or other callers in it came first, and the caller does not wait.
     Taken,
 }
 
-/// A place in a line, given up when dropped.
+/// A place in a queue, given up when dropped.
 pub(crate) struct Place {
     lines: Arc<Lines>,
     key: Arc<str>,
@@ -175,8 +176,8 @@ pub(crate) struct Place {
 }
 
 impl Lines {
-    /// Lines of their own that hear the same hints: of those who do not stand in line with the others,
-    /// because they only watch, or want more than the key.
+    /// Creates queues of their own that receive the same hints, for callers which only watch or
+    /// want more than the key, and so do not queue with the others.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
         let branch = Arc::new(Lines { trunk: Some(self.clone()), ..Lines::default() });
         let mut inside = self.lock();
@@ -188,13 +189,14 @@ impl Lines {
         branch
     }
 
-    /// This process itself gives these keys back. The servers tell that to others only, so whoever waits
-    /// for one of them in another line here is told by this; and may ask at once, since its request
-    /// queues up behind the release at each node. `whose` line it was is served already.
+    /// Hints that this process has released these keys. Servers do not notify the connection that
+    /// made a change, so waiters in other queues of this process learn of it here. They may ask
+    /// immediately: their request is queued behind the release at each node. Queues of the same
+    /// mode (`whose`) without branches are served anyway.
     pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, whose: Whose) {
         match &self.trunk {
             Some(trunk) => trunk.given_back(keys, whose),
-            // Where there are no others, nobody pays for them.
+            // Costs nothing where there are no other queues.
             None if whose == Whose::Own && !self.branched.load(Ordering::Relaxed) => {}
             None if !self.used.load(Ordering::Relaxed) => {}
             None => self.hint_all(&keys),
@@ -215,29 +217,29 @@ impl Lines {
         }
     }
 
-    /// From now on hints for `key` are kept, though nobody here waits for it.
+    /// Keeps hints for `key` from now on, although no caller waits for it.
     pub(crate) fn watch(&self, key: &Arc<str>) {
         self.lock().by_key.entry(key.clone()).or_default();
     }
 
-    /// The key, if it is held here or contended for.
+    /// Returns the key, if it is held here or contended for.
     pub(crate) fn known(&self, key: &str) -> Option<Arc<str>> {
         self.lock().by_key.get_key_value(key).map(|(key, _)| key.clone())
     }
 
-    /// Rings for those who contend for `key`: there is an offer.
+    /// Notifies the contender for `key` of an offer.
     pub(crate) fn ring_for(&self, key: &str) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
             line.hint(NodeSet::default());
         }
     }
 
-    /// How many keys are held here or contended for.
+    /// The number of keys that are held here or contended for.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_key.len()
     }
 
-    /// Whether this process holds the key, or somebody else in it came first.
+    /// Whether this process holds the key, or another caller in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
         self.lock().by_key.get(key).is_some_and(Line::is_taken)
     }
@@ -247,13 +249,13 @@ impl Lines {
         self.lock().by_key.get(key).is_some_and(|line| line.held)
     }
 
-    /// Whether somebody waits in the line who is not served yet.
+    /// Whether the queue has a waiter that is not being served yet.
     pub(crate) fn is_waited_for(&self, key: &str) -> bool {
         self.lock().by_key.get(key).is_some_and(|line| line.waiters().next().is_some())
     }
 
-    /// Joins the end of the line for the waiter's key. A caller that does not wait joins only if nobody is
-    /// in front of it: looked at under the same lock, or it might wait for a caller that came in between.
+    /// Joins the end of the queue. A caller that does not wait joins only an empty one: checked
+    /// under the same lock, or it might wait for a caller that came in between.
     pub(crate) fn join(self: &Arc<Self>, plan: &Arc<AcquireRequest>, runtime: &Handle) -> Joined {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
@@ -278,8 +280,8 @@ impl Lines {
         }
     }
 
-    /// Takes out whoever has waited longest. When nobody waits the line ends, and whoever comes
-    /// next starts a new one.
+    /// Takes the first waiter. If there is none, closes the queue; the next caller starts a new
+    /// one.
     pub(crate) fn next_or_end(&self, key: &str) -> Option<Waiter> {
         let mut inside = self.lock();
         let line = inside.by_key.get_mut(key)?;
@@ -291,20 +293,21 @@ impl Lines {
         waiter
     }
 
-    /// Ends the line, whoever waits in it: there is nobody to serve it any more.
+    /// Closes the queue with all its waiters, because nothing serves it any more.
     pub(crate) fn end(&self, key: &str) {
         let ended = self.lock().by_key.remove(key);
-        // Dropped after the lock is gone: it owns somebody else's data.
+        // Dropped after the lock is released: it owns data of callers.
         drop(ended);
     }
 
-    /// Takes out whoever has waited longest.
+    /// Takes the first waiter.
     pub(crate) fn next(&self, key: &str) -> Option<Waiter> {
         self.lock().by_key.get_mut(key)?.take_first()
     }
 
-    /// The waiter goes back to where it stood, unless it has gone meanwhile. A key that was held for it is
-    /// [let go](Lines::let_go) after that, or a caller that does not wait might join in front of it.
+    /// Puts a waiter back in its former place, unless it has gone. A key that was held for it must
+    /// be [released](Lines::let_go) only after that, or a caller that does not wait might join in
+    /// front of it.
     pub(crate) fn put_back(&self, key: &str, waiter: Waiter) {
         if waiter.door.is_closed() {
             return;
@@ -316,21 +319,21 @@ impl Lines {
         }
     }
 
-    /// This process does not hold the key any more.
+    /// Records that this process no longer holds the key exclusively.
     pub(crate) fn let_go(&self, key: &str) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
             line.set_held(false);
         }
     }
 
-    /// Until the moment given, this process is to stay back from the key.
+    /// Makes this process pause before it acquires the key again, until the given moment.
     pub(crate) fn owe_courtesy(&self, key: &Arc<str>, until: Moment) {
         self.contended.store(true, Ordering::Relaxed);
         self.lock().courtesies.insert(key.clone(), until);
     }
 
-    /// Whether this process is to stay back from the key at first. What was owed for other keys,
-    /// and is over, is forgotten. Where others never wanted any, nobody pays for it.
+    /// Whether this process must pause before it acquires the key. Also purges expired entries.
+    /// Costs nothing if no other client ever wanted a lock.
     pub(crate) fn owes_courtesy(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
         if !self.contended.load(Ordering::Relaxed) {
             return false;
@@ -341,67 +344,67 @@ impl Lines {
         inside.courtesies.remove(key).is_some()
     }
 
-    /// Others want the key as well.
+    /// Records that other clients want the key.
     pub(crate) fn meet_others(&self, key: &Arc<str>, now: Moment) {
         self.contended.store(true, Ordering::Relaxed);
         self.lock().contended.remember(key, now);
     }
 
-    /// Whether others wanted the key a moment ago. Where none ever wanted any, nobody pays for it.
+    /// Whether others wanted the key a moment ago. Costs nothing if none ever wanted a lock.
     pub(crate) fn others_want(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
         self.contended.load(Ordering::Relaxed) && self.lock().contended.is_about(key, now())
     }
 
-    /// From now on what nodes tell by `turn_key` is kept for `key`.
+    /// Delivers notifications by `turn_key` to `key` from now on.
     pub(crate) fn listen_for_turns(&self, turn_key: &Arc<str>, key: &Arc<str>) {
         self.lock().turns.insert(turn_key.clone(), key.clone());
     }
 
-    /// Until now.
+    /// Ends that.
     pub(crate) fn forget_turns(&self, turn_key: &str) {
         self.lock().turns.remove(turn_key);
     }
 
-    /// The nodes that have told since the last call that it is our turn at `key`.
+    /// Takes the nodes that have notified us of our turn at `key` since the last call.
     pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
         let mut inside = self.lock();
         let crowd = inside.by_key.get_mut(key).and_then(|line| line.crowd.as_deref_mut());
         crowd.map_or_else(NodeSet::default, |crowd| std::mem::take(&mut crowd.told))
     }
 
-    /// Forgets the hints so far: the nodes are about to be asked.
+    /// Drops the hints so far: the nodes are about to be asked.
     pub(crate) fn ask_anew(&self, key: &str) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
             line.changed = NodeSet::default();
         }
     }
 
-    /// The nodes that have hinted at a change of `key` since, and those that would.
+    /// Returns the nodes that have hinted at a change of `key`, and those that send hints.
     pub(crate) fn hints(&self, key: &str) -> Heard {
         let inside = self.lock();
         let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |line| line.changed);
         Heard { changed, hearing: inside.hearing }
     }
 
-    /// Rings when a node hints at a change of `key`.
+    /// Returns what is notified when a node hints at a change of `key`.
     pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
         self.lock().by_key.get_mut(key).map(|line| line.crowd().bell.get_or_insert_default().clone())
     }
 
-    /// From now on `bell` rings when a node hints at a change of `key`.
+    /// Notifies `bell` from now on when a node hints at a change of `key`.
     pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
         if let Some(line) = self.lock().by_key.get_mut(key) {
             line.crowd().bell = Some(bell.clone());
         }
     }
 
-    /// How the last contest for `key` was lost.
+    /// How the last attempt for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
         self.lock().by_key.get(key)?.crowd.as_ref()?.news.clone()
     }
 
-    /// Keeps the news for those who stop waiting, and tells whoever wants to be told who has the key. Without
-    /// news it is this process that holds it now.
+    /// Keeps the news for callers that stop waiting, and reports the holder to the listeners.
+    /// Without news, this process is the holder now.
     pub(crate) fn tell(
         &self,
         key: &str,
@@ -428,7 +431,7 @@ impl Lines {
         if told.is_empty() {
             return;
         }
-        // Not under the lock: a listener may do as it likes, except wait.
+        // Not under the lock: a listener may do anything except block.
         let (holder, processes) = seen();
         for (on_wait, ahead, since) in told {
             tell(&*on_wait, &Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) });
@@ -442,7 +445,7 @@ impl Lines {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Usually the waiter has been taken out to be served.
+        // Usually the waiter has already been taken out to be served.
         let left = match self.lines.lock().by_key.get_mut(&self.key) {
             Some(line) => {
                 line.served.take_if(|served| *served == self.arrival);
@@ -454,7 +457,7 @@ impl Drop for Place {
             }
             None => None,
         };
-        // Dropped after the lock is gone: it owns somebody else's data.
+        // Dropped after the lock is released: it owns data of the caller.
         drop(left);
     }
 }
@@ -465,7 +468,7 @@ impl fmt::Debug for Lines {
     }
 }
 
-/// Which nodes have hinted at a change, and which would.
+/// The nodes that have hinted at a change, and those that send hints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Heard {
     changed: NodeSet,
@@ -473,7 +476,7 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// What was heard of either of two keys.
+    /// Combines the hints for two keys.
     pub(crate) fn and(self, other: Heard) -> Heard {
         Heard { changed: self.changed.union(other.changed), hearing: self.hearing }
     }
@@ -483,13 +486,13 @@ impl Heard {
         self.changed.intersection(among).len()
     }
 
-    /// How many of these nodes would.
+    /// How many of these nodes send hints.
     pub(crate) fn hearing(self, among: NodeSet) -> usize {
         self.hearing.intersection(among).len()
     }
 }
 
-/// Listens to one node.
+/// Receives the hints of one node.
 #[derive(Debug)]
 pub(crate) struct Ear {
     /// Nodes keep their listeners, and may outlive the coordinator.

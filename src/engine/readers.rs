@@ -1,8 +1,8 @@
-//! Serves those of this process who want to share a lock.
+//! Serves callers of this process that want to share a lock.
 //!
-//! Readers do not exclude each other, so they need not wait for each other either: one of them
-//! contends for all, as long as a writer is in the way; once it has got through, the others follow
-//! at once, many at a time, and each lease has a keeper of its own.
+//! Readers do not exclude each other: one of them contends for all while a writer is in the way;
+//! once it has the lock, the others follow immediately, many in parallel, each lease with its own
+//! keeper.
 
 use std::iter;
 use std::sync::Arc;
@@ -18,11 +18,10 @@ use super::keeper::Keeper;
 use super::queue::Waiter;
 use quorlock_protocol::{Mode, Verdict};
 
-/// How many follow at once. It bounds the requests that wait for a node, which takes in 512 votes.
+/// How many follow in parallel. Limits the requests queued for a node, which accepts 512 votes.
 const CROWD: usize = 64;
 
-/// Serves a line of readers in this process, of whom there is a `first` one. Ends when nobody waits any
-/// more.
+/// Serves a queue of readers, beginning with `first`. Returns when the queue is empty.
 pub(crate) async fn serve(shared: Arc<EngineContext>, first: Waiter) {
     let keys = first.plan.keys.clone();
     let key = keys.line();
@@ -38,14 +37,14 @@ pub(crate) async fn serve(shared: Arc<EngineContext>, first: Waiter) {
     }
 }
 
-/// Asks once, for somebody who waits for nobody.
+/// Asks once, for a caller that does not wait.
 pub(crate) async fn ask_once(shared: Arc<EngineContext>, waiter: Waiter) {
     shared.introduced().await;
     let mut contest = Contest::new(&shared, &waiter.plan.keys, Mode::Shared);
     Box::pin(contend(&shared, &mut contest, waiter)).await;
 }
 
-/// Contends until the waiter has got through, and says whether it has.
+/// Contends for the waiter. Returns whether it got the lock.
 async fn contend(shared: &Arc<EngineContext>, contest: &mut Contest, mut waiter: Waiter) -> bool {
     let won = tokio::select! {
         biased;
@@ -64,7 +63,7 @@ async fn contend(shared: &Arc<EngineContext>, contest: &mut Contest, mut waiter:
     }
 }
 
-/// Somebody has got through: the others follow, until one is refused again.
+/// Acquires the lock for the other readers, until one is refused.
 async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
     let lines = shared.lines_of(Mode::Shared);
     loop {
@@ -82,7 +81,7 @@ async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
     }
 }
 
-/// One attempt. Returns who has to go on waiting.
+/// Makes one attempt. Returns the waiter if it must keep waiting.
 async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option<Waiter> {
     let mut attempt = Attempt::start(shared, &waiter.plan, AskOrder::AllAtOnce, None);
     let verdict = tokio::select! {
@@ -99,7 +98,7 @@ async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option
     }
 }
 
-/// Hands the lease out, which took so many rounds.
+/// Delivers the lease, which took `rounds` rounds.
 fn enter(shared: &Arc<EngineContext>, waiter: Waiter, attempt: Attempt, rounds: usize) {
     Keeper::new(shared, &waiter.plan, attempt).deliver_to(waiter, rounds);
 }

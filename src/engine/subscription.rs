@@ -1,4 +1,4 @@
-//! What a contest hears of its keys.
+//! A contender's subscription to changes of its keys.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,19 +8,19 @@ use super::queue::{Heard, Lines};
 use crate::quorum::node_set::NodeSet;
 use quorlock_protocol::{Keys, WaiterId, turn_key};
 
-/// Hears of one key, in its line; or of several, in lines of its own, since others may contend for
-/// each of these as well.
+/// Receives the hints for one key, through its queue; or for several, through queues of their own,
+/// since other callers may contend for each key as well.
 pub(crate) struct Ears {
     lines: Arc<Lines>,
     keys: Keys,
-    /// Rings for each of several keys.
+    /// Notified for each of several keys.
     bell: Option<Arc<Notify>>,
-    /// By which nodes tell that it is our turn, once we stand in their queues.
+    /// The key by which nodes notify us of our turn, while we are in their queues.
     turn_key: OnceLock<Arc<str>>,
 }
 
 impl Ears {
-    /// From now on hints are kept: to be had before the nodes are asked.
+    /// Subscribes. Must be called before the nodes are asked.
     pub(crate) fn open(lines: &Arc<Lines>, keys: &Keys) -> Ears {
         let keys = keys.clone();
         if !keys.are_several() {
@@ -34,13 +34,13 @@ impl Ears {
         Ears { lines, keys, bell: Some(bell), turn_key: OnceLock::new() }
     }
 
-    /// Forgets the hints so far: the nodes are about to be asked.
+    /// Drops the hints so far: the nodes are about to be asked.
     pub(crate) fn ask_anew(&self) {
         self.keys.iter().for_each(|key| self.lines.ask_anew(key));
     }
 
-    /// From now on it is heard when nodes tell that it is the turn of this waiter, and which have since the last
-    /// call.
+    /// Subscribes to the turns of this waiter. Returns the nodes that have announced one since the
+    /// last call.
     pub(crate) fn turns(&self, waiter: WaiterId) -> NodeSet {
         self.turn_key.get_or_init(|| {
             let turn_key = turn_key(self.keys.first(), waiter).into();
@@ -50,14 +50,14 @@ impl Ears {
         self.lines.take_turns(self.keys.first())
     }
 
-    /// What was heard since of those keys that are in the way. Others come and go as they like.
+    /// Returns the hints for the contended keys; changes of the others do not matter.
     pub(crate) fn heard(&self, in_the_way: &[Arc<str>]) -> Heard {
         let heard = |key: &Arc<str>| self.lines.hints(key);
         let first = heard(in_the_way.first().unwrap_or_else(|| self.keys.first()));
         in_the_way.iter().skip(1).map(heard).fold(first, Heard::and)
     }
 
-    /// Rings when a node hints at a change of any of them.
+    /// Returns what is notified when a node hints at a change of any of the keys.
     pub(crate) fn bell(&self) -> Arc<Notify> {
         self.bell.clone().or_else(|| self.lines.bell(self.keys.first())).unwrap_or_default()
     }
