@@ -1,4 +1,4 @@
-//! What the nodes have said in a round, one by one.
+//! Interprets the responses of a round.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::runtime::clock::Clock;
 use quorlock_protocol::{FenceVotes, FencingToken, Moment};
 
 impl Round {
-    /// What the node at `index` has said and whether it counts; `None` while it still may answer.
+    /// Returns the outcome of the node at `index`; `None` while it may still respond.
     pub(super) fn said(&self, slots: &Responses, index: usize, now: Moment) -> Option<VoteOutcome> {
         let slot = slots.nodes.get(index)?;
         let answer = match &slot.state {
@@ -27,10 +27,10 @@ impl Round {
         Some(self.read(answer))
     }
 
-    /// The node that counts for the server process that has given `answer`, if it is another one than that at
-    /// `index`: one that has granted goes before one that has not, so that one which only calls itself by the
-    /// name of another takes no vote away. One that had to store the key anew goes first of all: what the
-    /// other has found there then is that.
+    /// Returns the node whose vote counts for the server process of `answer`, if that is not the
+    /// node at `index`. A node that granted takes precedence, so that one which merely reports
+    /// another's identity takes no vote away. A node that had to store the key again comes before
+    /// all others: the other then found that key.
     fn counts_instead(&self, slots: &Responses, index: usize, answer: &Response) -> Option<usize> {
         let rank = |answer: &Response| match self.read(answer) {
             VoteOutcome::Restored => 0,
@@ -55,14 +55,14 @@ impl Round {
             .map(|(_, twin)| twin)
     }
 
-    /// What an answer means by itself.
+    /// Interprets one response by itself.
     fn read(&self, answer: &Response) -> VoteOutcome {
         match (&answer.vote, self.expect) {
             (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
                 VoteOutcome::Failed(unnumbered())
             }
             (Vote::Granted | Vote::Wanted | Vote::Notified, Expect::Hold | Expect::Number) => {
-                // The age counts when the request was sent: what the node forgot before that, it
+                // The age counts as of sending the request: what the node lost before that, it
                 // cannot know (rule I-12).
                 let left = answer.identity.stands_aside(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
@@ -78,13 +78,13 @@ impl Round {
             }
             (Vote::Behind, _) => VoteOutcome::Behind,
             (Vote::Ahead, _) => VoteOutcome::Ahead,
-            // A list grants nothing.
+            // A listing grants nothing.
             (Vote::Free | Vote::Waiters(_), _) => VoteOutcome::Free,
         }
     }
 
-    /// From when what was granted in this round counts at a quorum (rule I-7): from before the nodes were
-    /// asked, or from the earlier moment that so many of the votes name.
+    /// Returns from when a grant of this round counts at a quorum (rule I-7): from before the nodes
+    /// were asked, or from the earlier moment that the votes name.
     pub(crate) fn counts_from(&self) -> Moment {
         let slots = self.slots();
         if !slots.name_moments {
@@ -103,7 +103,7 @@ impl Round {
         moments.get(self.nodes.quorum.needed() - 1).copied().unwrap_or(Moment::ORIGIN)
     }
 
-    /// What was drawn by the nodes whose votes count.
+    /// Returns the fencing tokens of the nodes whose votes count.
     pub(crate) fn drawn(&self) -> Option<FenceVotes> {
         if self.expect != Expect::Number {
             return None;
@@ -120,7 +120,7 @@ impl Round {
         FenceVotes::of(slots.nodes.iter().enumerate().filter_map(number))
     }
 
-    /// The largest number that a node has spoken of.
+    /// Returns the largest fencing token that a node has reported.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         let number = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.fencing_token,
@@ -132,7 +132,7 @@ impl Round {
         self.slots().nodes.iter().filter_map(number).max()
     }
 
-    /// What nodes have told of their queues.
+    /// Returns the queue listings of the nodes.
     pub(crate) fn listings(&self) -> Vec<QueueListing> {
         let listing = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(Response { vote: Vote::Waiters(listing), .. }), .. } => {
@@ -143,7 +143,7 @@ impl Round {
         self.slots().nodes.iter().filter_map(listing).collect()
     }
 
-    /// Whether a node has said this.
+    /// Whether a node has cast this vote.
     pub(crate) fn has_said(&self, vote: &Vote) -> bool {
         let said = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == *vote,
@@ -155,7 +155,7 @@ impl Round {
         self.slots().nodes.iter().any(said)
     }
 
-    /// All answers so far, for people.
+    /// Returns all responses so far, for display.
     pub(crate) fn report(&self) -> VoteReport {
         let now = self.nodes.clock.now();
         let slots = self.slots();
