@@ -190,7 +190,7 @@ impl Cleanup {
             let again = self.shared.now() + pause;
             if again >= self.until {
                 // An unreachable node fails immediately, each time.
-                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released; the TTL ends it");
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released; the key will expire");
                 return;
             }
             self.shared.rest_until(again).await;
@@ -210,7 +210,7 @@ impl Cleanup {
             biased;
             outcome = outcome => Some(outcome),
             () = self.shared.rest_until(self.until) => {
-                debug!(key = self.claim.key(), "release unanswered; the TTL has ended it");
+                debug!(key = self.claim.key(), "release unanswered; the key has expired");
                 None
             }
         }

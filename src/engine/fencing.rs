@@ -43,7 +43,7 @@ pub(crate) async fn decide(shared: &EngineContext, claim: &Arc<Claim>, votes: &A
     if drawn.stands(shared.nodes.quorum) {
         return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
     }
-    debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes drew different numbers");
+    debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes issued different fencing tokens; writing back the largest");
     shared.meters.wrote_back();
     let request =
         SharedRequest::from(Request::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });

@@ -455,7 +455,7 @@ impl Keeper {
     /// Records that no quorum has confirmed the release.
     fn not_confirmed(&self, report: VoteReport) {
         let (resource, token) = (&self.state.resource, self.state.token().short());
-        warn!(%resource, %token, votes = %report, "release not confirmed; it may stay locked until its TTL ends");
+        warn!(%resource, %token, votes = %report, "release not confirmed; the lock may stay held until its TTL expires");
         self.state.not_confirmed(report);
     }
 

@@ -60,7 +60,7 @@ mod tests {
         contended.remember(&key(0), now);
         let still = |at| contended.is_about(&key(0), at);
         assert!(still(now + MEMORY / 2) && !still(now + MEMORY));
-        assert!(!contended.is_about(&key(1), now), "nobody has wanted that");
+        assert!(!contended.is_about(&key(1), now), "never contended");
     }
 
     #[test]
@@ -72,6 +72,6 @@ mod tests {
         let later = now + MEMORY;
         contended.remember(&key(MOST), later);
         assert!(contended.is_about(&key(MOST), later));
-        assert_eq!(contended.until.len(), 1, "the others have been forgotten");
+        assert_eq!(contended.until.len(), 1, "the others were purged");
     }
 }

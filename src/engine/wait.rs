@@ -53,7 +53,7 @@ pub(crate) type OnWait = dyn Fn(&Waiting) + Send + Sync;
 /// Calls `listener`. A panic in it must not strand the other waiters.
 pub(crate) fn tell(listener: &OnWait, waiting: &Waiting) {
     if catch_unwind(AssertUnwindSafe(|| listener(waiting))).is_err() {
-        error!(%waiting, "a listener that was told about waiting has panicked");
+        error!(%waiting, "a wait listener panicked");
     }
 }
 
@@ -121,7 +121,7 @@ impl fmt::Display for Waiting {
                 }
                 f.write_str(&taken(&holder.token, &holder.readers))
             }
-            None => f.write_str("wanted by several at once"),
+            None => f.write_str("votes are split between several clients"),
         }
     }
 }

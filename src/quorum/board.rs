@@ -77,8 +77,8 @@ impl fmt::Display for NodeStatus {
                 let left = crate::duration::format(*left);
                 write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
             }
-            NodeStatus::Partial { reason } => write!(f, "in part, {reason:#}"),
-            NodeStatus::Stalled { reason } => write!(f, "stalled, {reason:#}"),
+            NodeStatus::Partial { reason } => write!(f, "partially available: {reason:#}"),
+            NodeStatus::Stalled { reason } => write!(f, "not responding: {reason:#}"),
             NodeStatus::Unreachable { reason } => write!(f, "{reason:#}"),
         }
     }
@@ -209,7 +209,7 @@ impl StatusListener for NodeMonitor {
         let mut inside = self.board.inside();
         let Some(entry) = inside.nodes.get_mut(self.index) else { return };
         if entry.contact.as_ref() == Some(&contact) {
-            return debug!(node = %self.name, %contact, "still as before");
+            return debug!(node = %self.name, %contact, "status unchanged");
         }
         let before = entry.contact.replace(contact.clone());
         let same_kind = before.as_ref().map(std::mem::discriminant) == Some(std::mem::discriminant(&contact));
@@ -275,25 +275,25 @@ impl NodeMonitor {
                 info!(node, identity = &*identity.id, age = ?identity.age, restarted, "connected");
                 if let Some(left) = left {
                     let left = crate::duration::format(left);
-                    warn!(node, %left, "restarted too recently, so its vote does not count yet");
+                    warn!(node, %left, "restarted too recently; its vote does not count yet");
                 }
             }
             ConnectionState::Partial(reason) => {
-                warn!(node, reason = format_args!("{reason:#}"), "some of its servers are away");
+                warn!(node, reason = format_args!("{reason:#}"), "partially available: some of its servers are unreachable");
             }
             ConnectionState::Stalled(reason) => {
-                warn!(node, reason = format_args!("{reason:#}"), "stalled; it is not asked until it answers");
+                warn!(node, reason = format_args!("{reason:#}"), "not responding; skipped until it answers");
             }
             ConnectionState::Lost(trouble)
                 if matches!(before, Some(ConnectionState::Lost(_))) && !trouble.is_permanent() =>
             {
-                debug!(node, trouble = format_args!("{trouble:#}"), "still down");
+                debug!(node, trouble = format_args!("{trouble:#}"), "still unreachable");
             }
             ConnectionState::Lost(trouble) => {
                 warn!(
                     node,
                     trouble = format_args!("{trouble:#}"),
-                    "down; it is dialled again until it answers"
+                    "unreachable, reconnecting"
                 );
             }
             ConnectionState::Ended(_) => debug!(node, "disconnected"),

@@ -76,7 +76,7 @@ mod tests {
         for node in 0..31 {
             assert_eq!(all.get(node), EACH[node % 4], "node {node}");
         }
-        assert_eq!(all.get(31), Standing::Without, "nobody has spoken of it");
+        assert_eq!(all.get(31), Standing::Without, "never set");
         assert_eq!(all.get(99), Standing::Without);
     }
 

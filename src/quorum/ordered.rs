@@ -135,7 +135,7 @@ impl Queues {
             let refused = if request.may_create() && !responder.wanted() {
                 Some(NodeError::NotAsked)
             } else if follows_unknown && matches!(*request, Request::Release { .. } | Request::Offer { .. }) {
-                let reason = "it is not known what became of the request before it".into();
+                let reason = "the outcome of the request before it is unknown".into();
                 Some(NodeError::Disconnected { reason })
             } else {
                 None
@@ -190,7 +190,7 @@ impl State {
     fn leave(&mut self, number: u64, keys: &Keys, is_unknown: bool) {
         for key in keys {
             let Some(queue) = self.queues.get_mut(key) else { continue };
-            debug_assert_eq!(queue.front(), Some(&number), "it was asked out of its turn");
+            debug_assert_eq!(queue.front(), Some(&number), "a request was answered out of order");
             queue.pop_front();
             if queue.is_empty() {
                 self.queues.remove(key);

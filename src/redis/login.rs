@@ -66,7 +66,7 @@ impl Login {
                 "so does a port that speaks TLS (write rediss://), and a server in protected mode or with too many clients"
             }
             Endpoint::Tls { .. } => {
-                "so does a server that wants a certificate of ours (`Tls::identity`, --tls-cert and --tls-key)"
+                "so does a server that requires a client certificate (`Tls::identity`, --tls-cert and --tls-key)"
             }
             Endpoint::Unix { .. } => "so does a server with too many clients",
         };

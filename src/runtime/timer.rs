@@ -1,8 +1,7 @@
-//! Wakes keepers, rounds and whoever waits when something is due there: one timer for all those of a
-//! runtime.
+//! The timers of keepers, rounds and waiters: one timer of the runtime serves all of them.
 //!
-//! A timer of its own for each lease would be a sixth of what an idle one needs, and the timers of a
-//! cycle of acquire and release nearly never come to anything.
+//! One runtime timer per lease would be a sixth of the memory of an idle lease, and nearly all
+//! timers set in an acquire and release cycle are stopped before they fire.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,9 +23,10 @@ use quorlock_protocol::Moment;
 
 /// The timers of a coordinator.
 ///
-/// They fire at their moment or somewhat later, and sometimes for nothing: whoever is woken asks the
-/// clock. After a suspend of the machine they fire within a second: the clock goes on meanwhile, the
-/// runtime's timers do not, and so the clock is looked at once a second while any timer is set.
+/// They fire at their moment or somewhat later, and sometimes spuriously: the woken task checks the
+/// clock. After the machine was suspended they fire within a second: the clock advances during
+/// suspend, the runtime's timers do not, so the clock is checked once a second while any timer is
+/// set.
 pub(crate) struct Timers {
     clock: Arc<dyn Clock>,
     inside: Mutex<Inner>,
@@ -34,22 +34,22 @@ pub(crate) struct Timers {
 
 #[derive(Default)]
 struct Inner {
-    /// One for each runtime: whoever waits is woken from its own, as by a timer of its own, and one that
-    /// nobody drives any more holds up no other.
+    /// One per runtime: a task is woken on its own runtime, and a runtime that is not driven delays
+    /// no other.
     runtimes: Vec<RuntimeTimers>,
     places: u64,
 }
 
-/// The timers that are set from one runtime, where a task fires them.
+/// The timers that were set on one runtime, where a driver fires them.
 struct RuntimeTimers {
     runtime: Id,
     set: Slab<Set>,
-    /// When they are due and which, in order, so that a seed reproduces in which order they fire. Nearly
-    /// all are stopped long before; their places here are given back by the dozen.
+    /// The due times, in order, so that a seed reproduces the order of firing. Nearly all timers
+    /// are stopped long before; their entries here are purged in batches.
     order: BinaryHeap<Reverse<(Moment, usize)>>,
-    /// When the driver looks next.
+    /// When the driver checks next.
     looks: Moment,
-    /// Tells the driver of a timer that is earlier than those it knows.
+    /// Notifies the driver of a timer that is earlier than those it knows.
     earlier: Arc<Notify>,
 }
 
@@ -60,16 +60,16 @@ struct Set {
     waker: Waker,
 }
 
-/// Where a timer fires, and a number that tells it from others.
+/// The position of a timer, and a number that identifies it.
 #[derive(Clone, Copy, Debug)]
 struct TimerKey {
     runtime: Id,
     number: u64,
-    /// Among those of its runtime.
+    /// The index among the timers of its runtime.
     key: usize,
 }
 
-/// One of them, which may be set.
+/// A timer, which may be set.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     place: Option<TimerKey>,
@@ -80,17 +80,17 @@ impl Timers {
         Arc::new(Timers { clock, inside: Mutex::default() })
     }
 
-    /// From now on `timer` wakes the task of `context` at the moment given, and at no other, from the
-    /// runtime that this is called in.
+    /// Sets `timer` to wake the task of `context` at the given moment only, from the current
+    /// runtime.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime, and in one without timers, as a timer of its own would.
+    /// Outside a Tokio runtime, and in one without timers, like a Tokio timer.
     pub(crate) fn set(self: &Arc<Self>, timer: &mut Timer, at: Moment, context: &Context<'_>) {
         self.set_on(&Handle::current(), timer, at, context);
     }
 
-    /// The same, from the runtime `here`. Where that has ended, the timer fires now.
+    /// Sets the timer on the runtime `here`. If that has shut down, the timer fires immediately.
     pub(crate) fn set_on(
         self: &Arc<Self>,
         here: &Handle,
@@ -130,11 +130,11 @@ impl Timers {
         }
         drop(inside);
         drop(before);
-        // Not under the lock: a runtime that is being shut down drops its new tasks at once.
+        // Not under the lock: a runtime that is shutting down drops new tasks immediately.
         if let Some(earlier) = driver {
             let driver = TimerDriver { timers: self.clone(), runtime, earlier, drives: true };
             let sleep = {
-                // A timer of that runtime.
+                // For a timer of that runtime.
                 let _there = here.enter();
                 self.clock.sleep_until(next_look(at, self.clock.now()))
             };
@@ -142,25 +142,25 @@ impl Timers {
         }
     }
 
-    /// The timer fires no more.
+    /// Stops the timer.
     pub(crate) fn stop(&self, timer: &mut Timer) {
         let waker = timer.place.take().and_then(|place| self.lock().take(place));
-        // Dropped after the lock is gone: it may be the last that keeps a task.
+        // Dropped after the lock is released: it may be the last reference to a task.
         drop(waker);
     }
 
-    /// Ends at the moment given, if there is one.
+    /// Completes at the given moment; never if there is none.
     pub(crate) fn until(self: &Arc<Self>, at: Option<Moment>) -> Until {
         Until { timers: self.clone(), at, timer: Timer::default() }
     }
 
-    /// All of them fire, once: something has changed that everybody should look at.
+    /// Fires all timers once, after a change that all tasks should notice.
     pub(crate) fn ring_all(&self) {
         let all: Vec<_> = self.lock().runtimes.iter_mut().map(|queue| mem::take(&mut queue.set)).collect();
         all.into_iter().for_each(wake);
     }
 
-    /// Rings what should have fired a while ago from other runtimes than this one: they may not be driven.
+    /// Fires overdue timers of other runtimes, which may not be driven.
     pub(crate) fn ring_overdue(&self, here: Id) {
         let now = self.clock.now();
         let mut inside = self.lock();
@@ -179,7 +179,7 @@ impl Timers {
     }
 }
 
-/// A wait for a moment.
+/// Waits for a moment.
 pub(crate) struct Until {
     timers: Arc<Timers>,
     at: Option<Moment>,
@@ -220,7 +220,7 @@ impl RuntimeTimers {
         self.set.try_remove(key).map(|set| set.waker)
     }
 
-    /// Takes out what was due by `then`.
+    /// Takes the timers due by `then`.
     fn take_due(&mut self, then: Moment) -> Vec<Waker> {
         let mut due = Vec::new();
         while let Some(Reverse((at, key))) = self.order.peek().copied().filter(|Reverse((at, _))| *at <= then)
@@ -233,12 +233,12 @@ impl RuntimeTimers {
         due
     }
 
-    /// Whether one of these is due then.
+    /// Whether a timer with this due time is set at `key`.
     fn is_set(set: &Slab<Set>, at: Moment, key: usize) -> bool {
         set.get(key).is_some_and(|set| set.at == at)
     }
 
-    /// Forgets when the stopped ones would be due, once they are a third.
+    /// Purges the due times of stopped timers once they are a third of all.
     fn tidy(&mut self) {
         if self.order.len() > self.set.len() + self.set.len() / 2 + TOLERATED {
             let set = &self.set;
@@ -247,19 +247,19 @@ impl RuntimeTimers {
     }
 }
 
-/// When the driver looks at the clock, for a timer that is due at `at`.
+/// Returns when the driver checks the clock for a timer that is due at `at`.
 fn next_look(at: Moment, now: Moment) -> Moment {
     at.min(now + SUSPEND_CHECK)
 }
 
-/// How often a driver looks at the clock at least.
+/// How often a driver checks the clock at least.
 const SUSPEND_CHECK: Duration = Duration::from_secs(1);
-/// The most that fire at once. After a standstill of the process all of them may be due, and each may
+/// The most that fire in a batch. After a suspension of the process all may be due, and each may
 /// start a task.
 const HANDFUL: usize = 64;
-/// As many places of stopped timers are no waste of room.
+/// Below this number, entries of stopped timers are not worth a purge.
 const TOLERATED: usize = 64;
-/// A runtime that is driven fires far sooner, unless the process stood still.
+/// A driven runtime fires far sooner, unless the process was suspended.
 const OVERDUE: Duration = Duration::from_millis(20);
 
 impl Inner {
@@ -278,7 +278,7 @@ impl Inner {
         waker
     }
 
-    /// The timers of a runtime that has none, and what its driver is to listen to.
+    /// Adds a runtime. Returns what notifies its driver.
     fn begin(&mut self, runtime: Id, at: Moment) -> Arc<Notify> {
         let earlier = Arc::<Notify>::default();
         let (set, order) = (Slab::new(), BinaryHeap::new());
@@ -286,14 +286,14 @@ impl Inner {
         earlier
     }
 
-    /// Nothing fires the timers of this runtime any more. What was set there is returned.
+    /// Removes a runtime whose driver has ended, with the timers set there.
     fn end(&mut self, runtime: Id) -> Option<RuntimeTimers> {
         let place = self.runtimes.iter().position(|queue| queue.runtime == runtime)?;
         Some(self.runtimes.remove(place))
     }
 }
 
-/// Rings until nothing is set any more, so an idle coordinator has no such task.
+/// Fires timers until none is set, so an idle coordinator has no such task.
 async fn drive(mut driver: TimerDriver, mut sleep: Sleep) {
     loop {
         tokio::select! {
@@ -305,15 +305,15 @@ async fn drive(mut driver: TimerDriver, mut sleep: Sleep) {
             Some(looks) => sleep = driver.timers.clock.sleep_until(looks),
             None => break,
         }
-        // Those who were woken have their turn before the next are.
+        // The woken tasks run before the next batch.
         yield_now().await;
     }
-    // From the last look on there may be another driver.
+    // After the last check there may be another driver.
     driver.drives = false;
 }
 
-/// Rings the timers of its runtime. Should it end while some are set, because the runtime is shut down,
-/// then these fire: whoever still waits sets another one, elsewhere.
+/// Fires the timers of its runtime. If it is dropped while some are set, because the runtime shuts
+/// down, they fire immediately, and their tasks set new ones elsewhere.
 struct TimerDriver {
     timers: Arc<Timers>,
     runtime: Id,
@@ -322,7 +322,7 @@ struct TimerDriver {
 }
 
 impl TimerDriver {
-    /// Fires what is due, and says when to look again. `None` if nothing is set: then there is no driver.
+    /// Fires due timers. Returns when to check again; `None` if none is set, which ends the driver.
     fn fire_due(&self) -> Option<Moment> {
         let mut due = Vec::new();
         let mut inside = self.timers.lock();
@@ -369,7 +369,7 @@ impl Drop for TimerDriver {
 impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set: usize = self.lock().runtimes.iter().map(|queue| queue.set.len()).sum();
-        f.debug_struct("Alarms").field("set", &set).finish_non_exhaustive()
+        f.debug_struct("Timers").field("set", &set).finish_non_exhaustive()
     }
 }
 
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use crate::runtime::clock::Sleep;
 
-    /// A clock that stands still.
+    /// A clock that does not advance.
     #[derive(Debug)]
     struct Stopped;
 
@@ -439,7 +439,7 @@ mod tests {
             runtime.block_on(case.set_for_later());
             assert_eq!(case.fired(), time, "it is not due");
             drop(runtime);
-            assert_eq!(case.fired(), time + 1, "whoever waits can set another one elsewhere");
+            assert_eq!(case.fired(), time + 1, "the task can set another one elsewhere");
         }
     }
 
@@ -463,7 +463,7 @@ mod tests {
         before.block_on(case.set_for_later());
         after.block_on(case.set_for_later());
         drop(before);
-        assert_eq!(case.fired(), 0, "it has left");
+        assert_eq!(case.fired(), 0, "it was set elsewhere since");
         drop(after);
         assert_eq!(case.fired(), 1);
     }
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(case.fired(), 1, "each of them once");
     }
 
-    /// Notes when it fires, among others.
+    /// Reports when it is woken.
     struct Notes(usize, Mutex<Sender<usize>>);
 
     impl Wake for Notes {
@@ -502,7 +502,7 @@ mod tests {
             fired.push(case.fired());
         }
         fired.dedup();
-        assert_eq!(fired, [1, 2, 3].map(|handfuls| handfuls * HANDFUL), "others have a turn in between");
+        assert_eq!(fired, [1, 2, 3].map(|handfuls| handfuls * HANDFUL), "other tasks run in between");
     }
 
     #[tokio::test]

@@ -1,12 +1,12 @@
-//! Work that blocks, on a thread of its own.
+//! Runs blocking work on its own thread.
 
 use std::{io, thread};
 
 use tokio::sync::oneshot;
 
-/// Does `work`, which blocks and cannot be cancelled, on a thread of its own. A thread of the runtime
-/// would keep the runtime from ending until a name server that does not answer has been given up, ten
-/// seconds later or more, and with it the program.
+/// Runs `work`, which blocks and cannot be cancelled, on its own thread. A blocking thread of the
+/// runtime would delay the runtime's shutdown, and with it the program's exit, until a lookup on an
+/// unresponsive name server times out after ten seconds or more.
 pub(super) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

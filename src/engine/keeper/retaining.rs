@@ -92,7 +92,7 @@ impl Keeper {
             let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
             if hopeless || again >= end.min(wanted.until) {
                 let report = Box::new(round.report());
-                debug!(%resource, votes = %report, "not certain to be retained");
+                debug!(%resource, votes = %report, "retention not confirmed");
                 return (Err(RetainError::Unconfirmed { resource: resource.clone(), report }), round);
             }
             round.abandon();

@@ -183,7 +183,7 @@ impl Round {
 }
 
 fn unnumbered() -> NodeError {
-    let reason = "it draws no fencing tokens; use a node that does, or switch fencing off for this lock";
+    let reason = "it does not issue fencing tokens; use a node that does, or turn fencing off for this lock";
     NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason: reason.into() }
 }
 

@@ -179,7 +179,7 @@ async fn a_server_may_want_our_certificate() {
     assert!(examined.stdout.contains(r#""vote":"yes""#), "{examined:?}");
 
     // The server says why, or resets the connection before that has arrived.
-    world.refused(&world.url(), &["--tls-ca", &ca], &["wants a certificate of ours", "--tls-cert"]).await;
+    world.refused(&world.url(), &["--tls-ca", &ca], &["requires a client certificate", "--tls-cert"]).await;
     let [theirs, their_key] = Authority::new("theirs").issue("client", |_| {});
     fs::write(world.file("me.pem"), theirs).unwrap();
     fs::write(world.file("me.key"), their_key).unwrap();
