@@ -279,7 +279,11 @@ impl NodeMonitor {
                 }
             }
             ConnectionState::Partial(reason) => {
-                warn!(node, reason = format_args!("{reason:#}"), "partially available: some of its servers are unreachable");
+                warn!(
+                    node,
+                    reason = format_args!("{reason:#}"),
+                    "partially available: some of its servers are unreachable"
+                );
             }
             ConnectionState::Stalled(reason) => {
                 warn!(node, reason = format_args!("{reason:#}"), "not responding; skipped until it answers");
@@ -290,11 +294,7 @@ impl NodeMonitor {
                 debug!(node, trouble = format_args!("{trouble:#}"), "still unreachable");
             }
             ConnectionState::Lost(trouble) => {
-                warn!(
-                    node,
-                    trouble = format_args!("{trouble:#}"),
-                    "unreachable, reconnecting"
-                );
+                warn!(node, trouble = format_args!("{trouble:#}"), "unreachable, reconnecting");
             }
             ConnectionState::Ended(_) => debug!(node, "disconnected"),
         }

@@ -102,14 +102,18 @@ impl Dial for SystemDial {
                 Box::pin(async { Err(unsupported("TLS needs the feature `tls` of quorlock")) })
             }
             Endpoint::Sentinel { .. } => Box::pin(async {
-                Err(unsupported("a Sentinel service has no address of its own; ask its Sentinels for the master"))
+                Err(unsupported(
+                    "a Sentinel service has no address of its own; ask its Sentinels for the master",
+                ))
             }),
             #[cfg(unix)]
             Endpoint::Unix { path } => Box::pin(async move {
                 Ok(Box::new(tokio::net::UnixStream::connect(path).await?) as Box<dyn Stream>)
             }),
             #[cfg(not(unix))]
-            Endpoint::Unix { .. } => Box::pin(async { Err(unsupported("this platform has no Unix sockets")) }),
+            Endpoint::Unix { .. } => {
+                Box::pin(async { Err(unsupported("this platform has no Unix sockets")) })
+            }
         }
     }
 }
