@@ -1,44 +1,45 @@
-//! When a waiter that was refused asks again.
+//! When a refused waiter asks again.
 
 use std::time::Duration;
 
 use crate::{EXPIRY_JITTER, HEARTBEAT, fraction};
 
-/// What an attempt that was refused has found.
+/// The result of a refused attempt.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// How many nodes have granted it.
+    /// How many nodes granted.
     pub granted: usize,
-    /// How many are a quorum.
+    /// How many nodes are a quorum.
     pub needed: usize,
     /// Whether one holder has a quorum, or others come first.
     pub held: bool,
-    /// Whether one node was asked, alone, and has refused.
+    /// Whether a single node was asked, and refused.
     pub by_one: bool,
 }
 
 impl Refusal {
-    /// An attempt that was granted by so many, of the so many that are `needed`.
+    /// Creates a refusal with `granted` of the `needed` votes.
     #[must_use]
     #[inline]
     pub fn new(granted: usize, needed: usize) -> Refusal {
         Refusal { granted, needed, held: false, by_one: false }
     }
 
-    /// How many nodes have to hint at a change before a quorum can have become possible.
+    /// Returns how many nodes have to hint at a change before a quorum can be possible.
     #[must_use]
     #[inline]
     pub fn hints_wanted(self) -> usize {
         if self.by_one { 1 } else { self.needed.saturating_sub(self.granted).max(1) }
     }
 
-    /// After how long to ask again at the latest, if so many nodes as are `hearing` would tell of a change.
-    /// `ends` is for how much longer each node keeps what is in the way.
+    /// Returns when to ask again at the latest, if the nodes counted in `hearing` send hints.
+    /// `ends` has the remaining time of the contended key on each node.
     ///
-    /// Where a holder has a quorum, or the one node that was asked has refused, it is until enough of the keys
-    /// have run out, and no longer than a heartbeat. `None` where waiting for hints is in vain: votes were split, or too few nodes tell of changes. Then a short random pause it
-    /// is.
+    /// If a holder has a quorum, or the only node asked has refused, that is when enough of the
+    /// keys have expired, and no longer than a heartbeat. Returns `None` if waiting for hints is
+    /// pointless, because votes were split or too few nodes send hints; then a short random pause
+    /// is right.
     #[must_use]
     pub fn rest(
         self,

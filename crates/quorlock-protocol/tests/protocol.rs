@@ -30,7 +30,7 @@ fn tally(quorum: Quorum, granted: usize, denied: usize, unknown: usize) -> Tally
     tally
 }
 
-/// All ways in which up to `nodes` answers can have come in.
+/// All combinations of up to `nodes` answers.
 fn counts(nodes: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     (0..=nodes).flat_map(move |granted| {
         (0..=nodes - granted).flat_map(move |denied| {
@@ -288,9 +288,9 @@ fn the_longest_name_is_taken_and_one_byte_more_is_not() {
 }
 
 proptest! {
-    /// Theory 4.2: whoever trusts its lease for `validity` on a clock that is slow by the drift
-    /// stops before a node whose clock is right has let the key go, and so for any split of the
-    /// allowance between the two.
+    /// Theory 4.2: a holder that trusts its lease for `validity`, on a clock that is slow by the
+    /// drift, stops before the key expires on a node with a correct clock; and so for any split of
+    /// the allowance between the two.
     #[test]
     fn validity_ends_before_any_key_does(
         ttl in 20u64..86_400_000,
@@ -360,7 +360,7 @@ proptest! {
         prop_assert_eq!(tombstone(token), tombstone(plain));
     }
 
-    /// What is asked without a script, and what a script would draw.
+    /// The number asked for without a script, and the number that a script would draw.
     #[test]
     fn a_number_that_is_asked_for_is_the_one_that_would_be_drawn(
         counter in 0..FencingToken::MAX.get(),
@@ -448,7 +448,7 @@ fn a_counter_that_is_ahead_is_not_lowered() {
     assert!(!fence(7).may_follow(fence(8), Duration::ZERO));
 }
 
-/// A number below those of a counter that is gone is neither drawn nor confirmed.
+/// A number below those of an expired counter is neither drawn nor confirmed.
 #[test]
 fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
     let stood = fence(1_000_000_001);

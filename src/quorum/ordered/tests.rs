@@ -4,11 +4,11 @@ use super::*;
 use crate::node::{Identity, Vote};
 use quorlock_protocol::{Claim, Moment, Token};
 
-/// Keeps what it is asked until the test answers it.
+/// Holds requests until the test answers them.
 #[derive(Clone, Debug, Default)]
 struct Store {
     asked: Arc<Mutex<Vec<(SharedRequest, Responder)>>>,
-    /// Answers at once instead.
+    /// Answers immediately instead.
     at_once: Arc<AtomicBool>,
 }
 
@@ -27,7 +27,7 @@ impl Node for Store {
 }
 
 impl Store {
-    /// What it was asked and has not answered.
+    /// The requests that it has not answered.
     fn asked(&self) -> Vec<String> {
         let name = |request: &Request| match request {
             Request::Acquire { claim, .. } => format!("acquire {}", claim.key()),
@@ -78,7 +78,7 @@ impl Collect for Asker {
     }
 }
 
-/// A node in order over a store, and who asks it.
+/// An ordered node over a store, and its round.
 struct Bench {
     store: Store,
     node: Arc<dyn Node>,

@@ -13,7 +13,7 @@ use quorlock_protocol::{Claim, Drift, FencingToken, Quarantine, Token};
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
 
-/// A clock that somebody sets.
+/// A clock that the test sets.
 #[derive(Debug, Default)]
 struct SetClock(AtomicU64);
 
@@ -33,7 +33,7 @@ impl Clock for SetClock {
     }
 }
 
-/// A node that answers when it is told to.
+/// A node that answers when the test says so.
 #[derive(Clone, Debug, Default)]
 struct ScriptedNode(Arc<Mutex<Option<Responder>>>);
 
@@ -60,7 +60,7 @@ impl Wake for CountingWaker {
     }
 }
 
-/// Somebody who waits for something.
+/// A future that the test polls.
 struct Waiter<T> {
     wait: BoxFuture<'static, T>,
     woken: Arc<CountingWaker>,
@@ -69,7 +69,7 @@ struct Waiter<T> {
 impl<T> Waiter<T> {
     fn look(&mut self) -> Option<T> {
         let waker = Waker::from(self.woken.clone());
-        // Before it judges silence it lets others have their turn.
+        // Before it treats silence as a timeout it yields to other tasks.
         (0..=LAST_LOOKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
@@ -250,7 +250,7 @@ async fn i46_answers_count_that_came_while_this_program_waited_for_its_own_turn(
     let mut verdict = Box::pin(bench.round.verdict());
     assert!(futures::poll!(&mut verdict).is_pending());
     let replies: Vec<Responder> = (0..3).map(|node| bench.reply(node)).collect();
-    // Whoever reads the sockets has its turn after whoever waits.
+    // The task that reads the sockets runs after the one that waits.
     drop(tokio::spawn(async move {
         for (node, reply) in replies.into_iter().enumerate() {
             reply.send(Ok(granted(&node.to_string())));
@@ -384,7 +384,7 @@ async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
         let bench = Bench::new();
         for node in order {
             let vote = if node == 0 { Vote::Free } else { Vote::Granted };
-            // The first calls itself as the second does, and refuses.
+            // The first reports the second's identity, and refuses.
             let process = node.max(1).to_string();
             bench.reply(node).send(Ok(said(vote, &process)));
         }
