@@ -66,7 +66,7 @@ words! {
         Unconfirmed = "unconfirmed",
         // The quorum came after the previous deadline.
         Late = "late",
-        // So many nodes lack the key that another client may have a quorum.
+        // Another client may have a quorum among the nodes without the key.
         QuorumLost = "quorum_lost",
     }
 }

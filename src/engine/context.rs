@@ -117,7 +117,7 @@ impl EngineContext {
         FenceHint::at(own.unwrap_or_else(|| self.nodes.clock.wall()), seen, self.clock_bound())
     }
 
-    /// Whether so many renewals are in flight that others must wait.
+    /// Whether the renewals in flight have reached the limit, so that others must wait.
     pub(crate) fn are_many_renewing(&self) -> bool {
         self.renewals.are_many(|| self.nodes.quorum_round_trip())
     }

@@ -375,8 +375,8 @@ impl Keeper {
     ///
     /// A quorum of all nodes must have confirmed (rule I-8). The new deadline counts from before
     /// the renewal was sent (I-7), and applies only if the old one has not passed (I-9). Otherwise
-    /// nothing changes, and the renewal is retried until the deadline (I-11). If so many nodes are
-    /// known to lack the key that another client may have a quorum, the lease is lost immediately.
+    /// nothing changes, and the renewal is retried until the deadline (I-11). If enough nodes are
+    /// known to lack the key for another client to have a quorum, the lease is lost immediately.
     fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
         let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
             return Ok(());

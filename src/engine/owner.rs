@@ -27,7 +27,7 @@ use super::hold::WeakHold;
 /// let me = Owner::new();
 /// let lock = coordinator.lock("orders/42").owner(&me);
 /// let outer = lock.acquire().await?;
-/// let inner = lock.acquire().await?; // would wait for ever without an owner
+/// let inner = lock.acquire().await?; // would wait forever without an owner
 /// inner.release().await?;
 /// outer.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

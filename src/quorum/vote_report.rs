@@ -202,7 +202,7 @@ impl VoteReport {
         others_have_some && most + self.votes.iter().filter(unknown).count() < self.quorum.needed()
     }
 
-    /// Whether so many nodes hold one token or another that no other client can have a quorum now.
+    /// Whether too many nodes hold a token for a new client to have a quorum now.
     pub(crate) fn is_taken(&self) -> bool {
         self.bars_a_quorum(|vote| matches!(vote.outcome, VoteOutcome::Held(_)))
     }

@@ -292,7 +292,11 @@ mod tests {
             assert_eq!(entry_context(&queue_entry(terms, "db-7:41 nightly job")), "db-7:41 nightly job");
         }
         assert_eq!(entry_context(b"another program's"), "");
-        assert_eq!(entry_context(b"1 db-7:41 a\n\x1b[2Jb"), "db-7:41 a[2Jb", "it moves no cursor");
+        assert_eq!(
+            entry_context(b"1 db-7:41 a\n\x1b[2Jb"),
+            "db-7:41 a[2Jb",
+            "control characters are stripped"
+        );
     }
 
     #[test]

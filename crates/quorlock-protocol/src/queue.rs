@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(millis(heartbeat.next(MOST_PLACES, false, TURN, u64::MAX)), 2_000);
         let mut near = |ahead| millis(heartbeat.next(ahead, false, TURN, u64::MAX));
         assert_eq!([7, 6, 6, 6, 6, 6, 6, 5].map(&mut near), [100, 100, 200, 400, 800, 1_000, 1_000, 100]);
-        assert_eq!([1, 0].map(near), [1_375; 2], "they are told of the lock");
+        assert_eq!([1, 0].map(near), [1_375; 2], "the first two are notified of the lock");
         assert_eq!(millis(heartbeat.untold(0, u64::MAX)), 100);
     }
 

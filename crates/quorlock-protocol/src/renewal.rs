@@ -161,7 +161,7 @@ mod tests {
             schedule.fail(second(111), u64::MAX);
         }
         assert_eq!(schedule.due(), Some(second(114)), "no pause is longer than a tenth of the TTL");
-        assert!(schedule.is_failing() && !schedule.put_off(second(111), || 0), "it is late enough");
+        assert!(schedule.is_failing() && !schedule.put_off(second(111), || 0), "a retry is not postponed");
         schedule.send(second(112));
         schedule.confirm();
         assert!(!schedule.is_failing());
@@ -195,6 +195,6 @@ mod tests {
         schedule.hand_over(Some(Duration::from_secs(5)));
         assert_eq!(schedule.due(), Some(second(105)));
         schedule.confirm();
-        assert_eq!(schedule.due(), Some(second(105)), "of the round that was sent last");
+        assert_eq!(schedule.due(), Some(second(105)), "counted from the latest round");
     }
 }

@@ -4,10 +4,7 @@ use super::Quorum;
 
 /// The result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "complete: a round is carried, or it is not, for one of two reasons"
-)]
+#[expect(clippy::exhaustive_enums, reason = "complete: a round is won, or it is not, for one of two reasons")]
 pub enum Verdict {
     /// A quorum granted.
     Won,

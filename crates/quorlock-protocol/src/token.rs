@@ -214,10 +214,10 @@ mod tests {
         assert!(token.is_retained());
         assert_eq!(token.to_string(), "db-7:4121 import ran at noon");
         assert_eq!(token.number(), None);
-        assert_eq!(Token::found(token.as_bytes()), token, "it is known again by its bytes");
+        assert_eq!(Token::found(token.as_bytes()), token, "it round-trips by its bytes");
         let number = "7".parse().unwrap();
         for other in [Token::new(7, ":retained by name"), Token::numbered(7, number, ":retained")] {
-            assert!(!other.is_retained(), "{other:?}: a label does not make it so");
+            assert!(!other.is_retained(), "{other:?}: a label does not retain a lock");
         }
         assert!(!Token::found(b":retained by another program").is_retained());
     }

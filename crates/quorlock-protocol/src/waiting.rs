@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_split_vote_or_an_outage_is_told_by_no_node() {
         assert_eq!(Refusal::new(2, 3).rest(5, &mut [], || 0), None);
-        assert_eq!(held(0).rest(2, &mut [LONG; 5], || 0), None, "too few tell of changes");
+        assert_eq!(held(0).rest(2, &mut [LONG; 5], || 0), None, "too few nodes send hints");
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
             |granted, ends: &[u64]| held(granted).rest(5, &mut seconds(ends), || 0).unwrap().as_millis();
         assert_eq!(millis(0, &[700, 100, 300, 500]), 501, "three of them");
         assert_eq!(millis(2, &[700, 100, 300]), 101, "one of them");
-        assert_eq!(millis(0, &[700, 100]), 1_000, "two never end");
+        assert_eq!(millis(0, &[700, 100]), 1_000, "two of three are not enough");
         assert_eq!(held(0).rest(5, &mut [LONG; 5], || u64::MAX), Some(HEARTBEAT * 3 / 2));
     }
 }

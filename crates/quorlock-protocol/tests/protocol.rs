@@ -51,7 +51,7 @@ fn any_two_quorums_share_a_node_and_anything_smaller_is_refused() {
         let quorum = Quorum::majority(nodes);
         assert_eq!(Quorum::of(quorum.needed(), nodes), Some(quorum));
         assert_eq!(Quorum::of(quorum.needed() - 1, nodes), None, "a majority is the smallest");
-        assert!(nodes - quorum.blocking() < quorum.needed(), "without the blocking ones nobody has a quorum");
+        assert!(nodes - quorum.blocking() < quorum.needed(), "without the blocking nodes there is no quorum");
         assert!(nodes - (quorum.blocking() - 1) >= quorum.needed(), "one fewer does not block");
     }
 }
@@ -88,11 +88,7 @@ fn contended_means_that_without_the_others_there_would_have_been_a_quorum() {
     let five = Quorum::majority(5);
     assert_eq!(tally(five, 0, 3, 2).verdict(), Some(Verdict::Contended));
     assert_eq!(tally(five, 2, 2, 1).verdict(), Some(Verdict::Contended), "a split vote");
-    assert_eq!(
-        tally(five, 0, 2, 3).verdict(),
-        Some(Verdict::Unavailable),
-        "an outage is not called contention"
-    );
+    assert_eq!(tally(five, 0, 2, 3).verdict(), Some(Verdict::Unavailable), "an outage is not contention");
     let four = Quorum::majority(4);
     assert_eq!(tally(four, 2, 2, 0).verdict(), Some(Verdict::Contended), "a tie refuses");
 }
@@ -109,7 +105,7 @@ fn i9_a_renewal_counted_at_the_deadline_is_too_late() {
 fn i10_a_term_seen_to_end_is_never_revived() {
     let term = Term::until(at(100));
     assert_eq!(term.remaining(at(100)), None);
-    assert!(!term.renew(at(1000), at(50)), "by whatever clock");
+    assert!(!term.renew(at(1000), at(50)), "whatever the clock says");
     assert_eq!(term.remaining(at(50)), None);
 }
 
@@ -199,7 +195,7 @@ fn a_round_trip_is_estimated_as_tcp_does() {
     let then = first.then(ms(160));
     assert_eq!((then.smoothed(), then.deviation()), (ms(90), ms(50)));
     let steady = (0..100).fold(first, |trip, _| trip.then(ms(80)));
-    assert_eq!(steady.several().as_millis(), 320, "what never varies is waited for four times");
+    assert_eq!(steady.several().as_millis(), 320, "four round trips if there is no deviation");
 }
 
 #[test]
@@ -210,9 +206,9 @@ fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
     assert_eq!(node_limit(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
     assert_eq!(node_limit(None, far, ttl), ms(1_800));
     assert_eq!(node_limit(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
-    assert_eq!(node_limit(Some(ms(70)), far, ttl), ms(70), "a number is a number");
+    assert_eq!(node_limit(Some(ms(70)), far, ttl), ms(70), "a configured timeout is used as it is");
     assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
-    assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "no later than it is given up");
+    assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "never later than the timeout");
     assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
 }
 
@@ -258,7 +254,7 @@ fn what_is_shown_to_people_reads_as_they_would_say_it() {
     assert_eq!(Token::found(b"a\tb").to_string(), "another program (ab…)");
     assert_eq!(Token::found(b"\xfe\x01A\x80 and so on").to_string(), "another program (0xfe014180…)");
     assert_eq!(Token::found(b"\xff").to_string(), "another program (0xff…)");
-    assert_eq!(Token::new(1, &"x".repeat(500)).to_string().len(), 120, "nobody fills the screen");
+    assert_eq!(Token::new(1, &"x".repeat(500)).to_string().len(), 120, "a token cannot fill the screen");
 }
 
 #[test]
@@ -464,7 +460,7 @@ fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
         let at = |hint| FenceHint::at(Duration::from_micros(hint), None, Duration::ZERO);
         assert_eq!(at(least - 1).from(FencingToken::ZERO, wall), Err(NoNumber::ClientClockBehind));
         assert!(at(least).from(FencingToken::ZERO, wall).is_ok_and(|drawn| drawn > stood));
-        assert!(at(least - 1).from(fence(1), wall).is_ok(), "where there is a counter it tells");
+        assert!(at(least - 1).from(fence(1), wall).is_ok(), "an existing counter decides");
         assert!(!fence(least - 1).may_follow(FencingToken::ZERO, wall));
         assert!(fence(least).may_follow(FencingToken::ZERO, wall));
     }
@@ -473,7 +469,7 @@ fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
 #[test]
 fn i24_a_process_is_no_older_than_its_note_nor_than_its_event_loop_can_have_turned() {
     let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1));
-    assert_eq!(believed(hour, None, None), hour, "nothing speaks against it");
+    assert_eq!(believed(hour, None, None), hour, "no evidence against it");
     assert_eq!(believed(hour, None, Some(5 * second)), 5 * second, "its clock was put forward");
     assert_eq!(believed(5 * second, None, Some(hour)), 5 * second, "the clock of a client was behind");
     assert_eq!(believed(hour, Some(1_799), None), Duration::ZERO, "not once in two seconds");

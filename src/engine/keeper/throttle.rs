@@ -27,7 +27,7 @@ impl Renewals {
         InFlight(self.clone())
     }
 
-    /// Whether so many are in flight that others must wait. `round_trip` is that to a quorum.
+    /// Whether the limit is reached, so that others must wait. `round_trip` is that to a quorum.
     pub(crate) fn are_many(&self, round_trip: impl FnOnce() -> Duration) -> bool {
         let open = self.open.load(Ordering::Relaxed);
         open >= MANY && open >= most_in_flight(MANY, round_trip())

@@ -147,7 +147,7 @@ fn a_request_for_several_keys_waits_for_all_of_them_and_all_wait_for_it() {
     {
         bench.ask(number, request);
     }
-    assert_eq!(bench.store.asked(), ["acquire b", "acquire c"], "the third comes behind that for both");
+    assert_eq!(bench.store.asked(), ["acquire b", "acquire c"], "the third is queued behind that for both");
     bench.store.answer(0, Ok(granted()));
     assert_eq!(bench.store.asked(), ["acquire c", "acquire a"], "that for both");
     bench.store.answer(1, Ok(granted()));
@@ -162,7 +162,7 @@ fn i5_a_release_behind_a_request_of_which_nothing_is_known_is_not_known_either()
     bench.ask(1, release(&a));
     bench.ask(2, Request::Cancel { claim: a.clone(), linger: Duration::from_secs(9) });
     bench.store.answer(0, Err(unknown()));
-    assert_eq!(bench.store.asked(), ["cancel a"], "which is carried out");
+    assert_eq!(bench.store.asked(), ["cancel a"], "which is executed");
     let answers = bench.answers();
     let [(0, Err(_)), (1, Err(error))] = &answers[..] else { panic!("{answers:?}") };
     assert!(error.may_have_acted(), "so that it is cancelled: {error}");
