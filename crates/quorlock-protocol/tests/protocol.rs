@@ -14,8 +14,7 @@ use proptest::prelude::*;
 use quorlock_protocol::{
     Backoff, Claim, Drift, FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, Moment, NoNumber, Past,
     Quarantine, Quorum, Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age,
-    believed, fraction, least_left, node_limit, offer_life, overdue_after, releases_openly, renewal_every,
-    turn_key,
+    believed, fraction, least_left, node_limit, offer_life, releases_openly, renewal_every, turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -185,40 +184,6 @@ fn the_allowance_is_taken_off_at_the_holder_and_added_at_the_nodes() {
     assert_eq!(quarantine.left(quarantine.length()), Duration::ZERO);
     assert_eq!(Quarantine::none().left(Duration::ZERO), Duration::ZERO);
     assert!(Drift::of(0.5).is_some() && Drift::of(0.51).is_none() && Drift::of(-0.01).is_none());
-}
-
-#[test]
-fn a_round_trip_is_estimated_as_tcp_does() {
-    let ms = Duration::from_millis;
-    let first = RoundTrip::first(ms(80));
-    assert_eq!((first.smoothed(), first.deviation()), (ms(80), ms(40)), "the first sample counts in full");
-    let then = first.then(ms(160));
-    assert_eq!((then.smoothed(), then.deviation()), (ms(90), ms(50)));
-    let steady = (0..100).fold(first, |trip, _| trip.then(ms(80)));
-    assert_eq!(steady.several().as_millis(), 320, "four round trips if there is no deviation");
-}
-
-#[test]
-fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
-    let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
-    let far = Some(RoundTrip::first(ms(300)));
-    assert_eq!(node_limit(None, None, ttl), ms(1_000));
-    assert_eq!(node_limit(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
-    assert_eq!(node_limit(None, far, ttl), ms(1_800));
-    assert_eq!(node_limit(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
-    assert_eq!(node_limit(Some(ms(70)), far, ttl), ms(70), "a configured timeout is used as it is");
-    assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
-    assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "never later than the timeout");
-    assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
-}
-
-#[test]
-fn at_any_round_trip_up_to_a_tenth_of_the_ttl_a_vote_comes_in_time() {
-    let ttl = Duration::from_secs(30);
-    for tenths in 1..=100 {
-        let trip = ttl / 1_000 * tenths;
-        assert!(node_limit(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
-    }
 }
 
 #[test]
