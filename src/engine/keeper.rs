@@ -10,33 +10,32 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::attempt::{Attempt, clean_up};
-use super::cleanup::{Cleanup, CleanupOf};
+use super::attempt::Attempt;
 use super::commands::{HolderCommands, Retention};
 use super::context::EngineContext;
 use super::hold::Hold;
-use super::lease_state::{LastRound, LeaseState, ParkedKeeper};
+use super::lease_state::{LeaseState, ParkedKeeper};
 use super::options::AcquireRequest;
-use super::queue::Whose;
 use super::wait::{Handoff, HandoffStreak};
-use crate::error::{LossReason, Lost, RenewError};
-use crate::node::{Capabilities, Request, SharedRequest};
+use crate::error::{LossReason, Lost};
+use crate::node::Capabilities;
 use crate::quorum::key_states::KeyStates;
-use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{Holder, VoteReport};
+use crate::quorum::round::Round;
+use crate::quorum::vote_report::Holder;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
-use crate::telemetry::{At, Held, LockMeter, Loss, Renewed};
-use quorlock_protocol::{COURTESY, Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
+use crate::telemetry::{At, Held, LockMeter};
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
+use renewing::Renewing;
 use repair::RepairSchedule;
-use throttle::InFlight;
 
+mod ending;
+mod renewing;
 mod repair;
 mod retaining;
 mod succession;
@@ -76,17 +75,6 @@ pub(crate) struct Keeper {
 /// An offered lease is first renewed after this fraction (one third) of its remaining time.
 const FIRST_RENEWAL: u32 = 3;
 
-/// A renewal in flight.
-struct Renewing {
-    round: Arc<Round>,
-    verdict: BoxFuture<'static, Verdict>,
-    asked_by: Vec<RenewReply>,
-    /// Counts the renewal until it is dropped.
-    #[expect(dead_code, reason = "counts until it is dropped")]
-    counted: InFlight,
-}
-
-type RenewReply = oneshot::Sender<Result<(), RenewError>>;
 pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
@@ -320,195 +308,6 @@ impl Keeper {
         let again = self.again.as_ref().map(|again| again.at);
         self.schedule.due().into_iter().chain(again).chain([end]).min().unwrap_or(end)
     }
-
-    /// Postpones a due renewal while many others are in flight. Returns whether it did.
-    fn put_off(&mut self, now: Moment) -> bool {
-        let shared = &self.shared;
-        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.half())
-    }
-
-    /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
-    /// So a lease that is held for long survives restarts of the nodes, one after the other.
-    fn renew(&mut self, asked_by: Vec<RenewReply>) {
-        if let Some(renewing) = &mut self.renewing {
-            renewing.asked_by.extend(asked_by);
-            return;
-        }
-        self.ask_again_no_more();
-        // Abandon the previous round so that an unsent request cannot follow a release.
-        self.standings = self.settle();
-        let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
-        let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
-        let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
-        self.schedule.send(round.sent);
-        let waited_for = round.clone();
-        let verdict = Box::pin(async move { waited_for.verdict().await });
-        let counted = self.shared.renewals.begin();
-        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
-    }
-
-    /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
-    /// the next if that is lost; until then a node excludes more than it has to (rule S-6).
-    fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
-        self.let_go();
-        self.claim = Arc::new(Claim::clone(&self.claim).shared());
-        // The verdict on an exclusive renewal does not apply any more.
-        if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
-        {
-            self.standings = self.settle();
-            self.state.follow(&round);
-            asked_by.extend(others);
-        }
-        debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
-        self.renew(asked_by);
-    }
-
-    /// Reports to the waiters of this process that the lock is no longer held exclusively here, if
-    /// it was.
-    fn let_go(&self) {
-        if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.let_go(&self.line);
-        }
-    }
-
-    /// Applies the verdict on a renewal.
-    ///
-    /// A quorum of all nodes must have confirmed (rule I-8). The new deadline counts from before
-    /// the renewal was sent (I-7), and applies only if the old one has not passed (I-9). Otherwise
-    /// nothing changes, and the renewal is retried until the deadline (I-11). If enough nodes are
-    /// known to lack the key for another client to have a quorum, the lease is lost immediately.
-    fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
-        let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
-            return Ok(());
-        };
-        let without = round.tally(now).denied();
-        let (meter, left) = (&self.meter, self.state.left(now));
-        let outcome = if without >= self.shared.nodes.quorum.blocking() {
-            meter.renewed(Renewed::QuorumLost);
-            Err(LossReason::QuorumLost)
-        } else if verdict == Verdict::Won {
-            let deadline = self.shared.drift.deadline(round.counts_from(), self.ttl);
-            if self.state.renew(deadline, now) {
-                meter.renewed(Renewed::Confirmed);
-                meter.remaining(At::Renewal, left, self.ttl);
-                Ok(true)
-            } else {
-                meter.renewed(Renewed::Late);
-                Err(self.state.lapsed(now))
-            }
-        } else {
-            meter.renewed(Renewed::Unconfirmed);
-            Ok(false)
-        };
-        let reply = match outcome {
-            Ok(true) => {
-                debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
-                self.schedule.confirm();
-                Ok(())
-            }
-            Ok(false) => {
-                let report = round.report();
-                let resource = &self.state.resource;
-                // Only the first failure of a series is a warning.
-                if self.schedule.is_failing() {
-                    debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
-                } else {
-                    warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
-                }
-                self.schedule.fail(now, self.shared.entropy.half());
-                let resource = self.state.resource.clone();
-                Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
-            }
-            Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
-        };
-        // Late answers still count.
-        self.state.follow(&round);
-        for waiting in asked_by {
-            // The caller may have stopped waiting.
-            drop(waiting.send(reply.clone()));
-        }
-        outcome.map(|_| ())
-    }
-
-    /// Releases the lock, and returns when a quorum has confirmed. The rest continues in the
-    /// background.
-    async fn release(mut self: Box<Self>) {
-        self.end();
-        // Before the holder is notified: it may ask for the lock again immediately.
-        self.let_go();
-        let of = CleanupOf::Release(self.state.fence);
-        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
-        self.tell_others();
-        if let Some(sweep) = sweep {
-            let verdict = sweep.confirmed().await;
-            self.meter.released(verdict);
-            if verdict != Verdict::Won {
-                self.not_confirmed(sweep.report());
-            }
-            if sweep.is_wanted() {
-                self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
-            }
-            sweep.leave(self.runtime.clone());
-        }
-    }
-
-    /// Records that no quorum has confirmed the release.
-    fn not_confirmed(&self, report: VoteReport) {
-        let (resource, token) = (&self.state.resource, self.state.token().short());
-        warn!(%resource, %token, votes = %report, "release not confirmed; the lock may stay held until its TTL expires");
-        self.state.not_confirmed(report);
-    }
-
-    /// Ends the lease on the holder's behalf.
-    fn end(&mut self) {
-        self.held.released(self.ttl, || {
-            let now = self.shared.now();
-            (now, self.state.left(now))
-        });
-        self.state.end(LossReason::Released);
-        debug!(resource = %self.state.resource, token = %self.state.token().short(), "released");
-    }
-
-    /// Ends a lost lease and cleans up its keys, which protect nothing any more.
-    fn lose(mut self: Box<Self>, reason: LossReason) {
-        self.let_go();
-        let reason = self.state.end(reason).reason;
-        self.held.lost(counted(reason), || self.shared.now());
-        let (resource, token) = (&self.state.resource, || self.state.token().short());
-        if reason == LossReason::Closed {
-            // Closing the coordinator is the program's own decision.
-            debug!(%resource, token = %token(), %reason, "lease ended");
-        } else {
-            warn!(%resource, token = %token(), %reason, "lease lost");
-        }
-        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
-        self.tell_others();
-    }
-
-    /// Notifies the waiters for these keys in the other wait queues of this process.
-    fn tell_others(&self) {
-        for mode in [Mode::Exclusive, Mode::Shared] {
-            let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
-            self.shared.lines_of(mode).given_back(self.claim.keys(), whose);
-        }
-    }
-
-    /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
-    /// behind one in flight.
-    fn settle(&self) -> KeyStates {
-        let abandoned = |round: &Round| {
-            round.abandon();
-            round.standings()
-        };
-        let latest = match self.state.take_last_round() {
-            LastRound::None => None,
-            LastRound::InFlight(round) => Some(abandoned(&round)),
-            LastRound::Settled(standings) => Some(standings),
-        };
-        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
-        // A node that was not asked keeps its state: a request in flight is still in flight.
-        latest.into_iter().chain(renewed).fold(self.standings, KeyStates::then)
-    }
 }
 
 /// What the state of a lease needs from the context.
@@ -556,17 +355,6 @@ impl ParkedKeeper for Keeper {
 
 /// A driven runtime fires a timer far sooner than this, unless the process was suspended.
 const LATE: Duration = Duration::from_millis(20);
-
-/// The metric of a loss; `None` for a release.
-fn counted(reason: LossReason) -> Option<Loss> {
-    match reason {
-        LossReason::Expired => Some(Loss::Expired),
-        LossReason::QuorumLost => Some(Loss::QuorumLost),
-        LossReason::MaxHold => Some(Loss::MaxHold),
-        LossReason::Closed => Some(Loss::Closed),
-        LossReason::Released => None,
-    }
-}
 
 /// Runs on normal completion, on panic and when the runtime drops the keeper, so that no caller
 /// waits for it.

@@ -11,15 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use super::hold::Hold;
 use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
 use super::wait::{Wait, Waiting, tell};
-use crate::error::AcquireError;
-use crate::node::{Hint, HintListener};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::vote_report::Holder;
 use quorlock_protocol::Moment;
+
+mod hints;
+mod waiter;
+
+pub(crate) use hints::{Ear, Heard, Whose};
+pub(crate) use waiter::{Delivery, Joined, Place, Waiter};
 
 /// The wait queues of a coordinator. A key has one while a keeper holds it or a contender wants it.
 #[derive(Default)]
@@ -127,54 +130,6 @@ impl Line {
     }
 }
 
-/// Which of the two modes' queues held a key that is released.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
-    /// This mode's.
-    Own,
-    /// The other mode's: writers must be notified of a reader's release, and the other way round.
-    Other,
-}
-
-/// A caller that waits.
-pub(crate) struct Waiter {
-    arrival: NonZeroU64,
-    pub(crate) plan: Arc<AcquireRequest>,
-    pub(crate) door: Door,
-    /// The runtime on which it waits.
-    pub(crate) runtime: Handle,
-}
-
-impl Waiter {
-    /// Creates a waiter that is in no queue.
-    pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, Delivery) {
-        let (door, delivery) = oneshot::channel();
-        (Waiter { arrival: NonZeroU64::MIN, plan, door, runtime }, delivery)
-    }
-}
-
-/// Delivers the lock, or the error.
-pub(crate) type Door = oneshot::Sender<Result<Hold, Box<AcquireError>>>;
-/// The receiving side. Dropped by a waiter that stops waiting.
-pub(crate) type Delivery = oneshot::Receiver<Result<Hold, Box<AcquireError>>>;
-
-/// The result of joining a queue.
-pub(crate) enum Joined {
-    /// The queue is new. The caller, which is not in it, must serve it, beginning with itself.
-    First,
-    /// The queue is being served.
-    Behind(Place, Delivery),
-    /// This process holds the key, or other callers in it came first, and the caller does not wait.
-    Taken,
-}
-
-/// A place in a queue, given up when dropped.
-pub(crate) struct Place {
-    lines: Arc<Lines>,
-    key: Arc<str>,
-    arrival: NonZeroU64,
-}
-
 impl Lines {
     /// Creates queues of their own that receive the same hints, for callers which only watch or
     /// want more than the key, and so do not queue with the others.
@@ -189,49 +144,9 @@ impl Lines {
         branch
     }
 
-    /// Hints that this process has released these keys. Servers do not notify the connection that
-    /// made a change, so waiters in other queues of this process learn of it here. They may ask
-    /// immediately: their request is queued behind the release at each node. Queues of the same
-    /// mode (`whose`) without branches are served anyway.
-    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, whose: Whose) {
-        match &self.trunk {
-            Some(trunk) => trunk.given_back(keys, whose),
-            // Costs nothing where there are no other queues.
-            None if whose == Whose::Own && !self.branched.load(Ordering::Relaxed) => {}
-            None if !self.used.load(Ordering::Relaxed) => {}
-            None => self.hint_all(&keys),
-        }
-    }
-
-    fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
-        let mut inside = self.lock();
-        for key in keys.clone() {
-            if let Some(line) = inside.by_key.get_mut(key) {
-                line.hint(NodeSet::ALL);
-            }
-        }
-        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
-        drop(inside);
-        for branch in &branches {
-            branch.hint_all(keys);
-        }
-    }
-
-    /// Keeps hints for `key` from now on, although no caller waits for it.
-    pub(crate) fn watch(&self, key: &Arc<str>) {
-        self.lock().by_key.entry(key.clone()).or_default();
-    }
-
     /// Returns the key, if it is held here or contended for.
     pub(crate) fn known(&self, key: &str) -> Option<Arc<str>> {
         self.lock().by_key.get_key_value(key).map(|(key, _)| key.clone())
-    }
-
-    /// Notifies the contender for `key` of an offer.
-    pub(crate) fn ring_for(&self, key: &str) {
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.hint(NodeSet::default());
-        }
     }
 
     /// The number of keys that are held here or contended for.
@@ -355,49 +270,6 @@ impl Lines {
         self.contended.load(Ordering::Relaxed) && self.lock().contended.is_about(key, now())
     }
 
-    /// Delivers notifications by `turn_key` to `key` from now on.
-    pub(crate) fn listen_for_turns(&self, turn_key: &Arc<str>, key: &Arc<str>) {
-        self.lock().turns.insert(turn_key.clone(), key.clone());
-    }
-
-    /// Ends that.
-    pub(crate) fn forget_turns(&self, turn_key: &str) {
-        self.lock().turns.remove(turn_key);
-    }
-
-    /// Takes the nodes that have notified us of our turn at `key` since the last call.
-    pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
-        let mut inside = self.lock();
-        let crowd = inside.by_key.get_mut(key).and_then(|line| line.crowd.as_deref_mut());
-        crowd.map_or_else(NodeSet::default, |crowd| std::mem::take(&mut crowd.told))
-    }
-
-    /// Drops the hints so far: the nodes are about to be asked.
-    pub(crate) fn ask_anew(&self, key: &str) {
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.changed = NodeSet::default();
-        }
-    }
-
-    /// Returns the nodes that have hinted at a change of `key`, and those that send hints.
-    pub(crate) fn hints(&self, key: &str) -> Heard {
-        let inside = self.lock();
-        let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |line| line.changed);
-        Heard { changed, hearing: inside.hearing }
-    }
-
-    /// Returns what is notified when a node hints at a change of `key`.
-    pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
-        self.lock().by_key.get_mut(key).map(|line| line.crowd().bell.get_or_insert_default().clone())
-    }
-
-    /// Notifies `bell` from now on when a node hints at a change of `key`.
-    pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.crowd().bell = Some(bell.clone());
-        }
-    }
-
     /// How the last attempt for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
         self.lock().by_key.get(key)?.crowd.as_ref()?.news.clone()
@@ -443,94 +315,8 @@ impl Lines {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        // Usually the waiter has already been taken out to be served.
-        let left = match self.lines.lock().by_key.get_mut(&self.key) {
-            Some(line) => {
-                line.served.take_if(|served| *served == self.arrival);
-                let waiters = line.crowd.as_mut().map(|crowd| &mut crowd.waiters);
-                waiters.and_then(|waiters| {
-                    let place = waiters.binary_search_by_key(&self.arrival, |waiter| waiter.arrival).ok()?;
-                    waiters.remove(place)
-                })
-            }
-            None => None,
-        };
-        // Dropped after the lock is released: it owns data of the caller.
-        drop(left);
-    }
-}
-
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").field("keys", &self.len()).finish_non_exhaustive()
-    }
-}
-
-/// The nodes that have hinted at a change, and those that send hints.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Heard {
-    changed: NodeSet,
-    hearing: NodeSet,
-}
-
-impl Heard {
-    /// Combines the hints for two keys.
-    pub(crate) fn and(self, other: Heard) -> Heard {
-        Heard { changed: self.changed.union(other.changed), hearing: self.hearing }
-    }
-
-    /// How many of these nodes have hinted.
-    pub(crate) fn changed(self, among: NodeSet) -> usize {
-        self.changed.intersection(among).len()
-    }
-
-    /// How many of these nodes send hints.
-    pub(crate) fn hearing(self, among: NodeSet) -> usize {
-        self.hearing.intersection(among).len()
-    }
-}
-
-/// Receives the hints of one node.
-#[derive(Debug)]
-pub(crate) struct Ear {
-    /// Nodes keep their listeners, and may outlive the coordinator.
-    pub(crate) lines: Weak<Lines>,
-    pub(crate) node: usize,
-}
-
-impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
-        let Some(lines) = self.lines.upgrade() else { return };
-        let node = NodeSet::of(self.node);
-        let mut inside = lines.lock();
-        match hint {
-            Hint::Hearing => inside.hearing.add(node),
-            Hint::Changed(key) => {
-                let key = std::str::from_utf8(key).unwrap_or_default();
-                if let Some(lock) = inside.turns.get(key).cloned() {
-                    if let Some(line) = inside.by_key.get_mut(&lock) {
-                        line.crowd().told.add(node);
-                        line.hint(NodeSet::default());
-                    }
-                } else if let Some(line) = inside.by_key.get_mut(key) {
-                    line.hint(node);
-                }
-            }
-            Hint::AllChanged | Hint::Deaf => {
-                if hint == Hint::Deaf {
-                    inside.hearing.remove(self.node);
-                }
-                for line in inside.by_key.values_mut() {
-                    line.hint(node);
-                }
-            }
-        }
-        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
-        drop(inside);
-        for branch in &branches {
-            Ear { lines: Arc::downgrade(branch), node: self.node }.hear(hint);
-        }
     }
 }
