@@ -1,12 +1,14 @@
 use std::future::{Future, pending};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::task::{Context, Wake};
+use std::task::{Context, Poll, Wake};
 
 use futures::future::BoxFuture;
 
+use super::waiting::LAST_LOOKS;
 use super::*;
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request};
+use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
+use crate::quorum::vote_report::VoteOutcome;
 use crate::runtime::clock::Sleep;
 use quorlock_protocol::{Claim, Drift, FencingToken, Quarantine, Token};
 
