@@ -35,17 +35,17 @@ pub(crate) struct Preference {
     /// The preferred node of the contended key; that of the claim unless set.
     pub(crate) home: Option<usize>,
     /// Nodes not to ask first, because they hold a token that no quorum holds.
-    pub(crate) strays: NodeSet,
+    pub(crate) outliers: NodeSet,
     /// How many of the other nodes to skip, starting at the preferred one.
-    pub(crate) passed: usize,
+    pub(crate) skipped: usize,
 }
 
 impl Preference {
     pub(crate) fn first(self, preferred: usize, nodes: usize) -> usize {
         let preferred = self.home.unwrap_or(preferred);
         let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
-        let good: Vec<usize> = from_preferred.filter(|node| !self.strays.contains(*node)).collect();
-        good.get(self.passed % good.len().max(1)).copied().unwrap_or(preferred)
+        let good: Vec<usize> = from_preferred.filter(|node| !self.outliers.contains(*node)).collect();
+        good.get(self.skipped % good.len().max(1)).copied().unwrap_or(preferred)
     }
 }
 
@@ -247,8 +247,8 @@ pub(crate) fn clean_up(
     standings: KeyStates,
     of: CleanupOf,
 ) {
-    if let Some(sweep) = Cleanup::start(shared, claim, ttl, standings, of) {
-        shared.tasks.spawn(sweep.finish(), runtime);
+    if let Some(cleanup) = Cleanup::start(shared, claim, ttl, standings, of) {
+        shared.tasks.spawn(cleanup.finish(), runtime);
     }
 }
 
@@ -263,13 +263,17 @@ mod tests {
 
     #[test]
     fn strays_and_those_passed_over_are_not_asked_first() {
-        let first = |strays: &[usize], passed| {
-            Preference { strays: strays.iter().copied().collect(), passed, home: None }.first(3, 5)
+        let first = |outliers: &[usize], skipped| {
+            Preference { outliers: outliers.iter().copied().collect(), skipped, home: None }.first(3, 5)
         };
-        assert_eq!([0, 1, 2, 5, 6].map(|passed| first(&[], passed)), [3, 4, 0, 3, 4], "the nodes are a ring");
-        assert_eq!([0, 1, 2, 3].map(|passed| first(&[0, 3], passed)), [4, 1, 2, 4], "without the strays");
+        assert_eq!(
+            [0, 1, 2, 5, 6].map(|skipped| first(&[], skipped)),
+            [3, 4, 0, 3, 4],
+            "the nodes are a ring"
+        );
+        assert_eq!([0, 1, 2, 3].map(|skipped| first(&[0, 3], skipped)), [4, 1, 2, 4], "without the outliers");
         assert_eq!(first(&[0, 1, 2, 3, 4], 1), 3, "there is no better one");
-        let home = |passed| Preference { passed, home: Some(1), ..Preference::default() }.first(3, 5);
+        let home = |skipped| Preference { skipped, home: Some(1), ..Preference::default() }.first(3, 5);
         assert_eq!([0, 1].map(home), [1, 2], "of several keys, that of the one in the way");
     }
 }

@@ -86,7 +86,7 @@ impl Cleanup {
         let offer = if let CleanupOf::Release(number) = of { Offer::of(shared, claim, number) } else { None };
         let round = if offer.is_none()
             && of != CleanupOf::Attempt
-            && shared.lines.others_want(claim.key(), || shared.now())
+            && shared.lines.is_contended(claim.key(), || shared.now())
             && at_all()
         {
             // The preferred node comes last: the next client is notified by it, and then finds the
@@ -125,7 +125,7 @@ impl Cleanup {
     /// as the nodes have answered. Clients outside a queue register at the preferred node; while
     /// that has not answered, earlier contention counts.
     pub(crate) fn is_wanted(&self) -> bool {
-        let wanted = self.met_others();
+        let wanted = self.note_contention();
         let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
         let in_a_queue = self.claim.mode() == Mode::Exclusive
             && !self.claim.is_several()
@@ -133,17 +133,17 @@ impl Cleanup {
         wanted
             || (!in_a_queue
                 && self.round.standings().get(preferred) == Standing::InFlight
-                && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
+                && self.shared.lines.is_contended(self.claim.key(), || self.shared.now()))
     }
 
     /// Records contention that a node has reported, and returns whether several clients were
     /// notified together.
-    fn met_others(&self) -> bool {
-        let wanted = self.round.has_said(&Vote::Wanted);
-        if (wanted || self.round.has_said(&Vote::Notified))
+    fn note_contention(&self) -> bool {
+        let wanted = self.round.has_vote(&Vote::Wanted);
+        if (wanted || self.round.has_vote(&Vote::Notified))
             && let Some(key) = self.claim.keys().next()
         {
-            self.shared.lines.meet_others(key, self.shared.now());
+            self.shared.lines.mark_contended(key, self.shared.now());
         }
         wanted
     }
@@ -168,14 +168,14 @@ impl Cleanup {
     /// Waits until all nodes have released the key, and retries those that failed.
     pub(crate) async fn finish(self) {
         self.round.settled().await;
-        self.met_others();
+        self.note_contention();
         if self.is_done() {
             return;
         }
-        join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.chase(index))).await;
+        join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.retry(index))).await;
     }
 
-    async fn chase(&self, index: usize) {
+    async fn retry(&self, index: usize) {
         let mut backoff = Backoff::new(self.ttl / 100, HIGHEST_PAUSE);
         // The node's connection may be driven by a task that is not polled.
         self.round.wake_silent();
@@ -223,7 +223,7 @@ struct CleanupTail {
 }
 
 struct Left {
-    sweep: Cleanup,
+    cleanup: Cleanup,
     /// Fires at the nodes' timeout.
     timer: Timer,
     runtime: Handle,
@@ -232,10 +232,10 @@ struct Left {
 }
 
 impl CleanupTail {
-    fn begin(sweep: Cleanup, runtime: Handle) {
+    fn begin(cleanup: Cleanup, runtime: Handle) {
         let (shared, round, token) =
-            (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
-        let left = Left { sweep, timer: Timer::default(), runtime, token };
+            (cleanup.shared.clone(), cleanup.round.clone(), cleanup.shared.tasks.tracker.token());
+        let left = Left { cleanup, timer: Timer::default(), runtime, token };
         let remainder = Arc::new(CleanupTail { left: Mutex::new(Some(left)) });
         let waker = Waker::from(remainder.clone());
         let context = Context::from_waker(&waker);
@@ -258,12 +258,12 @@ impl CleanupTail {
 /// Called when the last answer arrives or the nodes' timeout expires.
 impl Wake for CleanupTail {
     fn wake(self: Arc<Self>) {
-        let Some(Left { sweep, mut timer, runtime, token }) = self.left().take() else { return };
-        let shared = sweep.shared.clone();
+        let Some(Left { cleanup, mut timer, runtime, token }) = self.left().take() else { return };
+        let shared = cleanup.shared.clone();
         shared.nodes.timers.stop(&mut timer);
-        sweep.met_others();
-        if !sweep.is_done() {
-            shared.tasks.spawn(sweep.finish(), &runtime);
+        cleanup.note_contention();
+        if !cleanup.is_done() {
+            shared.tasks.spawn(cleanup.finish(), &runtime);
         }
         // Only now, when the task has a token of its own.
         drop(token);
@@ -284,7 +284,7 @@ impl Offer {
     fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
         let (offers, key) = (shared.offers.as_ref()?, claim.key());
         let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || shared.now())?;
-        if releases_openly(shared.entropy.half(), others_seen || shared.has_met_others(key)) {
+        if releases_openly(shared.entropy.half(), others_seen || shared.saw_outsider(key)) {
             return None;
         }
         let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));

@@ -9,8 +9,8 @@ use super::attempt::{AskOrder, Attempt, Preference};
 use super::context::EngineContext;
 use super::node_queue::NodeQueue;
 use super::options::{AcquireRequest, News};
-use super::subscription::Ears;
-use super::wait::{Wait, Waiting, tell};
+use super::subscription::Subscription;
+use super::wait::{Wait, Waiting, notify_listener};
 use crate::error::AcquireError;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
@@ -26,7 +26,7 @@ mod turn;
 
 /// One process's attempts to acquire one key. Lives on from waiter to waiter, and keeps what was
 /// learnt about the contention.
-pub(crate) struct Contest {
+pub(crate) struct Contender {
     shared: Arc<EngineContext>,
     keys: Keys,
     order: AskOrder,
@@ -57,10 +57,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// take 150 ms at most in one datacenter, and one of the contenders then has the lock.
 const SPLITS: usize = 5;
 
-impl Contest {
-    pub(crate) fn new(shared: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contest {
-        let contended = shared.lines.others_want(keys.line(), || shared.now());
-        Contest {
+impl Contender {
+    pub(crate) fn new(shared: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contender {
+        let contended = shared.lines.is_contended(keys.line(), || shared.now());
+        Contender {
             shared: shared.clone(),
             keys: keys.clone(),
             order: AskOrder::AllAtOnce,
@@ -77,7 +77,7 @@ impl Contest {
     }
 
     /// Whether it ever lost to another client, so that there is something to remember.
-    pub(crate) fn met_others(&self) -> bool {
+    pub(crate) fn is_contended(&self) -> bool {
         self.seen.is_some()
     }
 
@@ -88,14 +88,18 @@ impl Contest {
     /// If dropped, the attempt is withdrawn, and so is every trace of a waiter.
     pub(crate) async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
-        let ears = Ears::open(self.shared.lines_of(self.mode), &self.keys);
-        let mut bid = Bid { contest: self, plan, won: false };
-        let outcome = bid.contest.contend(plan, &ears).await;
-        bid.won = outcome.is_ok();
+        let subscription = Subscription::open(self.shared.lines_of(self.mode), &self.keys);
+        let mut guard = ContendGuard { contender: self, plan, won: false };
+        let outcome = guard.contender.contend(plan, &subscription).await;
+        guard.won = outcome.is_ok();
         outcome
     }
 
-    async fn contend(&mut self, plan: &Arc<AcquireRequest>, ears: &Ears) -> Result<Attempt, AcquireError> {
+    async fn contend(
+        &mut self,
+        plan: &Arc<AcquireRequest>,
+        subscription: &Subscription,
+    ) -> Result<Attempt, AcquireError> {
         let mut splits = 0;
         // When our turn ends.
         let mut turn: Option<Moment> = None;
@@ -107,9 +111,9 @@ impl Contest {
             let mut offered = None;
             if self.queue.has_offers() {
                 // An offer may also arrive during our turn.
-                offered = self.take_offer(ears, plan).await?;
-            } else if self.may_queue(plan) && self.met_others() && turn.is_none_or(is_over) {
-                turn = match self.turn(plan, ears).await? {
+                offered = self.take_offer(subscription, plan).await?;
+            } else if self.may_queue(plan) && self.is_contended() && turn.is_none_or(is_over) {
+                turn = match self.turn(plan, subscription).await? {
                     Chance::Turn(until) => Some(until),
                     Chance::Offer(attempt) => {
                         offered = Some(*attempt);
@@ -124,7 +128,7 @@ impl Contest {
                 self.order = AskOrder::AllAtOnce;
             }
             let mut attempt = offered.unwrap_or_else(|| {
-                ears.ask_anew();
+                subscription.ask_anew();
                 Attempt::start(&self.shared, plan, self.order, self.seen)
             });
             let asked = attempt.sent();
@@ -136,7 +140,7 @@ impl Contest {
                 if let Some(offers) = &self.shared.offers {
                     offers.acquired(self.keys.first(), self.queue.waiter, attempt.token());
                 }
-                if self.met_others() {
+                if self.is_contended() {
                     self.seen = self.seen.max(attempt.largest_number());
                     self.learn(&attempt.report());
                     self.order = AskOrder::PreferredFirst(self.preference);
@@ -147,7 +151,7 @@ impl Contest {
             // Even if no node has reported a number: others want the lock.
             self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
             if verdict == Verdict::Contended {
-                self.shared.lines.meet_others(self.keys.line(), now);
+                self.shared.lines.mark_contended(self.keys.line(), now);
             }
             self.learn(&report);
             self.queue.waits |= verdict == Verdict::Contended && report.holder().is_some();
@@ -164,10 +168,10 @@ impl Contest {
             } else if let Some(error) = last_word(plan, verdict, &report, now) {
                 return Err(error);
             }
-            let mut pause = self.pause(verdict, &report, ears, now);
+            let mut pause = self.pause(verdict, &report, subscription, now);
             if !asks_once {
-                self.intend(plan, &report, now);
-                self.tell(plan, News { verdict, report: Box::new(report) }, None, now);
+                self.announce_intent(plan, &report, now);
+                self.report(plan, News { verdict, report: Box::new(report) }, None, now);
             }
             self.order = AskOrder::PreferredFirst(self.preference);
             if self.may_queue(plan) && verdict == Verdict::Contended {
@@ -179,7 +183,7 @@ impl Contest {
             tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
-                () = self.rest(pause, ears) => {}
+                () = self.rest(pause, subscription) => {}
             }
         }
     }
@@ -192,7 +196,7 @@ impl Contest {
     }
 
     /// Pauses so that clients which wanted the lock while this process had it go first.
-    pub(crate) async fn give_way(&mut self) {
+    pub(crate) async fn back_off(&mut self) {
         self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
         let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
@@ -201,38 +205,38 @@ impl Contest {
 
     /// Reports the holder to the waiters of this process, and how many processes wait before it, if
     /// a node has said so.
-    fn tell(&mut self, plan: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
+    fn report(&mut self, plan: &AcquireRequest, news: News, processes: Option<u32>, now: Moment) {
         if let Some(holder) = news.report.holder() {
             self.holder = Some(holder);
         }
         let holder = self.holder.clone();
         if let Some(on_wait) = &plan.on_wait {
             let waited = now.since(plan.since);
-            tell(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
+            notify_listener(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
         }
-        self.shared.lines_of(self.mode).tell(self.keys.line(), Some(news), || (holder, processes), now);
+        self.shared.lines_of(self.mode).report(self.keys.line(), Some(news), || (holder, processes), now);
     }
 }
 
 /// A caller that contends, until that is decided or the future is dropped.
-struct Bid<'a> {
-    contest: &'a mut Contest,
+struct ContendGuard<'a> {
+    contender: &'a mut Contender,
     plan: &'a Arc<AcquireRequest>,
     won: bool,
 }
 
-impl Drop for Bid<'_> {
+impl Drop for ContendGuard<'_> {
     fn drop(&mut self) {
-        self.contest.desist(self.plan);
+        self.contender.withdraw_intent(self.plan);
         // A waiter that has the lock or has given up must not hold up the others.
-        let (key, waiter) = (self.contest.keys.first().clone(), self.contest.queue.waiter);
-        let shared = self.contest.shared.clone();
-        self.contest.queue.give_back(&shared, self.plan);
-        let queues = self.contest.queue.end(self.won, &*self.contest.shared.entropy);
+        let (key, waiter) = (self.contender.keys.first().clone(), self.contender.queue.waiter);
+        let shared = self.contender.shared.clone();
+        self.contender.queue.give_back(&shared, self.plan);
+        let queues = self.contender.queue.end(self.won, &*self.contender.shared.entropy);
         if queues.len() > 0 {
             let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });
             let request = |node| queues.contains(node).then(|| leave.clone());
-            drop(Round::start(&self.contest.shared.nodes, Expect::AnyAnswer, self.plan.ttl, request));
+            drop(Round::start(&self.contender.shared.nodes, Expect::AnyAnswer, self.plan.ttl, request));
         }
     }
 }
@@ -251,7 +255,7 @@ fn last_word(
     let in_vain = match plan.wait {
         Wait::Never => true,
         // Quarantines end at a known time. Better to fail now than after the wait.
-        Wait::UpTo(longest) => !report.may_carry_within((plan.since + longest).since(now)),
+        Wait::UpTo(longest) => !report.may_win_within((plan.since + longest).since(now)),
         Wait::Forever => false,
     };
     let news = || News { verdict, report: Box::new(report.clone()) };

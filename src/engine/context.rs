@@ -123,8 +123,8 @@ impl EngineContext {
     }
 
     /// Whether a client outside the queue of `key` had the lock a moment ago.
-    pub(crate) fn has_met_others(&self, key: &str) -> bool {
-        self.offers.as_ref().is_some_and(|offers| offers.has_met_others(key, self.now()))
+    pub(crate) fn saw_outsider(&self, key: &str) -> bool {
+        self.offers.as_ref().is_some_and(|offers| offers.saw_outsider(key, self.now()))
     }
 
     /// The largest difference between wall clocks at which fencing tokens keep their order even if

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tracing::Instrument as _;
 
 use super::attempt::Attempt;
-use super::contender::Contest;
+use super::contender::Contender;
 use super::context::EngineContext;
 use super::hold::Hold;
 use super::keeper::{Keeper, Succession};
@@ -18,24 +18,24 @@ use crate::error::AcquireError;
 use quorlock_protocol::Mode;
 
 /// Serves one waiter after the other, until one of them has the lock or the queue is empty.
-async fn serve(mut service: Service, mut waiter: Waiter) {
+async fn serve(mut dispatcher: Service, mut waiter: Waiter) {
     loop {
         let won = tokio::select! {
             biased;
-            () = waiter.door.closed() => None,
-            won = service.win(&waiter.plan) => Some(won),
+            () = waiter.sender.closed() => None,
+            won = dispatcher.win(&waiter.plan) => Some(won),
         };
         match won {
             Some(Ok((attempt, rounds))) => {
-                service.by = ServedBy::Holder;
-                let shared = service.shared.clone();
-                let keeper = Keeper::new(&shared, &waiter.plan, attempt).succeeded_by(service.rest());
+                dispatcher.by = ServedBy::Holder;
+                let shared = dispatcher.shared.clone();
+                let keeper = Keeper::new(&shared, &waiter.plan, attempt).succeeded_by(dispatcher.rest());
                 return keeper.deliver_to(waiter, rounds);
             }
-            Some(Err(error)) => drop(waiter.door.send(Err(error.into()))),
+            Some(Err(error)) => drop(waiter.sender.send(Err(error.into()))),
             None => {}
         }
-        match service.next() {
+        match dispatcher.next() {
             Some(next) => waiter = next,
             None => return,
         }
@@ -49,7 +49,7 @@ pub(crate) struct Service {
     mode: Mode,
     by: ServedBy,
     /// What is known of contention with other clients, if there was any.
-    contest: Option<Box<Contest>>,
+    contender: Option<Box<Contender>>,
 }
 
 /// What serves a queue.
@@ -60,21 +60,21 @@ pub(crate) enum ServedBy {
     /// closes the queue so that no caller waits forever.
     Task,
     /// Nothing: the queue was closed. There may be a new one for the same key.
-    Nobody,
+    None,
 }
 
 impl Service {
     /// Starts to serve the queue in which this `plan` is first.
     pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Service {
-        Service { shared, key: plan.line().clone(), mode: plan.mode, by, contest: None }
+        Service { shared, key: plan.line().clone(), mode: plan.mode, by, contender: None }
     }
 
     /// Stops serving while the lock is held. The keeper resumes the returned succession after the
     /// lease.
     fn rest(mut self) -> Box<dyn Succession> {
-        self.by = ServedBy::Nobody;
-        match self.contest.take() {
-            Some(contest) => contest,
+        self.by = ServedBy::None;
+        match self.contender.take() {
+            Some(contender) => contender,
             // Zero-sized, so the box does not allocate.
             None => Box::new(Uncontended),
         }
@@ -85,12 +85,12 @@ impl Service {
     fn resumed(
         shared: Arc<EngineContext>,
         key: Arc<str>,
-        contest: Option<Box<Contest>>,
+        contender: Option<Box<Contender>>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
         // Built before the future is polled, so that dropping the future closes the queue.
-        let service = Service { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contest };
-        Box::pin(serve(service, first))
+        let dispatcher = Service { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contender };
+        Box::pin(serve(dispatcher, first))
     }
 
     /// Contends for the first caller in the queue, in that caller's future.
@@ -114,15 +114,15 @@ impl Service {
     async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
         let shared = &self.shared;
         shared.introduced().await;
-        let new = || Box::new(Contest::new(shared, &plan.keys, self.mode));
-        let contest = self.contest.get_or_insert_with(new);
-        if shared.lines.owes_courtesy(&self.key, || shared.now()) {
-            contest.give_way().await;
+        let new = || Box::new(Contender::new(shared, &plan.keys, self.mode));
+        let contender = self.contender.get_or_insert_with(new);
+        if shared.lines.take_cooldown(&self.key, || shared.now()) {
+            contender.back_off().await;
         }
-        let won = contest.win(plan).instrument(plan.span.get()).await;
-        let rounds = contest.rounds;
-        if !contest.met_others() {
-            self.contest = None;
+        let won = contender.win(plan).instrument(plan.span.get()).await;
+        let rounds = contender.rounds;
+        if !contender.is_contended() {
+            self.contender = None;
         }
         Ok((won?, rounds))
     }
@@ -131,14 +131,14 @@ impl Service {
     pub(crate) fn next(&mut self) -> Option<Waiter> {
         let next = self.shared.lines_of(self.mode).next_or_end(&self.key);
         if next.is_none() {
-            self.by = ServedBy::Nobody;
+            self.by = ServedBy::None;
         }
         next
     }
 }
 
 /// Continues after the lease with what was learnt about the contention.
-impl Succession for Contest {
+impl Succession for Contender {
     fn serve(
         self: Box<Self>,
         shared: Arc<EngineContext>,
@@ -165,19 +165,19 @@ impl Succession for Uncontended {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        match mem::replace(&mut self.by, ServedBy::Nobody) {
+        match mem::replace(&mut self.by, ServedBy::None) {
             ServedBy::Holder => {
                 if let Some(waiter) = self.next() {
                     // As far as is known, the waiter's runtime is driven.
                     let runtime = waiter.runtime.clone();
                     let (shared, key) = (self.shared.clone(), self.key.clone());
-                    let (mode, contest) = (self.mode, self.contest.take());
-                    let service = Service { shared, key, mode, by: ServedBy::Task, contest };
-                    self.shared.tasks.spawn(serve(service, waiter), &runtime);
+                    let (mode, contender) = (self.mode, self.contender.take());
+                    let dispatcher = Service { shared, key, mode, by: ServedBy::Task, contender };
+                    self.shared.tasks.spawn(serve(dispatcher, waiter), &runtime);
                 }
             }
             ServedBy::Task => self.shared.lines_of(self.mode).end(&self.key),
-            ServedBy::Nobody => {}
+            ServedBy::None => {}
         }
     }
 }

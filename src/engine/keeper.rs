@@ -51,7 +51,7 @@ pub(crate) struct Keeper {
     state: Arc<LeaseState>,
     claim: Arc<Claim>,
     /// The key of the wait queue in this process.
-    line: Arc<str>,
+    queue_key: Arc<str>,
     /// Serves the waiters after the lease, unless this lease keeps out no waiter of this process.
     succession: Option<Box<dyn Succession>>,
     /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
@@ -66,10 +66,10 @@ pub(crate) struct Keeper {
     /// When to renew next.
     schedule: RenewalSchedule,
     /// When to retry the nodes that did not grant, if too few did.
-    again: Option<Box<RepairSchedule>>,
+    repair: Option<Box<RepairSchedule>>,
     timer: Timer,
     held: Held,
-    series: HandoffStreak,
+    streak: HandoffStreak,
 }
 
 /// An offered lease is first renewed after this fraction (one third) of its remaining time.
@@ -133,7 +133,7 @@ impl Keeper {
         let mut keeper = Keeper {
             state,
             claim,
-            line: plan.line().clone(),
+            queue_key: plan.line().clone(),
             succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
@@ -142,10 +142,10 @@ impl Keeper {
             standings: KeyStates::default(),
             renewing: None,
             schedule: RenewalSchedule::new(plan.renewal.every(plan.ttl), plan.ttl, round.sent),
-            again: None,
+            repair: None,
             timer: Timer::default(),
             held: plan.meter.held(begun),
-            series: HandoffStreak::new(begun),
+            streak: HandoffStreak::new(begun),
             shared: shared.clone(),
         };
         let standings = keeper.state.follow(round);
@@ -167,7 +167,7 @@ impl Keeper {
         self.meter.rounds(rounds);
         self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
         if self.claim.mode() == Mode::Exclusive {
-            self.tell(now);
+            self.report_holder(now);
         }
         let hold = Hold::of(self.state.clone());
         if let Some(wanted) = self.rest(now) {
@@ -188,10 +188,10 @@ impl Keeper {
 
     async fn work(mut self: Box<Self>) {
         loop {
-            if let Some(ended) = self.attend().await {
+            if let Some(ended) = self.handle_events().await {
                 return Box::pin(self.conclude(ended)).await;
             }
-            self.look_at_stragglers();
+            self.check_late_answers();
             let now = self.shared.now();
             match self.rest(now) {
                 Some(wanted) => {
@@ -205,7 +205,7 @@ impl Keeper {
     }
 
     /// Reports the holder to the waiters of this process.
-    fn tell(&self, now: Moment) {
+    fn report_holder(&self, now: Moment) {
         let holder = || Holder {
             token: self.claim.token().clone(),
             fencing_token: self.state.fence,
@@ -214,11 +214,11 @@ impl Keeper {
             readers: Vec::new(),
             key: None,
         };
-        self.shared.lines.tell(&self.line, None, || (Some(holder()), None), now);
+        self.shared.lines.report(&self.queue_key, None, || (Some(holder()), None), now);
     }
 
     /// Works until the lease has ended, or nothing is left to do (`None`).
-    async fn attend(&mut self) -> Option<Ended> {
+    async fn handle_events(&mut self) -> Option<Ended> {
         loop {
             let event = self.next_event().await?;
             let now = self.shared.now();
@@ -257,8 +257,8 @@ impl Keeper {
                 Event::Time => {
                     if self.renewing.is_none() && self.schedule.is_due(now) && !self.put_off(now) {
                         self.renew(Vec::new());
-                    } else if self.is_to_ask_again(now) {
-                        self.ask_again(now);
+                    } else if self.is_repair_due(now) {
+                        self.repair(now);
                     }
                     Ok(())
                 }
@@ -305,8 +305,8 @@ impl Keeper {
         if self.renewing.is_some() {
             return end;
         }
-        let again = self.again.as_ref().map(|again| again.at);
-        self.schedule.due().into_iter().chain(again).chain([end]).min().unwrap_or(end)
+        let repair = self.repair.as_ref().map(|repair| repair.at);
+        self.schedule.due().into_iter().chain(repair).chain([end]).min().unwrap_or(end)
     }
 }
 
@@ -317,7 +317,7 @@ fn lease_env(shared: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilit
 
 impl ParkedKeeper for Keeper {
     fn is_waited_for(&self) -> bool {
-        self.succession.is_some() && self.shared.lines.is_waited_for(&self.line)
+        self.succession.is_some() && self.shared.lines.is_waited_for(&self.queue_key)
     }
 
     fn give_back(mut self: Box<Self>) -> FinishInBackground {

@@ -46,9 +46,9 @@ pub(crate) struct LeaseState {
     /// How many holds its owner has.
     pub(crate) holds: AtomicU32,
     slot: Mutex<KeeperSlot>,
-    trail: Mutex<LastRound>,
+    last_round: Mutex<LastRound>,
     /// Whether to wake the keeper if the latest round ends with the key on no more than a quorum.
-    minds_gaps: AtomicBool,
+    wants_repair: AtomicBool,
 }
 
 /// The parked keeper, as the lease sees it.
@@ -69,11 +69,11 @@ pub(crate) trait ParkedKeeper: Send {
 /// Where the keeper is.
 enum KeeperSlot {
     /// Parked here. Its single owner, once taken out, is the only one that acts on the lease.
-    Idle(Box<dyn ParkedKeeper>),
+    Parked(Box<dyn ParkedKeeper>),
     /// Taken out; its owner reads the mailbox.
-    Away(Option<Box<Mailbox>>),
+    Running(Option<Box<Mailbox>>),
     /// Gone. Has the votes on a release that no quorum confirmed.
-    Gone(Option<Box<VoteReport>>),
+    Closed(Option<Box<VoteReport>>),
 }
 
 /// Messages for the keeper while it is not parked, and the waker of its owner.
@@ -81,7 +81,7 @@ enum KeeperSlot {
 struct Mailbox {
     commands: HolderCommands,
     /// Whether its timer has fired.
-    rung: bool,
+    timer_fired: bool,
     keeper: Option<Waker>,
 }
 
@@ -101,9 +101,9 @@ pub(crate) enum LastRound {
 impl fmt::Debug for KeeperSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            KeeperSlot::Idle(_) => "Idle",
-            KeeperSlot::Away(_) => "Away",
-            KeeperSlot::Gone(_) => "Gone",
+            KeeperSlot::Parked(_) => "Parked",
+            KeeperSlot::Running(_) => "Running",
+            KeeperSlot::Closed(_) => "Closed",
         })
     }
 }
@@ -142,9 +142,9 @@ impl LeaseState {
             over: Notify::new(),
             reason: Mutex::new(None),
             holds: AtomicU32::new(1),
-            slot: Mutex::new(KeeperSlot::Away(None)),
-            trail: Mutex::default(),
-            minds_gaps: AtomicBool::new(true),
+            slot: Mutex::new(KeeperSlot::Running(None)),
+            last_round: Mutex::default(),
+            wants_repair: AtomicBool::new(true),
         })
     }
 
@@ -201,11 +201,11 @@ impl LeaseState {
     pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
         let mut slot = self.slot();
         match &*slot {
-            KeeperSlot::Away(Some(letterbox)) if letterbox.rung || !letterbox.commands.is_empty() => {
+            KeeperSlot::Running(Some(mailbox)) if mailbox.timer_fired || !mailbox.commands.is_empty() => {
                 Some(keeper)
             }
-            KeeperSlot::Idle(_) | KeeperSlot::Away(_) | KeeperSlot::Gone(_) => {
-                let before = mem::replace(&mut *slot, KeeperSlot::Idle(keeper));
+            KeeperSlot::Parked(_) | KeeperSlot::Running(_) | KeeperSlot::Closed(_) => {
+                let before = mem::replace(&mut *slot, KeeperSlot::Parked(keeper));
                 drop(slot);
                 drop(before);
                 None
@@ -216,9 +216,9 @@ impl LeaseState {
     /// Takes the keeper, if it is parked and no other caller in this process waits for the lock.
     pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
         let mut slot = self.slot();
-        if let KeeperSlot::Idle(keeper) = &*slot
+        if let KeeperSlot::Parked(keeper) = &*slot
             && !keeper.is_waited_for()
-            && let KeeperSlot::Idle(keeper) = mem::replace(&mut *slot, KeeperSlot::Away(None))
+            && let KeeperSlot::Parked(keeper) = mem::replace(&mut *slot, KeeperSlot::Running(None))
         {
             return Some(keeper);
         }
@@ -228,19 +228,19 @@ impl LeaseState {
     /// Takes the pending commands. If there are none, registers the waker.
     pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<HolderCommands> {
         let mut slot = self.slot();
-        let KeeperSlot::Away(letterbox) = &mut *slot else { return None };
-        let letters = letterbox.take();
+        let KeeperSlot::Running(mailbox) = &mut *slot else { return None };
+        let taken = mailbox.take();
         if let Some(context) = context
-            && letters.as_ref().is_none_or(|letters| letters.commands.is_empty())
+            && taken.as_ref().is_none_or(|mailbox| mailbox.commands.is_empty())
         {
-            letterbox.get_or_insert_default().keeper = Some(context.waker().clone());
+            mailbox.get_or_insert_default().keeper = Some(context.waker().clone());
         }
         drop(slot);
-        letters.map(|letters| letters.commands).filter(|commands| !commands.is_empty())
+        taken.map(|mailbox| mailbox.commands).filter(|commands| !commands.is_empty())
     }
 
     pub(crate) fn post(&self, write: impl FnOnce(&mut HolderCommands)) {
-        self.leave(|letterbox| write(&mut letterbox.commands));
+        self.leave(|mailbox| write(&mut mailbox.commands));
     }
 
     /// Waits for the keeper, and lets this runtime drive the task that may own it.
@@ -252,16 +252,16 @@ impl LeaseState {
     /// which notifies callers that wait for a reply.
     fn leave(&self, write: impl FnOnce(&mut Mailbox)) {
         let mut slot = self.slot();
-        let mut letters = match &mut *slot {
-            KeeperSlot::Gone(_) => return,
-            KeeperSlot::Away(there) => there.take().unwrap_or_default(),
-            KeeperSlot::Idle(_) => Box::default(),
+        let mut mailbox = match &mut *slot {
+            KeeperSlot::Closed(_) => return,
+            KeeperSlot::Running(there) => there.take().unwrap_or_default(),
+            KeeperSlot::Parked(_) => Box::default(),
         };
-        write(&mut letters);
-        let waker = letters.keeper.take();
-        let before = mem::replace(&mut *slot, KeeperSlot::Away(Some(letters)));
+        write(&mut mailbox);
+        let waker = mailbox.keeper.take();
+        let before = mem::replace(&mut *slot, KeeperSlot::Running(Some(mailbox)));
         drop(slot);
-        if let KeeperSlot::Idle(keeper) = before {
+        if let KeeperSlot::Parked(keeper) = before {
             keeper.unpark();
         } else if let Some(waker) = waker {
             waker.wake();
@@ -271,22 +271,22 @@ impl LeaseState {
     /// Removes the keeper for good.
     pub(crate) fn close_slot(&self) {
         let mut slot = self.slot();
-        if matches!(&*slot, KeeperSlot::Gone(_)) {
+        if matches!(&*slot, KeeperSlot::Closed(_)) {
             return;
         }
-        let before = mem::replace(&mut *slot, KeeperSlot::Gone(None));
+        let before = mem::replace(&mut *slot, KeeperSlot::Closed(None));
         drop(slot);
         drop(before);
     }
 
     /// Records that no quorum has confirmed the release.
     pub(crate) fn not_confirmed(&self, report: VoteReport) {
-        let before = mem::replace(&mut *self.slot(), KeeperSlot::Gone(Some(Box::new(report))));
+        let before = mem::replace(&mut *self.slot(), KeeperSlot::Closed(Some(Box::new(report))));
         drop(before);
     }
 
     pub(crate) fn unconfirmed(&self) -> Option<VoteReport> {
-        if let KeeperSlot::Gone(Some(report)) = &*self.slot() {
+        if let KeeperSlot::Closed(Some(report)) = &*self.slot() {
             Some(VoteReport::clone(report))
         } else {
             None
@@ -295,9 +295,9 @@ impl LeaseState {
 
     /// Follows `round`, and keeps the key states that it leaves. Returns those so far.
     pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> KeyStates {
-        drop(mem::replace(&mut *self.trail(), LastRound::InFlight(round.clone())));
-        let (standings, all_heard) = round.retire(self);
-        if all_heard {
+        drop(mem::replace(&mut *self.last_round(), LastRound::InFlight(round.clone())));
+        let (standings, all_responded) = round.notify_settled(self);
+        if all_responded {
             self.keep(round, standings);
         }
         standings
@@ -305,32 +305,36 @@ impl LeaseState {
 
     /// Keeps the key states that `round` left, if it is the latest.
     fn keep(&self, round: &Round, standings: KeyStates) -> bool {
-        let mut trail = self.trail();
-        let followed = matches!(&*trail, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
-        let before =
-            if followed { mem::replace(&mut *trail, LastRound::Settled(standings)) } else { LastRound::None };
-        drop(trail);
+        let mut last_round = self.last_round();
+        let followed =
+            matches!(&*last_round, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
+        let before = if followed {
+            mem::replace(&mut *last_round, LastRound::Settled(standings))
+        } else {
+            LastRound::None
+        };
+        drop(last_round);
         drop(before);
         followed
     }
 
-    pub(crate) fn minds_gaps(&self) -> bool {
-        self.minds_gaps.load(Ordering::Relaxed)
+    pub(crate) fn wants_repair(&self) -> bool {
+        self.wants_repair.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stop_repair(&self) {
-        self.minds_gaps.store(false, Ordering::Relaxed);
+        self.wants_repair.store(false, Ordering::Relaxed);
     }
 
     /// Returns what the latest round left, if all nodes have answered.
     pub(crate) fn settled_standings(&self) -> Option<KeyStates> {
-        if let LastRound::Settled(standings) = &*self.trail() { Some(*standings) } else { None }
+        if let LastRound::Settled(standings) = &*self.last_round() { Some(*standings) } else { None }
     }
 
     /// Returns the key states of the latest round, and when it was sent if some nodes have not
     /// answered.
     pub(crate) fn latest_standings(&self) -> (KeyStates, Option<Moment>) {
-        let round = match &*self.trail() {
+        let round = match &*self.last_round() {
             LastRound::None => return (KeyStates::default(), None),
             LastRound::Settled(standings) => return (*standings, None),
             LastRound::InFlight(round) => round.clone(),
@@ -340,11 +344,11 @@ impl LeaseState {
 
     /// Takes the latest round, or what it left.
     pub(crate) fn take_last_round(&self) -> LastRound {
-        mem::take(&mut *self.trail())
+        mem::take(&mut *self.last_round())
     }
 
-    fn trail(&self) -> MutexGuard<'_, LastRound> {
-        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_round(&self) -> MutexGuard<'_, LastRound> {
+        self.last_round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn slot(&self) -> MutexGuard<'_, KeeperSlot> {
@@ -355,7 +359,7 @@ impl LeaseState {
 /// Wakes the keeper when its timer fires.
 impl Wake for LeaseState {
     fn wake(self: Arc<Self>) {
-        self.leave(|letterbox| letterbox.rung = true);
+        self.leave(|mailbox| mailbox.timer_fired = true);
     }
 }
 
@@ -366,8 +370,8 @@ impl OnSettled for LeaseState {
             let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
             held <= quorum.needed() && held < quorum.nodes()
         };
-        if self.keep(round, standings) && self.minds_gaps() && is_short(standings) {
-            self.leave(|letterbox| letterbox.rung = true);
+        if self.keep(round, standings) && self.wants_repair() && is_short(standings) {
+            self.leave(|mailbox| mailbox.timer_fired = true);
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::attempt::Attempt;
 use super::context::EngineContext;
-use super::offer::Questions;
+use super::offer::OfferRequests;
 use super::options::AcquireRequest;
 use crate::node::{Capability, Expiry, Holding, Queued, Request, Vote};
 use crate::quorum::node_set::NodeSet;
@@ -21,9 +21,9 @@ use quorlock_protocol::{
 
 /// How long other waiters of this process skip a node that did not answer: each would wait for it
 /// as long. Then it is asked again.
-const PASSED_FOR: Duration = Duration::from_secs(1);
+const SKIPPED_FOR: Duration = Duration::from_secs(1);
 /// How long a node may report the same holder until another node is asked.
-const LOOKS: Duration = Duration::from_secs(2);
+const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
 
 /// Waits for a lock in the queue of one node: the preferred node of the key, or else the next one
 /// that answers (ADR 25). A place there is only a hint of when to ask (rule W-1).
@@ -31,18 +31,18 @@ pub(crate) struct NodeQueue {
     /// The name of this wait: drawn anew by the waiting process for each (rule I-42).
     pub(super) waiter: WaiterId,
     /// The nodes that may have it in their queue.
-    standing: NodeSet,
+    queued_at: NodeSet,
     /// The nodes that have notified us of our turn.
     turns: NodeSet,
     /// How many nodes to skip, starting at the preferred one, because they did not answer.
-    passed: usize,
+    skipped: usize,
     /// No node keeps a queue that this process may use …
     pub(super) closed: bool,
     /// … permanently.
     refused: bool,
     heartbeat: QueueHeartbeat,
     /// The requests that an offer may answer.
-    questions: Questions,
+    offer_requests: OfferRequests,
     /// How long an offer is valid, if this wait accepts any.
     offer_life: Option<Duration>,
     /// The round trip time to the node asked last.
@@ -52,11 +52,11 @@ pub(crate) struct NodeQueue {
     /// The token that the node reported last, when this process was first in the queue.
     holder: Option<Token>,
     /// When another node was last asked about that token, or this node first reported it.
-    looked: Option<Moment>,
+    other_asked: Option<Moment>,
     /// How many processes were before this one.
     ahead: Option<u32>,
     /// The distance, in nodes, from the home node to the one asked last about that token.
-    looks: usize,
+    other_offset: usize,
 }
 
 /// A node's response about a place in its queue.
@@ -91,41 +91,41 @@ impl NodeQueue {
     pub(super) fn new(entropy: &dyn Entropy) -> NodeQueue {
         NodeQueue {
             waiter: WaiterId::new(entropy.half()),
-            standing: NodeSet::default(),
+            queued_at: NodeSet::default(),
             turns: NodeSet::default(),
-            passed: 0,
+            skipped: 0,
             closed: false,
             refused: false,
             heartbeat: QueueHeartbeat::default(),
-            questions: Questions::default(),
+            offer_requests: OfferRequests::default(),
             offer_life: None,
             round_trip: Duration::ZERO,
             waits: false,
             holder: None,
-            looked: None,
+            other_asked: None,
             ahead: None,
-            looks: 0,
+            other_offset: 0,
         }
     }
 
-    /// Asks for a place, or confirms that it is still wanted. Skips `strays`, which disagree with
+    /// Asks for a place, or confirms that it is still wanted. Skips `outliers`, which disagree with
     /// the other nodes. Returns `None` if no node has a queue.
     pub(super) async fn ask(
         &mut self,
         shared: &Arc<EngineContext>,
         keys: &Keys,
         plan: &Arc<AcquireRequest>,
-        strays: NodeSet,
+        outliers: NodeSet,
     ) -> Option<Place> {
         let nodes = shared.nodes.quorum.nodes();
         for _ in 0..nodes {
-            let home = (preferred_node(keys.first(), nodes) + self.passed) % nodes;
+            let home = (preferred_node(keys.first(), nodes) + self.skipped) % nodes;
             // Another waiter of this process got no answer from it.
-            let is_silent = shared.nodes.is_passed_over(home) && !self.standing.contains(home);
-            if shared.nodes.can(home, Capability::Queue) && !strays.contains(home) && !is_silent {
+            let is_silent = shared.nodes.is_skipped(home) && !self.queued_at.contains(home);
+            if shared.nodes.can(home, Capability::Queue) && !outliers.contains(home) && !is_silent {
                 let round_trip = shared.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
-                let terms = self.questions.ask(shared, plan, (home, round_trip));
+                let terms = self.offer_requests.ask(shared, plan, (home, round_trip));
                 self.round_trip = round_trip;
                 self.offer_life = terms.as_ref().map(|terms| terms.life);
                 let request = Request::Enqueue {
@@ -136,25 +136,25 @@ impl NodeQueue {
                     turn,
                     terms,
                     context: shared.context(&plan.label),
-                    others_seen: shared.has_met_others(keys.first()),
+                    others_seen: shared.saw_outsider(keys.first()),
                 };
-                self.standing.insert(home);
+                self.queued_at.insert(home);
                 let round =
                     Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, home, &request.into());
                 if round.refuses(home).await {
                     let queued = if let Some(Ok(Vote::Queued(queued))) = round.answer_of(home).await {
                         Some(*queued)
                     } else {
-                        self.told(NodeSet::of(home));
+                        self.note_turns(NodeSet::of(home));
                         None
                     };
                     return Some(Place { home, queued, report: round.report(), turn });
                 }
                 let failed = |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Failed(error) if error.is_permanent());
-                shared.nodes.pass_over(home, PASSED_FOR);
+                shared.nodes.skip_for(home, SKIPPED_FOR);
                 self.refused |= round.report().votes().get(home).is_some_and(failed);
             }
-            self.passed += 1;
+            self.skipped += 1;
         }
         self.closed = true;
         None
@@ -162,8 +162,8 @@ impl NodeQueue {
 
     /// Records that these nodes have notified us of our turn and removed us from their queues. If
     /// we do not acquire the lock, they notify the next waiter.
-    pub(super) fn told(&mut self, nodes: NodeSet) {
-        self.standing = self.standing.intersection(nodes.complement());
+    pub(super) fn note_turns(&mut self, nodes: NodeSet) {
+        self.queued_at = self.queued_at.intersection(nodes.complement());
         self.turns.add(nodes);
     }
 
@@ -180,7 +180,7 @@ impl NodeQueue {
     ) -> bool {
         let Some(queued) = &place.queued else {
             return !self.waits
-                || !matches!(self.look_aside(shared, keys, plan, place).await, Some(Vote::Held(_)));
+                || !matches!(self.ask_other_node(shared, keys, plan, place).await, Some(Vote::Held(_)));
         };
         self.waits = true;
         match queued {
@@ -188,12 +188,13 @@ impl NodeQueue {
                 let same = self.holder.replace(holding.token.clone()).as_ref() == Some(&holding.token);
                 // Every two seconds.
                 let now = shared.now();
-                let is_due = same && self.looked.is_some_and(|looked| now.since(looked) >= LOOKS);
+                let is_due = same
+                    && self.other_asked.is_some_and(|other_asked| now.since(other_asked) >= OTHER_NODE_EVERY);
                 if is_due || !same {
-                    self.looked = Some(now);
+                    self.other_asked = Some(now);
                 }
                 is_due
-                    && match self.look_aside(shared, keys, plan, place).await {
+                    && match self.ask_other_node(shared, keys, plan, place).await {
                         Some(Vote::Held(other)) => other.token != holding.token,
                         Some(_) => true,
                         None => false,
@@ -205,31 +206,31 @@ impl NodeQueue {
 
     /// Asks another node about the lock, a different one each time. Returns `None` if it does not
     /// answer.
-    async fn look_aside(
+    async fn ask_other_node(
         &mut self,
         shared: &Arc<EngineContext>,
         keys: &Keys,
         plan: &AcquireRequest,
         place: &Place,
     ) -> Option<Vote> {
-        let (aside, round) = self.inspect_aside(shared, keys, plan, place);
-        if round.refuses(aside).await { round.answer_of(aside).await?.ok() } else { None }
+        let (other_node, round) = self.inspect_other_node(shared, keys, plan, place);
+        if round.refuses(other_node).await { round.answer_of(other_node).await?.ok() } else { None }
     }
 
     /// The same, for the listener of a waiter.
-    pub(super) async fn report_aside(
+    pub(super) async fn report_other_node(
         &mut self,
         shared: &Arc<EngineContext>,
         keys: &Keys,
         plan: &AcquireRequest,
         place: &Place,
     ) -> VoteReport {
-        let (aside, round) = self.inspect_aside(shared, keys, plan, place);
-        round.refuses(aside).await;
+        let (other_node, round) = self.inspect_other_node(shared, keys, plan, place);
+        round.refuses(other_node).await;
         round.report()
     }
 
-    fn inspect_aside(
+    fn inspect_other_node(
         &mut self,
         shared: &Arc<EngineContext>,
         keys: &Keys,
@@ -237,10 +238,10 @@ impl NodeQueue {
         place: &Place,
     ) -> (usize, Arc<Round>) {
         let nodes = shared.nodes.quorum.nodes();
-        self.looks = self.looks % nodes.saturating_sub(1).max(1) + 1;
-        let aside = (place.home + self.looks) % nodes;
+        self.other_offset = self.other_offset % nodes.saturating_sub(1).max(1) + 1;
+        let other_node = (place.home + self.other_offset) % nodes;
         let request = Request::Inspect { key: keys.first().clone() };
-        (aside, Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, aside, &request.into()))
+        (other_node, Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, other_node, &request.into()))
     }
 
     /// Whether the number of processes before this one has changed.
@@ -249,7 +250,7 @@ impl NodeQueue {
     }
 
     /// When to ask again.
-    pub(super) fn next(&mut self, place: &Place, shared: &EngineContext, is_told: bool) -> Moment {
+    pub(super) fn next(&mut self, place: &Place, shared: &EngineContext, is_subscribed: bool) -> Moment {
         let now = shared.now();
         let random = shared.entropy.half();
         let expiry = match &place.queued {
@@ -269,7 +270,7 @@ impl NodeQueue {
             _ => Duration::MAX,
         };
         now + expiry.min(offers).min(match &place.queued {
-            Some(queued) if is_told => {
+            Some(queued) if is_subscribed => {
                 // Changes are not reported to the waiters further back.
                 let free = queued.holding.is_none() && queued.ahead < 2;
                 self.heartbeat.next(queued.ahead, free, place.turn, random)
@@ -282,22 +283,22 @@ impl NodeQueue {
 
     /// Waits for an offer in answer to the requests so far.
     pub(super) fn offered(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
-        self.questions.voted(bell)
+        self.offer_requests.voted(bell)
     }
 
     /// Whether a node has offered the lock.
     pub(super) fn has_offers(&self) -> bool {
-        self.questions.has_votes()
+        self.offer_requests.has_votes()
     }
 
     /// Whether to ask again, because an offer is about to come.
     pub(super) fn is_soon_first(&self) -> bool {
-        self.questions.turned_stale()
+        self.offer_requests.turned_stale()
     }
 
     /// The deadline for more offers: one turn after the first.
     pub(super) fn offers_until(&mut self, now: Moment) -> Moment {
-        self.questions.wait_until(now, turn(self.round_trip))
+        self.offer_requests.wait_until(now, turn(self.round_trip))
     }
 
     /// Returns the attempt that a quorum has offered. The nodes that offered it need no notice that
@@ -307,25 +308,25 @@ impl NodeQueue {
         shared: &Arc<EngineContext>,
         plan: &Arc<AcquireRequest>,
     ) -> Option<Attempt> {
-        let (attempt, is_last) = self.questions.take_offered(shared, plan)?;
+        let (attempt, is_last) = self.offer_requests.take_offered(shared, plan)?;
         if is_last {
-            self.standing = self.standing.intersection(attempt.granted().complement());
+            self.queued_at = self.queued_at.intersection(attempt.granted().complement());
         }
         Some(attempt)
     }
 
     /// Gives back offers that were too few or too late.
     pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
-        self.questions.give_back(shared, plan);
+        self.offer_requests.give_back(shared, plan);
     }
 
     /// Ends the wait of one waiter. Returns the nodes to notify: those that may have it in their
     /// queue and, unless it `has` the lock, those that notified it of its turn.
     pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
-        let NodeQueue { standing, turns, closed, refused, .. } =
+        let NodeQueue { queued_at, turns, closed, refused, .. } =
             std::mem::replace(self, NodeQueue::new(entropy));
         self.closed = closed && refused;
         self.refused = refused;
-        if has { standing } else { standing.union(turns) }
+        if has { queued_at } else { queued_at.union(turns) }
     }
 }

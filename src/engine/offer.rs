@@ -38,9 +38,9 @@ struct Inner {
     /// The nodes whose messages arrive.
     open: NodeSet,
     /// The open requests, by the random part of their token.
-    questions: HashMap<Box<[u8]>, Arc<Question>>,
+    requests: HashMap<Box<[u8]>, Arc<OfferRequest>>,
     /// How many entries trigger a purge of the expired ones.
-    most_questions: usize,
+    purge_above: usize,
     /// The first waiter for a lock that this process holds or is about to acquire.
     next: HashMap<Arc<str>, Next>,
     /// Locks that a client outside the queue held a moment ago.
@@ -54,7 +54,7 @@ pub(crate) struct Next {
     pub(crate) home: usize,
     /// The lease it is for: the random part of its token, or the id of the waiter whose turn it is.
     to: Box<[u8]>,
-    heard: Moment,
+    received: Moment,
     /// Whether a waiter has seen a holder that is not in the queue.
     pub(crate) others_seen: bool,
 }
@@ -68,8 +68,8 @@ impl Offers {
     pub(crate) fn new(inbox: InboxId) -> Offers {
         let inside = Inner {
             open: NodeSet::default(),
-            questions: HashMap::new(),
-            most_questions: LEAST_ROOM,
+            requests: HashMap::new(),
+            purge_above: LEAST_ROOM,
             next: HashMap::new(),
             others: Contended::remembering(OTHERS_FOR),
         };
@@ -87,29 +87,29 @@ impl Offers {
         inside.open.contains(home) && inside.open.len() >= needed
     }
 
-    fn expect(&self, question: &Arc<Question>, now: Moment) {
+    fn expect(&self, request: &Arc<OfferRequest>, now: Moment) {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
-        if inside.questions.len() >= inside.most_questions {
-            inside.questions.retain(|_, known| now < known.forgotten);
+        if inside.requests.len() >= inside.purge_above {
+            inside.requests.retain(|_, known| now < known.forgotten);
             // So that each entry is checked twice on average, however many there are.
-            inside.most_questions = LEAST_ROOM.max(2 * inside.questions.len());
+            inside.purge_above = LEAST_ROOM.max(2 * inside.requests.len());
         }
-        inside.questions.insert(question.claim.token().random_part().into(), question.clone());
+        inside.requests.insert(request.claim.token().random_part().into(), request.clone());
     }
 
     /// Marks `token` as withdrawn: offers for it that arrive from now on are given back, too (rule
     /// O-6).
     pub(crate) fn give_up(&self, token: &Token) {
         if self.used.load(Ordering::Relaxed)
-            && let Some(question) = self.question(token.random_part())
+            && let Some(request) = self.request(token.random_part())
         {
-            *question.given_up() = true;
+            *request.given_up() = true;
         }
     }
 
-    fn question(&self, token: &[u8]) -> Option<Arc<Question>> {
-        self.lock().questions.get(token).cloned()
+    fn request(&self, token: &[u8]) -> Option<Arc<OfferRequest>> {
+        self.lock().requests.get(token).cloned()
     }
 
     /// Takes the waiter to which to offer the lock at `key`, held with `token`, if it can still
@@ -122,7 +122,7 @@ impl Offers {
         let now = now();
         // Our own request may have reached the queue after the offer that we accepted.
         let is_for_us = *next.to == *token.random_part() && next.waiter.terms.inbox != self.inbox;
-        (is_for_us && is_fresh(now.since(next.heard), next.waiter.terms.life)).then_some(next)
+        (is_for_us && is_fresh(now.since(next.received), next.waiter.terms.life)).then_some(next)
     }
 
     /// Records that the `waiter` whose turn it was has acquired the lock at `key` with this
@@ -140,19 +140,19 @@ impl Offers {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         if inside.next.len() >= MOST {
-            inside.next.retain(|_, next| is_fresh(now.since(next.heard), next.waiter.terms.life));
+            inside.next.retain(|_, next| is_fresh(now.since(next.received), next.waiter.terms.life));
         }
         inside.next.insert(key.clone(), next);
     }
 
     /// Records that a client outside the queue holds the lock at `key`.
-    pub(crate) fn meet_others(&self, key: &Arc<str>, now: Moment) {
+    pub(crate) fn note_outsider(&self, key: &Arc<str>, now: Moment) {
         self.lock().others.remember(key, now);
     }
 
     /// Whether one held it a moment ago.
-    pub(crate) fn has_met_others(&self, key: &str, now: Moment) -> bool {
-        self.lock().others.is_about(key, now)
+    pub(crate) fn saw_outsider(&self, key: &str, now: Moment) -> bool {
+        self.lock().others.contains(key, now)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -168,7 +168,7 @@ impl fmt::Debug for Offers {
 
 /// A request for a place in the queue that an offer may answer. Each has its own token, by which an
 /// offer names the request that it answers (rule O-3).
-pub(crate) struct Question {
+pub(crate) struct OfferRequest {
     shared: Weak<EngineContext>,
     /// The runtime that gives back late offers.
     runtime: Handle,
@@ -184,14 +184,14 @@ pub(crate) struct Question {
     given_up: Mutex<bool>,
 }
 
-impl Question {
+impl OfferRequest {
     fn given_up(&self) -> MutexGuard<'_, bool> {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether any node has offered the lock.
     fn has_votes(&self) -> bool {
-        self.round.has_said(&Vote::Granted)
+        self.round.has_vote(&Vote::Granted)
     }
 
     fn attempt(&self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) -> Attempt {
@@ -212,8 +212,8 @@ impl Question {
         let standings = KeyStates::of((0..=node).map(at_node));
         let tasks = shared.tasks.clone();
         let rest = async move {
-            if let Some(sweep) = Cleanup::start(&shared, &claim, life, standings, CleanupOf::Lease) {
-                sweep.finish().await;
+            if let Some(cleanup) = Cleanup::start(&shared, &claim, life, standings, CleanupOf::Lease) {
+                cleanup.finish().await;
             }
         };
         tasks.spawn(rest, &self.runtime);
@@ -222,13 +222,13 @@ impl Question {
 
 /// The open requests of one wait, newest last.
 #[derive(Default)]
-pub(super) struct Questions {
-    asked: VecDeque<Arc<Question>>,
+pub(super) struct OfferRequests {
+    open_requests: VecDeque<Arc<OfferRequest>>,
     /// When the first vote without a quorum arrived.
     since: Option<Moment>,
 }
 
-impl Questions {
+impl OfferRequests {
     /// Asks for an offer in the queue of `home`, with a new token. Returns `None` where an offer is
     /// no use: messages do not arrive, the holder renews manually, or the lease would be too short.
     pub(super) fn ask(
@@ -239,7 +239,7 @@ impl Questions {
     ) -> Option<Arc<OfferTerms>> {
         let offers = shared.offers.as_ref()?;
         let (now, nodes) = (shared.now(), &shared.nodes);
-        self.asked.retain(|question| now < question.forgotten);
+        self.open_requests.retain(|request| now < request.forgotten);
         if plan.renewal == Renewal::Manual || !offers.is_open_at(home, nodes.quorum.needed()) {
             return None;
         }
@@ -251,7 +251,7 @@ impl Questions {
         let claim = new_claim(shared, plan, fence_hint);
         let token = claim.token().clone();
         let round = Round::without_requests(nodes, expect(fence_hint), life);
-        let question = Arc::new(Question {
+        let request = Arc::new(OfferRequest {
             shared: Arc::downgrade(shared),
             runtime: Handle::current(),
             claim,
@@ -262,16 +262,16 @@ impl Questions {
             stale: AtomicBool::new(false),
             given_up: Mutex::new(false),
         });
-        offers.expect(&question, now);
-        self.asked.push_back(question);
+        offers.expect(&request, now);
+        self.open_requests.push_back(request);
         Some(Arc::new(OfferTerms { inbox: offers.inbox, life, fenced: plan.fencing == Fencing::On, token }))
     }
 
     /// Waits for a vote on the requests so far; `bell` rings for each.
     pub(super) fn voted(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
-        let asked = self.asked.clone();
+        let open_requests = self.open_requests.clone();
         async move {
-            while !asked.iter().any(|question| question.has_votes()) {
+            while !open_requests.iter().any(|request| request.has_votes()) {
                 bell.notified().await;
             }
         }
@@ -279,13 +279,13 @@ impl Questions {
 
     /// Whether any node has offered the lock.
     pub(super) fn has_votes(&self) -> bool {
-        self.asked.iter().any(|question| question.has_votes())
+        self.open_requests.iter().any(|request| request.has_votes())
     }
 
     /// Whether the latest request is too old for an offer that is about to come. Returns `true`
     /// once only: there may be no newer request.
     pub(super) fn turned_stale(&self) -> bool {
-        self.asked.back().is_some_and(|question| question.stale.swap(false, Ordering::Relaxed))
+        self.open_requests.back().is_some_and(|request| request.stale.swap(false, Ordering::Relaxed))
     }
 
     /// The deadline for the other nodes' votes: `patience` after the first.
@@ -300,21 +300,21 @@ impl Questions {
         plan: &Arc<AcquireRequest>,
     ) -> Option<(Attempt, bool)> {
         let now = shared.now();
-        let won = |question: &Arc<Question>| question.round.tally(now).verdict() == Some(Verdict::Won);
-        let question = self.asked.remove(self.asked.iter().position(won)?)?;
+        let won = |request: &Arc<OfferRequest>| request.round.tally(now).verdict() == Some(Verdict::Won);
+        let request = self.open_requests.remove(self.open_requests.iter().position(won)?)?;
         self.since = None;
-        let is_last = self.asked.back().is_none_or(|other| other.round.sent <= question.round.sent);
-        Some((question.attempt(shared, plan), is_last))
+        let is_last = self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
+        Some((request.attempt(shared, plan), is_last))
     }
 
     /// Gives back what too few nodes have offered.
     pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
         self.since = None;
-        for question in self.asked.drain(..) {
-            if question.has_votes() {
-                drop(question.attempt(shared, plan));
+        for request in self.open_requests.drain(..) {
+            if request.has_votes() {
+                drop(request.attempt(shared, plan));
             } else {
-                *question.given_up() = true;
+                *request.given_up() = true;
             }
         }
     }
@@ -354,22 +354,22 @@ impl HintListener for Inbox {
         let now = self.clock.now();
         match message {
             InboxMessage::Offered { token, number, life } => {
-                let Some(question) = offers.question(token) else { return };
+                let Some(request) = offers.request(token) else { return };
                 let answer = Response::new(Vote::Granted, from.clone()).with_fencing_token(number);
-                question.offered(self.node, answer, life, now);
-                lines.ring_for(question.claim.key());
+                request.offered(self.node, answer, life, now);
+                lines.notify_offer(request.claim.key());
             }
             InboxMessage::Soon { token } => {
-                let Some(question) = offers.question(token) else { return };
-                if now.since(question.round.sent) >= offer_heartbeat(question.life) {
-                    question.stale.store(true, Ordering::Relaxed);
-                    lines.ring_for(question.claim.key());
+                let Some(request) = offers.request(token) else { return };
+                if now.since(request.round.sent) >= offer_heartbeat(request.life) {
+                    request.stale.store(true, Ordering::Relaxed);
+                    lines.notify_offer(request.claim.key());
                 }
             }
             InboxMessage::Next { key, to, next, others_seen } => {
                 if let Some(key) = lines.known(key) {
                     let (waiter, to) = (Arc::new(next), to.into());
-                    let next = Next { waiter, home: self.node, to, heard: now, others_seen };
+                    let next = Next { waiter, home: self.node, to, received: now, others_seen };
                     offers.note_next(&key, next, now);
                 }
             }

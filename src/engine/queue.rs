@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::options::{AcquireRequest, News};
 use super::recently_contended::Contended;
-use super::wait::{Wait, Waiting, tell};
+use super::wait::{Wait, Waiting, notify_listener};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::vote_report::Holder;
 use quorlock_protocol::Moment;
@@ -21,7 +21,7 @@ use quorlock_protocol::Moment;
 mod hints;
 mod waiter;
 
-pub(crate) use hints::{Ear, Heard, Whose};
+pub(crate) use hints::{Ear, HintState, HolderMode};
 pub(crate) use waiter::{Delivery, Joined, Place, Waiter};
 
 /// The wait queues of a coordinator. A key has one while a keeper holds it or a contender wants it.
@@ -30,7 +30,7 @@ pub(crate) struct Lines {
     inside: Mutex<Inner>,
     /// The queues that forward hints to these. Kept alive by their branches when their coordinator
     /// is gone.
-    trunk: Option<Arc<Lines>>,
+    parent: Option<Arc<Lines>>,
     /// Whether there was ever a branch.
     branched: AtomicBool,
     /// Whether any caller ever waited here or in a branch.
@@ -41,10 +41,10 @@ pub(crate) struct Lines {
 
 struct Inner {
     /// Ordered, so that a seed reproduces the order in which queues receive hints.
-    by_key: BTreeMap<Arc<str>, Line>,
+    by_key: BTreeMap<Arc<str>, WaitQueue>,
     arrivals: NonZeroU64,
     /// Until when to pause before acquiring keys that others wanted when they were released here.
-    courtesies: HashMap<Arc<str>, Moment>,
+    cooldowns: HashMap<Arc<str>, Moment>,
     /// Keys that others wanted a moment ago.
     contended: Contended,
     /// The nodes that send hints.
@@ -60,7 +60,7 @@ impl Default for Inner {
         Inner {
             by_key: BTreeMap::new(),
             arrivals: NonZeroU64::MIN,
-            courtesies: HashMap::new(),
+            cooldowns: HashMap::new(),
             contended: Contended::default(),
             hearing: NodeSet::default(),
             branches: Vec::new(),
@@ -71,30 +71,30 @@ impl Default for Inner {
 
 /// One per held lock, so state that only waiters need is boxed.
 #[derive(Default)]
-struct Line {
+struct WaitQueue {
     /// Whether this process holds the key.
     held: bool,
     /// The nodes that have hinted at a change since the contender last asked.
     changed: NodeSet,
     /// The waiter that was taken from the queue and still waits for the lock.
     served: Option<NonZeroU64>,
-    crowd: Option<Box<Crowd>>,
+    waiting: Option<Box<Waiters>>,
 }
 
 /// The waiters in a queue, and the state that they share.
 #[derive(Default)]
-struct Crowd {
+struct Waiters {
     /// In order of arrival.
     waiters: VecDeque<Waiter>,
     /// Notifies the contender when a node hints at a change.
     bell: Option<Arc<Notify>>,
     /// The nodes that have notified us of our turn.
-    told: NodeSet,
+    turns: NodeSet,
     /// How the last attempt was lost.
     news: Option<News>,
 }
 
-impl Line {
+impl WaitQueue {
     fn set_held(&mut self, held: bool) {
         self.held = held;
         self.served = None;
@@ -103,13 +103,13 @@ impl Line {
     /// Records hints from these nodes.
     fn hint(&mut self, nodes: NodeSet) {
         self.changed.add(nodes);
-        if let Some(Crowd { bell: Some(bell), .. }) = self.crowd.as_deref() {
+        if let Some(Waiters { bell: Some(bell), .. }) = self.waiting.as_deref() {
             bell.notify_one();
         }
     }
 
-    fn crowd(&mut self) -> &mut Crowd {
-        self.crowd.get_or_insert_default()
+    fn waiting_mut(&mut self) -> &mut Waiters {
+        self.waiting.get_or_insert_default()
     }
 
     /// Whether this process holds the key, or another caller in it came first.
@@ -118,14 +118,14 @@ impl Line {
     }
 
     fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.crowd.iter().flat_map(|crowd| &crowd.waiters)
+        self.waiting.iter().flat_map(|waiting| &waiting.waiters)
     }
 
     /// Takes the first waiter that still waits. Cancelled waiters stay until their [`Place`] is
     /// dropped: they own data of the caller, which must not be dropped under the lock.
-    fn take_first(&mut self) -> Option<Waiter> {
-        let waiters = &mut self.crowd.as_mut()?.waiters;
-        let first = waiters.iter().position(|waiter| !waiter.door.is_closed())?;
+    fn pop_first(&mut self) -> Option<Waiter> {
+        let waiters = &mut self.waiting.as_mut()?.waiters;
+        let first = waiters.iter().position(|waiter| !waiter.sender.is_closed())?;
         waiters.remove(first)
     }
 }
@@ -134,7 +134,7 @@ impl Lines {
     /// Creates queues of their own that receive the same hints, for callers which only watch or
     /// want more than the key, and so do not queue with the others.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
-        let branch = Arc::new(Lines { trunk: Some(self.clone()), ..Lines::default() });
+        let branch = Arc::new(Lines { parent: Some(self.clone()), ..Lines::default() });
         let mut inside = self.lock();
         branch.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);
@@ -156,17 +156,17 @@ impl Lines {
 
     /// Whether this process holds the key, or another caller in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(Line::is_taken)
+        self.lock().by_key.get(key).is_some_and(WaitQueue::is_taken)
     }
 
     /// Whether this process holds the key.
     pub(crate) fn is_held(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(|line| line.held)
+        self.lock().by_key.get(key).is_some_and(|queue| queue.held)
     }
 
     /// Whether the queue has a waiter that is not being served yet.
     pub(crate) fn is_waited_for(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(|line| line.waiters().next().is_some())
+        self.lock().by_key.get(key).is_some_and(|queue| queue.waiters().next().is_some())
     }
 
     /// Joins the end of the queue. A caller that does not wait joins only an empty one: checked
@@ -177,19 +177,19 @@ impl Lines {
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
         match inside.by_key.entry(plan.line().clone()) {
-            Entry::Occupied(line) if plan.wait == Wait::Never && line.get().is_taken() => Joined::Taken,
-            Entry::Occupied(mut line) => {
-                let (door, delivery) = oneshot::channel();
-                line.get_mut().crowd().waiters.push_back(Waiter {
+            Entry::Occupied(queue) if plan.wait == Wait::Never && queue.get().is_taken() => Joined::Taken,
+            Entry::Occupied(mut queue) => {
+                let (sender, delivery) = oneshot::channel();
+                queue.get_mut().waiting_mut().waiters.push_back(Waiter {
                     arrival,
                     plan: plan.clone(),
-                    door,
+                    sender,
                     runtime: runtime.clone(),
                 });
-                Joined::Behind(Place { lines: self.clone(), key: line.key().clone(), arrival }, delivery)
+                Joined::Behind(Place { lines: self.clone(), key: queue.key().clone(), arrival }, delivery)
             }
-            Entry::Vacant(line) => {
-                line.insert(Line { served: Some(arrival), ..Line::default() });
+            Entry::Vacant(queue) => {
+                queue.insert(WaitQueue { served: Some(arrival), ..WaitQueue::default() });
                 Joined::First
             }
         }
@@ -199,9 +199,9 @@ impl Lines {
     /// one.
     pub(crate) fn next_or_end(&self, key: &str) -> Option<Waiter> {
         let mut inside = self.lock();
-        let line = inside.by_key.get_mut(key)?;
-        let waiter = line.take_first();
-        line.served = waiter.as_ref().map(|waiter| waiter.arrival);
+        let queue = inside.by_key.get_mut(key)?;
+        let waiter = queue.pop_first();
+        queue.served = waiter.as_ref().map(|waiter| waiter.arrival);
         let ended = if waiter.is_none() { inside.by_key.remove(key) } else { None };
         drop(inside);
         drop(ended);
@@ -217,96 +217,99 @@ impl Lines {
 
     /// Takes the first waiter.
     pub(crate) fn next(&self, key: &str) -> Option<Waiter> {
-        self.lock().by_key.get_mut(key)?.take_first()
+        self.lock().by_key.get_mut(key)?.pop_first()
     }
 
     /// Puts a waiter back in its former place, unless it has gone. A key that was held for it must
-    /// be [released](Lines::let_go) only after that, or a caller that does not wait might join in
+    /// be [released](Lines::clear_held) only after that, or a caller that does not wait might join in
     /// front of it.
     pub(crate) fn put_back(&self, key: &str, waiter: Waiter) {
-        if waiter.door.is_closed() {
+        if waiter.sender.is_closed() {
             return;
         }
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            let waiters = &mut line.crowd().waiters;
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            let waiters = &mut queue.waiting_mut().waiters;
             let place = waiters.partition_point(|other| other.arrival < waiter.arrival);
             waiters.insert(place, waiter);
         }
     }
 
     /// Records that this process no longer holds the key exclusively.
-    pub(crate) fn let_go(&self, key: &str) {
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.set_held(false);
+    pub(crate) fn clear_held(&self, key: &str) {
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            queue.set_held(false);
         }
     }
 
     /// Makes this process pause before it acquires the key again, until the given moment.
-    pub(crate) fn owe_courtesy(&self, key: &Arc<str>, until: Moment) {
+    pub(crate) fn set_cooldown(&self, key: &Arc<str>, until: Moment) {
         self.contended.store(true, Ordering::Relaxed);
-        self.lock().courtesies.insert(key.clone(), until);
+        self.lock().cooldowns.insert(key.clone(), until);
     }
 
     /// Whether this process must pause before it acquires the key. Also purges expired entries.
     /// Costs nothing if no other client ever wanted a lock.
-    pub(crate) fn owes_courtesy(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
+    pub(crate) fn take_cooldown(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
         if !self.contended.load(Ordering::Relaxed) {
             return false;
         }
         let now = now();
         let mut inside = self.lock();
-        inside.courtesies.retain(|_, until| now < *until);
-        inside.courtesies.remove(key).is_some()
+        inside.cooldowns.retain(|_, until| now < *until);
+        inside.cooldowns.remove(key).is_some()
     }
 
     /// Records that other clients want the key.
-    pub(crate) fn meet_others(&self, key: &Arc<str>, now: Moment) {
+    pub(crate) fn mark_contended(&self, key: &Arc<str>, now: Moment) {
         self.contended.store(true, Ordering::Relaxed);
         self.lock().contended.remember(key, now);
     }
 
     /// Whether others wanted the key a moment ago. Costs nothing if none ever wanted a lock.
-    pub(crate) fn others_want(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
-        self.contended.load(Ordering::Relaxed) && self.lock().contended.is_about(key, now())
+    pub(crate) fn is_contended(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
+        self.contended.load(Ordering::Relaxed) && self.lock().contended.contains(key, now())
     }
 
     /// How the last attempt for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
-        self.lock().by_key.get(key)?.crowd.as_ref()?.news.clone()
+        self.lock().by_key.get(key)?.waiting.as_ref()?.news.clone()
     }
 
     /// Keeps the news for callers that stop waiting, and reports the holder to the listeners.
     /// Without news, this process is the holder now.
-    pub(crate) fn tell(
+    pub(crate) fn report(
         &self,
         key: &str,
         news: Option<News>,
         seen: impl FnOnce() -> (Option<Holder>, Option<u32>),
         now: Moment,
     ) {
-        let mut told = Vec::new();
+        let mut listeners = Vec::new();
         {
             let mut inside = self.lock();
-            let Some(line) = inside.by_key.get_mut(key) else { return };
+            let Some(queue) = inside.by_key.get_mut(key) else { return };
             if news.is_none() {
-                line.set_held(true);
+                queue.set_held(true);
             }
-            if news.is_some() || line.crowd.is_some() {
-                line.crowd().news = news;
+            if news.is_some() || queue.waiting.is_some() {
+                queue.waiting_mut().news = news;
             }
-            for (ahead, waiter) in line.waiters().enumerate() {
+            for (ahead, waiter) in queue.waiters().enumerate() {
                 if let Some(on_wait) = &waiter.plan.on_wait {
-                    told.push((on_wait.clone(), ahead + 1, waiter.plan.since));
+                    listeners.push((on_wait.clone(), ahead + 1, waiter.plan.since));
                 }
             }
         }
-        if told.is_empty() {
+        if listeners.is_empty() {
             return;
         }
         // Not under the lock: a listener may do anything except block.
         let (holder, processes) = seen();
-        for (on_wait, ahead, since) in told {
-            tell(&*on_wait, &Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) });
+        for (on_wait, ahead, since) in listeners {
+            notify_listener(
+                &*on_wait,
+                &Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) },
+            );
         }
     }
 

@@ -41,7 +41,7 @@ impl Contended {
     }
 
     /// Whether others wanted it shortly before `now`.
-    pub(crate) fn is_about(&self, key: &str, now: Moment) -> bool {
+    pub(crate) fn contains(&self, key: &str, now: Moment) -> bool {
         self.until.get(key).is_some_and(|until| now < *until)
     }
 }
@@ -58,9 +58,9 @@ mod tests {
     fn a_lock_that_others_wanted_is_remembered_for_a_moment() {
         let (now, mut contended) = (Moment::ORIGIN, Contended::default());
         contended.remember(&key(0), now);
-        let still = |at| contended.is_about(&key(0), at);
+        let still = |at| contended.contains(&key(0), at);
         assert!(still(now + MEMORY / 2) && !still(now + MEMORY));
-        assert!(!contended.is_about(&key(1), now), "never contended");
+        assert!(!contended.contains(&key(1), now), "never contended");
     }
 
     #[test]
@@ -68,10 +68,10 @@ mod tests {
         let (now, mut contended) = (Moment::ORIGIN, Contended::default());
         (0..2 * MOST).for_each(|number| contended.remember(&key(number), now));
         assert_eq!(contended.until.len(), MOST);
-        assert!(!contended.is_about(&key(MOST), now), "there was no room for it");
+        assert!(!contended.contains(&key(MOST), now), "there was no room for it");
         let later = now + MEMORY;
         contended.remember(&key(MOST), later);
-        assert!(contended.is_about(&key(MOST), later));
+        assert!(contended.contains(&key(MOST), later));
         assert_eq!(contended.until.len(), 1, "the others were purged");
     }
 }

@@ -4,13 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
-use super::queue::{Heard, Lines};
+use super::queue::{HintState, Lines};
 use crate::quorum::node_set::NodeSet;
 use quorlock_protocol::{Keys, WaiterId, turn_key};
 
 /// Receives the hints for one key, through its queue; or for several, through queues of their own,
 /// since other callers may contend for each key as well.
-pub(crate) struct Ears {
+pub(crate) struct Subscription {
     lines: Arc<Lines>,
     keys: Keys,
     /// Notified for each of several keys.
@@ -19,19 +19,19 @@ pub(crate) struct Ears {
     turn_key: OnceLock<Arc<str>>,
 }
 
-impl Ears {
+impl Subscription {
     /// Subscribes. Must be called before the nodes are asked.
-    pub(crate) fn open(lines: &Arc<Lines>, keys: &Keys) -> Ears {
+    pub(crate) fn open(lines: &Arc<Lines>, keys: &Keys) -> Subscription {
         let keys = keys.clone();
         if !keys.are_several() {
-            return Ears { lines: lines.clone(), keys, bell: None, turn_key: OnceLock::new() };
+            return Subscription { lines: lines.clone(), keys, bell: None, turn_key: OnceLock::new() };
         }
         let (lines, bell) = (lines.branch(), Arc::<Notify>::default());
         for key in keys.iter() {
             lines.watch(key);
             lines.ring(key, &bell);
         }
-        Ears { lines, keys, bell: Some(bell), turn_key: OnceLock::new() }
+        Subscription { lines, keys, bell: Some(bell), turn_key: OnceLock::new() }
     }
 
     /// Drops the hints so far: the nodes are about to be asked.
@@ -51,10 +51,10 @@ impl Ears {
     }
 
     /// Returns the hints for the contended keys; changes of the others do not matter.
-    pub(crate) fn heard(&self, in_the_way: &[Arc<str>]) -> Heard {
-        let heard = |key: &Arc<str>| self.lines.hints(key);
-        let first = heard(in_the_way.first().unwrap_or_else(|| self.keys.first()));
-        in_the_way.iter().skip(1).map(heard).fold(first, Heard::and)
+    pub(crate) fn hints(&self, in_the_way: &[Arc<str>]) -> HintState {
+        let hints = |key: &Arc<str>| self.lines.hints(key);
+        let first = hints(in_the_way.first().unwrap_or_else(|| self.keys.first()));
+        in_the_way.iter().skip(1).map(hints).fold(first, HintState::and)
     }
 
     /// Returns what is notified when a node hints at a change of any of the keys.
@@ -63,7 +63,7 @@ impl Ears {
     }
 }
 
-impl Drop for Ears {
+impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(turn_key) = self.turn_key.get() {
             self.lines.forget_turns(turn_key);

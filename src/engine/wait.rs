@@ -51,7 +51,7 @@ pub struct Waiting {
 pub(crate) type OnWait = dyn Fn(&Waiting) + Send + Sync;
 
 /// Calls `listener`. A panic in it must not strand the other waiters.
-pub(crate) fn tell(listener: &OnWait, waiting: &Waiting) {
+pub(crate) fn notify_listener(listener: &OnWait, waiting: &Waiting) {
     if catch_unwind(AssertUnwindSafe(|| listener(waiting))).is_err() {
         error!(%waiting, "a wait listener panicked");
     }

@@ -43,7 +43,7 @@ pub(super) struct NodeHandle {
     pub(super) name: Arc<str>,
     measured: Measured,
     /// Until when it is not asked to queue waiters, in nanoseconds.
-    passed_until: AtomicU64,
+    skipped_until: AtomicU64,
     pub(super) meter: Arc<NodeMeter>,
 }
 
@@ -71,7 +71,7 @@ impl Nodes {
                 node: in_order(node),
                 name,
                 measured: Measured::default(),
-                passed_until: AtomicU64::new(0),
+                skipped_until: AtomicU64::new(0),
                 meter,
             }
         };
@@ -100,7 +100,7 @@ impl Nodes {
             node: made(known.node.clone()),
             name: known.name.clone(),
             measured: Measured::of(known.measured.get()),
-            passed_until: AtomicU64::new(0),
+            skipped_until: AtomicU64::new(0),
             meter: known.meter.clone(),
         };
         Nodes {
@@ -155,15 +155,15 @@ impl Nodes {
 
     /// Keeps waiters of this process out of the queue of the node at `index` for `time`, because it
     /// did not answer one.
-    pub(crate) fn pass_over(&self, index: usize, time: Duration) {
+    pub(crate) fn skip_for(&self, index: usize, time: Duration) {
         if let Some(member) = self.members.get(index) {
-            member.passed_until.store((self.clock.now() + time).nanos(), Ordering::Relaxed);
+            member.skipped_until.store((self.clock.now() + time).nanos(), Ordering::Relaxed);
         }
     }
 
     /// Whether that is in effect.
-    pub(crate) fn is_passed_over(&self, index: usize) -> bool {
-        let until = self.members.get(index).map_or(0, |member| member.passed_until.load(Ordering::Relaxed));
+    pub(crate) fn is_skipped(&self, index: usize) -> bool {
+        let until = self.members.get(index).map_or(0, |member| member.skipped_until.load(Ordering::Relaxed));
         until > 0 && self.clock.now().nanos() < until
     }
 

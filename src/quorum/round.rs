@@ -55,7 +55,7 @@ pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
 const USUAL: usize = 5;
 
 /// Like [`LEAST_PATIENCE`], for an inspection, which is not urgent.
-const LEAST_LOOK: Duration = Duration::from_millis(250);
+const INSPECT_PATIENCE: Duration = Duration::from_millis(250);
 
 /// The vote that a request expects from a node.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -185,7 +185,7 @@ impl Round {
 
     /// Wakes the waiting tasks after a response.
     fn conclude(&self, mut slots: MutexGuard<'_, Responses>, now: Moment) {
-        let is_news = slots.all_heard()
+        let is_news = slots.all_responded()
             || !slots.in_time(now)
             || (slots.verdict.is_none() && self.decide(&mut slots, now).is_some());
         let is_news = self.shorten_limits(&mut slots, now) || is_news;
@@ -199,16 +199,20 @@ impl Round {
     /// Shortens the timeouts of the remaining nodes, once enough have responded that the verdict
     /// cannot be *unavailable* (rule I-47). Returns whether it did so now.
     fn shorten_limits(&self, slots: &mut Responses, now: Moment) -> bool {
-        let hears = self.expect == Expect::AnyAnswer;
-        let enough = slots.heard_of(self.nodes.quorum.needed());
-        if !enough || slots.hastened || slots.all_heard() || (slots.verdict.is_some() && !hears) {
+        let inspects = self.expect == Expect::AnyAnswer;
+        let enough = slots.has_responses(self.nodes.quorum.needed());
+        if !enough
+            || slots.limits_shortened
+            || slots.all_responded()
+            || (slots.verdict.is_some() && !inspects)
+        {
             return false;
         }
         let tally = self.count(slots, now);
         if tally.granted() + tally.denied() < self.nodes.quorum.needed() {
             return false;
         }
-        let least = if hears { LEAST_LOOK } else { LEAST_PATIENCE };
+        let least = if inspects { INSPECT_PATIENCE } else { LEAST_PATIENCE };
         slots.shorten_limits(|index| match self.nodes.members.get(index) {
             Some(member) => now + self.nodes.overdue_after(member, least, self.ttl),
             None => now,
@@ -236,7 +240,7 @@ impl Round {
     fn count(&self, slots: &Responses, now: Moment) -> Tally {
         let mut tally = Tally::new(self.nodes.quorum);
         for index in 0..slots.nodes.len() {
-            if let Some(said) = self.said(slots, index, now) {
+            if let Some(said) = self.outcome_of(slots, index, now) {
                 said.count(&mut tally);
             }
         }
@@ -264,13 +268,13 @@ impl Round {
     /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
     /// and the round drops it: a lease that is held for hours needs no more. Returns the states so
     /// far, and whether all nodes have already responded; the listener is then not notified.
-    pub(crate) fn retire(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
+    pub(crate) fn notify_settled(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
         let mut slots = self.slots();
-        let (standings, all_heard) = (slots.standings(self.expect), slots.all_heard());
-        let before = if all_heard { None } else { slots.on_settled.replace(listener.clone()) };
+        let (standings, all_responded) = (slots.standings(self.expect), slots.all_responded());
+        let before = if all_responded { None } else { slots.on_settled.replace(listener.clone()) };
         drop(slots);
         drop(before);
-        (standings, all_heard)
+        (standings, all_responded)
     }
 
     pub(crate) fn quorum(&self) -> Quorum {

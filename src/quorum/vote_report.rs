@@ -174,15 +174,15 @@ impl VoteReport {
     /// topology, or foreign data under the lock's key.
     #[must_use]
     pub fn misconfigured(&self) -> bool {
-        self.bars_a_quorum(NodeVote::misconfigured)
+        self.blocks_quorum(NodeVote::misconfigured)
     }
 
     /// Whether a quorum may be able to grant within `time`: not if too many nodes are quarantined
     /// for longer or misconfigured.
-    pub(crate) fn may_carry_within(&self, time: Duration) -> bool {
+    pub(crate) fn may_win_within(&self, time: Duration) -> bool {
         let quarantined =
             |vote: &NodeVote| matches!(vote.outcome, VoteOutcome::Quarantined { left } if left > time);
-        !self.bars_a_quorum(|vote| vote.misconfigured() || quarantined(vote))
+        !self.blocks_quorum(|vote| vote.misconfigured() || quarantined(vote))
     }
 
     /// Whether the votes are split: no client has a quorum, not even if it has all nodes whose
@@ -204,7 +204,7 @@ impl VoteReport {
 
     /// Whether too many nodes hold a token for a new client to have a quorum now.
     pub(crate) fn is_taken(&self) -> bool {
-        self.bars_a_quorum(|vote| matches!(vote.outcome, VoteOutcome::Held(_)))
+        self.blocks_quorum(|vote| matches!(vote.outcome, VoteOutcome::Held(_)))
     }
 
     /// Turns votes for a free key into pending ones, for a round without responses yet.
@@ -218,7 +218,7 @@ impl VoteReport {
     }
 
     /// Whether the nodes outside of `out` are too few for a quorum.
-    fn bars_a_quorum(&self, out: impl Fn(&NodeVote) -> bool) -> bool {
+    fn blocks_quorum(&self, out: impl Fn(&NodeVote) -> bool) -> bool {
         self.votes.iter().filter(|vote| out(vote)).count() >= self.quorum.blocking()
     }
 

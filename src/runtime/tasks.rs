@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use super::timer::{Timers, Until};
 
 /// How often a waiting caller checks that its task is driven, if there are several runtimes.
-const LOOK: Duration = Duration::from_millis(50);
+const DRIVE_CHECK: Duration = Duration::from_millis(50);
 
 /// Spawns tasks and waits for them.
 #[derive(Clone)]
@@ -158,11 +158,12 @@ impl<F: Future + Unpin> Future for Helped<F> {
         let Some(registry) = this.registry.upgrade() else { return Poll::Pending };
         let here = Handle::current();
         // Before the first check, so that no wake-up is missed.
-        registry.tell(&mut this.seat, context);
+        registry.register(&mut this.seat, context);
         registry.see(&here);
         while registry.known.several.load(Ordering::Acquire) {
             drop(registry.help(&here));
-            let look = this.look.insert(Box::new(registry.timers.until(Some(registry.timers.now() + LOOK))));
+            let look =
+                this.look.insert(Box::new(registry.timers.until(Some(registry.timers.now() + DRIVE_CHECK))));
             if Pin::new(&mut **look).poll(context).is_pending() {
                 break;
             }
@@ -195,7 +196,7 @@ impl Registry {
     }
 
     /// Registers the waker in `seat`.
-    fn tell(&self, seat: &mut Option<usize>, context: &Context<'_>) {
+    fn register(&self, seat: &mut Option<usize>, context: &Context<'_>) {
         let mut inside = self.inside();
         match seat.and_then(|seat| inside.waiting.get_mut(seat)) {
             Some(waker) if waker.will_wake(context.waker()) => {}
@@ -221,7 +222,7 @@ impl Registry {
         let others = unfinished.iter().filter(|task| !task.is_driven_by(here));
         let driven = others.map(|task| here.spawn(task.driver(here))).collect();
         drop(orphans);
-        self.timers.ring_overdue(here.id());
+        self.timers.fire_overdue(here.id());
         driven
     }
 
@@ -250,10 +251,10 @@ struct Task {
 #[derive(Default)]
 struct Drivers {
     count: u64,
-    all: SmallVec<[Seat; 1]>,
+    all: SmallVec<[DriverEntry; 1]>,
 }
 
-struct Seat {
+struct DriverEntry {
     number: u64,
     runtime: Id,
     waker: Option<Waker>,
@@ -264,7 +265,7 @@ impl Task {
         let mut drivers = self.drivers();
         drivers.count += 1;
         let number = drivers.count;
-        drivers.all.push(Seat { number, runtime: runtime.id(), waker: None });
+        drivers.all.push(DriverEntry { number, runtime: runtime.id(), waker: None });
         Driver { task: self.clone(), number }
     }
 

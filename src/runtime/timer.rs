@@ -43,18 +43,18 @@ struct Inner {
 /// The timers that were set on one runtime, where a driver fires them.
 struct RuntimeTimers {
     runtime: Id,
-    set: Slab<Set>,
+    set: Slab<Entry>,
     /// The due times, in order, so that a seed reproduces the order of firing. Nearly all timers
     /// are stopped long before; their entries here are purged in batches.
     order: BinaryHeap<Reverse<(Moment, usize)>>,
     /// When the driver checks next.
-    looks: Moment,
+    next_check: Moment,
     /// Notifies the driver of a timer that is earlier than those it knows.
     earlier: Arc<Notify>,
 }
 
 /// A timer that is set.
-struct Set {
+struct Entry {
     at: Moment,
     number: u64,
     waker: Waker,
@@ -117,13 +117,13 @@ impl Timers {
         let driver = if inside.runtime(runtime).is_some() {
             None
         } else {
-            Some(inside.begin(runtime, next_look(at, self.clock.now())))
+            Some(inside.begin(runtime, check_at(at, self.clock.now())))
         };
         if let Some(queue) = inside.runtime(runtime) {
-            let key = queue.set.insert(Set { at, number, waker: context.waker().clone() });
+            let key = queue.set.insert(Entry { at, number, waker: context.waker().clone() });
             queue.order.push(Reverse((at, key)));
-            if at < queue.looks {
-                queue.looks = at;
+            if at < queue.next_check {
+                queue.next_check = at;
                 queue.earlier.notify_one();
             }
             timer.place = Some(TimerKey { runtime, number, key });
@@ -136,7 +136,7 @@ impl Timers {
             let sleep = {
                 // For a timer of that runtime.
                 let _there = here.enter();
-                self.clock.sleep_until(next_look(at, self.clock.now()))
+                self.clock.sleep_until(check_at(at, self.clock.now()))
             };
             drop(here.spawn(drive(driver, sleep)));
         }
@@ -161,7 +161,7 @@ impl Timers {
     }
 
     /// Fires overdue timers of other runtimes, which may not be driven.
-    pub(crate) fn ring_overdue(&self, here: Id) {
+    pub(crate) fn fire_overdue(&self, here: Id) {
         let now = self.clock.now();
         let mut inside = self.lock();
         let others = inside.runtimes.iter_mut().filter(|queue| queue.runtime != here);
@@ -206,12 +206,12 @@ impl Drop for Until {
     }
 }
 
-fn wake(set: Slab<Set>) {
+fn wake(set: Slab<Entry>) {
     set.into_iter().for_each(|(_, set)| set.waker.wake());
 }
 
 impl RuntimeTimers {
-    fn get(&mut self, number: u64, key: usize) -> Option<&mut Set> {
+    fn get(&mut self, number: u64, key: usize) -> Option<&mut Entry> {
         self.set.get_mut(key).filter(|set| set.number == number)
     }
 
@@ -234,13 +234,13 @@ impl RuntimeTimers {
     }
 
     /// Whether a timer with this due time is set at `key`.
-    fn is_set(set: &Slab<Set>, at: Moment, key: usize) -> bool {
+    fn is_set(set: &Slab<Entry>, at: Moment, key: usize) -> bool {
         set.get(key).is_some_and(|set| set.at == at)
     }
 
     /// Purges the due times of stopped timers once they are a third of all.
     fn tidy(&mut self) {
-        if self.order.len() > self.set.len() + self.set.len() / 2 + TOLERATED {
+        if self.order.len() > self.set.len() + self.set.len() / 2 + MAX_STALE {
             let set = &self.set;
             self.order.retain(|Reverse((at, key))| RuntimeTimers::is_set(set, *at, *key));
         }
@@ -248,7 +248,7 @@ impl RuntimeTimers {
 }
 
 /// Returns when the driver checks the clock for a timer that is due at `at`.
-fn next_look(at: Moment, now: Moment) -> Moment {
+fn check_at(at: Moment, now: Moment) -> Moment {
     at.min(now + SUSPEND_CHECK)
 }
 
@@ -256,9 +256,9 @@ fn next_look(at: Moment, now: Moment) -> Moment {
 const SUSPEND_CHECK: Duration = Duration::from_secs(1);
 /// The most that fire in a batch. After a suspension of the process all may be due, and each may
 /// start a task.
-const HANDFUL: usize = 64;
+const FIRE_BATCH: usize = 64;
 /// Below this number, entries of stopped timers are not worth a purge.
-const TOLERATED: usize = 64;
+const MAX_STALE: usize = 64;
 /// A driven runtime fires far sooner, unless the process was suspended.
 const OVERDUE: Duration = Duration::from_millis(20);
 
@@ -267,7 +267,7 @@ impl Inner {
         self.runtimes.iter_mut().find(|queue| queue.runtime == runtime)
     }
 
-    fn set(&mut self, place: TimerKey) -> Option<&mut Set> {
+    fn set(&mut self, place: TimerKey) -> Option<&mut Entry> {
         self.runtime(place.runtime)?.get(place.number, place.key)
     }
 
@@ -282,7 +282,7 @@ impl Inner {
     fn begin(&mut self, runtime: Id, at: Moment) -> Arc<Notify> {
         let earlier = Arc::<Notify>::default();
         let (set, order) = (Slab::new(), BinaryHeap::new());
-        self.runtimes.push(RuntimeTimers { runtime, set, order, looks: at, earlier: earlier.clone() });
+        self.runtimes.push(RuntimeTimers { runtime, set, order, next_check: at, earlier: earlier.clone() });
         earlier
     }
 
@@ -302,7 +302,7 @@ async fn drive(mut driver: TimerDriver, mut sleep: Sleep) {
             () = &mut sleep => {}
         }
         match driver.fire_due() {
-            Some(looks) => sleep = driver.timers.clock.sleep_until(looks),
+            Some(next_check) => sleep = driver.timers.clock.sleep_until(next_check),
             None => break,
         }
         // The woken tasks run before the next batch.
@@ -328,12 +328,14 @@ impl TimerDriver {
         let mut inside = self.timers.lock();
         let queue = inside.runtime(self.runtime)?;
         let now = self.timers.clock.now();
-        let looks = loop {
+        let next_check = loop {
             match queue.order.peek().copied() {
                 Some(Reverse((at, key))) if !RuntimeTimers::is_set(&queue.set, at, key) => {
                     queue.order.pop();
                 }
-                Some(Reverse((at, _))) if at > now || due.len() == HANDFUL => break Some(next_look(at, now)),
+                Some(Reverse((at, _))) if at > now || due.len() == FIRE_BATCH => {
+                    break Some(check_at(at, now));
+                }
                 Some(Reverse((_, key))) => {
                     due.extend(queue.set.try_remove(key).map(|set| set.waker));
                     queue.order.pop();
@@ -341,9 +343,9 @@ impl TimerDriver {
                 None => break None,
             }
         };
-        let ended = match looks {
-            Some(looks) => {
-                queue.looks = looks;
+        let ended = match next_check {
+            Some(next_check) => {
+                queue.next_check = next_check;
                 None
             }
             None => inside.end(self.runtime),
@@ -351,7 +353,7 @@ impl TimerDriver {
         drop(inside);
         drop(ended);
         due.into_iter().for_each(Waker::wake);
-        looks
+        next_check
     }
 }
 

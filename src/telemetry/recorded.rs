@@ -258,7 +258,7 @@ impl NodeMeter {
 
     pub(crate) fn connected(&self) {
         self.connects.increment(1);
-        self.stands(true);
+        self.set_up(true);
     }
 
     pub(crate) fn restarted(&self) {
@@ -266,16 +266,16 @@ impl NodeMeter {
     }
 
     pub(crate) fn answers_again(&self) {
-        self.stands(true);
+        self.set_up(true);
     }
 
     pub(crate) fn stalled(&self) {
         self.stalls.increment(1);
-        self.stands(false);
+        self.set_up(false);
     }
 
     pub(crate) fn down(&self) {
-        self.stands(false);
+        self.set_up(false);
     }
 
     /// Records when its vote counts again, as time since 1970.
@@ -284,7 +284,7 @@ impl NodeMeter {
     }
 
     /// The gauge is shared by several coordinators, so each adds one and subtracts it again.
-    fn stands(&self, up: bool) {
+    fn set_up(&self, up: bool) {
         match (self.is_up.swap(up, Ordering::AcqRel), up) {
             (false, true) => self.up.increment(1),
             (true, false) => self.up.decrement(1),
@@ -295,7 +295,7 @@ impl NodeMeter {
 
 impl Drop for NodeMeter {
     fn drop(&mut self) {
-        self.stands(false);
+        self.set_up(false);
     }
 }
 

@@ -8,7 +8,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::thread::aside;
+use super::thread::on_thread;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::address::{Address, Endpoint};
@@ -155,7 +155,7 @@ async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let host = host.to_owned();
-    aside(move || (&*host, port).to_socket_addrs().map(Iterator::collect)).await
+    on_thread(move || (&*host, port).to_socket_addrs().map(Iterator::collect)).await
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{
 
 use super::dial::Stream;
 use super::no_tls::NoTls;
-use super::thread::aside;
+use super::thread::on_thread;
 use crate::reason::Reason;
 
 /// TLS settings for nodes with `rediss://` addresses: trusted authorities and the client
@@ -110,7 +110,7 @@ impl Tls {
         let shown: Arc<str> = name.as_str().into();
         let wanted = ServerName::try_from(name).map_err(io::Error::other)?;
         let connecting = TlsConnector::from(self.config().await?).connect(wanted, stream);
-        let stream = connecting.await.map_err(|error| explained(error, &shown))?;
+        let stream = connecting.await.map_err(|error| explain(error, &shown))?;
         Ok(Box::new(Explained { stream, name: shown }))
     }
 
@@ -124,7 +124,7 @@ impl Tls {
         }
         // A failure is not cached: the certificates may be there at the next attempt.
         let tls = self.clone();
-        let config = aside(move || tls.load()).await?;
+        let config = on_thread(move || tls.load()).await?;
         let config = Arc::new(config);
         if !self.has_files() {
             drop(self.of_system.set(Arc::clone(&config)));
@@ -207,7 +207,7 @@ impl<S: Stream> AsyncRead for Explained<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = self.as_mut().stream().poll_read(context, buffer);
-        read.map_err(|error| explained(error, &self.name))
+        read.map_err(|error| explain(error, &self.name))
     }
 }
 
@@ -226,7 +226,7 @@ impl<S: Stream> AsyncWrite for Explained<S> {
 }
 
 /// Adds a message with the remedy to a TLS error.
-fn explained(error: io::Error, name: &str) -> io::Error {
+fn explain(error: io::Error, name: &str) -> io::Error {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) else { return error };
     io::Error::new(error.kind(), NoTls { meaning: meaning(tls, name), source: tls.clone().into() })
 }

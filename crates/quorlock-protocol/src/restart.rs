@@ -51,11 +51,11 @@ pub const SENTINELS_WORD: Duration = Duration::from_secs(3);
 
 /// The time within which Sentinels notify each other of a failover. They do so every two seconds,
 /// and immediately after one.
-const TOLD: Duration = Duration::from_secs(5);
+const FAILOVER_GOSSIP: Duration = Duration::from_secs(5);
 
 /// How long the predecessor of a promoted master may still be asked for votes. The new master's
 /// time counts from then on (rule T-2).
-pub const SUCCESSION: Duration = SENTINELS_WORD.saturating_add(TOLD);
+pub const SUCCESSION: Duration = SENTINELS_WORD.saturating_add(FAILOVER_GOSSIP);
 
 /// The history of a server process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Contest;
+use super::Contender;
 use crate::engine::options::AcquireRequest;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
@@ -17,11 +17,11 @@ pub(super) struct Intent {
     said: Moment,
 }
 
-impl Contest {
+impl Contender {
     /// If readers hold the lock, asks all nodes to admit no new readers (rule S-5): with the
     /// preferred node alone, readers would find a quorum among the others. Done only while readers
     /// hold the lock, or writers that wait for each other would keep readers out forever.
-    pub(super) fn intend(&mut self, plan: &AcquireRequest, report: &VoteReport, now: Moment) {
+    pub(super) fn announce_intent(&mut self, plan: &AcquireRequest, report: &VoteReport, now: Moment) {
         let by_readers = |vote: &NodeVote| {
             let VoteOutcome::Held(holding) = &vote.outcome else { return None };
             let key = holding.key.as_ref().unwrap_or(self.keys.first());
@@ -30,7 +30,7 @@ impl Contest {
         let shared_key = report.votes().iter().find_map(by_readers);
         let Some(key) = shared_key.filter(|_| self.mode == Mode::Exclusive) else { return };
         if self.intent.as_ref().is_some_and(|intent| intent.key != key) {
-            self.desist(plan);
+            self.withdraw_intent(plan);
         }
         if self.intent.as_ref().is_some_and(|intent| now.since(intent.said) < INTENT_AGE) {
             return;
@@ -42,7 +42,7 @@ impl Contest {
     }
 
     /// Withdraws the writer's announcement: it has the lock or has given up.
-    pub(super) fn desist(&mut self, plan: &AcquireRequest) {
+    pub(super) fn withdraw_intent(&mut self, plan: &AcquireRequest) {
         if let Some(Intent { key, .. }) = self.intent.take() {
             let waiter = self.queue.waiter;
             let request = |_| Some(Request::Desist { key: key.clone(), waiter });

@@ -1,12 +1,12 @@
 //! Learns from refusals which node to ask first.
 
-use super::Contest;
+use super::Contender;
 use crate::engine::attempt::AskOrder;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
 use quorlock_protocol::preferred_node;
 
-impl Contest {
+impl Contender {
     /// Learns which node to ask first next time.
     ///
     /// If one node alone refuses twice, for the same holder, its key may be stale: the next node is
@@ -36,21 +36,21 @@ impl Contest {
         }
         if let ([(_, token)], AskOrder::PreferredFirst(_), 0) = (&*refusing, self.order, report.granted()) {
             if self.refused_by.as_ref() == Some(*token) {
-                self.preference.passed += 1;
+                self.preference.skipped += 1;
             }
             self.refused_by = Some((*token).clone());
             return;
         }
         self.refused_by = None;
-        self.preference.passed = 0;
+        self.preference.skipped = 0;
         let needed = report.quorum().needed();
         let holder = report.holder().filter(|holder| holder.nodes >= needed);
         if holder.is_some() || report.granted() >= needed {
             let holder = holder.map(|holder| holder.token);
-            let strays = refusing.iter().filter(|(_, token)| holder.as_ref() != Some(*token));
+            let outliers = refusing.iter().filter(|(_, token)| holder.as_ref() != Some(*token));
             // For silent nodes, keep what was known.
-            let known = self.preference.strays.intersection(silent);
-            self.preference.strays = known.union(strays.map(|(node, _)| *node).collect());
+            let known = self.preference.outliers.intersection(silent);
+            self.preference.outliers = known.union(outliers.map(|(node, _)| *node).collect());
         }
     }
 
@@ -62,7 +62,7 @@ impl Contest {
         if let Some(offers) = &self.shared.offers
             && report.votes().iter().any(by_others)
         {
-            offers.meet_others(self.keys.first(), self.shared.now());
+            offers.note_outsider(self.keys.first(), self.shared.now());
         }
     }
 }

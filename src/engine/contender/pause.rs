@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Contest;
+use super::Contender;
 use crate::engine::attempt::AskOrder;
-use crate::engine::subscription::Ears;
+use crate::engine::subscription::Subscription;
 use crate::node::{Expiry, Holding};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::vote_report::{VoteOutcome, VoteReport};
@@ -22,9 +22,15 @@ pub(super) struct Pause {
     in_the_way: Vec<Arc<str>>,
 }
 
-impl Contest {
+impl Contender {
     /// Decides how long to wait and for which nodes, by the [rule](Refusal::rest) and the votes.
-    pub(super) fn pause(&mut self, verdict: Verdict, report: &VoteReport, ears: &Ears, now: Moment) -> Pause {
+    pub(super) fn pause(
+        &mut self,
+        verdict: Verdict,
+        report: &VoteReport,
+        subscription: &Subscription,
+        now: Moment,
+    ) -> Pause {
         let entropy = &self.shared.entropy;
         let needed = report.quorum().needed();
         let (mut refusing, mut granted) = (NodeSet::default(), NodeSet::default());
@@ -62,7 +68,7 @@ impl Contest {
         // writer, too.
         let among = if refusal.by_one { refusing } else { granted.complement() };
         let rest = if verdict == Verdict::Contended {
-            let hearing = ears.heard(&in_the_way).hearing(among);
+            let hearing = subscription.hints(&in_the_way).hearing(among);
             refusal.rest(hearing, &mut ends, || entropy.half())
         } else {
             None
@@ -75,11 +81,11 @@ impl Contest {
     }
 
     /// Waits for the end of the pause, for enough hints, or for an offer.
-    pub(super) async fn rest(&self, pause: Pause, ears: &Ears) {
+    pub(super) async fn rest(&self, pause: Pause, subscription: &Subscription) {
         // Created before the first check, so that no hint is missed.
-        let bell = ears.bell();
+        let bell = subscription.bell();
         let enough = async {
-            while ears.heard(&pause.in_the_way).changed(pause.among) < pause.wanted
+            while subscription.hints(&pause.in_the_way).changed(pause.among) < pause.wanted
                 && !self.queue.has_offers()
             {
                 bell.notified().await;

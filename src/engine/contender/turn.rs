@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use super::Contest;
+use super::Contender;
 use crate::engine::attempt::Attempt;
 use crate::engine::node_queue::Place;
 use crate::engine::options::{AcquireRequest, News};
-use crate::engine::subscription::Ears;
+use crate::engine::subscription::Subscription;
 use crate::error::AcquireError;
 use crate::quorum::node_set::NodeSet;
 use quorlock_protocol::{Moment, Verdict, least_left};
@@ -33,26 +33,26 @@ enum Next {
     Offered(Box<Attempt>),
 }
 
-impl Contest {
+impl Contender {
     /// Waits until the lock is offered, it is our turn, or there is another reason to try.
     pub(super) async fn turn(
         &mut self,
         plan: &Arc<AcquireRequest>,
-        ears: &Ears,
+        subscription: &Subscription,
     ) -> Result<Chance, AcquireError> {
         // Earlier notifications belong to another turn.
-        ears.turns(self.queue.waiter);
+        subscription.turns(self.queue.waiter);
         loop {
-            ears.ask_anew();
-            let offered = self.queue.offered(ears.bell());
+            subscription.ask_anew();
+            let offered = self.queue.offered(subscription.bell());
             let asked = tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
                 () = offered => None,
-                asked = self.queue.ask(&self.shared, &self.keys, plan, self.preference.strays) => asked,
+                asked = self.queue.ask(&self.shared, &self.keys, plan, self.preference.outliers) => asked,
             };
             if self.queue.has_offers() {
-                match self.take_offer(ears, plan).await? {
+                match self.take_offer(subscription, plan).await? {
                     Some(attempt) => return Ok(Chance::Offer(Box::new(attempt))),
                     None => continue,
                 }
@@ -65,19 +65,20 @@ impl Contest {
                 debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");
             }
             self.look_for_others(&place.report);
-            self.intend(plan, &place.report, now);
+            self.announce_intent(plan, &place.report, now);
             // The node tells a waiter far from the front nothing about the holder.
             let is_unknown = place.ahead() > 1 && plan.on_wait.is_some();
             let report = Box::new(if is_unknown {
-                self.queue.report_aside(&self.shared, &self.keys, plan, &place).await
+                self.queue.report_other_node(&self.shared, &self.keys, plan, &place).await
             } else {
                 place.report.clone()
             });
-            self.tell(plan, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
-            let told_before = ears.turns(self.queue.waiter);
+            self.report(plan, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
+            let turns_before = subscription.turns(self.queue.waiter);
             let go = self.queue.is_worth_trying(&self.shared, &self.keys, plan, &place).await;
-            let is_turn = (go || told_before.len() > 0) && !self.queue.has_offers();
-            let next = if is_turn { Next::Try } else { self.rest_in_queue(&place, ears, plan).await? };
+            let is_turn = (go || turns_before.len() > 0) && !self.queue.has_offers();
+            let next =
+                if is_turn { Next::Try } else { self.rest_in_queue(&place, subscription, plan).await? };
             match next {
                 Next::Try => return Ok(Chance::Turn(self.shared.now() + place.turn)),
                 Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
@@ -90,40 +91,41 @@ impl Contest {
     async fn rest_in_queue(
         &mut self,
         place: &Place,
-        ears: &Ears,
+        subscription: &Subscription,
         plan: &Arc<AcquireRequest>,
     ) -> Result<Next, AcquireError> {
         let home = NodeSet::of(place.home);
-        let is_told = ears.heard(&[]).hearing(home) > 0;
-        let mut until = self.queue.next(place, &self.shared, is_told);
+        let is_subscribed = subscription.hints(&[]).hearing(home) > 0;
+        let mut until = self.queue.next(place, &self.shared, is_subscribed);
         // Created before the first check, so that no hint is missed.
-        let bell = ears.bell();
+        let bell = subscription.bell();
         loop {
             if self.queue.has_offers() {
-                let attempt = self.take_offer(ears, plan).await?;
+                let attempt = self.take_offer(subscription, plan).await?;
                 return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
             }
-            let told = ears.turns(self.queue.waiter);
-            if told.len() > 0 {
-                self.queue.told(told);
+            let turns = subscription.turns(self.queue.waiter);
+            if turns.len() > 0 {
+                self.queue.note_turns(turns);
                 return Ok(Next::Try);
             }
             if self.queue.is_soon_first() {
                 return Ok(Next::AskAgain);
             }
-            let heard = ears.heard(&[]);
-            let (changed, deaf) = (heard.changed(home) > 0, is_told && heard.hearing(home) == 0);
-            let changed_elsewhere = heard.changed(home.complement()) >= self.shared.nodes.quorum.needed();
+            let hints = subscription.hints(&[]);
+            let (changed, unsubscribed) =
+                (hints.changed(home) > 0, is_subscribed && hints.hearing(home) == 0);
+            let changed_elsewhere = hints.changed(home.complement()) >= self.shared.nodes.quorum.needed();
             if (changed || changed_elsewhere) && place.is_first_behind_holder() {
                 return Ok(Next::AskAgain);
             }
-            if place.queued.is_none() && heard.changed(home.complement()) > 0 {
+            if place.queued.is_none() && hints.changed(home.complement()) > 0 {
                 // It is our turn; the node that said otherwise may have lagged.
                 return Ok(Next::Try);
             }
-            if deaf || (changed && place.is_near()) {
+            if unsubscribed || (changed && place.is_near()) {
                 // The waiter before us has its turn now.
-                ears.ask_anew();
+                subscription.ask_anew();
                 until = until.min(self.shared.now() + place.turn);
             }
             tokio::select! {
@@ -140,10 +142,10 @@ impl Contest {
     /// are then given back.
     pub(super) async fn take_offer(
         &mut self,
-        ears: &Ears,
+        subscription: &Subscription,
         plan: &Arc<AcquireRequest>,
     ) -> Result<Option<Attempt>, AcquireError> {
-        let bell = ears.bell();
+        let bell = subscription.bell();
         loop {
             let now = self.shared.now();
             let until = self.queue.offers_until(now);

@@ -6,7 +6,7 @@ use super::Keeper;
 use crate::engine::attempt::clean_up;
 use crate::engine::cleanup::{Cleanup, CleanupOf};
 use crate::engine::lease_state::LastRound;
-use crate::engine::queue::Whose;
+use crate::engine::queue::HolderMode;
 use crate::error::LossReason;
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
@@ -20,20 +20,20 @@ impl Keeper {
     pub(super) async fn release(mut self: Box<Self>) {
         self.end();
         // Before the holder is notified: it may ask for the lock again immediately.
-        self.let_go();
+        self.clear_held();
         let of = CleanupOf::Release(self.state.fence);
-        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
-        self.tell_others();
-        if let Some(sweep) = sweep {
-            let verdict = sweep.confirmed().await;
+        let cleanup = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
+        self.notify_other_queues();
+        if let Some(cleanup) = cleanup {
+            let verdict = cleanup.confirmed().await;
             self.meter.released(verdict);
             if verdict != Verdict::Won {
-                self.not_confirmed(sweep.report());
+                self.not_confirmed(cleanup.report());
             }
-            if sweep.is_wanted() {
-                self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
+            if cleanup.is_wanted() {
+                self.shared.lines.set_cooldown(&self.queue_key, self.shared.now() + COURTESY);
             }
-            sweep.leave(self.runtime.clone());
+            cleanup.leave(self.runtime.clone());
         }
     }
 
@@ -56,15 +56,15 @@ impl Keeper {
 
     /// Reports to the waiters of this process that the lock is no longer held exclusively here, if
     /// it was.
-    pub(super) fn let_go(&self) {
+    pub(super) fn clear_held(&self) {
         if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.let_go(&self.line);
+            self.shared.lines.clear_held(&self.queue_key);
         }
     }
 
     /// Ends a lost lease and cleans up its keys, which protect nothing any more.
     pub(super) fn lose(mut self: Box<Self>, reason: LossReason) {
-        self.let_go();
+        self.clear_held();
         let reason = self.state.end(reason).reason;
         self.held.lost(counted(reason), || self.shared.now());
         let (resource, token) = (&self.state.resource, || self.state.token().short());
@@ -75,14 +75,14 @@ impl Keeper {
             warn!(%resource, token = %token(), %reason, "lease lost");
         }
         clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
-        self.tell_others();
+        self.notify_other_queues();
     }
 
     /// Notifies the waiters for these keys in the other wait queues of this process.
-    pub(super) fn tell_others(&self) {
+    pub(super) fn notify_other_queues(&self) {
         for mode in [Mode::Exclusive, Mode::Shared] {
-            let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
-            self.shared.lines_of(mode).given_back(self.claim.keys(), whose);
+            let holder_mode = if mode == self.claim.mode() { HolderMode::Same } else { HolderMode::Other };
+            self.shared.lines_of(mode).given_back(self.claim.keys(), holder_mode);
         }
     }
 

@@ -40,7 +40,7 @@ impl Keeper {
             renewing.asked_by.extend(asked_by);
             return;
         }
-        self.ask_again_no_more();
+        self.cancel_repair();
         // Abandon the previous round so that an unsent request cannot follow a release.
         self.standings = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
@@ -56,7 +56,7 @@ impl Keeper {
     /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
     /// the next if that is lost; until then a node excludes more than it has to (rule S-6).
     pub(super) fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
-        self.let_go();
+        self.clear_held();
         self.claim = Arc::new(Claim::clone(&self.claim).shared());
         // The verdict on an exclusive renewal does not apply any more.
         if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)

@@ -35,21 +35,21 @@ impl Keeper {
     /// Schedules a retry if too many nodes are known to lack the key.
     pub(super) fn schedule_repair(&mut self, standings: KeyStates) {
         let quorum = self.shared.nodes.quorum;
-        let Census { held, coming } = Census::of(quorum.nodes(), |node| standings.get(node));
-        if held <= quorum.needed() && held + coming < quorum.nodes() {
+        let KeyCount { held, pending } = KeyCount::of(quorum.nodes(), |node| standings.get(node));
+        if held <= quorum.needed() && held + pending < quorum.nodes() {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
-            let mut again =
+            let mut repair =
                 RepairSchedule { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
-            again.rest(self.shared.now(), self.shared.entropy.half());
-            self.again = Some(Box::new(again));
+            repair.rest(self.shared.now(), self.shared.entropy.half());
+            self.repair = Some(Box::new(repair));
             self.state.stop_repair();
         }
     }
 
     /// Checks answers to the acquisition that arrived after the lease was delivered.
-    pub(super) fn look_at_stragglers(&mut self) {
-        if self.again.is_none()
-            && self.state.minds_gaps()
+    pub(super) fn check_late_answers(&mut self) {
+        if self.repair.is_none()
+            && self.state.wants_repair()
             && let Some(standings) = self.state.settled_standings()
         {
             self.schedule_repair(standings);
@@ -57,32 +57,32 @@ impl Keeper {
     }
 
     /// Whether the retry is due at `now`.
-    pub(super) fn is_to_ask_again(&self, now: Moment) -> bool {
-        self.renewing.is_none() && self.again.as_ref().is_some_and(|again| now >= again.at)
+    pub(super) fn is_repair_due(&self, now: Moment) -> bool {
+        self.renewing.is_none() && self.repair.as_ref().is_some_and(|repair| now >= repair.at)
     }
 
     /// Retries the nodes without the key, unless enough have it by now.
-    pub(super) fn ask_again(&mut self, now: Moment) {
-        let Some(mut again) = self.again.take() else { return };
+    pub(super) fn repair(&mut self, now: Moment) {
+        let Some(mut repair) = self.repair.take() else { return };
         let (quorum, before) = (self.shared.nodes.quorum, self.standings);
         let (latest, on_its_way_since) = self.state.latest_standings();
         let standing = |node: usize| match (before.get(node), latest.get(node)) {
             (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
             (_, latest) => latest,
         };
-        let held = Census::of(quorum.nodes(), standing).held;
+        let held = KeyCount::of(quorum.nodes(), standing).held;
         if held > quorum.needed() || held == quorum.nodes() {
             return;
         }
-        again.rest(now, self.shared.entropy.half());
-        let since = on_its_way_since.filter(|_| again.asked);
+        repair.rest(now, self.shared.entropy.half());
+        let since = on_its_way_since.filter(|_| repair.asked);
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {
             let pending = (0..quorum.nodes()).filter(|node| latest.get(*node) == Standing::InFlight);
-            again.silent.add(pending.collect());
+            repair.silent.add(pending.collect());
         }
         let lacks = |node: usize| {
-            matches!(standing(node), Standing::Without | Standing::Unknown) && !again.silent.contains(node)
+            matches!(standing(node), Standing::Without | Standing::Unknown) && !repair.silent.contains(node)
         };
         if !waits && !self.shared.are_many_renewing() && (0..quorum.nodes()).any(lacks) {
             let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
@@ -92,14 +92,14 @@ impl Keeper {
                 lacks(node).then(|| request.clone())
             });
             self.state.follow(&round);
-            again.asked = true;
+            repair.asked = true;
         }
-        self.again = Some(again);
+        self.repair = Some(repair);
     }
 
     /// Ends the retries: from now on renewals ask all nodes.
-    pub(super) fn ask_again_no_more(&mut self) {
-        self.again = None;
+    pub(super) fn cancel_repair(&mut self) {
+        self.repair = None;
         self.state.stop_repair();
     }
 }
@@ -111,15 +111,15 @@ impl RepairSchedule {
 }
 
 /// How many nodes have the key.
-struct Census {
+struct KeyCount {
     held: usize,
     /// How many may have it, because a request is in flight.
-    coming: usize,
+    pending: usize,
 }
 
-impl Census {
-    fn of(nodes: usize, standing: impl Fn(usize) -> Standing) -> Census {
+impl KeyCount {
+    fn of(nodes: usize, standing: impl Fn(usize) -> Standing) -> KeyCount {
         let count = |wanted| (0..nodes).filter(|node| standing(*node) == wanted).count();
-        Census { held: count(Standing::Holds), coming: count(Standing::InFlight) }
+        KeyCount { held: count(Standing::Holds), pending: count(Standing::InFlight) }
     }
 }

@@ -39,8 +39,8 @@ impl Keeper {
         let (outcome, round) = self.leave_token(&wanted, end).await;
         self.stop_renewals(before, round);
         // Before the holder is notified: it may ask for the lock again immediately.
-        self.let_go();
-        self.tell_others();
+        self.clear_held();
+        self.notify_other_queues();
         wanted.reply(outcome);
     }
 

@@ -70,7 +70,7 @@ impl Keeper {
     pub(crate) fn deliver_to(mut self: Box<Self>, waiter: Waiter, rounds: usize) {
         self.runtime = waiter.runtime.clone();
         // If the receiver is gone, the lease is dropped with the failed message, and so released.
-        drop(waiter.door.send(Ok(self.deliver(&waiter.plan, rounds))));
+        drop(waiter.sender.send(Ok(self.deliver(&waiter.plan, rounds))));
     }
 
     /// Handles the end of a lease: passes the lock to the next local waiter, or releases it.
@@ -115,13 +115,13 @@ impl Keeper {
     fn next_here(&mut self) -> Option<Waiter> {
         self.succession.as_ref()?;
         let span = self.hand_over.span.unwrap_or(self.ttl);
-        let goes_on = self.series.goes_on((self.hand_over.times, span), self.shared.now());
-        if goes_on { self.shared.lines.next(&self.line) } else { None }
+        let goes_on = self.streak.goes_on((self.hand_over.times, span), self.shared.now());
+        if goes_on { self.shared.lines.next(&self.queue_key) } else { None }
     }
 
     /// Moves the duty to serve the waiters to the caller.
     pub(super) fn take_successor(&mut self) -> Option<Successor> {
-        let (shared, key) = (&self.shared, &self.line);
+        let (shared, key) = (&self.shared, &self.queue_key);
         let succession = self.succession.take()?;
         Some(Successor { shared: shared.clone(), key: key.clone(), succession: Some(succession) })
     }
@@ -157,10 +157,10 @@ impl Keeper {
         self.meter.passed(Passed::Locally);
         // A failed renewal is retried when it would have been.
         self.schedule.hand_over(next.renewal.every(self.ttl));
-        let trail = self.state.take_last_round();
+        let last_round = self.state.take_last_round();
         self.state =
             LeaseState::new(&next.resource, &self.claim, None, end, hold_until, lease_env(&self.shared));
-        match trail {
+        match last_round {
             LastRound::InFlight(round) => {
                 self.state.follow(&round);
             }
@@ -226,7 +226,7 @@ impl Keeper {
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
             let mut passed =
                 Keeper::of(&self.shared, next, to, &round, decision.fence, (round.sent, deadline));
-            (passed.series, passed.succession) = (self.series, self.succession.take());
+            (passed.streak, passed.succession) = (self.streak, self.succession.take());
             passed.deliver_to(waiter, rounds);
             return None;
         }
@@ -235,8 +235,8 @@ impl Keeper {
         round.abandon();
         clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings(), CleanupOf::Lease);
         // It was first in the queue, and stays first.
-        self.shared.lines.put_back(&self.line, waiter);
-        self.shared.lines.let_go(&self.line);
+        self.shared.lines.put_back(&self.queue_key, waiter);
+        self.shared.lines.clear_held(&self.queue_key);
         self.take_successor()
     }
 }

@@ -11,9 +11,9 @@ use crate::quorum::node_set::NodeSet;
 
 /// Which of the two modes' queues held a key that is released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
+pub(crate) enum HolderMode {
     /// This mode's.
-    Own,
+    Same,
     /// The other mode's: writers must be notified of a reader's release, and the other way round.
     Other,
 }
@@ -23,11 +23,11 @@ impl Lines {
     /// made a change, so waiters in other queues of this process learn of it here. They may ask
     /// immediately: their request is queued behind the release at each node. Queues of the same
     /// mode (`whose`) without branches are served anyway.
-    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, whose: Whose) {
-        match &self.trunk {
-            Some(trunk) => trunk.given_back(keys, whose),
+    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, mode: HolderMode) {
+        match &self.parent {
+            Some(parent) => parent.given_back(keys, mode),
             // Costs nothing where there are no other queues.
-            None if whose == Whose::Own && !self.branched.load(Ordering::Relaxed) => {}
+            None if mode == HolderMode::Same && !self.branched.load(Ordering::Relaxed) => {}
             None if !self.used.load(Ordering::Relaxed) => {}
             None => self.hint_all(&keys),
         }
@@ -36,8 +36,8 @@ impl Lines {
     fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
         let mut inside = self.lock();
         for key in keys.clone() {
-            if let Some(line) = inside.by_key.get_mut(key) {
-                line.hint(NodeSet::ALL);
+            if let Some(queue) = inside.by_key.get_mut(key) {
+                queue.hint(NodeSet::ALL);
             }
         }
         let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
@@ -53,9 +53,9 @@ impl Lines {
     }
 
     /// Notifies the contender for `key` of an offer.
-    pub(crate) fn ring_for(&self, key: &str) {
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.hint(NodeSet::default());
+    pub(crate) fn notify_offer(&self, key: &str) {
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            queue.hint(NodeSet::default());
         }
     }
 
@@ -72,48 +72,48 @@ impl Lines {
     /// Takes the nodes that have notified us of our turn at `key` since the last call.
     pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
         let mut inside = self.lock();
-        let crowd = inside.by_key.get_mut(key).and_then(|line| line.crowd.as_deref_mut());
-        crowd.map_or_else(NodeSet::default, |crowd| std::mem::take(&mut crowd.told))
+        let waiting = inside.by_key.get_mut(key).and_then(|queue| queue.waiting.as_deref_mut());
+        waiting.map_or_else(NodeSet::default, |waiting| std::mem::take(&mut waiting.turns))
     }
 
     /// Drops the hints so far: the nodes are about to be asked.
     pub(crate) fn ask_anew(&self, key: &str) {
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.changed = NodeSet::default();
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            queue.changed = NodeSet::default();
         }
     }
 
     /// Returns the nodes that have hinted at a change of `key`, and those that send hints.
-    pub(crate) fn hints(&self, key: &str) -> Heard {
+    pub(crate) fn hints(&self, key: &str) -> HintState {
         let inside = self.lock();
-        let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |line| line.changed);
-        Heard { changed, hearing: inside.hearing }
+        let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |queue| queue.changed);
+        HintState { changed, hearing: inside.hearing }
     }
 
     /// Returns what is notified when a node hints at a change of `key`.
     pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
-        self.lock().by_key.get_mut(key).map(|line| line.crowd().bell.get_or_insert_default().clone())
+        self.lock().by_key.get_mut(key).map(|queue| queue.waiting_mut().bell.get_or_insert_default().clone())
     }
 
     /// Notifies `bell` from now on when a node hints at a change of `key`.
     pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
-        if let Some(line) = self.lock().by_key.get_mut(key) {
-            line.crowd().bell = Some(bell.clone());
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            queue.waiting_mut().bell = Some(bell.clone());
         }
     }
 }
 
 /// The nodes that have hinted at a change, and those that send hints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct HintState {
     changed: NodeSet,
     hearing: NodeSet,
 }
 
-impl Heard {
+impl HintState {
     /// Combines the hints for two keys.
-    pub(crate) fn and(self, other: Heard) -> Heard {
-        Heard { changed: self.changed.union(other.changed), hearing: self.hearing }
+    pub(crate) fn and(self, other: HintState) -> HintState {
+        HintState { changed: self.changed.union(other.changed), hearing: self.hearing }
     }
 
     /// How many of these nodes have hinted.
@@ -145,20 +145,20 @@ impl HintListener for Ear {
             Hint::Changed(key) => {
                 let key = std::str::from_utf8(key).unwrap_or_default();
                 if let Some(lock) = inside.turns.get(key).cloned() {
-                    if let Some(line) = inside.by_key.get_mut(&lock) {
-                        line.crowd().told.add(node);
-                        line.hint(NodeSet::default());
+                    if let Some(queue) = inside.by_key.get_mut(&lock) {
+                        queue.waiting_mut().turns.add(node);
+                        queue.hint(NodeSet::default());
                     }
-                } else if let Some(line) = inside.by_key.get_mut(key) {
-                    line.hint(node);
+                } else if let Some(queue) = inside.by_key.get_mut(key) {
+                    queue.hint(node);
                 }
             }
             Hint::AllChanged | Hint::Deaf => {
                 if hint == Hint::Deaf {
                     inside.hearing.remove(self.node);
                 }
-                for line in inside.by_key.values_mut() {
-                    line.hint(node);
+                for queue in inside.by_key.values_mut() {
+                    queue.hint(node);
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::error::AcquireError;
 pub(crate) struct Waiter {
     pub(super) arrival: NonZeroU64,
     pub(crate) plan: Arc<AcquireRequest>,
-    pub(crate) door: Door,
+    pub(crate) sender: HoldSender,
     /// The runtime on which it waits.
     pub(crate) runtime: Handle,
 }
@@ -23,13 +23,13 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// Creates a waiter that is in no queue.
     pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, Delivery) {
-        let (door, delivery) = oneshot::channel();
-        (Waiter { arrival: NonZeroU64::MIN, plan, door, runtime }, delivery)
+        let (sender, delivery) = oneshot::channel();
+        (Waiter { arrival: NonZeroU64::MIN, plan, sender, runtime }, delivery)
     }
 }
 
 /// Delivers the lock, or the error.
-pub(crate) type Door = oneshot::Sender<Result<Hold, Box<AcquireError>>>;
+pub(crate) type HoldSender = oneshot::Sender<Result<Hold, Box<AcquireError>>>;
 
 /// The receiving side. Dropped by a waiter that stops waiting.
 pub(crate) type Delivery = oneshot::Receiver<Result<Hold, Box<AcquireError>>>;
@@ -55,9 +55,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         // Usually the waiter has already been taken out to be served.
         let left = match self.lines.lock().by_key.get_mut(&self.key) {
-            Some(line) => {
-                line.served.take_if(|served| *served == self.arrival);
-                let waiters = line.crowd.as_mut().map(|crowd| &mut crowd.waiters);
+            Some(queue) => {
+                queue.served.take_if(|served| *served == self.arrival);
+                let waiters = queue.waiting.as_mut().map(|waiting| &mut waiting.waiters);
                 waiters.and_then(|waiters| {
                     let place = waiters.binary_search_by_key(&self.arrival, |waiter| waiter.arrival).ok()?;
                     waiters.remove(place)

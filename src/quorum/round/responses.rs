@@ -18,15 +18,15 @@ use quorlock_protocol::{Moment, Quorum, Verdict};
 pub(super) struct Responses {
     pub(super) nodes: SmallVec<[Slot; USUAL]>,
     /// How many have responded or are not asked.
-    heard: u8,
+    responded: u8,
     /// Whether any two responses came from the same server process, which is rare.
-    have_twins: bool,
+    have_duplicates: bool,
     /// Whether any response counts from an earlier moment than its request.
-    pub(super) name_moments: bool,
+    pub(super) have_earlier_starts: bool,
     /// The earliest timeout.
     first_limit: Moment,
     /// Whether the timeouts of silent nodes have been shortened.
-    pub(super) hastened: bool,
+    pub(super) limits_shortened: bool,
     /// The verdict, once no response can change it.
     pub(super) verdict: Option<Verdict>,
     /// Notified of the key states once all nodes have responded.
@@ -36,15 +36,15 @@ pub(super) struct Responses {
 
 impl Responses {
     pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Responses {
-        let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).map(|_| 1).sum();
+        let responded = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).map(|_| 1).sum();
         let first_limit = nodes.iter().map(|slot| slot.limit).min().unwrap_or_default();
         Responses {
             nodes,
-            heard,
-            have_twins: false,
-            name_moments: false,
+            responded,
+            have_duplicates: false,
+            have_earlier_starts: false,
             first_limit,
-            hastened: false,
+            limits_shortened: false,
             verdict: None,
             on_settled: None,
             waiting: Waiting::default(),
@@ -66,7 +66,7 @@ impl Responses {
 
     /// Shortens the timeouts of silent nodes to the moments that `soon` returns.
     pub(super) fn shorten_limits(&mut self, soon: impl Fn(usize) -> Moment) {
-        self.hastened = true;
+        self.limits_shortened = true;
         for (index, slot) in self.nodes.iter_mut().enumerate() {
             if matches!(slot.state, State::Pending { .. }) {
                 slot.limit = slot.limit.min(soon(index));
@@ -91,24 +91,24 @@ impl Responses {
         took: Duration,
     ) -> Option<Moment> {
         if let Ok(answer) = &result {
-            self.have_twins = self.have_twins || self.same_as(index, answer).next().is_some();
-            self.name_moments |= answer.counts_from.is_some();
+            self.have_duplicates = self.have_duplicates || self.same_as(index, answer).next().is_some();
+            self.have_earlier_starts |= answer.counts_from.is_some();
         }
         let slot = self.nodes.get_mut(index)?;
         debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
         slot.state = State::Answered { result, took };
-        self.heard += 1;
+        self.responded += 1;
         Some(slot.limit)
     }
 
     /// Whether no response is outstanding.
-    pub(super) fn all_heard(&self) -> bool {
-        usize::from(self.heard) == self.nodes.len()
+    pub(super) fn all_responded(&self) -> bool {
+        usize::from(self.responded) == self.nodes.len()
     }
 
     /// Whether at least `many` nodes have responded or are not asked.
-    pub(super) fn heard_of(&self, many: usize) -> bool {
-        usize::from(self.heard) >= many
+    pub(super) fn has_responses(&self, many: usize) -> bool {
+        usize::from(self.responded) >= many
     }
 
     /// Whether no node has timed out at `now`.
@@ -118,7 +118,7 @@ impl Responses {
 
     /// Whether the responses at `now` can decide nothing: neither a quorum nor a blocking minority.
     pub(super) fn too_few(&self, quorum: Quorum, now: Moment) -> bool {
-        usize::from(self.heard) < quorum.needed().min(quorum.blocking()) && self.in_time(now)
+        usize::from(self.responded) < quorum.needed().min(quorum.blocking()) && self.in_time(now)
     }
 
     /// Returns the next timeout of a silent node.
@@ -129,14 +129,14 @@ impl Responses {
 
     /// Returns the other nodes whose responses came from the same server process as `answer`, by
     /// the identity that they report. Returns `None` if no two did.
-    pub(super) fn twins<'a>(
+    pub(super) fn duplicates<'a>(
         &'a self,
         index: usize,
         answer: &'a Response,
     ) -> Option<impl Iterator<Item = (usize, &'a Response)>> {
         // Every vote is counted again with each response; only here is it compared with all the
         // others.
-        self.have_twins.then(|| self.same_as(index, answer))
+        self.have_duplicates.then(|| self.same_as(index, answer))
     }
 
     fn same_as<'a>(
@@ -183,7 +183,7 @@ impl Responses {
 
     /// Takes the listener, if all nodes have responded. The caller must notify it without the lock.
     pub(super) fn settled(&mut self) -> Option<Arc<dyn OnSettled>> {
-        if self.all_heard() { self.on_settled.take() } else { None }
+        if self.all_responded() { self.on_settled.take() } else { None }
     }
 }
 

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, Wake};
 
 use futures::future::BoxFuture;
 
-use super::waiting::LAST_LOOKS;
+use super::waiting::SILENCE_CHECKS;
 use super::*;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
@@ -72,7 +72,7 @@ impl<T> Waiter<T> {
     fn look(&mut self) -> Option<T> {
         let waker = Waker::from(self.woken.clone());
         // Before it treats silence as a timeout it yields to other tasks.
-        (0..=LAST_LOOKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
+        (0..=SILENCE_CHECKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
         })
@@ -343,7 +343,7 @@ async fn whoever_looks_waits_a_little_for_those_that_say_nothing_once_a_quorum_h
         woken: Arc::default(),
     };
     (0..3).for_each(|node| bench.refuse(node));
-    bench.clock.pass(LEAST_LOOK.saturating_sub(MOMENT));
+    bench.clock.pass(INSPECT_PATIENCE.saturating_sub(MOMENT));
     assert_eq!(heard.look(), None);
     bench.clock.pass(MOMENT);
     assert_eq!(heard.look(), Some(()));

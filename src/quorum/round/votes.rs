@@ -11,7 +11,7 @@ use quorlock_protocol::{FenceVotes, FencingToken, Moment};
 
 impl Round {
     /// Returns the outcome of the node at `index`; `None` while it may still respond.
-    pub(super) fn said(&self, slots: &Responses, index: usize, now: Moment) -> Option<VoteOutcome> {
+    pub(super) fn outcome_of(&self, slots: &Responses, index: usize, now: Moment) -> Option<VoteOutcome> {
         let slot = slots.nodes.get(index)?;
         let answer = match &slot.state {
             State::Skipped => return Some(VoteOutcome::Skipped),
@@ -21,8 +21,8 @@ impl Round {
             State::Answered { result: Err(error), .. } => return Some(VoteOutcome::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
-        if let Some(twin) = self.counts_instead(slots, index, answer) {
-            return Some(VoteOutcome::Duplicate { of: self.nodes.name(twin) });
+        if let Some(duplicate) = self.counts_instead(slots, index, answer) {
+            return Some(VoteOutcome::Duplicate { of: self.nodes.name(duplicate) });
         }
         Some(self.read(answer))
     }
@@ -45,14 +45,14 @@ impl Round {
             | VoteOutcome::Failed(_)
             | VoteOutcome::Skipped => 2,
         };
-        let mut twins = slots.twins(index, answer)?.peekable();
-        twins.peek()?;
+        let mut duplicates = slots.duplicates(index, answer)?.peekable();
+        duplicates.peek()?;
         let own = (rank(answer), index);
-        twins
-            .map(|(twin, theirs)| (rank(theirs), twin))
+        duplicates
+            .map(|(duplicate, theirs)| (rank(theirs), duplicate))
             .min()
             .filter(|first| *first < own)
-            .map(|(_, twin)| twin)
+            .map(|(_, duplicate)| duplicate)
     }
 
     /// Interprets one response by itself.
@@ -87,12 +87,12 @@ impl Round {
     /// were asked, or from the earlier moment that the votes name.
     pub(crate) fn counts_from(&self) -> Moment {
         let slots = self.slots();
-        if !slots.name_moments {
+        if !slots.have_earlier_starts {
             return self.sent;
         }
         let named = |(index, slot): (usize, &Slot)| match &slot.state {
             State::Answered { result: Ok(answer), .. }
-                if self.said(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
+                if self.outcome_of(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
             {
                 Some(answer.counts_from.map_or(self.sent, |named| named.min(self.sent)))
             }
@@ -111,7 +111,7 @@ impl Round {
         let slots = self.slots();
         let number = |(index, slot): (usize, &Slot)| match &slot.state {
             State::Answered { result: Ok(answer), .. }
-                if self.said(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
+                if self.outcome_of(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
             {
                 answer.fencing_token
             }
@@ -144,7 +144,7 @@ impl Round {
     }
 
     /// Whether a node has cast this vote.
-    pub(crate) fn has_said(&self, vote: &Vote) -> bool {
+    pub(crate) fn has_vote(&self, vote: &Vote) -> bool {
         let said = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == *vote,
             State::Answered { result: Err(_), .. }
@@ -163,7 +163,7 @@ impl Round {
             let outcome = match slot.state {
                 State::Unasked => VoteOutcome::Failed(NodeError::NotAsked),
                 State::Skipped | State::Pending { .. } | State::Answered { .. } => {
-                    self.said(&slots, index, now).unwrap_or(VoteOutcome::Pending)
+                    self.outcome_of(&slots, index, now).unwrap_or(VoteOutcome::Pending)
                 }
             };
             let took = match slot.state {

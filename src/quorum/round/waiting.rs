@@ -19,7 +19,7 @@ use quorlock_protocol::{Moment, Verdict};
 const WAKE_AFTER: u32 = 4;
 /// How often other tasks run before silence counts as a timeout: once to read from the sockets of a
 /// single-threaded runtime, once to parse what was read.
-pub(super) const LAST_LOOKS: usize = 3;
+pub(super) const SILENCE_CHECKS: usize = 3;
 
 impl Round {
     /// Waits until the verdict is certain, or every silent node has timed out. Once the verdict can
@@ -54,7 +54,7 @@ impl Round {
         let overdue = asked.zip(self.nodes.members.get(index)).map(|(asked, node)| asked + patience(node));
         self.wait_for(overdue, |slots, now| {
             slots.waiting.for_each_answer();
-            let Some(said) = self.said(slots, index, now) else {
+            let Some(said) = self.outcome_of(slots, index, now) else {
                 return overdue.is_some_and(|overdue| now >= overdue).then_some(false);
             };
             Some(match said {
@@ -119,7 +119,7 @@ impl Round {
             }
             // If this task was delayed, responses may already wait to be read, and the silence is
             // not the nodes' (rule I-46): let the tasks that read them run first.
-            for _ in 0..LAST_LOOKS {
+            for _ in 0..SILENCE_CHECKS {
                 yield_now().await;
                 if let Some(outcome) = done(&mut self.slots(), now) {
                     return outcome;
