@@ -267,7 +267,7 @@ impl OfferRequests {
         Some(Arc::new(OfferTerms { inbox: offers.inbox, life, fenced: plan.fencing == Fencing::On, token }))
     }
 
-    /// Waits for a vote on the requests so far; `bell` rings for each.
+    /// Waits for a vote on the requests so far; `bell` is notified of each.
     pub(super) fn voted(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
         let open_requests = self.open_requests.clone();
         async move {

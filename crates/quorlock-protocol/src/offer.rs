@@ -118,7 +118,7 @@ pub struct NextWaiter {
     pub terms: OfferTerms,
 }
 
-/// A message from a node to the inbox of a process. Each message is complete by itself.
+/// A message from a node to the inbox of a process. Each message is self-contained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: others are skipped")]
 pub enum InboxMessage<'a> {

@@ -55,7 +55,7 @@ impl Round {
             .map(|(_, duplicate)| duplicate)
     }
 
-    /// Interprets one response by itself.
+    /// Interprets a single response.
     fn read(&self, answer: &Response) -> VoteOutcome {
         match (&answer.vote, self.expect) {
             (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
