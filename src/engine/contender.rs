@@ -76,7 +76,7 @@ impl Contender {
         }
     }
 
-    /// Whether it ever lost to another client, so that there is something to remember.
+    /// Whether other clients were seen to want the key, so that there is something to remember.
     pub(crate) fn is_contended(&self) -> bool {
         self.seen.is_some()
     }

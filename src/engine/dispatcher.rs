@@ -59,7 +59,7 @@ pub(crate) enum ServedBy {
     /// A task. If it ends before the queue does, because it panicked or its runtime shut down, it
     /// closes the queue so that no caller waits forever.
     Task,
-    /// Nothing: the queue was closed. There may be a new one for the same key.
+    /// Nothing: the queue was closed (there may be a new one for the same key), or the lock is held.
     None,
 }
 

@@ -22,7 +22,7 @@ impl Lines {
     /// Hints that this process has released these keys. Servers do not notify the connection that
     /// made a change, so waiters in other queues of this process learn of it here. They may ask
     /// immediately: their request is queued behind the release at each node. Queues of the same
-    /// mode (`whose`) without branches are served anyway.
+    /// mode (`mode`) without branches are served anyway.
     pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, mode: HolderMode) {
         match &self.parent {
             Some(parent) => parent.given_back(keys, mode),
