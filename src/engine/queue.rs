@@ -84,8 +84,7 @@ struct WaitQueue {
 /// The waiters in a queue, and the state that they share.
 #[derive(Default)]
 struct Waiters {
-    /// In order of arrival.
-    waiters: VecDeque<Waiter>,
+    in_order: VecDeque<Waiter>,
     /// Notifies the contender when a node hints at a change.
     bell: Option<Arc<Notify>>,
     /// The nodes that have notified us of our turn.
@@ -118,13 +117,13 @@ impl WaitQueue {
     }
 
     fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.waiting.iter().flat_map(|waiting| &waiting.waiters)
+        self.waiting.iter().flat_map(|waiting| &waiting.in_order)
     }
 
     /// Takes the first waiter that still waits. Cancelled waiters stay until their [`Place`] is
     /// dropped: they own data of the caller, which must not be dropped under the lock.
     fn pop_first(&mut self) -> Option<Waiter> {
-        let waiters = &mut self.waiting.as_mut()?.waiters;
+        let waiters = &mut self.waiting.as_mut()?.in_order;
         let first = waiters.iter().position(|waiter| !waiter.sender.is_closed())?;
         waiters.remove(first)
     }
@@ -180,7 +179,7 @@ impl Lines {
             Entry::Occupied(queue) if plan.wait == Wait::Never && queue.get().is_taken() => Joined::Taken,
             Entry::Occupied(mut queue) => {
                 let (sender, delivery) = oneshot::channel();
-                queue.get_mut().waiting_mut().waiters.push_back(Waiter {
+                queue.get_mut().waiting_mut().in_order.push_back(Waiter {
                     arrival,
                     plan: plan.clone(),
                     sender,
@@ -228,7 +227,7 @@ impl Lines {
             return;
         }
         if let Some(queue) = self.lock().by_key.get_mut(key) {
-            let waiters = &mut queue.waiting_mut().waiters;
+            let waiters = &mut queue.waiting_mut().in_order;
             let place = waiters.partition_point(|other| other.arrival < waiter.arrival);
             waiters.insert(place, waiter);
         }

@@ -57,7 +57,7 @@ impl Drop for Place {
         let left = match self.lines.lock().by_key.get_mut(&self.key) {
             Some(queue) => {
                 queue.served.take_if(|served| *served == self.arrival);
-                let waiters = queue.waiting.as_mut().map(|waiting| &mut waiting.waiters);
+                let waiters = queue.waiting.as_mut().map(|waiting| &mut waiting.in_order);
                 waiters.and_then(|waiters| {
                     let place = waiters.binary_search_by_key(&self.arrival, |waiter| waiter.arrival).ok()?;
                     waiters.remove(place)
