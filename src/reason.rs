@@ -21,7 +21,7 @@ const LONGEST: usize = 400;
 /// ```
 /// use std::{error::Error, io};
 ///
-/// use quorlock::Reason;
+/// use quorlock::node::Reason;
 ///
 /// let reason = Reason::new("its disk cannot be read").because(io::Error::other("bad sector"));
 /// assert_eq!(reason.to_string(), "its disk cannot be read");

@@ -225,7 +225,7 @@ pub(crate) fn new_claim(
     plan: &AcquireRequest,
     fence_hint: Option<FenceHint>,
 ) -> Arc<Claim> {
-    let (random, context) = (shared.entropy.bits(), &shared.context(&plan.label));
+    let (random, context) = (shared.entropy.next_u128(), &shared.context(&plan.label));
     // The mark in the token lets the node notify the holder of who is next.
     let random = shared.offers.as_ref().map_or(random, |offers| offers.mark(random));
     Arc::new(match (plan.mode, fence_hint) {

@@ -139,7 +139,7 @@ impl Cleanup {
     /// Records contention that a node has reported, and returns whether several clients were
     /// notified together.
     fn note_contention(&self) -> bool {
-        let wanted = self.round.has_vote(&Vote::Wanted);
+        let wanted = self.round.has_vote(&Vote::ReleasedContended);
         if (wanted || self.round.has_vote(&Vote::Notified))
             && let Some(key) = self.claim.keys().next()
         {
@@ -186,7 +186,7 @@ impl Cleanup {
                 debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released");
                 return;
             }
-            let pause = backoff.next(self.shared.entropy.half());
+            let pause = backoff.next(self.shared.entropy.next_u64());
             let again = self.shared.now() + pause;
             if again >= self.until {
                 // An unreachable node fails immediately, each time.
@@ -284,7 +284,7 @@ impl Offer {
     fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
         let (offers, key) = (shared.offers.as_ref()?, claim.key());
         let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || shared.now())?;
-        if releases_openly(shared.entropy.half(), others_seen || shared.saw_outsider(key)) {
+        if releases_openly(shared.entropy.next_u64(), others_seen || shared.saw_outsider(key)) {
             return None;
         }
         let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));

@@ -199,7 +199,7 @@ impl Contender {
     pub(crate) async fn back_off(&mut self) {
         self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
-        let pause = COURTESY + fraction(COURTESY, self.shared.entropy.half());
+        let pause = COURTESY + fraction(COURTESY, self.shared.entropy.next_u64());
         self.shared.rest_until(self.shared.now() + pause).await;
     }
 

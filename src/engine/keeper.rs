@@ -57,7 +57,7 @@ pub(crate) struct Keeper {
     /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
     ttl: Duration,
-    hand_over: Handoff,
+    handoff: Handoff,
     meter: LockMeter,
     /// What the rounds before the latest one left on each node.
     standings: KeyStates,
@@ -137,7 +137,7 @@ impl Keeper {
             succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
-            hand_over: plan.hand_over(),
+            handoff: plan.handoff(),
             meter: plan.meter.clone(),
             standings: KeyStates::default(),
             renewing: None,

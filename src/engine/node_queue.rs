@@ -90,7 +90,7 @@ impl Place {
 impl NodeQueue {
     pub(super) fn new(entropy: &dyn Entropy) -> NodeQueue {
         NodeQueue {
-            waiter: WaiterId::new(entropy.half()),
+            waiter: WaiterId::new(entropy.next_u64()),
             queued_at: NodeSet::default(),
             turns: NodeSet::default(),
             skipped: 0,
@@ -252,7 +252,7 @@ impl NodeQueue {
     /// When to ask again.
     pub(super) fn next(&mut self, place: &Place, shared: &EngineContext, is_subscribed: bool) -> Moment {
         let now = shared.now();
-        let random = shared.entropy.half();
+        let random = shared.entropy.next_u64();
         let expiry = match &place.queued {
             Some(Queued { ahead: 0, holding: Some(Holding { expiry: Expiry::In(left), .. }), .. }) => {
                 left.saturating_add(Duration::from_millis(1) + fraction(EXPIRY_JITTER, random))

@@ -331,8 +331,8 @@ pub(crate) struct Inbox {
 }
 
 impl HintListener for Inbox {
-    fn hear(&self, hint: Hint<'_>) {
-        if hint == Hint::Deaf
+    fn on_hint(&self, hint: Hint<'_>) {
+        if hint == Hint::Unsubscribed
             && let Some(offers) = self.offers.upgrade()
         {
             offers.lock().open.remove(self.node);

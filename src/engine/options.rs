@@ -61,7 +61,7 @@ pub(crate) struct Options {
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) label: Arc<str>,
-    pub(crate) hand_over: Handoff,
+    pub(crate) handoff: Handoff,
     pub(crate) fencing: Fencing,
     pub(crate) mode: Mode,
     pub(crate) on_wait: Option<Arc<OnWait>>,
@@ -79,7 +79,7 @@ impl Options {
             wait: Wait::default(),
             renewal: Renewal::Automatic,
             max_hold: None,
-            hand_over: Handoff::default(),
+            handoff: Handoff::default(),
             fencing: Fencing::On,
             mode: Mode::Exclusive,
             on_wait: None,
@@ -139,8 +139,8 @@ impl AcquireRequest {
 
     /// Several resources are not handed over, since other waiters may want each of them. Where a
     /// node cannot transfer the lock, it is released and acquired again.
-    pub(crate) fn hand_over(&self) -> Handoff {
-        if self.transfers && !self.keys.are_several() { self.options.hand_over } else { Handoff::times(0) }
+    pub(crate) fn handoff(&self) -> Handoff {
+        if self.transfers && !self.keys.are_several() { self.options.handoff } else { Handoff::times(0) }
     }
 
     /// Returns the error for a caller that stops waiting.

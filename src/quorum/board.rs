@@ -200,7 +200,7 @@ pub(crate) struct NodeMonitor {
 }
 
 impl StatusListener for NodeMonitor {
-    fn see(&self, contact: ConnectionState) {
+    fn on_status(&self, contact: ConnectionState) {
         if let ConnectionState::Ended(_) = &contact {
             // The next call connects again, and waits for it as the first one did.
             self.introduced.store(false, Ordering::Release);

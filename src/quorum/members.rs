@@ -11,7 +11,7 @@ use crate::node::{Capabilities, Capability, Node};
 use crate::runtime::clock::Clock;
 use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
-use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_limit, overdue_after};
+use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_timeout, overdue_after};
 
 /// The shortest time to wait for a node whose answer is optional: far more than a round trip within
 /// a region, and too short for a person to notice.
@@ -30,7 +30,7 @@ pub(crate) struct Nodes {
     /// The `max_ttl` of other clients.
     pub(crate) max_ttls: Arc<MaxTtls>,
     /// The node timeout, if one was configured.
-    pub(crate) set_limit: Option<Duration>,
+    pub(crate) set_timeout: Option<Duration>,
     pub(crate) board: Arc<StatusBoard>,
     pub(crate) timers: Arc<Timers>,
     /// Whether the next round need not wait for connections.
@@ -53,7 +53,7 @@ impl Nodes {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         (quarantine, max_ttls): (Quarantine, Arc<MaxTtls>),
-        set_limit: Option<Duration>,
+        set_timeout: Option<Duration>,
     ) -> Nodes {
         let board = StatusBoard::new(nodes.len(), (quarantine, max_ttls.clone()), clock.now());
         let introduced = Arc::<AtomicBool>::default();
@@ -87,7 +87,7 @@ impl Nodes {
             clock,
             quarantine,
             max_ttls,
-            set_limit,
+            set_timeout,
             board,
             timers,
             introduced,
@@ -110,7 +110,7 @@ impl Nodes {
             clock: self.clock.clone(),
             quarantine: self.quarantine,
             max_ttls: self.max_ttls.clone(),
-            set_limit: self.set_limit,
+            set_timeout: self.set_timeout,
             // Their status is recorded on the original board.
             board: StatusBoard::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
             timers: self.timers.clone(),
@@ -176,18 +176,18 @@ impl Nodes {
 
     /// Returns the timeout of this node in a round.
     pub(super) fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
-        node_limit(self.limit_of(member), self.expected(member), ttl)
+        node_timeout(self.limit_of(member), self.expected(member), ttl)
     }
 
     /// Returns the timeout configured for all nodes, or for this one.
     fn limit_of(&self, member: &NodeHandle) -> Option<Duration> {
-        self.set_limit.or_else(|| member.node.limits().time_limit)
+        self.set_timeout.or_else(|| member.node.limits().time_limit)
     }
 
     /// Returns after how long this node is overdue: `least` or longer.
     pub(super) fn overdue_after(&self, member: &NodeHandle, least: Duration, ttl: Duration) -> Duration {
         let measured = self.expected(member);
-        overdue_after(measured, least, node_limit(self.limit_of(member), measured, ttl))
+        overdue_after(measured, least, node_timeout(self.limit_of(member), measured, ttl))
     }
 
     /// Returns after how long all nodes are overdue.

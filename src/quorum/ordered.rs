@@ -230,9 +230,9 @@ fn keys(request: &Request) -> Keys {
         | Request::LeaveQueue { key, .. }
         | Request::ListWaiters { key }
         | Request::Inspect { key }
-        | Request::Intend { key, .. }
-        | Request::Desist { key, .. }
-        | Request::Forget { key } => std::iter::once(key.clone()).collect(),
+        | Request::AnnounceWriter { key, .. }
+        | Request::WithdrawWriter { key, .. }
+        | Request::DeleteFencingCounter { key } => std::iter::once(key.clone()).collect(),
     };
     keys.sort_unstable();
     keys.dedup();

@@ -39,8 +39,8 @@ impl NodeVote {
             VoteOutcome::Duplicate { .. } => true,
             VoteOutcome::Granted
             | VoteOutcome::Restored
-            | VoteOutcome::Behind
-            | VoteOutcome::Ahead
+            | VoteOutcome::NotYourTurn
+            | VoteOutcome::FenceAhead
             | VoteOutcome::Free
             | VoteOutcome::Quarantined { .. }
             | VoteOutcome::Pending
@@ -196,7 +196,7 @@ impl VoteReport {
                     VoteOutcome::Failed(_) | VoteOutcome::Quarantined { .. } | VoteOutcome::Duplicate { .. }
                 )
         };
-        let ahead = self.votes.iter().filter(|vote| vote.outcome == VoteOutcome::Behind).count();
+        let ahead = self.votes.iter().filter(|vote| vote.outcome == VoteOutcome::NotYourTurn).count();
         let most = self.holder().map_or(0, |holder| holder.nodes) + ahead;
         let others_have_some = most > 0 && self.verdict() == Verdict::Contended;
         others_have_some && most + self.votes.iter().filter(unknown).count() < self.quorum.needed()
@@ -299,8 +299,8 @@ impl VoteOutcome {
         match self {
             VoteOutcome::Granted | VoteOutcome::Skipped => tally.grant(),
             VoteOutcome::Held(_)
-            | VoteOutcome::Behind
-            | VoteOutcome::Ahead
+            | VoteOutcome::NotYourTurn
+            | VoteOutcome::FenceAhead
             | VoteOutcome::Free
             | VoteOutcome::Restored => tally.deny(),
             VoteOutcome::Quarantined { .. } | VoteOutcome::Duplicate { .. } | VoteOutcome::Failed(_) => {
@@ -325,8 +325,8 @@ impl fmt::Display for VoteOutcome {
                 }
                 f.write_str(&taken(&holding.token, &holding.readers))
             }
-            VoteOutcome::Behind => f.write_str("others go first"),
-            VoteOutcome::Ahead => f.write_str("has drawn a larger fencing token"),
+            VoteOutcome::NotYourTurn => f.write_str("others go first"),
+            VoteOutcome::FenceAhead => f.write_str("has drawn a larger fencing token"),
             VoteOutcome::Free => f.write_str("free"),
             VoteOutcome::Quarantined { left } => {
                 write!(f, "restarted too recently to vote: {} to go (restart guard)", duration::format(*left))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::{Pipeline, ProtocolVersion, Value};
 
-use super::connect_limit::Steps;
+use super::connect_timeout::Steps;
 use super::connection::{Connection, ConnectionError};
 use super::error::{Peer, SentCommand, explain, failed, unconnected, unexpected};
 use super::server_error::{ServerError, ServerErrorKind};
@@ -26,7 +26,7 @@ pub(super) struct Login {
 
 impl Login {
     pub(super) fn new(address: Address, peer: Peer, settings: &Settings) -> Login {
-        let steps = Steps::new(settings.connect_limit, Arc::clone(&settings.clock));
+        let steps = Steps::new(settings.connect_timeout, Arc::clone(&settings.clock));
         let target = address.clone();
         Login { address, peer, target, settings: settings.clone(), steps, protocol: ProtocolVersion::RESP3 }
     }

@@ -10,11 +10,11 @@ use rand::rngs::SysRng;
 /// Replace it in simulations only: another client could release a token that it can guess.
 pub trait Entropy: fmt::Debug + Send + Sync + 'static {
     /// Returns 128 random bits.
-    fn bits(&self) -> u128;
+    fn next_u128(&self) -> u128;
 
     /// Returns 64 random bits.
-    fn half(&self) -> u64 {
-        let [_, _, _, _, _, _, _, _, half @ ..] = self.bits().to_le_bytes();
+    fn next_u64(&self) -> u64 {
+        let [_, _, _, _, _, _, _, _, half @ ..] = self.next_u128().to_le_bytes();
         u64::from_le_bytes(half)
     }
 }
@@ -31,7 +31,7 @@ pub trait Entropy: fmt::Debug + Send + Sync + 'static {
 pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
-    fn bits(&self) -> u128 {
+    fn next_u128(&self) -> u128 {
         let mut bytes = [0; 16];
         match SysRng.try_fill_bytes(&mut bytes) {
             Ok(()) => u128::from_le_bytes(bytes),

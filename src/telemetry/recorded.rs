@@ -63,7 +63,7 @@ struct LockHandles {
     renewals: Counters,
     lost: Counters,
     releases: Counters,
-    hand_overs: Counters,
+    handoffs: Counters,
 }
 
 impl LockMeter {
@@ -83,7 +83,7 @@ impl LockMeter {
             renewals: Counters::of(&list::RENEWALS, labels, "outcome", Renewed::WORDS),
             lost: Counters::of(&list::LOST, labels, "reason", Loss::WORDS),
             releases: Counters::of(&list::RELEASES, labels, "outcome", &["confirmed", "unconfirmed"]),
-            hand_overs: Counters::of(&list::HAND_OVERS, labels, "outcome", Passed::WORDS),
+            handoffs: Counters::of(&list::HAND_OVERS, labels, "outcome", Passed::WORDS),
         }))
     }
 
@@ -122,7 +122,7 @@ impl LockMeter {
     }
 
     pub(crate) fn passed(&self, outcome: Passed) {
-        self.0.hand_overs.count(outcome as usize);
+        self.0.handoffs.count(outcome as usize);
     }
 }
 
@@ -305,11 +305,11 @@ const ANSWERS: &[&str] =
 fn kind_of(vote: &Vote) -> usize {
     match vote {
         Vote::Granted => 0,
-        Vote::Wanted => 1,
+        Vote::ReleasedContended => 1,
         Vote::Restored => 2,
         Vote::Held(_) => 3,
-        Vote::Behind => 4,
-        Vote::Ahead => 5,
+        Vote::NotYourTurn => 4,
+        Vote::FenceAhead => 5,
         Vote::Free => 6,
         Vote::Notified => 7,
         Vote::Queued(_) => 8,
@@ -363,9 +363,9 @@ impl Op {
                 | Request::LeaveQueue { .. }
                 | Request::ListWaiters { .. }
                 | Request::Inspect { .. }
-                | Request::Intend { .. }
-                | Request::Desist { .. }
-                | Request::Forget { .. },
+                | Request::AnnounceWriter { .. }
+                | Request::WithdrawWriter { .. }
+                | Request::DeleteFencingCounter { .. },
             )
             | None => 3,
         })

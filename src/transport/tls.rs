@@ -32,7 +32,7 @@ use crate::reason::Reason;
 /// # Examples
 ///
 /// ```no_run
-/// use quorlock::{Coordinator, Tls};
+/// use quorlock::{Coordinator, transport::Tls};
 ///
 /// let tls = Tls::new().authority("/etc/locks/ca.pem").identity("/etc/locks/me.pem", "/etc/locks/me.key");
 /// let coordinator = Coordinator::builder().nodes(["rediss://a", "rediss://b", "rediss://c"]).tls(tls).build()?;

@@ -33,7 +33,7 @@ mod waiting;
 
 pub use claim::{Claim, preferred_node, want_mark_sibling};
 pub use fence::{FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, FencingTokenError, NoNumber};
-pub use limits::{RoundTrip, most_in_flight, node_limit, overdue_after};
+pub use limits::{RoundTrip, most_in_flight, node_timeout, overdue_after};
 pub use moment::Moment;
 pub use offer::{
     InboxId, InboxMessage, NextWaiter, OTHERS_FOR, OfferTerms, entry_context, is_fresh, least_left,

@@ -100,7 +100,7 @@ const LEAST_LIMIT: Duration = Duration::from_secs(1);
 /// long, and an outage is reported late. See `docs/adr/0022-time-limits.md`.
 #[must_use]
 #[inline]
-pub fn node_limit(set: Option<Duration>, measured: Option<RoundTrip>, ttl: Duration) -> Duration {
+pub fn node_timeout(set: Option<Duration>, measured: Option<RoundTrip>, ttl: Duration) -> Duration {
     let by_itself = || LEAST_LIMIT.max(measured.map_or(Duration::ZERO, RoundTrip::several));
     set.unwrap_or_else(by_itself).min(ttl / 4)
 }
@@ -136,11 +136,11 @@ mod tests {
     fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
         let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
         let far = Some(RoundTrip::first(ms(300)));
-        assert_eq!(node_limit(None, None, ttl), ms(1_000));
-        assert_eq!(node_limit(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
-        assert_eq!(node_limit(None, far, ttl), ms(1_800));
-        assert_eq!(node_limit(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
-        assert_eq!(node_limit(Some(ms(70)), far, ttl), ms(70), "a configured timeout is used as it is");
+        assert_eq!(node_timeout(None, None, ttl), ms(1_000));
+        assert_eq!(node_timeout(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
+        assert_eq!(node_timeout(None, far, ttl), ms(1_800));
+        assert_eq!(node_timeout(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
+        assert_eq!(node_timeout(Some(ms(70)), far, ttl), ms(70), "a configured timeout is used as it is");
         assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
         assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "never later than the timeout");
         assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
@@ -151,7 +151,7 @@ mod tests {
         let ttl = Duration::from_secs(30);
         for tenths in 1..=100 {
             let trip = ttl / 1_000 * tenths;
-            assert!(node_limit(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
+            assert!(node_timeout(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A point in time on one process's clock, which advances during suspend.
 ///
-/// Only moments of the same `quorlock::Clock` can be compared: the origin is arbitrary and differs
+/// Only moments of the same `quorlock::runtime::Clock` can be compared: the origin is arbitrary and differs
 /// between machines. Arithmetic saturates, because a deadline far in the future must not turn into
 /// one in the past.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

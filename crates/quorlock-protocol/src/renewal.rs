@@ -115,7 +115,7 @@ impl RenewalSchedule {
 
     /// Applies the interval of the next holder. An earlier due time stays.
     #[inline]
-    pub fn hand_over(&mut self, every: Option<Duration>) {
+    pub fn handoff(&mut self, every: Option<Duration>) {
         self.every = every;
         self.due = self.due.into_iter().chain(self.usually_due()).min();
     }
@@ -190,9 +190,9 @@ mod tests {
     #[test]
     fn the_next_holder_waits_no_longer_than_the_one_before() {
         let mut schedule = automatic();
-        schedule.hand_over(Some(Duration::from_secs(15)));
+        schedule.handoff(Some(Duration::from_secs(15)));
         assert_eq!(schedule.due(), Some(second(110)));
-        schedule.hand_over(Some(Duration::from_secs(5)));
+        schedule.handoff(Some(Duration::from_secs(5)));
         assert_eq!(schedule.due(), Some(second(105)));
         schedule.confirm();
         assert_eq!(schedule.due(), Some(second(105)), "counted from the latest round");

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use quorlock_protocol::{
     Backoff, Claim, Drift, FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, Moment, NoNumber, Past,
     Quarantine, Quorum, Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age,
-    believed, fraction, least_left, node_limit, offer_life, releases_openly, renewal_every, turn_key,
+    believed, fraction, least_left, node_timeout, offer_life, releases_openly, renewal_every, turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -270,7 +270,7 @@ proptest! {
     #[test]
     fn a_node_limit_is_small_against_the_ttl(set in prop::option::of(1u64..10_000), measured in 0u64..10_000, ttl in 20u64..100_000) {
         let ms = Duration::from_millis;
-        let limit = node_limit(set.map(ms), Some(RoundTrip::first(ms(measured))), ms(ttl));
+        let limit = node_timeout(set.map(ms), Some(RoundTrip::first(ms(measured))), ms(ttl));
         prop_assert!(limit <= ms(ttl) / 4);
         prop_assert!(limit >= set.map_or(ms(1_000), ms).min(ms(ttl) / 4));
     }

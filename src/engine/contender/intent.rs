@@ -37,7 +37,7 @@ impl Contender {
         }
         self.intent = Some(Intent { key: key.clone(), said: now });
         let (waiter, patience) = (self.queue.waiter, INTENT_PATIENCE);
-        let request = |_| Some(Request::Intend { key: key.clone(), waiter, patience });
+        let request = |_| Some(Request::AnnounceWriter { key: key.clone(), waiter, patience });
         drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
     }
 
@@ -45,7 +45,7 @@ impl Contender {
     pub(super) fn withdraw_intent(&mut self, plan: &AcquireRequest) {
         if let Some(Intent { key, .. }) = self.intent.take() {
             let waiter = self.queue.waiter;
-            let request = |_| Some(Request::Desist { key: key.clone(), waiter });
+            let request = |_| Some(Request::WithdrawWriter { key: key.clone(), waiter });
             drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
         }
     }

@@ -26,8 +26,8 @@ impl Contender {
                 VoteOutcome::Pending | VoteOutcome::Failed(_) => silent.insert(node),
                 VoteOutcome::Granted
                 | VoteOutcome::Restored
-                | VoteOutcome::Behind
-                | VoteOutcome::Ahead
+                | VoteOutcome::NotYourTurn
+                | VoteOutcome::FenceAhead
                 | VoteOutcome::Free
                 | VoteOutcome::Quarantined { .. }
                 | VoteOutcome::Duplicate { .. }

@@ -44,13 +44,13 @@ impl Contender {
                     ends.push(*remaining);
                     in_the_way.extend(key.clone().filter(|key| !in_the_way.contains(key)));
                 }
-                VoteOutcome::Behind => {
+                VoteOutcome::NotYourTurn => {
                     refusing.insert(index);
                     behind += 1;
                 }
                 VoteOutcome::Granted => granted.insert(index),
                 VoteOutcome::Held(_)
-                | VoteOutcome::Ahead
+                | VoteOutcome::FenceAhead
                 | VoteOutcome::Restored
                 | VoteOutcome::Free
                 | VoteOutcome::Quarantined { .. }
@@ -69,13 +69,13 @@ impl Contender {
         let among = if refusal.by_one { refusing } else { granted.complement() };
         let rest = if verdict == Verdict::Contended {
             let hearing = subscription.hints(&in_the_way).hearing(among);
-            refusal.rest(hearing, &mut ends, || entropy.half())
+            refusal.rest(hearing, &mut ends, || entropy.next_u64())
         } else {
             None
         };
         let (pause, wanted) = match rest {
             Some(rest) => (rest, refusal.hints_wanted()),
-            None => (self.pauses.next(entropy.half()), usize::MAX),
+            None => (self.pauses.next(entropy.next_u64()), usize::MAX),
         };
         Pause { until: now + pause, wanted, among, in_the_way }
     }

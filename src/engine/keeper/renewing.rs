@@ -30,7 +30,7 @@ impl Keeper {
     /// Postpones a due renewal while many others are in flight. Returns whether it did.
     pub(super) fn put_off(&mut self, now: Moment) -> bool {
         let shared = &self.shared;
-        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.half())
+        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.next_u64())
     }
 
     /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
@@ -113,7 +113,7 @@ impl Keeper {
                 } else {
                     warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
                 }
-                self.schedule.fail(now, self.shared.entropy.half());
+                self.schedule.fail(now, self.shared.entropy.next_u64());
                 let resource = self.state.resource.clone();
                 Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
             }

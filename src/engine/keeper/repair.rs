@@ -40,7 +40,7 @@ impl Keeper {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
             let mut repair =
                 RepairSchedule { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
-            repair.rest(self.shared.now(), self.shared.entropy.half());
+            repair.rest(self.shared.now(), self.shared.entropy.next_u64());
             self.repair = Some(Box::new(repair));
             self.state.stop_repair();
         }
@@ -74,7 +74,7 @@ impl Keeper {
         if held > quorum.needed() || held == quorum.nodes() {
             return;
         }
-        repair.rest(now, self.shared.entropy.half());
+        repair.rest(now, self.shared.entropy.next_u64());
         let since = on_its_way_since.filter(|_| repair.asked);
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {

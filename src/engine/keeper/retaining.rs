@@ -72,7 +72,7 @@ impl Keeper {
         let (shared, from, resource) = (&self.shared, &self.claim, &self.state.resource);
         let context = from.token().context().unwrap_or_default();
         let context = [&*context, &*wanted.note].join(" ");
-        let token = Token::retained(shared.entropy.bits(), context.trim_end());
+        let token = Token::retained(shared.entropy.next_u128(), context.trim_end());
         let to = Arc::new(Claim::new(from.key().into(), token));
         let mut pauses = renewal_backoff(self.ttl);
         loop {
@@ -88,7 +88,7 @@ impl Keeper {
                 debug!(%resource, token = %self.state.token().short(), left = ?ttl, "retained");
                 return (Ok(()), round);
             }
-            let again = now + pauses.next(shared.entropy.half());
+            let again = now + pauses.next(shared.entropy.next_u64());
             let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
             if hopeless || again >= end.min(wanted.until) {
                 let report = Box::new(round.report());

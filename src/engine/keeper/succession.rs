@@ -98,7 +98,7 @@ impl Keeper {
                 }
                 successor
             }
-            (Ended::Released(reply), Some(next)) => match self.hand_over(&next.plan, reply) {
+            (Ended::Released(reply), Some(next)) => match self.handoff(&next.plan, reply) {
                 Ok(()) => {
                     self.deliver_to(next, 0);
                     None
@@ -114,8 +114,8 @@ impl Keeper {
     /// Returns the next local waiter, if the handoff limits allow one before other processes.
     fn next_here(&mut self) -> Option<Waiter> {
         self.succession.as_ref()?;
-        let span = self.hand_over.span.unwrap_or(self.ttl);
-        let goes_on = self.streak.goes_on((self.hand_over.times, span), self.shared.now());
+        let span = self.handoff.span.unwrap_or(self.ttl);
+        let goes_on = self.streak.goes_on((self.handoff.times, span), self.shared.now());
         if goes_on { self.shared.lines.next(&self.queue_key) } else { None }
     }
 
@@ -133,7 +133,7 @@ impl Keeper {
     /// Only without fencing, since both leases share what the nodes store; only with as much
     /// validity left as a renewal leaves in the worst case; only to a waiter with the same TTL and
     /// automatic renewal; and not while a renewal of the old lease is in flight.
-    pub(super) fn hand_over(
+    pub(super) fn handoff(
         &mut self,
         next: &Arc<AcquireRequest>,
         reply: Option<ReleaseReply>,
@@ -151,12 +151,12 @@ impl Keeper {
         self.end();
         self.state.close_slot();
         let hold_until = next.max_hold.map(|longest| now + longest);
-        self.hand_over = next.hand_over();
+        self.handoff = next.handoff();
         self.meter = next.meter.clone();
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
         // A failed renewal is retried when it would have been.
-        self.schedule.hand_over(next.renewal.every(self.ttl));
+        self.schedule.handoff(next.renewal.every(self.ttl));
         let last_round = self.state.take_last_round();
         self.state =
             LeaseState::new(&next.resource, &self.claim, None, end, hold_until, lease_env(&self.shared));

@@ -136,13 +136,13 @@ pub(crate) struct Ear {
 }
 
 impl HintListener for Ear {
-    fn hear(&self, hint: Hint<'_>) {
+    fn on_hint(&self, hint: Hint<'_>) {
         let Some(lines) = self.lines.upgrade() else { return };
         let node = NodeSet::of(self.node);
         let mut inside = lines.lock();
         match hint {
-            Hint::Hearing => inside.hearing.add(node),
-            Hint::Changed(key) => {
+            Hint::Subscribed => inside.hearing.add(node),
+            Hint::Invalidated(key) => {
                 let key = std::str::from_utf8(key).unwrap_or_default();
                 if let Some(lock) = inside.turns.get(key).cloned() {
                     if let Some(queue) = inside.by_key.get_mut(&lock) {
@@ -153,8 +153,8 @@ impl HintListener for Ear {
                     queue.hint(node);
                 }
             }
-            Hint::AllChanged | Hint::Deaf => {
-                if hint == Hint::Deaf {
+            Hint::Flushed | Hint::Unsubscribed => {
+                if hint == Hint::Unsubscribed {
                     inside.hearing.remove(self.node);
                 }
                 for queue in inside.by_key.values_mut() {

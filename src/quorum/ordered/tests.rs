@@ -36,13 +36,13 @@ impl Store {
             Request::Cancel { claim, .. } => format!("cancel {}", claim.key()),
             Request::Renew { .. }
             | Request::WriteBack { .. }
-            | Request::Forget { .. }
+            | Request::DeleteFencingCounter { .. }
             | Request::Inspect { .. }
             | Request::Offer { .. }
             | Request::Enqueue { .. }
             | Request::ListWaiters { .. }
-            | Request::Intend { .. }
-            | Request::Desist { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
             | Request::LeaveQueue { .. } => format!("{request:?}"),
         };
         self.asked.lock().unwrap().iter().map(|(request, _)| name(request)).collect()

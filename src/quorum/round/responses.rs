@@ -160,20 +160,20 @@ impl Responses {
             State::Pending { .. } => Standing::InFlight,
             State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
-                Vote::Granted | Vote::Wanted | Vote::Notified | Vote::Restored
+                Vote::Granted | Vote::ReleasedContended | Vote::Notified | Vote::Restored
                     if matches!(expect, Expect::Hold | Expect::Number) =>
                 {
                     Standing::Holds
                 }
                 Vote::Granted
-                | Vote::Wanted
+                | Vote::ReleasedContended
                 | Vote::Notified
                 | Vote::Restored
                 | Vote::Held(_)
                 | Vote::Queued(_)
                 | Vote::Waiters(_)
-                | Vote::Behind
-                | Vote::Ahead
+                | Vote::NotYourTurn
+                | Vote::FenceAhead
                 | Vote::Free => Standing::Without,
             },
             State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,

@@ -36,8 +36,8 @@ impl Round {
             VoteOutcome::Restored => 0,
             VoteOutcome::Granted => 1,
             VoteOutcome::Held(_)
-            | VoteOutcome::Behind
-            | VoteOutcome::Ahead
+            | VoteOutcome::NotYourTurn
+            | VoteOutcome::FenceAhead
             | VoteOutcome::Free
             | VoteOutcome::Quarantined { .. }
             | VoteOutcome::Duplicate { .. }
@@ -61,23 +61,24 @@ impl Round {
             (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
                 VoteOutcome::Failed(unnumbered())
             }
-            (Vote::Granted | Vote::Wanted | Vote::Notified, Expect::Hold | Expect::Number) => {
+            (Vote::Granted | Vote::ReleasedContended | Vote::Notified, Expect::Hold | Expect::Number) => {
                 // The age counts as of sending the request: what the node lost before that, it
                 // cannot know (rule I-12).
                 let left = answer.identity.stands_aside(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
             }
             (_, Expect::Released)
-            | (Vote::Granted | Vote::Wanted | Vote::Notified | Vote::Waiters(_), Expect::AnyAnswer) => {
-                VoteOutcome::Granted
-            }
+            | (
+                Vote::Granted | Vote::ReleasedContended | Vote::Notified | Vote::Waiters(_),
+                Expect::AnyAnswer,
+            ) => VoteOutcome::Granted,
             (Vote::Restored, _) => VoteOutcome::Restored,
             (Vote::Held(holding), _) => VoteOutcome::Held((**holding).clone()),
             (Vote::Queued(queued), _) => {
-                queued.holding.clone().map_or(VoteOutcome::Behind, VoteOutcome::Held)
+                queued.holding.clone().map_or(VoteOutcome::NotYourTurn, VoteOutcome::Held)
             }
-            (Vote::Behind, _) => VoteOutcome::Behind,
-            (Vote::Ahead, _) => VoteOutcome::Ahead,
+            (Vote::NotYourTurn, _) => VoteOutcome::NotYourTurn,
+            (Vote::FenceAhead, _) => VoteOutcome::FenceAhead,
             // A listing grants nothing.
             (Vote::Free | Vote::Waiters(_), _) => VoteOutcome::Free,
         }

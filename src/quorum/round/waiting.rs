@@ -58,7 +58,10 @@ impl Round {
                 return overdue.is_some_and(|overdue| now >= overdue).then_some(false);
             };
             Some(match said {
-                VoteOutcome::Held(_) | VoteOutcome::Behind | VoteOutcome::Ahead | VoteOutcome::Free => true,
+                VoteOutcome::Held(_)
+                | VoteOutcome::NotYourTurn
+                | VoteOutcome::FenceAhead
+                | VoteOutcome::Free => true,
                 VoteOutcome::Granted
                 | VoteOutcome::Restored
                 | VoteOutcome::Quarantined { .. }
