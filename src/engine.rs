@@ -1,7 +1,7 @@
-//! Acquires locks, keeps them, and cleans up after them.
+//! The engine: acquires locks, renews their leases and cleans up after them.
 //!
-//! It asks nodes in rounds and delivers holds. The handles that programs have are above it, and what kind
-//! of server a node is it does not know.
+//! It asks nodes in rounds and delivers holds. The public handles build on it; it does not know
+//! what kind of server a node is.
 
 pub(crate) mod acquire_span;
 pub(crate) mod attempt;

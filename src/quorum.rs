@@ -1,4 +1,4 @@
-//! Asks all nodes one request, counts their votes, and knows how each of them stands.
+//! Asks all nodes one request, counts their votes and tracks the state of each node.
 
 pub(crate) mod board;
 pub(crate) mod key_states;

@@ -1,19 +1,20 @@
-//! The sentence of an error, and what it comes from.
+//! The message of an error, and its source.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// The longest text of a source that is written behind a sentence, in characters.
+/// The most characters of a source that are displayed.
 const LONGEST: usize = 400;
 
-/// The sentence of an error, and the error that it comes from. Cloning it is cheap.
+/// The message of an error, and its source. Cheap to clone.
 ///
-/// `{}` writes the sentence, `{:#}` the source as well: stripped of control characters, and at most 400
-/// characters of it, because it may be the text of a server. Without a sentence it is written as its source.
+/// `{}` writes the message, `{:#}` the source as well: without control characters and at most 400
+/// characters of it, since it may come from a server. Without a message, the source is written in
+/// its place.
 ///
-/// Two are equal if they read the same with `{:#}`.
+/// Two reasons are equal if they read the same with `{:#}`.
 ///
 /// # Examples
 ///
@@ -39,34 +40,34 @@ struct Inner {
 #[derive(Clone)]
 struct Source {
     error: Arc<dyn Error + Send + Sync>,
-    /// Whether it stands in parentheses behind the sentence: it is what the server has said.
+    /// Whether it follows in parentheses, because it quotes the server.
     quoted: bool,
 }
 
 impl Reason {
-    /// A reason in these words.
+    /// Creates a reason with this message.
     #[must_use]
     pub fn new(words: impl Into<Box<str>>) -> Reason {
         Reason(Arc::new(Inner { words: words.into(), source: None }))
     }
 
-    /// The same, and the error that it comes from.
+    /// Adds the source.
     #[must_use]
     pub fn because(self, source: impl Error + Send + Sync + 'static) -> Reason {
         self.with(Source { error: Arc::new(source), quoted: false })
     }
 
-    /// The same, and what the server has said, which is written in parentheses.
+    /// Adds the server's own message, which is written in parentheses.
     pub(crate) fn quoting(self, source: impl Error + Send + Sync + 'static) -> Reason {
         self.with(Source { error: Arc::new(source), quoted: true })
     }
 
-    /// The same with a source that is boxed already.
+    /// Like [`quoting`](Reason::quoting), for a boxed source.
     pub(crate) fn quoting_boxed(self, source: Box<dyn Error + Send + Sync>) -> Reason {
         self.with(Source { error: source.into(), quoted: true })
     }
 
-    /// The same about a part of the node: `its master a: connection refused`.
+    /// Prefixes the part of the node that it is about: `its master a: connection refused`.
     pub(crate) fn within(&self, place: impl fmt::Display) -> Reason {
         let Inner { words, source } = &*self.0;
         let words = if words.is_empty() { place.to_string() } else { format!("{place}: {words}") };
@@ -78,7 +79,7 @@ impl Reason {
         self
     }
 
-    /// What it comes from.
+    /// Returns the source.
     pub(crate) fn cause(&self) -> Option<&(dyn Error + 'static)> {
         let source: &(dyn Error + 'static) = &*self.0.source.as_ref()?.error;
         Some(source)
@@ -88,7 +89,7 @@ impl Reason {
         !self.0.words.is_empty()
     }
 
-    /// Writes `what: ` before it.
+    /// Writes `what: `, then the reason.
     pub(crate) fn write_after(&self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(what)?;
         if self.has_words() {
@@ -97,7 +98,7 @@ impl Reason {
         self.write(f)
     }
 
-    /// Writes the words, if there are any, and with `{:#}` the source.
+    /// Writes the message, if there is one, and with `{:#}` the source.
     pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.words)?;
         match &self.0.source {
@@ -110,7 +111,8 @@ impl Reason {
     }
 }
 
-/// The words of a server or a library: they must not move the cursor of the terminal that shows them, nor fill it.
+/// Strips text from a server or a library of control characters, which could move the cursor of the
+/// terminal, and cuts it to `most` characters.
 pub(crate) fn printable(words: &str, most: usize) -> String {
     words.chars().filter(|c| !c.is_control()).take(most).collect()
 }
@@ -140,7 +142,7 @@ impl fmt::Debug for Reason {
 }
 
 impl Error for Reason {
-    /// Without a sentence it stands for its source, and so has the source of that.
+    /// Without a message it stands for its source, and has that one's source.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let cause = self.cause()?;
         if self.has_words() { Some(cause) } else { cause.source() }
@@ -168,7 +170,7 @@ impl From<String> for Reason {
 }
 
 impl From<io::Error> for Reason {
-    /// The system has said all there is to say.
+    /// The operating system's message is enough.
     fn from(error: io::Error) -> Reason {
         Reason::new("").because(error)
     }

@@ -1,4 +1,4 @@
-//! Time, randomness and tasks: what the rest of the library has instead of the async runtime's own.
+//! Time, randomness and tasks, used in place of the async runtime's own.
 
 pub(crate) mod clock;
 pub(crate) mod detached;

@@ -1,7 +1,6 @@
-//! What is counted, and when: the hands that the rest of the library turns.
+//! The metrics that the rest of the library records.
 //!
-//! With the feature `metrics` they move what `metrics` lists; without it they are empty, and
-//! calling them is nothing.
+//! With the feature `metrics` they record what `metrics` lists; without it they are no-ops.
 
 #[cfg(not(feature = "metrics"))]
 mod noop;
@@ -13,15 +12,15 @@ pub(crate) use noop::{Acquiring, Held, LockMeter, Meters, NodeMeter, Op};
 #[cfg(feature = "metrics")]
 pub(crate) use recorded::{Acquiring, Held, LockMeter, Meters, NodeMeter, Op};
 
-/// A label's values: an enum, and the words for them in the same order.
+/// The values of a label: an enum, and their names in the same order.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "some are told only by those who count"))]
+        #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "some are recorded only with metrics"))]
         pub(crate) enum $name { $($variant),* }
 
-        #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "some are told only by those who count"))]
+        #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "some are recorded only with metrics"))]
         impl $name {
             const WORDS: &[&str] = &[$($word),*];
         }
@@ -29,7 +28,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What came of a call that asked for a lock.
+    /// The outcome of an acquisition.
     Outcome {
         Acquired = "acquired",
         Contended = "contended",
@@ -37,13 +36,13 @@ words! {
         Misconfigured = "misconfigured",
         Config = "config",
         Closed = "closed",
-        // The caller has stopped waiting.
+        // The caller stopped waiting.
         Cancelled = "cancelled",
     }
 }
 
 impl Outcome {
-    /// As traces and metrics show it.
+    /// The name in traces and metrics.
     pub(crate) fn word(self) -> &'static str {
         Outcome::WORDS.get(self as usize).copied().unwrap_or_default()
     }
@@ -55,31 +54,31 @@ words! {
 }
 
 words! {
-    /// When the rest of a validity is looked at.
+    /// When the remaining validity is measured.
     At { Acquire = "acquire", Renewal = "renewal", Release = "release" }
 }
 
 words! {
-    /// What came of a renewal.
+    /// The outcome of a renewal.
     Renewed {
         Confirmed = "confirmed",
-        // No quorum has said anything; it is tried again.
+        // No quorum has answered; it is retried.
         Unconfirmed = "unconfirmed",
-        // The quorum came after the end of the old validity.
+        // The quorum came after the previous deadline.
         Late = "late",
-        // So many nodes do not hold the key that others may.
+        // Another client may have a quorum among the nodes without the key.
         QuorumLost = "quorum_lost",
     }
 }
 
 words! {
-    /// What came of a lease that the next in line was to have.
+    /// The outcome of passing a lease to the next waiter.
     Passed {
         // By one round that replaces the token.
         ByRound = "by_round",
-        // Without asking anybody.
+        // Without asking any node.
         Locally = "locally",
-        // No quorum in time: the next one has to contend for it.
+        // No quorum in time: the next waiter has to contend.
         Failed = "failed",
     }
 }

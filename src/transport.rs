@@ -1,4 +1,4 @@
-//! Connections: how they are opened, and TLS. What every kind of node may use.
+//! Dialling and TLS, for every kind of node.
 
 mod dial;
 mod no_tls;

@@ -1,4 +1,4 @@
-//! What is told of a call that asks for a lock: its span, and its place in the metrics.
+//! The tracing span and the metrics of a call that acquires a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::error::AcquireError;
 use crate::telemetry::{Acquiring, LockMeter, Outcome};
 use quorlock_protocol::Moment;
 
-/// The span of such a call, which it keeps and so does whoever acts for it. Where nobody listens that is
-/// a word, and a span would be five.
+/// The span, shared by the call and the task that acts for it. Takes one word, not five, where no
+/// subscriber is listening.
 #[derive(Clone, Debug)]
 pub(crate) struct SpanHandle(Option<Arc<Span>>);
 
@@ -25,8 +25,8 @@ impl SpanHandle {
     }
 }
 
-/// A call that asks for a lock, until that is over in whatever way: dropped before it has
-/// [ended](Asking::end), it was cancelled.
+/// A call that acquires a lock. It counts as cancelled if it is dropped before it has
+/// [ended](AcquireSpan::end).
 pub(crate) struct AcquireSpan {
     since: Moment,
     span: SpanHandle,
@@ -52,12 +52,12 @@ impl AcquireSpan {
         AcquireSpan { since, span: SpanHandle::by(span), meter: Some(meter.acquiring(since, wall)) }
     }
 
-    /// For whoever acts for the caller.
+    /// The span, for the task that acts for the caller.
     pub(crate) fn span(&self) -> &SpanHandle {
         &self.span
     }
 
-    /// `None` if somebody else in this process has the lock.
+    /// Records the outcome: `None` if another caller in this process has the lock.
     pub(crate) fn end(mut self, outcome: Option<Result<(), &AcquireError>>, now: impl Fn() -> Moment) {
         let outcome = outcome.map_or(Outcome::Contended, classified);
         if let Some(span) = &self.span.0 {

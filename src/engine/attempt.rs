@@ -1,4 +1,4 @@
-//! One attempt at a lock, with a token of its own.
+//! One attempt to acquire a lock, with a token of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,70 +17,70 @@ use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Moment, Standing, Token, Verdict};
 
-/// In which order the nodes are asked.
+/// The order in which the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AskOrder {
-    /// All at once: one round trip, and the rule where there is no contest.
+    /// All in parallel: one round trip; the default while there is no contention.
     AllAtOnce,
-    /// First the one that all who contend for the key ask first; the others only if it does not
-    /// refuse. Its winner meets no competition at the others, so contenders do not split the vote;
-    /// and losing costs one request (docs/adr/0005-waiting.md).
+    /// First the node that all contenders ask first, and the others only if it does not refuse. Its
+    /// winner meets no competition at the others, so contenders do not split the vote, and losing
+    /// costs one request (docs/adr/0005-waiting.md).
     PreferredFirst(Preference),
 }
 
-/// Which node to ask first in a contest: the preferred one of the key, unless it is no good. A node
-/// may hold a key that somebody has left behind; asking it first for ever would be asking in vain.
+/// Which node to ask first under contention: the preferred node of the key, or the next one if that
+/// holds a stale key and would always refuse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Preference {
-    /// The one that all ask first who contend for the key in the way; that of the claim unless set.
+    /// The preferred node of the contended key; that of the claim unless set.
     pub(crate) home: Option<usize>,
-    /// Nodes not to be asked first.
-    pub(crate) strays: NodeSet,
-    /// How many of the others to pass over, from the preferred one on.
-    pub(crate) passed: usize,
+    /// Nodes not to ask first, because they hold a token that no quorum holds.
+    pub(crate) outliers: NodeSet,
+    /// How many of the other nodes to skip, starting at the preferred one.
+    pub(crate) skipped: usize,
 }
 
 impl Preference {
     pub(crate) fn first(self, preferred: usize, nodes: usize) -> usize {
         let preferred = self.home.unwrap_or(preferred);
         let from_preferred = (0..nodes).map(|step| (preferred + step) % nodes);
-        let good: Vec<usize> = from_preferred.filter(|node| !self.strays.contains(*node)).collect();
-        good.get(self.passed % good.len().max(1)).copied().unwrap_or(preferred)
+        let good: Vec<usize> = from_preferred.filter(|node| !self.outliers.contains(*node)).collect();
+        good.get(self.skipped % good.len().max(1)).copied().unwrap_or(preferred)
     }
 }
 
-/// An attempt at acquiring, with a token that is used by no other (rule I-4).
+/// An attempt to acquire, with a unique token (rule I-4).
 ///
-/// Dropped before it has become a lease, it is taken back at every node that it may have reached
+/// Dropped before it has become a lease, it is withdrawn from every node that it may have reached
 /// (rules I-5 and I-20).
 pub(crate) struct Attempt {
     shared: Arc<EngineContext>,
-    /// Where it is taken back from: it may be dropped outside of any runtime.
+    /// Runs the clean-up: the attempt may be dropped outside a runtime.
     runtime: Handle,
     plan: Arc<AcquireRequest>,
     claim: Arc<Claim>,
     round: Arc<Round>,
-    /// The node that was asked first, alone, and what for.
+    /// The node that was asked first, alone, and the request it was sent.
     preferred: Option<(usize, SharedRequest)>,
-    /// What was decided, once it is.
+    /// The decision, once there is one.
     decision: Option<Decision>,
     kept: bool,
-    /// For how long it was asked for.
+    /// The TTL that was asked for.
     ttl: Duration,
     origin: Origin,
 }
 
-/// How an attempt has come by its votes.
+/// Where the votes come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Origin {
-    /// It has asked for them.
+    /// It asked for them.
     Asked,
-    /// The holder before has offered them (rule O-1).
+    /// The previous holder offered them (rule O-1).
     Offered,
 }
 
 impl Attempt {
-    /// Asks. `seen` is the largest fencing token that was met at this lock.
+    /// Asks the nodes. `seen` is the largest fencing token seen so far for this lock.
     ///
     /// # Panics
     ///
@@ -112,7 +112,8 @@ impl Attempt {
         Attempt { shared, runtime, plan, claim, round, preferred, decision: None, kept: false, ttl, origin }
     }
 
-    /// One whose votes were offered, for no longer than `life` from the beginning of the round.
+    /// Creates an attempt from offered votes, which last for `life` at most, counted from the
+    /// beginning of the round.
     pub(super) fn offered(
         shared: &Arc<EngineContext>,
         runtime: &Handle,
@@ -137,17 +138,18 @@ impl Attempt {
         self.claim.token()
     }
 
-    /// For how long it was asked for.
+    /// The TTL that was asked for.
     pub(super) fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// Whether the holder before has offered it: then it lives for less than the TTL, until it is renewed.
+    /// Whether the previous holder offered the lock: the lease then has less than its TTL until it
+    /// is renewed.
     pub(crate) fn is_offered(&self) -> bool {
         self.origin == Origin::Offered
     }
 
-    /// Waits for the verdict, and asks the other nodes once the preferred one has not refused.
+    /// Waits for the verdict. Asks the other nodes once the preferred one has not refused.
     ///
     /// # Cancel safety
     ///
@@ -163,7 +165,7 @@ impl Attempt {
         self.decision.insert(decision).verdict
     }
 
-    /// Until when a lease from this attempt may be trusted.
+    /// The moment after which a lease from this attempt must not be trusted.
     pub(crate) fn deadline(&self) -> Moment {
         self.shared.drift.deadline(self.round.counts_from(), self.ttl)
     }
@@ -173,7 +175,7 @@ impl Attempt {
         fencing::in_time(&self.shared, &self.round, self.deadline(), now)
     }
 
-    /// The nodes that have granted it so far.
+    /// The nodes that have granted so far.
     pub(super) fn granted(&self) -> NodeSet {
         let standings = self.round.standings();
         (0..self.shared.nodes.quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).collect()
@@ -188,17 +190,17 @@ impl Attempt {
         self.decision.as_ref().map_or(&self.round, |decision| &decision.round).report()
     }
 
-    /// How many rounds it took: one, and one to write the fencing token back.
+    /// The number of rounds: one, plus one if the fencing token had to be written back.
     pub(crate) fn rounds(&self) -> usize {
         self.decision.as_ref().map_or(1, |decision| decision.rounds(&self.round))
     }
 
-    /// The largest number that a node has spoken of.
+    /// The largest fencing token that a node has reported.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         self.round.largest_number()
     }
 
-    /// It has become a lease, and is the keeper's now.
+    /// Turns the attempt into a lease, which the keeper owns from now on.
     pub(crate) fn keep(mut self) -> (Arc<Claim>, Arc<Round>, Option<FencingToken>) {
         self.kept = true;
         let fence = self.decision.as_ref().and_then(|decision| decision.fence);
@@ -217,26 +219,26 @@ impl Drop for Attempt {
     }
 }
 
-/// A claim that nobody has made before, whose number is to be drawn in this way.
+/// Returns a new, unique claim, with a token made for `fence_hint`.
 pub(crate) fn new_claim(
     shared: &EngineContext,
     plan: &AcquireRequest,
     fence_hint: Option<FenceHint>,
 ) -> Arc<Claim> {
     let (random, context) = (shared.entropy.next_u128(), &shared.context(&plan.label));
-    // By its token the holder can be told who is next.
+    // The mark in the token lets the node notify the holder of who is next.
     let random = shared.offers.as_ref().map_or(random, |offers| offers.mark(random));
     Arc::new(match (plan.mode, fence_hint) {
         (Mode::Exclusive, Some(fence_hint)) => {
             plan.keys.claim(Token::numbered(random, fence_hint.usual(), context))
         }
         (Mode::Exclusive, None) => plan.keys.claim(Token::new(random, context)),
-        // Readers draw no number of their own.
+        // Readers draw no fencing token.
         (Mode::Shared, _) => plan.keys.claim(Token::new(random, context)).shared(),
     })
 }
 
-/// Takes `claim` back in the background, wherever it may stand.
+/// Withdraws `claim` from all nodes in the background.
 pub(crate) fn clean_up(
     shared: &Arc<EngineContext>,
     runtime: &Handle,
@@ -245,12 +247,12 @@ pub(crate) fn clean_up(
     standings: KeyStates,
     of: CleanupOf,
 ) {
-    if let Some(sweep) = Cleanup::start(shared, claim, ttl, standings, of) {
-        shared.tasks.spawn(sweep.finish(), runtime);
+    if let Some(cleanup) = Cleanup::start(shared, claim, ttl, standings, of) {
+        shared.tasks.spawn(cleanup.finish(), runtime);
     }
 }
 
-/// What a round wants that may draw a fencing token.
+/// The votes that a round expects which may draw a fencing token.
 pub(crate) fn expect(fence_hint: Option<FenceHint>) -> Expect {
     fence_hint.map_or(Expect::Hold, |_| Expect::Number)
 }
@@ -261,13 +263,17 @@ mod tests {
 
     #[test]
     fn strays_and_those_passed_over_are_not_asked_first() {
-        let first = |strays: &[usize], passed| {
-            Preference { strays: strays.iter().copied().collect(), passed, home: None }.first(3, 5)
+        let first = |outliers: &[usize], skipped| {
+            Preference { outliers: outliers.iter().copied().collect(), skipped, home: None }.first(3, 5)
         };
-        assert_eq!([0, 1, 2, 5, 6].map(|passed| first(&[], passed)), [3, 4, 0, 3, 4], "the nodes are a ring");
-        assert_eq!([0, 1, 2, 3].map(|passed| first(&[0, 3], passed)), [4, 1, 2, 4], "without the strays");
+        assert_eq!(
+            [0, 1, 2, 5, 6].map(|skipped| first(&[], skipped)),
+            [3, 4, 0, 3, 4],
+            "the nodes are a ring"
+        );
+        assert_eq!([0, 1, 2, 3].map(|skipped| first(&[0, 3], skipped)), [4, 1, 2, 4], "without the outliers");
         assert_eq!(first(&[0, 1, 2, 3, 4], 1), 3, "there is no better one");
-        let home = |passed| Preference { passed, home: Some(1), ..Preference::default() }.first(3, 5);
+        let home = |skipped| Preference { skipped, home: Some(1), ..Preference::default() }.first(3, 5);
         assert_eq!([0, 1].map(home), [1, 2], "of several keys, that of the one in the way");
     }
 }

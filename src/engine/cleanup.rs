@@ -1,4 +1,4 @@
-//! Takes a claim back at every node that it may have reached.
+//! Withdraws a claim from every node that it may have reached.
 
 use std::cell::LazyCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,39 +22,40 @@ use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, rel
 
 /// The clean-up after one claim: a release or a failed attempt.
 ///
-/// It outlives the caller. It ends when every node has confirmed, or when the keys it could not
-/// reach have ended by themselves.
+/// It outlives the caller. It ends when every node has confirmed, or when the keys on the
+/// unreachable nodes have expired.
 pub(crate) struct Cleanup {
     shared: Arc<EngineContext>,
     claim: Arc<Claim>,
     ttl: Duration,
     round: Arc<Round>,
-    /// After this nothing is left to clean up.
+    /// When the last key has expired and nothing is left to clean up.
     until: Moment,
 }
 
-/// What is taken back.
+/// What is cleaned up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CleanupOf {
-    /// A lease that its holder releases, with this number: it is offered to the next, if one is known.
+    /// A lease released by its holder, with this fencing token. It is offered to the next waiter,
+    /// if one is known.
     Release(Option<FencingToken>),
     /// A lease, or what may have become one.
     Lease,
-    /// An attempt at a lock for which those who wait stand in a queue. It may still be its turn: nobody is told.
+    /// An attempt at a lock that has a queue. It may still be this waiter's turn, so no other
+    /// waiter is notified.
     Attempt,
 }
 
-/// The longest pause before a node is told again.
+/// The longest pause before a node is asked again.
 const HIGHEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Cleanup {
-    /// Asks at once; `None` if no node may hold anything.
+    /// Sends the requests immediately. Returns `None` if no node can hold the key.
     ///
-    /// Where the key stands, or is on its way there, it is released: the release queues up behind
-    /// what is on its way. Where nobody knows, because the connection that carried a request has
-    /// ended, it is cancelled: the tombstone stops what comes late. The same for a
-    /// release that fails. A node that has refused, or was never written to, holds nothing (rule
-    /// I-5).
+    /// A node that has stored the key, or has the request in flight, gets a release, which is
+    /// queued behind the request. A node whose connection ended with the request unanswered gets a
+    /// cancel: its tombstone stops a late arrival. So does a node whose release fails. A node that
+    /// refused, or to which nothing was written, holds nothing (rule I-5).
     pub(crate) fn start(
         shared: &Arc<EngineContext>,
         claim: &Arc<Claim>,
@@ -62,7 +63,8 @@ impl Cleanup {
         standings: KeyStates,
         of: CleanupOf,
     ) -> Option<Cleanup> {
-        // Before anything is sent: what is offered for it from now on is given back, too (rule O-6).
+        // Before anything is sent: offers for this claim that arrive from now on are given back,
+        // too (rule O-6).
         if let Some(offers) = &shared.offers {
             offers.give_up(claim.token());
         }
@@ -72,7 +74,8 @@ impl Cleanup {
         let release = LazyCell::new(|| {
             SharedRequest::from(match of {
                 CleanupOf::Lease | CleanupOf::Release(_) => Request::Release { claim: claim.clone() },
-                // Nothing of it comes later over the same connection, so the tombstone may end at once.
+                // No request of the attempt can arrive later over the same connection, so the
+                // tombstone may expire immediately.
                 CleanupOf::Attempt => Request::Cancel { claim: claim.clone(), linger: Duration::ZERO },
             })
         });
@@ -83,10 +86,11 @@ impl Cleanup {
         let offer = if let CleanupOf::Release(number) = of { Offer::of(shared, claim, number) } else { None };
         let round = if offer.is_none()
             && of != CleanupOf::Attempt
-            && shared.lines.others_want(claim.key(), || shared.now())
+            && shared.lines.is_contended(claim.key(), || shared.now())
             && at_all()
         {
-            // The next one hears of it from the preferred node, and then finds that the others have let go.
+            // The preferred node comes last: the next client is notified by it, and then finds the
+            // others free.
             let last = claim.preferred_node(nodes);
             let first = (last + 1) % nodes;
             let round = Round::start_at(&shared.nodes, Expect::Released, ttl, first, &release);
@@ -106,21 +110,22 @@ impl Cleanup {
         Some(Cleanup { shared: shared.clone(), claim: claim.clone(), ttl, round, until })
     }
 
-    /// Waits until a quorum has let go, or the nodes have had their time to, and says which.
+    /// Waits until a quorum has released the key, or the nodes have timed out, and returns the
+    /// verdict.
     pub(crate) async fn confirmed(&self) -> Verdict {
         self.round.verdict().await
     }
 
-    /// What the nodes have said so far.
+    /// The votes so far.
     pub(crate) fn report(&self) -> VoteReport {
         self.round.report()
     }
 
-    /// Whether somebody else wants what was released and was told of that together with others, as far as the nodes
-    /// have answered. Those who do not wait in a queue ask the preferred node, and leave their mark there: while
-    /// that has not answered, it is as before.
+    /// Whether another client wants the released lock and was notified together with others, as far
+    /// as the nodes have answered. Clients outside a queue register at the preferred node; while
+    /// that has not answered, earlier contention counts.
     pub(crate) fn is_wanted(&self) -> bool {
-        let wanted = self.met_others();
+        let wanted = self.note_contention();
         let preferred = self.claim.preferred_node(self.shared.nodes.quorum.nodes());
         let in_a_queue = self.claim.mode() == Mode::Exclusive
             && !self.claim.is_several()
@@ -128,27 +133,28 @@ impl Cleanup {
         wanted
             || (!in_a_queue
                 && self.round.standings().get(preferred) == Standing::InFlight
-                && self.shared.lines.others_want(self.claim.key(), || self.shared.now()))
+                && self.shared.lines.is_contended(self.claim.key(), || self.shared.now()))
     }
 
-    /// Remembers it where a node has said that others want it, and says whether they were told together.
-    fn met_others(&self) -> bool {
-        let wanted = self.round.has_said(&Vote::ReleasedContended);
-        if (wanted || self.round.has_said(&Vote::Notified))
+    /// Records contention that a node has reported, and returns whether several clients were
+    /// notified together.
+    fn note_contention(&self) -> bool {
+        let wanted = self.round.has_vote(&Vote::ReleasedContended);
+        if (wanted || self.round.has_vote(&Vote::Notified))
             && let Some(key) = self.claim.keys().next()
         {
-            self.shared.lines.meet_others(key, self.shared.now());
+            self.shared.lines.mark_contended(key, self.shared.now());
         }
         wanted
     }
 
-    /// Whether all have let go.
+    /// Whether all nodes have released the key.
     pub(crate) fn is_done(&self) -> bool {
         self.round.all_voted()
     }
 
-    /// Goes on when nobody waits any more, until all have let go. There is a task of `runtime` for that
-    /// only where a node does not answer in its time, or says that it could not.
+    /// Continues without the caller until all nodes have released the key. Spawns a task on
+    /// `runtime` only where a node fails or does not answer in time.
     ///
     /// # Panics
     ///
@@ -159,19 +165,19 @@ impl Cleanup {
         }
     }
 
-    /// Waits until all have let go, telling those again that could not be reached.
+    /// Waits until all nodes have released the key, and retries those that failed.
     pub(crate) async fn finish(self) {
         self.round.settled().await;
-        self.met_others();
+        self.note_contention();
         if self.is_done() {
             return;
         }
-        join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.chase(index))).await;
+        join_all(self.shared.nodes.iter().enumerate().map(|(index, _)| self.retry(index))).await;
     }
 
-    async fn chase(&self, index: usize) {
+    async fn retry(&self, index: usize) {
         let mut backoff = Backoff::new(self.ttl / 100, HIGHEST_PAUSE);
-        // It may have been asked of a task that stands still.
+        // The node's connection may be driven by a task that is not polled.
         self.round.wake_silent();
         let first = async { self.round.answer_of(index).await.unwrap_or(Ok(Vote::Free)) };
         let Some(mut answer) = self.in_time(first).await else { return };
@@ -183,8 +189,8 @@ impl Cleanup {
             let pause = backoff.next(self.shared.entropy.next_u64());
             let again = self.shared.now() + pause;
             if again >= self.until {
-                // A node that is away says so at once, each time.
-                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released; the TTL ends it");
+                // An unreachable node fails immediately, each time.
+                debug!(key = self.claim.key(), node = %self.shared.nodes.name(index), error = format_args!("{error:#}"), "not released; the key will expire");
                 return;
             }
             self.shared.rest_until(again).await;
@@ -198,38 +204,38 @@ impl Cleanup {
         }
     }
 
-    /// The outcome, or `None` once everything has ended by itself.
+    /// Returns the outcome, or `None` once the key has expired everywhere.
     async fn in_time<T>(&self, outcome: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             outcome = outcome => Some(outcome),
             () = self.shared.rest_until(self.until) => {
-                debug!(key = self.claim.key(), "release unanswered; the TTL has ended it");
+                debug!(key = self.claim.key(), "release unanswered; the key has expired");
                 None
             }
         }
     }
 }
 
-/// What is left of a sweep for which nobody waits: nearly always some answers that are on their way.
+/// The rest of a clean-up without a caller: nearly always a few answers in flight.
 struct CleanupTail {
     left: Mutex<Option<Left>>,
 }
 
 struct Left {
-    sweep: Cleanup,
-    /// Rings when the time of a node is up.
+    cleanup: Cleanup,
+    /// Fires at the nodes' timeout.
     timer: Timer,
     runtime: Handle,
-    /// Whoever closes the coordinator waits for this as for a task.
+    /// Closing the coordinator waits for this as for a task.
     token: TaskTrackerToken,
 }
 
 impl CleanupTail {
-    fn begin(sweep: Cleanup, runtime: Handle) {
+    fn begin(cleanup: Cleanup, runtime: Handle) {
         let (shared, round, token) =
-            (sweep.shared.clone(), sweep.round.clone(), sweep.shared.tasks.tracker.token());
-        let left = Left { sweep, timer: Timer::default(), runtime, token };
+            (cleanup.shared.clone(), cleanup.round.clone(), cleanup.shared.tasks.tracker.token());
+        let left = Left { cleanup, timer: Timer::default(), runtime, token };
         let remainder = Arc::new(CleanupTail { left: Mutex::new(Some(left)) });
         let waker = Waker::from(remainder.clone());
         let context = Context::from_waker(&waker);
@@ -240,7 +246,7 @@ impl CleanupTail {
             left.timer = timer;
             return;
         }
-        // The last answer was there before.
+        // The last answer had already arrived.
         shared.nodes.timers.stop(&mut timer);
     }
 
@@ -249,35 +255,36 @@ impl CleanupTail {
     }
 }
 
-/// The last answer has come, or the time of a node is up.
+/// Called when the last answer arrives or the nodes' timeout expires.
 impl Wake for CleanupTail {
     fn wake(self: Arc<Self>) {
-        let Some(Left { sweep, mut timer, runtime, token }) = self.left().take() else { return };
-        let shared = sweep.shared.clone();
+        let Some(Left { cleanup, mut timer, runtime, token }) = self.left().take() else { return };
+        let shared = cleanup.shared.clone();
         shared.nodes.timers.stop(&mut timer);
-        sweep.met_others();
-        if !sweep.is_done() {
-            shared.tasks.spawn(sweep.finish(), &runtime);
+        cleanup.note_contention();
+        if !cleanup.is_done() {
+            shared.tasks.spawn(cleanup.finish(), &runtime);
         }
-        // Not before the task has one.
+        // Only now, when the task has a token of its own.
         drop(token);
     }
 }
 
-/// The offer of a lock that is released, to the waiter that is first in its queue.
+/// The offer of a released lock to the first waiter in its queue.
 struct Offer {
-    /// The node that keeps the queue, and what it is asked.
+    /// The node that keeps the queue, and its request.
     home: (usize, SharedRequest),
-    /// What the others are asked.
+    /// The request for the other nodes.
     request: SharedRequest,
 }
 
 impl Offer {
-    /// `None` where it is not known who is next, or the lock is to be free for a moment (rule O-9).
+    /// Returns `None` if the next waiter is not known, or the lock must be free for a moment (rule
+    /// O-9).
     fn of(shared: &EngineContext, claim: &Arc<Claim>, number: Option<FencingToken>) -> Option<Offer> {
         let (offers, key) = (shared.offers.as_ref()?, claim.key());
         let Next { waiter, home, others_seen, .. } = offers.take_next(key, claim.token(), || shared.now())?;
-        if releases_openly(shared.entropy.next_u64(), others_seen || shared.has_met_others(key)) {
+        if releases_openly(shared.entropy.next_u64(), others_seen || shared.saw_outsider(key)) {
             return None;
         }
         let fence_hint = waiter.terms.fenced.then(|| shared.fence_hint_of(&waiter.terms.token, number));
@@ -288,7 +295,7 @@ impl Offer {
         Some(Offer { home: (home, offer(true)), request: offer(false) })
     }
 
-    /// What the node at `index` is asked, if it can do that.
+    /// The request for the node at `index`, if the node supports offers.
     fn request(&self, shared: &EngineContext, index: usize) -> Option<SharedRequest> {
         let (home, at_home) = &self.home;
         let request = if index == *home { at_home } else { &self.request };

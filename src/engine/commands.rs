@@ -1,4 +1,4 @@
-//! What the holder of a lease wants from its keeper.
+//! Commands from the holder of a lease to its keeper.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use tokio::sync::oneshot;
 use crate::error::{Lost, RenewError, RetainError};
 use quorlock_protocol::Moment;
 
-/// What the holder wants from the keeper.
+/// Commands that the keeper has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct HolderCommands {
     pub(crate) renewals: Vec<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) release: Option<oneshot::Sender<Result<(), Lost>>>,
     pub(crate) retain: Option<Retention>,
-    /// The lease is shared from now on.
+    /// Downgrades the lease to a shared one.
     pub(crate) downgrade: Option<oneshot::Sender<Result<(), RenewError>>>,
     pub(crate) dropped: bool,
 }
 
 impl HolderCommands {
-    /// Whether the holder gives the lease back.
+    /// Whether the holder gives the lease up.
     pub(crate) fn ends(&self) -> bool {
         self.dropped || self.release.is_some() || self.retain.is_some()
     }
@@ -29,14 +29,14 @@ impl HolderCommands {
     }
 }
 
-/// Until when a lock is to stay taken, and what others are to read of it.
+/// Until when a lock stays taken after its lease, and the note that others read.
 pub(crate) struct Retention {
     pub(crate) until: Moment,
     pub(crate) note: String,
     reply: oneshot::Sender<Result<(), RetainError>>,
 }
 
-/// A note has no more characters.
+/// The most characters of a note.
 const NOTE: usize = 120;
 
 impl Retention {
@@ -48,7 +48,7 @@ impl Retention {
         Retention { until, note: note.chars().take(NOTE).collect(), reply }
     }
 
-    /// Tells the holder, who may have stopped waiting.
+    /// Replies to the holder, which may have stopped waiting.
     pub(crate) fn reply(self, outcome: Result<(), RetainError>) {
         drop(self.reply.send(outcome));
     }

@@ -1,4 +1,4 @@
-//! What all locks of a coordinator share, and the engine works with.
+//! What all locks of a coordinator share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,24 +29,24 @@ pub(crate) struct EngineContext {
     pub(crate) ttl: Duration,
     pub(crate) least_ttl: Duration,
     pub(crate) max_ttl: Duration,
-    /// The longest that the first use waits for connections.
+    /// The longest that the first acquisition waits for connections.
     pub(crate) introduction: Duration,
     pub(crate) key_prefix: Arc<str>,
     pub(crate) label: Arc<str>,
-    /// Of a lock for which nothing else is set.
+    /// The defaults of a lock.
     pub(crate) options: Arc<Options>,
     pub(crate) host: String,
-    /// What others read of a holder in the process of this number, with the usual label: made once, since
-    /// nearly all have it.
+    /// The process id, and the text that identifies this process and the default label to others.
+    /// Nearly all tokens use it, so it is made once.
     pub(crate) context: (u32, Arc<str>),
-    /// What is unique to it: an address may be used again.
+    /// Unique, unlike an address, which may be reused.
     pub(crate) number: u64,
     pub(crate) tasks: Tasks,
     pub(crate) closing: CancellationToken,
     pub(crate) lines: Arc<Lines>,
-    /// Those who want to share a lock have lines of their own.
+    /// The wait queues of readers.
     pub(crate) readers: Arc<Lines>,
-    /// Offers between processes; `None` for those who stand in lines of their own.
+    /// Offers between processes; `None` in a context with wait queues of its own.
     pub(crate) offers: Option<Arc<Offers>>,
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) meters: Meters,
@@ -58,12 +58,13 @@ impl EngineContext {
         NUMBERS.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The same over other nodes, with lines of its own that hear the same hints.
+    /// Returns the same context over other nodes. It has its own wait queues, which receive the
+    /// same hints.
     pub(crate) fn over(&self, nodes: Nodes) -> Arc<EngineContext> {
         Arc::new(EngineContext { nodes: Arc::new(nodes), ..self.branch() })
     }
 
-    /// The same, with lines of its own that hear the same hints.
+    /// Returns the same context with its own wait queues, which receive the same hints.
     pub(crate) fn aside(&self) -> Arc<EngineContext> {
         Arc::new(self.branch())
     }
@@ -74,7 +75,7 @@ impl EngineContext {
         EngineContext { number, lines, readers, offers: None, ..self.clone() }
     }
 
-    /// Those who wait in this mode.
+    /// The wait queues of this mode.
     pub(crate) fn lines_of(&self, mode: Mode) -> &Arc<Lines> {
         match mode {
             Mode::Exclusive => &self.lines,
@@ -82,7 +83,7 @@ impl EngineContext {
         }
     }
 
-    /// The key of the resource of that name. Where that is the same, it is kept once.
+    /// The key of a resource. Shares the string if both are equal.
     pub(crate) fn key(&self, name: &Arc<str>) -> Arc<str> {
         if self.key_prefix.is_empty() { name.clone() } else { format!("{}{name}", self.key_prefix).into() }
     }
@@ -95,12 +96,13 @@ impl EngineContext {
         self.nodes.clock.sleep_until(moment)
     }
 
-    /// The same for what several runtimes may drive: a timer of its own would belong to one of them.
+    /// Like `sleep_until`, for a future that several runtimes may drive: a Tokio timer belongs to
+    /// one of them.
     pub(crate) fn rest_until(&self, moment: Moment) -> Until {
         self.nodes.timers.until(Some(moment))
     }
 
-    /// How the nodes are to draw the number of a new attempt; `None` where fencing is off.
+    /// How the nodes draw the fencing token of a new attempt; `None` if fencing is off.
     pub(crate) fn fence_hint(&self, plan: &AcquireRequest, seen: Option<FencingToken>) -> Option<FenceHint> {
         match plan.fencing {
             Fencing::On => Some(FenceHint::at(self.nodes.clock.wall(), seen, self.clock_bound())),
@@ -108,30 +110,30 @@ impl EngineContext {
         }
     }
 
-    /// How they are to draw the number of an offer (rule O-10): as its `token` says, which is from what the waiter's
-    /// calendar showed when it asked, and above what was `seen`.
+    /// How the nodes draw the fencing token of an offer (rule O-10): from the waiter's wall clock
+    /// when it asked, which is in its `token`, and above `seen`.
     pub(crate) fn fence_hint_of(&self, token: &Token, seen: Option<FencingToken>) -> FenceHint {
         let own = token.number().map(|number| Duration::from_micros(number.get() - 1));
         FenceHint::at(own.unwrap_or_else(|| self.nodes.clock.wall()), seen, self.clock_bound())
     }
 
-    /// Whether so many renewals are on their way that others have to wait.
+    /// Whether the renewals in flight have reached the limit, so that others must wait.
     pub(crate) fn are_many_renewing(&self) -> bool {
         self.renewals.are_many(|| self.nodes.quorum_round_trip())
     }
 
-    /// Whether a program had the lock at `key` a moment ago that does not stand in its queue.
-    pub(crate) fn has_met_others(&self, key: &str) -> bool {
-        self.offers.as_ref().is_some_and(|offers| offers.has_met_others(key, self.now()))
+    /// Whether a client outside the queue of `key` had the lock a moment ago.
+    pub(crate) fn saw_outsider(&self, key: &str) -> bool {
+        self.offers.as_ref().is_some_and(|offers| offers.saw_outsider(key, self.now()))
     }
 
-    /// As long as wall clocks differ by no more than this, fencing tokens keep their order even
-    /// when nodes lose their data.
+    /// The largest difference between wall clocks at which fencing tokens keep their order even if
+    /// nodes lose their data.
     pub(crate) fn clock_bound(&self) -> Duration {
         self.max_ttl / 2
     }
 
-    /// A TTL that leaves something to hold and that restarted nodes wait for.
+    /// Checks that a TTL leaves time to hold the lock and that restarted nodes wait for it.
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<(), ConfigError> {
         if ttl < self.least_ttl {
             Err(ConfigError::TtlTooShort { ttl, least: self.least_ttl })
@@ -147,18 +149,18 @@ impl EngineContext {
         }
     }
 
-    /// What others read of a holder with this label.
+    /// The text that identifies a holder with this label to others.
     pub(crate) fn context(&self, label: &Arc<str>) -> Arc<str> {
         let (process, usual) = &self.context;
-        // After a fork the coordinator may be in another one.
+        // After a fork the process id differs.
         let is_usual = Arc::ptr_eq(label, &self.label) && *process == std::process::id();
         if is_usual { usual.clone() } else { context(&self.host, label).into() }
     }
 
-    /// Before the first round: waits for the connections, so that a cold start is not taken for
-    /// an outage. Ends when a quorum is there, or when every node has been contacted or has failed to be,
-    /// or when the time for connecting is up. The others are asked as soon as they are there. Later
-    /// rounds wait for nobody.
+    /// Waits for connections before the first round, so that a cold start is not taken for an
+    /// outage. Returns when a quorum is connected, when every node has connected or failed, or
+    /// after the connect timeout. Nodes that connect later are asked as soon as they are connected.
+    /// Later rounds do not wait.
     pub(crate) async fn introduced(&self) {
         if !self.nodes.introduced.load(Ordering::Acquire) {
             Box::pin(self.introduce()).await;
@@ -184,7 +186,7 @@ impl EngineContext {
     }
 }
 
-/// `host:pid`, and a label.
+/// Returns `host:pid`, followed by the label.
 pub(crate) fn context(host: &str, label: &str) -> String {
     let mut context = format!("{host}:{}", std::process::id());
     if !label.is_empty() {

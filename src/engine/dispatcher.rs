@@ -1,4 +1,5 @@
-//! Serves everybody who waits for a lock in this process: wins it for the first, and passes it on.
+//! Serves the wait queue of a lock in this process: acquires the lock for the first waiter and
+//! passes it on.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use futures::future::BoxFuture;
 use tracing::Instrument as _;
 
 use super::attempt::Attempt;
-use super::contender::Contest;
+use super::contender::Contender;
 use super::context::EngineContext;
 use super::hold::Hold;
 use super::keeper::{Keeper, Succession};
@@ -16,127 +17,128 @@ use super::queue::Waiter;
 use crate::error::AcquireError;
 use quorlock_protocol::Mode;
 
-/// Serves those who wait, one after the other, until one of them has the lock or nobody waits.
-async fn serve(mut service: Service, mut waiter: Waiter) {
+/// Serves one waiter after the other, until one of them has the lock or the queue is empty.
+async fn serve(mut dispatcher: Service, mut waiter: Waiter) {
     loop {
         let won = tokio::select! {
             biased;
-            () = waiter.door.closed() => None,
-            won = service.win(&waiter.plan) => Some(won),
+            () = waiter.sender.closed() => None,
+            won = dispatcher.win(&waiter.plan) => Some(won),
         };
         match won {
             Some(Ok((attempt, rounds))) => {
-                service.by = ServedBy::Holder;
-                let shared = service.shared.clone();
-                let keeper = Keeper::new(&shared, &waiter.plan, attempt).succeeded_by(service.rest());
+                dispatcher.by = ServedBy::Holder;
+                let shared = dispatcher.shared.clone();
+                let keeper = Keeper::new(&shared, &waiter.plan, attempt).succeeded_by(dispatcher.rest());
                 return keeper.deliver_to(waiter, rounds);
             }
-            Some(Err(error)) => drop(waiter.door.send(Err(error.into()))),
+            Some(Err(error)) => drop(waiter.sender.send(Err(error.into()))),
             None => {}
         }
-        match service.next() {
+        match dispatcher.next() {
             Some(next) => waiter = next,
             None => return,
         }
     }
 }
 
-/// The service of a line. Whoever has it serves those who wait there; dropped, it goes to a task that
-/// does, or the line ends with it where nobody waits.
+/// Serves one wait queue. Dropped, it continues in a task, or closes the queue if that is empty.
 pub(crate) struct Service {
     shared: Arc<EngineContext>,
     key: Arc<str>,
     mode: Mode,
     by: ServedBy,
-    /// What is known of the struggle with others, if there has been one.
-    contest: Option<Box<Contest>>,
+    /// What is known of contention with other clients, if there was any.
+    contender: Option<Box<Contender>>,
 }
 
-/// By whom a line is served.
+/// What serves a queue.
 pub(crate) enum ServedBy {
-    /// By whoever is first in it or has the lock. After that, by a task.
+    /// The first caller or the holder; a task afterwards.
     Holder,
-    /// By a task of which that is the purpose. Should it end before the line does, because it panicked
-    /// or its runtime is shut down, then the line ends with it, and nobody waits in it for ever.
+    /// A task. If it ends before the queue does, because it panicked or its runtime shut down, it
+    /// closes the queue so that no caller waits forever.
     Task,
-    /// The line has ended before: there may be a new one for the same key.
-    Nobody,
+    /// Nothing: the queue was closed (there may be a new one for the same key), or the lock is held.
+    None,
 }
 
 impl Service {
-    /// Of the line in which whoever has this plan is first.
+    /// Starts to serve the queue in which this `plan` is first.
     pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Service {
-        Service { shared, key: plan.line().clone(), mode: plan.mode, by, contest: None }
+        Service { shared, key: plan.line().clone(), mode: plan.mode, by, contender: None }
     }
 
-    /// The lock is held: whoever has it has the line served after that.
+    /// Stops serving while the lock is held. The keeper resumes the returned succession after the
+    /// lease.
     fn rest(mut self) -> Box<dyn Succession> {
-        self.by = ServedBy::Nobody;
-        match self.contest.take() {
-            Some(contest) => contest,
-            // Without a size, so that it takes no room.
+        self.by = ServedBy::None;
+        match self.contender.take() {
+            Some(contender) => contender,
+            // Zero-sized, so the box does not allocate.
             None => Box::new(Uncontended),
         }
     }
 
-    /// Serves the line of `key` after a lease. Readers do not rest: they serve their line by a task.
+    /// Serves the queue of `key` after an exclusive lease. Readers do not pause: a task serves
+    /// their queue.
     fn resumed(
         shared: Arc<EngineContext>,
         key: Arc<str>,
-        contest: Option<Box<Contest>>,
+        contender: Option<Box<Contender>>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
-        // From here on the line ends with it, should it be dropped before it is polled.
-        let service = Service { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contest };
-        Box::pin(serve(service, first))
+        // Built before the future is polled, so that dropping the future closes the queue.
+        let dispatcher = Service { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contender };
+        Box::pin(serve(dispatcher, first))
     }
 
-    /// Contends for whoever is first in the line, in its own future.
+    /// Contends for the first caller in the queue, in that caller's future.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, the attempt is taken back, and those who have come behind are served by a task.
+    /// If dropped, the attempt is withdrawn, and a task serves the waiters behind it.
     pub(crate) async fn lead(mut self, plan: Arc<AcquireRequest>) -> Result<Hold, AcquireError> {
-        // Whoever closes the coordinator waits for this as for a task.
+        // Closing the coordinator waits for this as for a task.
         let _open = self.shared.tasks.tracker.token();
         let (attempt, rounds) = self.win(&plan).await?;
         let shared = self.shared.clone();
         Ok(Keeper::new(&shared, &plan, attempt).succeeded_by(self.rest()).deliver(&plan, rounds))
     }
 
-    /// Contends for whoever has this plan, and says how many rounds it took.
+    /// Acquires the lock for this plan. Also returns the number of rounds.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way, the attempt is taken back.
+    /// If dropped, the attempt is withdrawn.
     async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<(Attempt, usize), AcquireError> {
         let shared = &self.shared;
         shared.introduced().await;
-        let new = || Box::new(Contest::new(shared, &plan.keys, self.mode));
-        let contest = self.contest.get_or_insert_with(new);
-        if shared.lines.owes_courtesy(&self.key, || shared.now()) {
-            contest.give_way().await;
+        let new = || Box::new(Contender::new(shared, &plan.keys, self.mode));
+        let contender = self.contender.get_or_insert_with(new);
+        if shared.lines.take_cooldown(&self.key, || shared.now()) {
+            contender.back_off().await;
         }
-        let won = contest.win(plan).instrument(plan.span.get()).await;
-        let rounds = contest.rounds;
-        if !contest.met_others() {
-            self.contest = None;
+        let won = contender.win(plan).instrument(plan.span.get()).await;
+        let rounds = contender.rounds;
+        if !contender.is_contended() {
+            self.contender = None;
         }
         Ok((won?, rounds))
     }
 
-    /// Who is next in the line. When nobody is, the line has ended.
+    /// Returns the next waiter, or closes the queue if there is none.
     pub(crate) fn next(&mut self) -> Option<Waiter> {
         let next = self.shared.lines_of(self.mode).next_or_end(&self.key);
         if next.is_none() {
-            self.by = ServedBy::Nobody;
+            self.by = ServedBy::None;
         }
         next
     }
 }
 
-/// A contest goes on after the lease that it has won, with what it has learnt.
-impl Succession for Contest {
+/// Continues after the lease with what was learnt about the contention.
+impl Succession for Contender {
     fn serve(
         self: Box<Self>,
         shared: Arc<EngineContext>,
@@ -147,7 +149,7 @@ impl Succession for Contest {
     }
 }
 
-/// A key for which there was no struggle with others.
+/// A key without contention.
 struct Uncontended;
 
 impl Succession for Uncontended {
@@ -163,19 +165,19 @@ impl Succession for Uncontended {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        match mem::replace(&mut self.by, ServedBy::Nobody) {
+        match mem::replace(&mut self.by, ServedBy::None) {
             ServedBy::Holder => {
                 if let Some(waiter) = self.next() {
-                    // Whoever waits has a runtime that is driven, as far as anybody knows.
+                    // As far as is known, the waiter's runtime is driven.
                     let runtime = waiter.runtime.clone();
                     let (shared, key) = (self.shared.clone(), self.key.clone());
-                    let (mode, contest) = (self.mode, self.contest.take());
-                    let service = Service { shared, key, mode, by: ServedBy::Task, contest };
-                    self.shared.tasks.spawn(serve(service, waiter), &runtime);
+                    let (mode, contender) = (self.mode, self.contender.take());
+                    let dispatcher = Service { shared, key, mode, by: ServedBy::Task, contender };
+                    self.shared.tasks.spawn(serve(dispatcher, waiter), &runtime);
                 }
             }
             ServedBy::Task => self.shared.lines_of(self.mode).end(&self.key),
-            ServedBy::Nobody => {}
+            ServedBy::None => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Draws the fencing token of an attempt, and decides on it.
+//! Draws the fencing token of an attempt and decides whether it may be used.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::{Claim, FencingToken, Moment, Verdict};
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 pub(crate) struct Decision {
     pub(crate) verdict: Verdict,
-    /// `None` where fencing is off, and without a verdict in favour.
+    /// `None` if fencing is off, or the attempt was not granted.
     pub(crate) fence: Option<FencingToken>,
     /// The round that decided.
     pub(crate) round: Arc<Round>,
 }
 
 impl Decision {
-    /// How many rounds it took, of which `votes` was the first.
+    /// The number of rounds, the first of which was `votes`.
     pub(crate) fn rounds(&self, votes: &Arc<Round>) -> usize {
         if Arc::ptr_eq(&self.round, votes) { 1 } else { 2 }
     }
@@ -28,8 +28,8 @@ impl Decision {
 /// Waits for the verdict on the attempt that asked for `claim` in the round `votes`.
 ///
 /// Its fencing token is the largest number among the votes that count. If fewer than a quorum of
-/// them carry it, it is written back, which takes a second round: at a quorum of nodes the key must
-/// then still be the claim's own and the counter not ahead (rules F-4 and F-5).
+/// them carry it, it is written back in a second round: a quorum of nodes must then still hold the
+/// claim's key, with a counter that is not ahead (rules F-4 and F-5).
 ///
 /// # Cancel safety
 ///
@@ -43,7 +43,7 @@ pub(crate) async fn decide(shared: &EngineContext, claim: &Arc<Claim>, votes: &A
     if drawn.stands(shared.nodes.quorum) {
         return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
     }
-    debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes drew different numbers");
+    debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes issued different fencing tokens; writing back the largest");
     shared.meters.wrote_back();
     let request =
         SharedRequest::from(Request::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });
@@ -51,12 +51,13 @@ pub(crate) async fn decide(shared: &EngineContext, claim: &Arc<Claim>, votes: &A
     Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }
 }
 
-/// Whether an attempt that asked in the round `votes`, and whose validity ends at `deadline`, is
-/// decided in time at `now`.
+/// Whether an attempt that asked in the round `votes`, and is valid until `deadline`, is decided in
+/// time at `now`.
 ///
-/// A number is no younger than the clocks were when the attempt ended. If the nodes then lose their
-/// counters and come back after their quarantine, of `max_ttl` and more, the next number is larger:
-/// given clocks that agree within half of it, and attempts that take no longer than the other half.
+/// A fencing token is at least as large as the clocks were when the attempt ended. If the nodes
+/// then lose their counters and return after a quarantine of `max_ttl` or more, the next token is
+/// larger, provided that the clocks agree within half of `max_ttl` and attempts take no longer than
+/// the other half.
 pub(crate) fn in_time(shared: &EngineContext, votes: &Round, deadline: Moment, now: Moment) -> bool {
     let latest = match votes.expect {
         Expect::Number => deadline.min(votes.sent + shared.clock_bound()),

@@ -1,38 +1,37 @@
-//! What is delivered to a caller that has acquired a lock.
+//! The hold that a caller receives with an acquired lock.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::lease_state::LeaseState;
 
-/// A lock that is held, for the caller to keep.
+/// A lock that is held.
 pub(crate) struct Hold {
     pub(crate) state: Arc<LeaseState>,
     pub(crate) guard: HoldGuard,
 }
 
 impl Hold {
-    /// One of those for which `state` counts.
+    /// Wraps one hold that `state` has already counted.
     pub(crate) fn of(state: Arc<LeaseState>) -> Hold {
         Hold { guard: HoldGuard { state: Some(state.clone()) }, state }
     }
 }
 
-/// The lock is held for as long as there is one of these. An owner that acquires the lock again has
-/// another one.
+/// Counts one hold. The lock is held while there is one; reacquiring it as the same owner adds one.
 pub(crate) struct HoldGuard {
-    /// `None` once it has been given up.
+    /// `None` once given up.
     state: Option<Arc<LeaseState>>,
 }
 
 impl HoldGuard {
-    /// One less. What was held, if this was the last.
+    /// Gives up this hold. Returns the state if it was the last one.
     pub(crate) fn give_up(&mut self) -> Option<Arc<LeaseState>> {
         let state = self.state.take()?;
         (state.holds.fetch_sub(1, Ordering::AcqRel) == 1).then_some(state)
     }
 
-    /// What is held, if this is the only one; else it stays as it was.
+    /// Gives up this hold if it is the only one; otherwise keeps it and returns `None`.
     pub(crate) fn give_up_alone(&mut self) -> Option<Arc<LeaseState>> {
         let holds = &self.state.as_ref()?.holds;
         holds.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).ok()?;
@@ -48,7 +47,7 @@ impl Drop for HoldGuard {
     }
 }
 
-/// Finds a lock again that its owner may still hold.
+/// Finds a lock that its owner may still hold.
 #[derive(Default)]
 pub(crate) struct WeakHold {
     state: Weak<LeaseState>,
@@ -59,7 +58,7 @@ impl WeakHold {
         WeakHold { state: Arc::downgrade(state) }
     }
 
-    /// One more of what is held already; `None` if it has been given back.
+    /// Adds a hold to a lock that is still held; `None` if it was released.
     pub(crate) fn again(&self) -> Option<Hold> {
         let state = self.state.upgrade()?;
         let one_more = |holds: u32| if holds > 0 { holds.checked_add(1) } else { None };

@@ -1,42 +1,41 @@
-//! Owns a lease's whole life: renews it and releases it, or passes the lock on to whoever waits for it
-//! next in this process.
+//! Owns a lease from acquisition to release: renews it, releases it, or passes the lock on to the
+//! next waiter in this process.
 //!
-//! While nothing happens the keeper lies beside the lease, and there is no task. Whoever takes it out has
-//! it alone: the holder who releases, in its own future, or a task that does what is due. So a renewal and
-//! a release cannot race, and dropping a lease is only a message.
+//! While the lease is idle the keeper is parked in the lease state, and there is no task. The
+//! renewal task or the releasing holder takes it out and owns it exclusively. So a renewal and a
+//! release cannot race, and dropping a lease only sends a message.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::attempt::{Attempt, clean_up};
-use super::cleanup::{Cleanup, CleanupOf};
+use super::attempt::Attempt;
 use super::commands::{HolderCommands, Retention};
 use super::context::EngineContext;
 use super::hold::Hold;
-use super::lease_state::{LastRound, LeaseState, ParkedKeeper};
+use super::lease_state::{LeaseState, ParkedKeeper};
 use super::options::AcquireRequest;
-use super::queue::Whose;
 use super::wait::{Handoff, HandoffStreak};
-use crate::error::{LossReason, Lost, RenewError};
-use crate::node::{Capabilities, Request, SharedRequest};
+use crate::error::{LossReason, Lost};
+use crate::node::Capabilities;
 use crate::quorum::key_states::KeyStates;
-use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{Holder, VoteReport};
+use crate::quorum::round::Round;
+use crate::quorum::vote_report::Holder;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::Registry;
 use crate::runtime::timer::{Timer, Timers};
-use crate::telemetry::{At, Held, LockMeter, Loss, Renewed};
-use quorlock_protocol::{COURTESY, Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
+use crate::telemetry::{At, Held, LockMeter};
+use quorlock_protocol::{Claim, FencingToken, Mode, Moment, RenewalSchedule, Verdict};
+use renewing::Renewing;
 use repair::RepairSchedule;
-use throttle::InFlight;
 
+mod ending;
+mod renewing;
 mod repair;
 mod retaining;
 mod succession;
@@ -45,74 +44,63 @@ mod throttle;
 pub(crate) use succession::Succession;
 pub(crate) use throttle::Renewals;
 
-/// Keeps one lease. There may be tens of thousands that wait for their time, so what only those need
-/// who do something is in boxes.
+/// Keeps one lease. Tens of thousands may be parked, so state that only an active keeper needs is
+/// boxed.
 pub(crate) struct Keeper {
     shared: Arc<EngineContext>,
     state: Arc<LeaseState>,
     claim: Arc<Claim>,
-    /// Where others of this process wait for it.
-    line: Arc<str>,
-    /// Serves those after the lease, unless that stands in nobody's way here.
+    /// The key of the wait queue in this process.
+    queue_key: Arc<str>,
+    /// Serves the waiters after the lease, unless this lease keeps out no waiter of this process.
     succession: Option<Box<dyn Succession>>,
-    /// Where it does what is due: where whoever has the lease waited for it, unless that has ended.
+    /// Runs due work: the runtime of the caller that acquired the lease, unless that has shut down.
     runtime: Handle,
     ttl: Duration,
     handoff: Handoff,
     meter: LockMeter,
-    /// What the rounds before the latest one have left at each node.
+    /// What the rounds before the latest one left on each node.
     standings: KeyStates,
-    /// A renewal whose verdict is still open.
+    /// A renewal without a verdict yet.
     renewing: Option<Box<Renewing>>,
     /// When to renew next.
     schedule: RenewalSchedule,
-    /// When to ask the nodes again that did not grant, where too few did.
-    again: Option<Box<RepairSchedule>>,
+    /// When to retry the nodes that did not grant, if too few did.
+    repair: Option<Box<RepairSchedule>>,
     timer: Timer,
     held: Held,
-    series: HandoffStreak,
+    streak: HandoffStreak,
 }
 
-/// A lease that was offered is renewed for the first time when this part of what it has is over.
+/// An offered lease is first renewed after this fraction (one third) of its remaining time.
 const FIRST_RENEWAL: u32 = 3;
 
-/// A renewal on its way.
-struct Renewing {
-    round: Arc<Round>,
-    verdict: BoxFuture<'static, Verdict>,
-    asked_by: Vec<RenewReply>,
-    /// Counted until then.
-    #[expect(dead_code, reason = "counts until it is dropped")]
-    counted: InFlight,
-}
-
-type RenewReply = oneshot::Sender<Result<(), RenewError>>;
 pub(crate) type ReleaseReply = oneshot::Sender<Result<(), Lost>>;
 
 /// What wakes the keeper.
 enum Event {
-    /// The verdict on a renewal is there.
+    /// The verdict on a renewal.
     Verdict(Verdict),
-    /// The holder wants something.
+    /// Commands from the holder.
     Commands(HolderCommands),
     /// The coordinator is being closed.
     Closing,
-    /// A renewal is due, or the end has come.
+    /// A renewal is due, or the lease has expired.
     Time,
 }
 
-/// How holding ended.
+/// How the lease ended.
 enum Ended {
-    /// The holder gives the lock back, and perhaps waits to hear that it is done.
+    /// The holder released the lock, and may wait for confirmation.
     Released(Option<ReleaseReply>),
     /// The holder leaves the lock taken.
     Retained(Retention),
-    /// Against the holder's will.
+    /// The lease was lost.
     Lost(LossReason),
 }
 
 impl Keeper {
-    /// Of a lease from this `attempt`.
+    /// Creates the keeper of a lease from this `attempt`.
     pub(crate) fn new(shared: &Arc<EngineContext>, plan: &AcquireRequest, attempt: Attempt) -> Box<Keeper> {
         let (deadline, offered) = (attempt.deadline(), attempt.is_offered());
         let (claim, round, fence) = attempt.keep();
@@ -121,12 +109,12 @@ impl Keeper {
         }
         let now = shared.now();
         let mut keeper = Keeper::of(shared, plan, claim, &round, fence, (now, deadline));
-        // It lives for less than its TTL, and is renewed if it is held for longer than a moment.
+        // It has less than its TTL, so it is renewed early if it is held for long enough.
         keeper.schedule.begin_at(now + deadline.since(now) / FIRST_RENEWAL);
         keeper
     }
 
-    /// When the lease has ended, `succession` serves those who wait for the lock in this process.
+    /// Sets what serves the waiters of this process after the lease.
     pub(crate) fn succeeded_by(mut self: Box<Self>, succession: Box<dyn Succession>) -> Box<Keeper> {
         self.succession = Some(succession);
         self
@@ -145,7 +133,7 @@ impl Keeper {
         let mut keeper = Keeper {
             state,
             claim,
-            line: plan.line().clone(),
+            queue_key: plan.line().clone(),
             succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
@@ -154,10 +142,10 @@ impl Keeper {
             standings: KeyStates::default(),
             renewing: None,
             schedule: RenewalSchedule::new(plan.renewal.every(plan.ttl), plan.ttl, round.sent),
-            again: None,
+            repair: None,
             timer: Timer::default(),
             held: plan.meter.held(begun),
-            series: HandoffStreak::new(begun),
+            streak: HandoffStreak::new(begun),
             shared: shared.clone(),
         };
         let standings = keeper.state.follow(round);
@@ -165,7 +153,8 @@ impl Keeper {
         Box::new(keeper)
     }
 
-    /// Hands the lease out, which took so many rounds, and tells the others who has it now.
+    /// Delivers the lease, which took `rounds` rounds, and reports the new holder to the other
+    /// waiters.
     pub(crate) fn deliver(self: Box<Self>, plan: &AcquireRequest, rounds: usize) -> Hold {
         let now = self.shared.now();
         let (resource, span) = (&self.state.resource, &plan.span.get());
@@ -178,7 +167,7 @@ impl Keeper {
         self.meter.rounds(rounds);
         self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
         if self.claim.mode() == Mode::Exclusive {
-            self.tell(now);
+            self.report_holder(now);
         }
         let hold = Hold::of(self.state.clone());
         if let Some(wanted) = self.rest(now) {
@@ -187,27 +176,27 @@ impl Keeper {
         hold
     }
 
-    /// Nothing happens: lies beside the lease until something does. Is returned where that is so already.
+    /// Parks the keeper until there is work. Returns it if there is some already.
     fn rest(mut self: Box<Self>, now: Moment) -> Option<Box<Keeper>> {
         let state = self.state.clone();
         let (bell, wake) = (Waker::from(state.clone()), self.wake(now));
         let context = Context::from_waker(&bell);
         self.shared.nodes.timers.set_on(&self.runtime, &mut self.timer, wake, &context);
-        // Only now: when the coordinator is closed after that, all timers fire.
+        // Checked after the timer is set: closing the coordinator fires all timers.
         if self.shared.closing.is_cancelled() { Some(self) } else { state.rest(self) }
     }
 
     async fn work(mut self: Box<Self>) {
         loop {
-            if let Some(ended) = self.attend().await {
+            if let Some(ended) = self.handle_events().await {
                 return Box::pin(self.conclude(ended)).await;
             }
-            self.look_at_stragglers();
+            self.check_late_answers();
             let now = self.shared.now();
             match self.rest(now) {
                 Some(wanted) => {
                     self = wanted;
-                    // If it was rung because its runtime has ended, it goes on where it is.
+                    // Woken because its runtime has shut down, it stays on the current one.
                     self.runtime = Handle::current();
                 }
                 None => return,
@@ -215,8 +204,8 @@ impl Keeper {
         }
     }
 
-    /// Tells those who wait here who has the lock.
-    fn tell(&self, now: Moment) {
+    /// Reports the holder to the waiters of this process.
+    fn report_holder(&self, now: Moment) {
         let holder = || Holder {
             token: self.claim.token().clone(),
             fencing_token: self.state.fence,
@@ -225,11 +214,11 @@ impl Keeper {
             readers: Vec::new(),
             key: None,
         };
-        self.shared.lines.tell(&self.line, None, || (Some(holder()), None), now);
+        self.shared.lines.report(&self.queue_key, None, || (Some(holder()), None), now);
     }
 
-    /// Does what there is to do, until that is the end of the lease, or nothing.
-    async fn attend(&mut self) -> Option<Ended> {
+    /// Works until the lease has ended, or nothing is left to do (`None`).
+    async fn handle_events(&mut self) -> Option<Ended> {
         loop {
             let event = self.next_event().await?;
             let now = self.shared.now();
@@ -255,7 +244,7 @@ impl Keeper {
                 Event::Commands(HolderCommands { downgrade: Some(reply), mut renewals, .. }) => {
                     renewals.push(reply);
                     self.downgrade(renewals);
-                    // Whoever waits there waits for readers now, of whom this is one.
+                    // The waiters wait for readers now, of which this lease is one.
                     drop(self.take_successor());
                     Ok(())
                 }
@@ -268,8 +257,8 @@ impl Keeper {
                 Event::Time => {
                     if self.renewing.is_none() && self.schedule.is_due(now) && !self.put_off(now) {
                         self.renew(Vec::new());
-                    } else if self.is_to_ask_again(now) {
-                        self.ask_again(now);
+                    } else if self.is_repair_due(now) {
+                        self.repair(now);
                     }
                     Ok(())
                 }
@@ -280,7 +269,7 @@ impl Keeper {
         }
     }
 
-    /// `None` if nothing happens.
+    /// Returns `None` if there is nothing to do.
     async fn next_event(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll_event(context)).await
     }
@@ -301,7 +290,7 @@ impl Keeper {
             return Poll::Ready(Some(Event::Time));
         }
         if waits {
-            // Before the coordinator is looked at: when it is closed after that, all timers fire.
+            // Set before `closing` is checked: closing the coordinator fires all timers.
             self.shared.nodes.timers.set(&mut self.timer, wake, context);
         }
         if self.shared.closing.is_cancelled() {
@@ -310,213 +299,25 @@ impl Keeper {
         if waits { Poll::Pending } else { Poll::Ready(None) }
     }
 
-    /// When there will be something to do.
+    /// When there will be work.
     fn wake(&self, now: Moment) -> Moment {
         let end = self.state.term.remaining(now).unwrap_or(now);
         if self.renewing.is_some() {
             return end;
         }
-        let again = self.again.as_ref().map(|again| again.at);
-        self.schedule.due().into_iter().chain(again).chain([end]).min().unwrap_or(end)
-    }
-
-    /// Puts off what is due, while many other renewals are on their way, and says whether it has.
-    fn put_off(&mut self, now: Moment) -> bool {
-        let shared = &self.shared;
-        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.next_u64())
-    }
-
-    /// Asks every node for a full TTL from now on, and to store the key anew where it was lost:
-    /// so a lease that is held for long survives the restart of one node after the other.
-    fn renew(&mut self, asked_by: Vec<RenewReply>) {
-        if let Some(renewing) = &mut self.renewing {
-            renewing.asked_by.extend(asked_by);
-            return;
-        }
-        self.ask_again_no_more();
-        // What it has not sent yet must not come after a release: the new round takes its place.
-        self.standings = self.settle();
-        let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
-        let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
-        let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
-        self.schedule.send(round.sent);
-        let waited_for = round.clone();
-        let verdict = Box::pin(async move { waited_for.verdict().await });
-        let counted = self.shared.renewals.begin();
-        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
-    }
-
-    /// The lease is shared from now on. The nodes learn it by the first renewal of the share, and where
-    /// that is lost by the next: until then a node keeps out more than it has to (rule S-6).
-    fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
-        self.let_go();
-        self.claim = Arc::new(Claim::clone(&self.claim).shared());
-        // Nothing is learnt from the verdict on a renewal that asked for more.
-        if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
-        {
-            self.standings = self.settle();
-            self.state.follow(&round);
-            asked_by.extend(others);
-        }
-        debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
-        self.renew(asked_by);
-    }
-
-    /// Tells those who wait here that the lock is not held here alone any more, if it was.
-    fn let_go(&self) {
-        if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.let_go(&self.line);
-        }
-    }
-
-    /// Draws the consequences of a renewal.
-    ///
-    /// A quorum of all nodes must have confirmed (rule I-8), the new deadline counts from before
-    /// the renewal was sent (I-7), and only if the old one has not passed by now (I-9). Anything
-    /// less changes nothing, and is tried again until the deadline (I-11). But if so many nodes
-    /// are known not to have held the key that others may have a quorum, the lease is over at once.
-    fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
-        let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
-            return Ok(());
-        };
-        let without = round.tally(now).denied();
-        let (meter, left) = (&self.meter, self.state.left(now));
-        let outcome = if without >= self.shared.nodes.quorum.blocking() {
-            meter.renewed(Renewed::QuorumLost);
-            Err(LossReason::QuorumLost)
-        } else if verdict == Verdict::Won {
-            let deadline = self.shared.drift.deadline(round.counts_from(), self.ttl);
-            if self.state.renew(deadline, now) {
-                meter.renewed(Renewed::Confirmed);
-                meter.remaining(At::Renewal, left, self.ttl);
-                Ok(true)
-            } else {
-                meter.renewed(Renewed::Late);
-                Err(self.state.lapsed(now))
-            }
-        } else {
-            meter.renewed(Renewed::Unconfirmed);
-            Ok(false)
-        };
-        let reply = match outcome {
-            Ok(true) => {
-                debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
-                self.schedule.confirm();
-                Ok(())
-            }
-            Ok(false) => {
-                let report = round.report();
-                let resource = &self.state.resource;
-                // The first of a series may be worth a look; the others say the same.
-                if self.schedule.is_failing() {
-                    debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
-                } else {
-                    warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
-                }
-                self.schedule.fail(now, self.shared.entropy.next_u64());
-                let resource = self.state.resource.clone();
-                Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
-            }
-            Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
-        };
-        // Late answers are still learnt of.
-        self.state.follow(&round);
-        for waiting in asked_by {
-            // Whoever asked may have stopped waiting.
-            drop(waiting.send(reply.clone()));
-        }
-        outcome.map(|_| ())
-    }
-
-    /// Gives the lock back, and ends when a quorum has confirmed. What is left to do then is done without
-    /// whoever waits for this.
-    async fn release(mut self: Box<Self>) {
-        self.end();
-        // Before the holder is told: it may ask for the lock again at once.
-        self.let_go();
-        let of = CleanupOf::Release(self.state.fence);
-        let sweep = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
-        self.tell_others();
-        if let Some(sweep) = sweep {
-            let verdict = sweep.confirmed().await;
-            self.meter.released(verdict);
-            if verdict != Verdict::Won {
-                self.not_confirmed(sweep.report());
-            }
-            if sweep.is_wanted() {
-                self.shared.lines.owe_courtesy(&self.line, self.shared.now() + COURTESY);
-            }
-            sweep.leave(self.runtime.clone());
-        }
-    }
-
-    /// No quorum has confirmed that the lock is given back.
-    fn not_confirmed(&self, report: VoteReport) {
-        let (resource, token) = (&self.state.resource, self.state.token().short());
-        warn!(%resource, %token, votes = %report, "release not confirmed; it may stay locked until its TTL ends");
-        self.state.not_confirmed(report);
-    }
-
-    /// The holder gives the lock back.
-    fn end(&mut self) {
-        self.held.released(self.ttl, || {
-            let now = self.shared.now();
-            (now, self.state.left(now))
-        });
-        self.state.end(LossReason::Released);
-        debug!(resource = %self.state.resource, token = %self.state.token().short(), "released");
-    }
-
-    /// The lease ended against the holder's will. Its keys are of no use to anybody.
-    fn lose(mut self: Box<Self>, reason: LossReason) {
-        self.let_go();
-        let reason = self.state.end(reason).reason;
-        self.held.lost(counted(reason), || self.shared.now());
-        let (resource, token) = (&self.state.resource, || self.state.token().short());
-        if reason == LossReason::Closed {
-            // The program itself has closed the coordinator.
-            debug!(%resource, token = %token(), %reason, "lease ended");
-        } else {
-            warn!(%resource, token = %token(), %reason, "lease lost");
-        }
-        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
-        self.tell_others();
-    }
-
-    /// Whoever waits for one of the keys in another line of this process may ask now.
-    fn tell_others(&self) {
-        for mode in [Mode::Exclusive, Mode::Shared] {
-            let whose = if mode == self.claim.mode() { Whose::Own } else { Whose::Other };
-            self.shared.lines_of(mode).given_back(self.claim.keys(), whose);
-        }
-    }
-
-    /// Renewals are over (rule I-15): one that was not sent yet is not sent any more, and one that
-    /// is on its way is overtaken by nothing, since what follows queues up behind it.
-    fn settle(&self) -> KeyStates {
-        let abandoned = |round: &Round| {
-            round.abandon();
-            round.standings()
-        };
-        let latest = match self.state.take_last_round() {
-            LastRound::None => None,
-            LastRound::InFlight(round) => Some(abandoned(&round)),
-            LastRound::Settled(standings) => Some(standings),
-        };
-        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
-        // What was not asked changes nothing: a request that is still on its way stays that.
-        latest.into_iter().chain(renewed).fold(self.standings, KeyStates::then)
+        let repair = self.repair.as_ref().map(|repair| repair.at);
+        self.schedule.due().into_iter().chain(repair).chain([end]).min().unwrap_or(end)
     }
 }
 
-/// What the state of a lease needs of those that all leases share.
+/// What the state of a lease needs from the context.
 fn lease_env(shared: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilities) {
     (&shared.nodes.timers, shared.tasks.registry(), shared.nodes.capabilities)
 }
 
 impl ParkedKeeper for Keeper {
     fn is_waited_for(&self) -> bool {
-        self.succession.is_some() && self.shared.lines.is_waited_for(&self.line)
+        self.succession.is_some() && self.shared.lines.is_waited_for(&self.queue_key)
     }
 
     fn give_back(mut self: Box<Self>) -> FinishInBackground {
@@ -544,7 +345,7 @@ impl ParkedKeeper for Keeper {
         if now.back(LATE) >= self.wake(now)
             && let Ok(here) = Handle::try_current()
         {
-            // Its runtime is not driven, or it would have rung.
+            // Nothing woke it in time, so its runtime is not driven.
             self.runtime = here;
         }
         let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
@@ -552,21 +353,11 @@ impl ParkedKeeper for Keeper {
     }
 }
 
-/// A runtime that is driven fires a timer far sooner, unless the process stood still.
+/// A driven runtime fires a timer far sooner than this, unless the process was suspended.
 const LATE: Duration = Duration::from_millis(20);
 
-/// How a loss is counted. A release is none.
-fn counted(reason: LossReason) -> Option<Loss> {
-    match reason {
-        LossReason::Expired => Some(Loss::Expired),
-        LossReason::QuorumLost => Some(Loss::QuorumLost),
-        LossReason::MaxHold => Some(Loss::MaxHold),
-        LossReason::Closed => Some(Loss::Closed),
-        LossReason::Released => None,
-    }
-}
-
-/// Whether it ends as it should, panics, or is dropped with its runtime: nobody is to wait for it.
+/// Runs on normal completion, on panic and when the runtime drops the keeper, so that no caller
+/// waits for it.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.shared.nodes.timers.stop(&mut self.timer);

@@ -1,4 +1,4 @@
-//! What a lease, its watchers and its keeper share, and where the keeper is.
+//! The state that a lease, its watchers and its keeper share, with the parked keeper.
 
 use std::fmt;
 use std::mem;
@@ -22,94 +22,93 @@ use crate::runtime::timer::Timers;
 use quorlock_protocol::Standing;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
-/// What the lease, its watchers and its keeper share.
+/// The state that a lease, its watchers and its keeper share.
 #[derive(Debug)]
 pub(crate) struct LeaseState {
     pub(crate) resource: Resource,
     pub(crate) claim: Arc<Claim>,
-    /// `None` where fencing is off.
+    /// `None` if fencing is off.
     pub(crate) fence: Option<FencingToken>,
     pub(crate) term: Term,
-    /// The claim's, until the holder downgrades.
+    /// The claim's mode, until the holder downgrades.
     mode: Mutex<Mode>,
     /// No renewal moves the deadline beyond this.
     hold_until: Moment,
-    /// Wakes those who wait for its end.
+    /// Wakes tasks that wait for the end of the lease.
     pub(crate) timers: Arc<Timers>,
-    /// What all nodes can do.
+    /// The commands that all nodes support.
     pub(crate) capabilities: Capabilities,
-    /// Of the tasks, of which one may have the keeper.
+    /// The tracked tasks, one of which may own the keeper.
     pub(crate) registry: Weak<Registry>,
-    /// Wakes those who wait for the loss. They have timers for the end of validity; this is for ends that
-    /// come earlier.
+    /// Notifies of a loss before the deadline; timers cover the deadline itself.
     pub(crate) over: Notify,
     reason: Mutex<Option<LossReason>>,
-    /// How often its owner has it.
+    /// How many holds its owner has.
     pub(crate) holds: AtomicU32,
     slot: Mutex<KeeperSlot>,
-    trail: Mutex<LastRound>,
-    /// Whether the keeper is to be woken if the latest round ends with the key at no more than a quorum.
-    minds_gaps: AtomicBool,
+    last_round: Mutex<LastRound>,
+    /// Whether to wake the keeper if the latest round ends with the key on no more than a quorum.
+    wants_repair: AtomicBool,
 }
 
-/// The keeper of a lease while nothing happens, as far as the lease knows it.
+/// The parked keeper, as the lease sees it.
 pub(crate) trait ParkedKeeper: Send {
-    /// Whether another caller waits for the lock in this process.
+    /// Whether another caller in this process waits for the lock.
     fn is_waited_for(&self) -> bool;
 
-    /// Gives the lock back, for a holder who waits until that is done.
+    /// Releases the lock, for a holder that waits for the result.
     fn give_back(self: Box<Self>) -> FinishInBackground;
 
-    /// Leaves the lock taken, for a holder who waits until that is done.
+    /// Leaves the lock taken, for a holder that waits for the result.
     fn leave_taken(self: Box<Self>, wanted: Retention) -> FinishInBackground;
 
-    /// Has a task do what there is to do.
+    /// Spawns a task that does the pending work.
     fn unpark(self: Box<Self>);
 }
 
-/// Where the keeper of the lease is.
+/// Where the keeper is.
 enum KeeperSlot {
-    /// Here, since nothing happens. Whoever takes it out owns it, and nobody else acts on the lease.
-    Idle(Box<dyn ParkedKeeper>),
-    /// With whoever has taken it, who looks for letters.
-    Away(Option<Box<Mailbox>>),
-    /// There is none any more. If the lease was released: what the nodes said, where no quorum confirmed it.
-    Gone(Option<Box<VoteReport>>),
+    /// Parked here. Its single owner, once taken out, is the only one that acts on the lease.
+    Parked(Box<dyn ParkedKeeper>),
+    /// Taken out; its owner reads the mailbox.
+    Running(Option<Box<Mailbox>>),
+    /// Gone. Has the votes on a release that no quorum confirmed.
+    Closed(Option<Box<VoteReport>>),
 }
 
-/// What was left for the keeper while it was away, and who is woken by it.
+/// Messages for the keeper while it is not parked, and the waker of its owner.
 #[derive(Default)]
 struct Mailbox {
     commands: HolderCommands,
-    /// Its timer has fired.
-    rung: bool,
+    /// Whether its timer has fired.
+    timer_fired: bool,
     keeper: Option<Waker>,
 }
 
-/// What the latest round has left at the nodes.
+/// What the latest round left on the nodes.
 #[derive(Default)]
 pub(crate) enum LastRound {
-    /// Nothing but what is known.
+    /// Nothing new.
     #[default]
     None,
-    /// Nodes may still answer.
+    /// Some nodes may still answer.
     InFlight(Arc<Round>),
-    /// All have answered.
+    /// All nodes have answered.
     Settled(KeyStates),
 }
 
-/// Without the keeper, which would show this lease.
+/// Omits the keeper, whose output would contain this lease.
 impl fmt::Debug for KeeperSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            KeeperSlot::Idle(_) => "Idle",
-            KeeperSlot::Away(_) => "Away",
-            KeeperSlot::Gone(_) => "Gone",
+            KeeperSlot::Parked(_) => "Parked",
+            KeeperSlot::Running(_) => "Running",
+            KeeperSlot::Closed(_) => "Closed",
         })
     }
 }
 
-/// Without the round, which would show this lease.
+/// Omits the round, whose output would contain this lease.
 impl fmt::Debug for LastRound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -143,9 +142,9 @@ impl LeaseState {
             over: Notify::new(),
             reason: Mutex::new(None),
             holds: AtomicU32::new(1),
-            slot: Mutex::new(KeeperSlot::Away(None)),
-            trail: Mutex::default(),
-            minds_gaps: AtomicBool::new(true),
+            slot: Mutex::new(KeeperSlot::Running(None)),
+            last_round: Mutex::default(),
+            wants_repair: AtomicBool::new(true),
         })
     }
 
@@ -157,33 +156,33 @@ impl LeaseState {
         self.mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A quorum has confirmed at `now` a renewal that is good until `deadline`. Returns whether
-    /// the lease still runs.
+    /// Applies a renewal, confirmed by a quorum at `now`, that is valid until `deadline`. Returns
+    /// whether the lease is still valid.
     pub(crate) fn renew(&self, deadline: Moment, now: Moment) -> bool {
         self.term.renew(self.hold_until.min(deadline), now)
     }
 
-    /// For how much longer the lease holds at `now`.
+    /// Returns how much longer the lease is valid at `now`.
     pub(crate) fn left(&self, now: Moment) -> Duration {
         self.term.remaining(now).unwrap_or(now).since(now)
     }
 
-    /// Why a lease whose deadline has passed by `now` is over.
+    /// Returns why a lease ended whose deadline has passed by `now`.
     pub(crate) fn lapsed(&self, now: Moment) -> LossReason {
         if now >= self.hold_until { LossReason::MaxHold } else { LossReason::Expired }
     }
 
-    /// The loss of a lease whose deadline has passed.
+    /// Returns the loss of a lease whose deadline has passed.
     pub(crate) fn lapse(&self) -> Lost {
         self.lost_for(self.lapsed(self.timers.now()))
     }
 
-    /// Ends the term of a lease that nobody keeps any more.
+    /// Ends a lease whose keeper is gone.
     pub(crate) fn forsake(&self) -> Lost {
         self.end(self.lapsed(self.timers.now()))
     }
 
-    /// Ends the term for `reason`, unless it has ended already, and tells whoever watches.
+    /// Ends the lease for `reason`, unless it has already ended, and notifies the watchers.
     pub(crate) fn end(&self, reason: LossReason) -> Lost {
         let lost = self.lost_for(reason);
         self.term.end();
@@ -191,22 +190,22 @@ impl LeaseState {
         lost
     }
 
-    /// The loss, with the reason that was found first.
+    /// Returns the loss, with the reason that was recorded first.
     fn lost_for(&self, reason: LossReason) -> Lost {
         let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         Lost::new(self.resource.clone(), *first.get_or_insert(reason))
     }
 
-    /// Nothing happens: the keeper lies here until somebody wants something, or its timer fires. It is
-    /// returned where that is so already.
+    /// Parks the keeper until a message arrives or its timer fires. Returns it if that has already
+    /// happened.
     pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
         let mut slot = self.slot();
         match &*slot {
-            KeeperSlot::Away(Some(letterbox)) if letterbox.rung || !letterbox.commands.is_empty() => {
+            KeeperSlot::Running(Some(mailbox)) if mailbox.timer_fired || !mailbox.commands.is_empty() => {
                 Some(keeper)
             }
-            KeeperSlot::Idle(_) | KeeperSlot::Away(_) | KeeperSlot::Gone(_) => {
-                let before = mem::replace(&mut *slot, KeeperSlot::Idle(keeper));
+            KeeperSlot::Parked(_) | KeeperSlot::Running(_) | KeeperSlot::Closed(_) => {
+                let before = mem::replace(&mut *slot, KeeperSlot::Parked(keeper));
                 drop(slot);
                 drop(before);
                 None
@@ -214,124 +213,128 @@ impl LeaseState {
         }
     }
 
-    /// The keeper, if nobody has taken it, and nobody waits here for what it keeps.
+    /// Takes the keeper, if it is parked and no other caller in this process waits for the lock.
     pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
         let mut slot = self.slot();
-        if let KeeperSlot::Idle(keeper) = &*slot
+        if let KeeperSlot::Parked(keeper) = &*slot
             && !keeper.is_waited_for()
-            && let KeeperSlot::Idle(keeper) = mem::replace(&mut *slot, KeeperSlot::Away(None))
+            && let KeeperSlot::Parked(keeper) = mem::replace(&mut *slot, KeeperSlot::Running(None))
         {
             return Some(keeper);
         }
         None
     }
 
-    /// Takes the commands, if there is some; else whoever asks is woken by the next.
+    /// Takes the pending commands. If there are none, registers the waker.
     pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<HolderCommands> {
         let mut slot = self.slot();
-        let KeeperSlot::Away(letterbox) = &mut *slot else { return None };
-        let letters = letterbox.take();
+        let KeeperSlot::Running(mailbox) = &mut *slot else { return None };
+        let taken = mailbox.take();
         if let Some(context) = context
-            && letters.as_ref().is_none_or(|letters| letters.commands.is_empty())
+            && taken.as_ref().is_none_or(|mailbox| mailbox.commands.is_empty())
         {
-            letterbox.get_or_insert_default().keeper = Some(context.waker().clone());
+            mailbox.get_or_insert_default().keeper = Some(context.waker().clone());
         }
         drop(slot);
-        letters.map(|letters| letters.commands).filter(|commands| !commands.is_empty())
+        taken.map(|mailbox| mailbox.commands).filter(|commands| !commands.is_empty())
     }
 
     pub(crate) fn post(&self, write: impl FnOnce(&mut HolderCommands)) {
-        self.leave(|letterbox| write(&mut letterbox.commands));
+        self.leave(|mailbox| write(&mut mailbox.commands));
     }
 
-    /// Waits for the keeper, and has this runtime drive the task that may have it.
+    /// Waits for the keeper, and lets this runtime drive the task that may own it.
     pub(crate) fn helped<F>(&self, wait: F) -> Helped<F> {
         Helped::new(self.registry.clone(), wait)
     }
 
-    /// Leaves something for the keeper, and has it look. Where there is none any more it is dropped, and
-    /// whoever waits for an answer told so.
+    /// Leaves a message for the keeper and wakes it. If the keeper is gone, the message is dropped,
+    /// which notifies callers that wait for a reply.
     fn leave(&self, write: impl FnOnce(&mut Mailbox)) {
         let mut slot = self.slot();
-        let mut letters = match &mut *slot {
-            KeeperSlot::Gone(_) => return,
-            KeeperSlot::Away(there) => there.take().unwrap_or_default(),
-            KeeperSlot::Idle(_) => Box::default(),
+        let mut mailbox = match &mut *slot {
+            KeeperSlot::Closed(_) => return,
+            KeeperSlot::Running(there) => there.take().unwrap_or_default(),
+            KeeperSlot::Parked(_) => Box::default(),
         };
-        write(&mut letters);
-        let waker = letters.keeper.take();
-        let before = mem::replace(&mut *slot, KeeperSlot::Away(Some(letters)));
+        write(&mut mailbox);
+        let waker = mailbox.keeper.take();
+        let before = mem::replace(&mut *slot, KeeperSlot::Running(Some(mailbox)));
         drop(slot);
-        if let KeeperSlot::Idle(keeper) = before {
+        if let KeeperSlot::Parked(keeper) = before {
             keeper.unpark();
         } else if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// From now on there is no keeper.
+    /// Removes the keeper for good.
     pub(crate) fn close_slot(&self) {
         let mut slot = self.slot();
-        if matches!(&*slot, KeeperSlot::Gone(_)) {
+        if matches!(&*slot, KeeperSlot::Closed(_)) {
             return;
         }
-        let before = mem::replace(&mut *slot, KeeperSlot::Gone(None));
+        let before = mem::replace(&mut *slot, KeeperSlot::Closed(None));
         drop(slot);
         drop(before);
     }
 
-    /// The lease was given back, and no quorum has confirmed it.
+    /// Records that no quorum has confirmed the release.
     pub(crate) fn not_confirmed(&self, report: VoteReport) {
-        let before = mem::replace(&mut *self.slot(), KeeperSlot::Gone(Some(Box::new(report))));
+        let before = mem::replace(&mut *self.slot(), KeeperSlot::Closed(Some(Box::new(report))));
         drop(before);
     }
 
     pub(crate) fn unconfirmed(&self) -> Option<VoteReport> {
-        if let KeeperSlot::Gone(Some(report)) = &*self.slot() {
+        if let KeeperSlot::Closed(Some(report)) = &*self.slot() {
             Some(VoteReport::clone(report))
         } else {
             None
         }
     }
 
-    /// From now on keeps the standings that the round leaves, and until then the round. Returns how the
-    /// nodes stand by now.
+    /// Follows `round`, and keeps the key states that it leaves. Returns those so far.
     pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> KeyStates {
-        drop(mem::replace(&mut *self.trail(), LastRound::InFlight(round.clone())));
-        let (standings, all_heard) = round.retire(self);
-        if all_heard {
+        drop(mem::replace(&mut *self.last_round(), LastRound::InFlight(round.clone())));
+        let (standings, all_responded) = round.notify_settled(self);
+        if all_responded {
             self.keep(round, standings);
         }
         standings
     }
 
-    /// Keeps what the round has left, if it is the latest.
+    /// Keeps the key states that `round` left, if it is the latest.
     fn keep(&self, round: &Round, standings: KeyStates) -> bool {
-        let mut trail = self.trail();
-        let followed = matches!(&*trail, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
-        let before =
-            if followed { mem::replace(&mut *trail, LastRound::Settled(standings)) } else { LastRound::None };
-        drop(trail);
+        let mut last_round = self.last_round();
+        let followed =
+            matches!(&*last_round, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
+        let before = if followed {
+            mem::replace(&mut *last_round, LastRound::Settled(standings))
+        } else {
+            LastRound::None
+        };
+        drop(last_round);
         drop(before);
         followed
     }
 
-    pub(crate) fn minds_gaps(&self) -> bool {
-        self.minds_gaps.load(Ordering::Relaxed)
+    pub(crate) fn wants_repair(&self) -> bool {
+        self.wants_repair.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stop_repair(&self) {
-        self.minds_gaps.store(false, Ordering::Relaxed);
+        self.wants_repair.store(false, Ordering::Relaxed);
     }
 
-    /// What the latest round has left, if all have answered.
+    /// Returns what the latest round left, if all nodes have answered.
     pub(crate) fn settled_standings(&self) -> Option<KeyStates> {
-        if let LastRound::Settled(standings) = &*self.trail() { Some(*standings) } else { None }
+        if let LastRound::Settled(standings) = &*self.last_round() { Some(*standings) } else { None }
     }
 
-    /// How the nodes stand by the latest round, and when that was sent if some have not answered.
+    /// Returns the key states of the latest round, and when it was sent if some nodes have not
+    /// answered.
     pub(crate) fn latest_standings(&self) -> (KeyStates, Option<Moment>) {
-        let round = match &*self.trail() {
+        let round = match &*self.last_round() {
             LastRound::None => return (KeyStates::default(), None),
             LastRound::Settled(standings) => return (*standings, None),
             LastRound::InFlight(round) => round.clone(),
@@ -339,13 +342,13 @@ impl LeaseState {
         (round.standings(), Some(round.sent))
     }
 
-    /// The round that is followed, or what it has left.
+    /// Takes the latest round, or what it left.
     pub(crate) fn take_last_round(&self) -> LastRound {
-        mem::take(&mut *self.trail())
+        mem::take(&mut *self.last_round())
     }
 
-    fn trail(&self) -> MutexGuard<'_, LastRound> {
-        self.trail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_round(&self) -> MutexGuard<'_, LastRound> {
+        self.last_round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn slot(&self) -> MutexGuard<'_, KeeperSlot> {
@@ -353,10 +356,10 @@ impl LeaseState {
     }
 }
 
-/// An timer of its keeper.
+/// Wakes the keeper when its timer fires.
 impl Wake for LeaseState {
     fn wake(self: Arc<Self>) {
-        self.leave(|letterbox| letterbox.rung = true);
+        self.leave(|mailbox| mailbox.timer_fired = true);
     }
 }
 
@@ -367,8 +370,8 @@ impl OnSettled for LeaseState {
             let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
             held <= quorum.needed() && held < quorum.nodes()
         };
-        if self.keep(round, standings) && self.minds_gaps() && is_short(standings) {
-            self.leave(|letterbox| letterbox.rung = true);
+        if self.keep(round, standings) && self.wants_repair() && is_short(standings) {
+            self.leave(|mailbox| mailbox.timer_fired = true);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Offers: what holders of other processes give this one, and to whom it may give what it holds (ADR 26).
+//! Offers between processes: those that this process receives, and those that it may make (ADR 26).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -25,11 +25,11 @@ use quorlock_protocol::{
     WaiterId, is_fresh, least_left, offer_heartbeat, offer_life,
 };
 
-/// All offers of a coordinator: those that it waits for, and those that it may make.
+/// The offers of a coordinator: those that it waits for, and those that it may make.
 pub(crate) struct Offers {
-    /// Where nodes send them.
+    /// Where nodes send offers.
     inbox: InboxId,
-    /// Whether there has ever been one to wait for or to make: else a release pays for none.
+    /// Whether any offer was ever expected or possible; if not, a release skips all this.
     used: AtomicBool,
     inside: Mutex<Inner>,
 }
@@ -37,94 +37,96 @@ pub(crate) struct Offers {
 struct Inner {
     /// The nodes whose messages arrive.
     open: NodeSet,
-    /// What was asked for, by the random part of its token.
-    questions: HashMap<Box<[u8]>, Arc<Question>>,
-    /// How many there may be before those are forgotten that are over.
-    most_questions: usize,
-    /// Who is first in the queue of a lock that this process has, or is about to have.
+    /// The open requests, by the random part of their token.
+    requests: HashMap<Box<[u8]>, Arc<OfferRequest>>,
+    /// How many entries trigger a purge of the expired ones.
+    purge_above: usize,
+    /// The first waiter for a lock that this process holds or is about to acquire.
     next: HashMap<Arc<str>, Next>,
-    /// Locks that programs had a moment ago which do not stand in the queue.
+    /// Locks that a client outside the queue held a moment ago.
     others: Contended,
 }
 
-/// To whom the lock may be offered.
+/// The waiter to which the lock may be offered.
 pub(crate) struct Next {
     pub(crate) waiter: Arc<NextWaiter>,
     /// The node that keeps the queue.
     pub(crate) home: usize,
-    /// For which lease: by the random part of its token, or by the waiter whose turn it is.
+    /// The lease it is for: the random part of its token, or the id of the waiter whose turn it is.
     to: Box<[u8]>,
-    heard: Moment,
-    /// Whether a waiter has seen a program with the lock that does not stand in the queue.
+    received: Moment,
+    /// Whether a waiter has seen a holder that is not in the queue.
     pub(crate) others_seen: bool,
 }
 
-/// Questions that are over are kept until there are this many, or twice as many as are not.
+/// The purge threshold: this many, or twice the number of entries that have not expired.
 const LEAST_ROOM: usize = 64;
-/// No more locks are remembered than this with the waiter that is next.
+/// The most locks for which the next waiter is remembered.
 const MOST: usize = 1024;
 
 impl Offers {
     pub(crate) fn new(inbox: InboxId) -> Offers {
         let inside = Inner {
             open: NodeSet::default(),
-            questions: HashMap::new(),
-            most_questions: LEAST_ROOM,
+            requests: HashMap::new(),
+            purge_above: LEAST_ROOM,
             next: HashMap::new(),
             others: Contended::remembering(OTHERS_FOR),
         };
         Offers { inbox, used: AtomicBool::new(false), inside: Mutex::new(inside) }
     }
 
-    /// The random part of a token of this process.
+    /// Marks the random part of a token as this process's.
     pub(crate) fn mark(&self, random: u128) -> u128 {
         self.inbox.mark(random)
     }
 
-    /// Whether the messages of this many nodes arrive, and of `home` among them.
+    /// Whether messages arrive from at least `needed` nodes, including `home`.
     fn is_open_at(&self, home: usize, needed: usize) -> bool {
         let inside = self.lock();
         inside.open.contains(home) && inside.open.len() >= needed
     }
 
-    fn expect(&self, question: &Arc<Question>, now: Moment) {
+    fn expect(&self, request: &Arc<OfferRequest>, now: Moment) {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
-        if inside.questions.len() >= inside.most_questions {
-            inside.questions.retain(|_, known| now < known.forgotten);
-            // So that each is looked at twice on average, however many there are.
-            inside.most_questions = LEAST_ROOM.max(2 * inside.questions.len());
+        if inside.requests.len() >= inside.purge_above {
+            inside.requests.retain(|_, known| now < known.forgotten);
+            // So that each entry is checked twice on average, however many there are.
+            inside.purge_above = LEAST_ROOM.max(2 * inside.requests.len());
         }
-        inside.questions.insert(question.claim.token().random_part().into(), question.clone());
+        inside.requests.insert(request.claim.token().random_part().into(), request.clone());
     }
 
-    /// The `token` is about to be taken back: what comes for it from now on is given back, too (rule O-6).
+    /// Marks `token` as withdrawn: offers for it that arrive from now on are given back, too (rule
+    /// O-6).
     pub(crate) fn give_up(&self, token: &Token) {
         if self.used.load(Ordering::Relaxed)
-            && let Some(question) = self.question(token.random_part())
+            && let Some(request) = self.request(token.random_part())
         {
-            *question.given_up() = true;
+            *request.given_up() = true;
         }
     }
 
-    fn question(&self, token: &[u8]) -> Option<Arc<Question>> {
-        self.lock().questions.get(token).cloned()
+    fn request(&self, token: &[u8]) -> Option<Arc<OfferRequest>> {
+        self.lock().requests.get(token).cloned()
     }
 
-    /// To whom to offer the lock at `key`, which is held with this `token`, if a waiter is known that may take it up in
-    /// time. It is forgotten: the next holder learns it anew.
+    /// Takes the waiter to which to offer the lock at `key`, held with `token`, if it can still
+    /// accept in time. The next holder is notified of its successor again.
     pub(crate) fn take_next(&self, key: &str, token: &Token, now: impl FnOnce() -> Moment) -> Option<Next> {
         if !self.used.load(Ordering::Relaxed) {
             return None;
         }
         let next = self.lock().next.remove(key)?;
         let now = now();
-        // A request of ours may have come to the queue after the offer that we have taken up.
+        // Our own request may have reached the queue after the offer that we accepted.
         let is_for_us = *next.to == *token.random_part() && next.waiter.terms.inbox != self.inbox;
-        (is_for_us && is_fresh(now.since(next.heard), next.waiter.terms.life)).then_some(next)
+        (is_for_us && is_fresh(now.since(next.received), next.waiter.terms.life)).then_some(next)
     }
 
-    /// The lock at `key` was acquired with this `token` by the `waiter`, whose turn it was.
+    /// Records that the `waiter` whose turn it was has acquired the lock at `key` with this
+    /// `token`.
     pub(crate) fn acquired(&self, key: &str, waiter: WaiterId, token: &Token) {
         if self.used.load(Ordering::Relaxed)
             && let Some(next) = self.lock().next.get_mut(key)
@@ -138,19 +140,19 @@ impl Offers {
         self.used.store(true, Ordering::Relaxed);
         let mut inside = self.lock();
         if inside.next.len() >= MOST {
-            inside.next.retain(|_, next| is_fresh(now.since(next.heard), next.waiter.terms.life));
+            inside.next.retain(|_, next| is_fresh(now.since(next.received), next.waiter.terms.life));
         }
         inside.next.insert(key.clone(), next);
     }
 
-    /// A program has the lock at `key` that does not stand in its queue.
-    pub(crate) fn meet_others(&self, key: &Arc<str>, now: Moment) {
+    /// Records that a client outside the queue holds the lock at `key`.
+    pub(crate) fn note_outsider(&self, key: &Arc<str>, now: Moment) {
         self.lock().others.remember(key, now);
     }
 
-    /// Whether one had it a moment ago.
-    pub(crate) fn has_met_others(&self, key: &str, now: Moment) -> bool {
-        self.lock().others.is_about(key, now)
+    /// Whether one held it a moment ago.
+    pub(crate) fn saw_outsider(&self, key: &str, now: Moment) -> bool {
+        self.lock().others.contains(key, now)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -164,70 +166,71 @@ impl fmt::Debug for Offers {
     }
 }
 
-/// A request for a place in the queue that an offer may answer: each has a token of its own, so that what is offered
-/// names the request that it answers (rule O-3).
-pub(crate) struct Question {
+/// A request for a place in the queue that an offer may answer. Each has its own token, by which an
+/// offer names the request that it answers (rule O-3).
+pub(crate) struct OfferRequest {
     shared: Weak<EngineContext>,
-    /// Where it waits, and gives back what comes too late.
+    /// The runtime that gives back late offers.
     runtime: Handle,
     pub(super) claim: Arc<Claim>,
-    /// The votes. Nothing is sent in it: they come unasked.
+    /// The votes. The round sends nothing: they arrive unasked.
     pub(super) round: Arc<Round>,
     pub(super) life: Duration,
-    /// After this, what may come for it has ended at the nodes, too.
+    /// When every offer for it has expired on the nodes, too.
     forgotten: Moment,
-    /// Whether to ask once more: an offer that is about to come would count from too long ago.
+    /// Whether to ask again, because a coming offer would count from too long ago.
     stale: AtomicBool,
-    /// Whether the token is of no use any more.
+    /// Whether the token was withdrawn.
     given_up: Mutex<bool>,
 }
 
-impl Question {
+impl OfferRequest {
     fn given_up(&self) -> MutexGuard<'_, bool> {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether any node has offered the lock.
     fn has_votes(&self) -> bool {
-        self.round.has_said(&Vote::Granted)
+        self.round.has_vote(&Vote::Granted)
     }
 
     fn attempt(&self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) -> Attempt {
         Attempt::offered(shared, &self.runtime, plan, (self.claim.clone(), self.round.clone(), self.life))
     }
 
-    /// The node has stored an offer for this `life`, with this number.
+    /// Records that the node has stored an offer with this `life` and fencing token.
     fn offered(&self, node: usize, answer: Response, life: Duration, now: Moment) {
         let given_up = self.given_up();
         if !*given_up && life >= self.life {
             return self.round.offered(node, answer, now);
         }
         drop(given_up);
-        // It would keep the lock from others until it ends (rule O-6). Not here: this is the task of that node.
+        // It would keep other clients out until it expires (rule O-6). Spawned, because this runs
+        // on the node's own task.
         let (Some(shared), claim) = (self.shared.upgrade(), self.claim.clone()) else { return };
         let at_node = |other| if other == node { Standing::Holds } else { Standing::Without };
         let standings = KeyStates::of((0..=node).map(at_node));
         let tasks = shared.tasks.clone();
         let rest = async move {
-            if let Some(sweep) = Cleanup::start(&shared, &claim, life, standings, CleanupOf::Lease) {
-                sweep.finish().await;
+            if let Some(cleanup) = Cleanup::start(&shared, &claim, life, standings, CleanupOf::Lease) {
+                cleanup.finish().await;
             }
         };
         tasks.spawn(rest, &self.runtime);
     }
 }
 
-/// The questions of one wait that may still be answered, the newest last.
+/// The open requests of one wait, newest last.
 #[derive(Default)]
-pub(super) struct Questions {
-    asked: VecDeque<Arc<Question>>,
-    /// Since when there are votes for one of them, and no quorum.
+pub(super) struct OfferRequests {
+    open_requests: VecDeque<Arc<OfferRequest>>,
+    /// When the first vote without a quorum arrived.
     since: Option<Moment>,
 }
 
-impl Questions {
-    /// Asks for an offer in the queue of `home`, with a token that nothing was asked for before. `None` where an offer
-    /// would not do: nodes that cannot tell, a lease that its holder renews, or one that is too short to be taken up.
+impl OfferRequests {
+    /// Asks for an offer in the queue of `home`, with a new token. Returns `None` where an offer is
+    /// no use: messages do not arrive, the holder renews manually, or the lease would be too short.
     pub(super) fn ask(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -236,7 +239,7 @@ impl Questions {
     ) -> Option<Arc<OfferTerms>> {
         let offers = shared.offers.as_ref()?;
         let (now, nodes) = (shared.now(), &shared.nodes);
-        self.asked.retain(|question| now < question.forgotten);
+        self.open_requests.retain(|request| now < request.forgotten);
         if plan.renewal == Renewal::Manual || !offers.is_open_at(home, nodes.quorum.needed()) {
             return None;
         }
@@ -248,27 +251,27 @@ impl Questions {
         let claim = new_claim(shared, plan, fence_hint);
         let token = claim.token().clone();
         let round = Round::without_requests(nodes, expect(fence_hint), life);
-        let question = Arc::new(Question {
+        let request = Arc::new(OfferRequest {
             shared: Arc::downgrade(shared),
             runtime: Handle::current(),
             claim,
-            // A message may be on its way for as long again.
+            // A message may be in flight for as long again.
             forgotten: round.sent + life.saturating_mul(2),
             round,
             life,
             stale: AtomicBool::new(false),
             given_up: Mutex::new(false),
         });
-        offers.expect(&question, now);
-        self.asked.push_back(question);
+        offers.expect(&request, now);
+        self.open_requests.push_back(request);
         Some(Arc::new(OfferTerms { inbox: offers.inbox, life, fenced: plan.fencing == Fencing::On, token }))
     }
 
-    /// Waits for a vote on those that were asked by now, with a `bell` that rings for each.
+    /// Waits for a vote on the requests so far; `bell` is notified of each.
     pub(super) fn voted(&self, bell: Arc<Notify>) -> impl Future<Output = ()> + use<> {
-        let asked = self.asked.clone();
+        let open_requests = self.open_requests.clone();
         async move {
-            while !asked.iter().any(|question| question.has_votes()) {
+            while !open_requests.iter().any(|request| request.has_votes()) {
                 bell.notified().await;
             }
         }
@@ -276,42 +279,42 @@ impl Questions {
 
     /// Whether any node has offered the lock.
     pub(super) fn has_votes(&self) -> bool {
-        self.asked.iter().any(|question| question.has_votes())
+        self.open_requests.iter().any(|request| request.has_votes())
     }
 
-    /// Whether the last of them is so old that an offer, which is about to come, would not last. Says so once: there
-    /// may be no newer one.
+    /// Whether the latest request is too old for an offer that is about to come. Returns `true`
+    /// once only: there may be no newer request.
     pub(super) fn turned_stale(&self) -> bool {
-        self.asked.back().is_some_and(|question| question.stale.swap(false, Ordering::Relaxed))
+        self.open_requests.back().is_some_and(|request| request.stale.swap(false, Ordering::Relaxed))
     }
 
-    /// Until when to wait for the votes of the others, which come within `patience` of the first.
+    /// The deadline for the other nodes' votes: `patience` after the first.
     pub(super) fn wait_until(&mut self, now: Moment, patience: Duration) -> Moment {
         *self.since.get_or_insert(now) + patience
     }
 
-    /// The attempt that a quorum has offered the lock, and whether it is of the last question.
+    /// Returns the attempt that a quorum has offered, and whether it belongs to the latest request.
     pub(super) fn take_offered(
         &mut self,
         shared: &Arc<EngineContext>,
         plan: &Arc<AcquireRequest>,
     ) -> Option<(Attempt, bool)> {
         let now = shared.now();
-        let won = |question: &Arc<Question>| question.round.tally(now).verdict() == Some(Verdict::Won);
-        let question = self.asked.remove(self.asked.iter().position(won)?)?;
+        let won = |request: &Arc<OfferRequest>| request.round.tally(now).verdict() == Some(Verdict::Won);
+        let request = self.open_requests.remove(self.open_requests.iter().position(won)?)?;
         self.since = None;
-        let is_last = self.asked.back().is_none_or(|other| other.round.sent <= question.round.sent);
-        Some((question.attempt(shared, plan), is_last))
+        let is_last = self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
+        Some((request.attempt(shared, plan), is_last))
     }
 
-    /// Gives back what was offered by too few.
+    /// Gives back what too few nodes have offered.
     pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
         self.since = None;
-        for question in self.asked.drain(..) {
-            if question.has_votes() {
-                drop(question.attempt(shared, plan));
+        for request in self.open_requests.drain(..) {
+            if request.has_votes() {
+                drop(request.attempt(shared, plan));
             } else {
-                *question.given_up() = true;
+                *request.given_up() = true;
             }
         }
     }
@@ -351,22 +354,22 @@ impl HintListener for Inbox {
         let now = self.clock.now();
         match message {
             InboxMessage::Offered { token, number, life } => {
-                let Some(question) = offers.question(token) else { return };
+                let Some(request) = offers.request(token) else { return };
                 let answer = Response::new(Vote::Granted, from.clone()).with_fencing_token(number);
-                question.offered(self.node, answer, life, now);
-                lines.ring_for(question.claim.key());
+                request.offered(self.node, answer, life, now);
+                lines.notify_offer(request.claim.key());
             }
             InboxMessage::Soon { token } => {
-                let Some(question) = offers.question(token) else { return };
-                if now.since(question.round.sent) >= offer_heartbeat(question.life) {
-                    question.stale.store(true, Ordering::Relaxed);
-                    lines.ring_for(question.claim.key());
+                let Some(request) = offers.request(token) else { return };
+                if now.since(request.round.sent) >= offer_heartbeat(request.life) {
+                    request.stale.store(true, Ordering::Relaxed);
+                    lines.notify_offer(request.claim.key());
                 }
             }
             InboxMessage::Next { key, to, next, others_seen } => {
                 if let Some(key) = lines.known(key) {
                     let (waiter, to) = (Arc::new(next), to.into());
-                    let next = Next { waiter, home: self.node, to, heard: now, others_seen };
+                    let next = Next { waiter, home: self.node, to, received: now, others_seen };
                     offers.note_next(&key, next, now);
                 }
             }

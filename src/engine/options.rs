@@ -1,4 +1,4 @@
-//! The options of a lock, checked, for whoever acquires and keeps it.
+//! The validated options of a lock.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,34 +17,33 @@ use quorlock_protocol::{Keys, Mode, Moment, Resource, Verdict, renewal_every};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Fencing {
-    /// They have: see [`fence`](crate::fence). Costs no round trip, except when nodes disagree about
-    /// the next number, and a microsecond or two of the nodes' time.
+    /// They have one: see [`fence`](crate::fence). Costs a microsecond or two of the nodes' time,
+    /// and no round trip unless nodes disagree about the next number.
     #[default]
     On,
     /// They have none, and acquiring is the plain `SET key token NX PX ttl` of the original
-    /// algorithm: for locks that only save work, and nodes where nothing else may be stored. Every
-    /// client that acquires the lock without fencing is one that no resource can refuse.
+    /// algorithm: for locks that only save work, and nodes on which nothing else may be stored.
+    /// Resources cannot reject late writes of a client that acquires the lock without fencing.
     Off,
 }
 
 /// Who renews a lease.
 ///
-/// Where the library does, and more than a hundred leases are due at once, a renewal may be put off by a
-/// thirtieth of the TTL: those before it go first.
+/// If more than a hundred leases are due at the same time, the library may delay a renewal by a
+/// thirtieth of the TTL, in favour of earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Renewal {
-    /// The library does, every third of the TTL, so that two renewals may fail before the lease is
-    /// lost.
+    /// The library, every third of the TTL, so that two renewals may fail before the lease is lost.
     Automatic,
-    /// The library does, this often. At most half of the TTL.
+    /// The library, at this interval: at most half of the TTL.
     Every(Duration),
-    /// The holder does, by [`Lease::renew`](crate::Lease::renew), or lets the lease end.
+    /// The holder, by [`Lease::renew`](crate::Lease::renew); otherwise the lease expires.
     Manual,
 }
 
 impl Renewal {
-    /// How often, if the library does.
+    /// The interval, if the library renews.
     pub(crate) fn every(self, ttl: Duration) -> Option<Duration> {
         match self {
             Renewal::Automatic => Some(renewal_every(ttl)),
@@ -54,7 +53,7 @@ impl Renewal {
     }
 }
 
-/// The options of a lock, as they were set.
+/// The options of a lock.
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) ttl: Duration,
@@ -71,7 +70,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The defaults, of a coordinator whose locks have this TTL and label.
+    /// Returns the defaults of a coordinator whose locks have this TTL and label.
     pub(crate) fn new(ttl: Duration, label: Arc<str>, meter: LockMeter) -> Options {
         Options {
             ttl,
@@ -95,17 +94,17 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Whether the lock can be acquired by whoever holds it.
+/// Whether the holder of a lock can acquire it again.
 #[derive(Clone, Debug)]
 pub(crate) enum Reentry {
     None,
     /// By this owner.
     Of(Owner),
-    /// By the owner in whose scope it is acquired.
+    /// By the owner of the scope in which it is acquired.
     OfScope,
 }
 
-/// What one call asks for: a name, and options that were checked.
+/// A request to acquire a lock: its name and its validated options.
 pub(crate) struct AcquireRequest {
     pub(crate) resource: Resource,
     pub(crate) keys: Keys,
@@ -125,7 +124,7 @@ impl Deref for AcquireRequest {
     }
 }
 
-/// A lost contest.
+/// How an attempt was lost.
 #[derive(Clone, Debug)]
 pub(crate) struct News {
     pub(crate) verdict: Verdict,
@@ -133,23 +132,23 @@ pub(crate) struct News {
 }
 
 impl AcquireRequest {
-    /// What the line is called in which this process waits for the lock.
+    /// The key of the wait queue in this process.
     pub(crate) fn line(&self) -> &Arc<str> {
         self.keys.line()
     }
 
-    /// Those who have several resources hand nothing over: others may want each of them. Where a node cannot
-    /// transfer the lock, it is released and acquired anew.
+    /// Several resources are not handed over, since other waiters may want each of them. Where a
+    /// node cannot transfer the lock, it is released and acquired again.
     pub(crate) fn handoff(&self) -> Handoff {
         if self.transfers && !self.keys.are_several() { self.options.handoff } else { Handoff::times(0) }
     }
 
-    /// The error for somebody who stops waiting.
+    /// Returns the error for a caller that stops waiting.
     pub(crate) fn not_acquired(&self, News { verdict, report }: News, waited: Duration) -> AcquireError {
         let resource = self.resource.clone();
         match verdict {
             Verdict::Contended => AcquireError::Contended { resource, report, waited },
-            // Carried, but when nothing was left of the validity: the nodes are too slow.
+            // Granted, but with no validity left: the nodes are too slow.
             Verdict::Unavailable | Verdict::Won => AcquireError::Unavailable { resource, report, waited },
         }
     }

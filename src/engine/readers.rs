@@ -1,8 +1,8 @@
-//! Serves those of this process who want to share a lock.
+//! Serves callers of this process that want to share a lock.
 //!
-//! Readers do not exclude each other, so they need not wait for each other either: one of them
-//! contends for all, as long as a writer is in the way; once it has got through, the others follow
-//! at once, many at a time, and each lease has a keeper of its own.
+//! Readers do not exclude each other: one of them contends for all while a writer is in the way;
+//! once it has the lock, the others follow immediately, many in parallel, each lease with its own
+//! keeper.
 
 use std::iter;
 use std::sync::Arc;
@@ -11,68 +11,67 @@ use futures::future::join_all;
 use tracing::Instrument as _;
 
 use super::attempt::{AskOrder, Attempt};
-use super::contender::Contest;
+use super::contender::Contender;
 use super::context::EngineContext;
 use super::dispatcher::{ServedBy, Service};
 use super::keeper::Keeper;
 use super::queue::Waiter;
 use quorlock_protocol::{Mode, Verdict};
 
-/// How many follow at once. It bounds the requests that wait for a node, which takes in 512 votes.
-const CROWD: usize = 64;
+/// How many follow in parallel. Limits the requests queued for a node, which accepts 512 votes.
+const BATCH: usize = 64;
 
-/// Serves a line of readers in this process, of whom there is a `first` one. Ends when nobody waits any
-/// more.
+/// Serves a queue of readers, beginning with `first`. Returns when the queue is empty.
 pub(crate) async fn serve(shared: Arc<EngineContext>, first: Waiter) {
     let keys = first.plan.keys.clone();
     let key = keys.line();
-    let mut service = Service::begin(shared.clone(), &first.plan, ServedBy::Task);
+    let mut dispatcher = Service::begin(shared.clone(), &first.plan, ServedBy::Task);
     shared.introduced().await;
-    let mut contest = Contest::new(&shared, &keys, Mode::Shared);
-    let mut next = Some(first).filter(|first| !first.door.is_closed()).or_else(|| service.next());
+    let mut contender = Contender::new(&shared, &keys, Mode::Shared);
+    let mut next = Some(first).filter(|first| !first.sender.is_closed()).or_else(|| dispatcher.next());
     while let Some(waiter) = next {
-        if Box::pin(contend(&shared, &mut contest, waiter)).await {
+        if Box::pin(contend(&shared, &mut contender, waiter)).await {
             Box::pin(follow(&shared, key)).await;
         }
-        next = service.next();
+        next = dispatcher.next();
     }
 }
 
-/// Asks once, for somebody who waits for nobody.
+/// Asks once, for a caller that does not wait.
 pub(crate) async fn ask_once(shared: Arc<EngineContext>, waiter: Waiter) {
     shared.introduced().await;
-    let mut contest = Contest::new(&shared, &waiter.plan.keys, Mode::Shared);
-    Box::pin(contend(&shared, &mut contest, waiter)).await;
+    let mut contender = Contender::new(&shared, &waiter.plan.keys, Mode::Shared);
+    Box::pin(contend(&shared, &mut contender, waiter)).await;
 }
 
-/// Contends until the waiter has got through, and says whether it has.
-async fn contend(shared: &Arc<EngineContext>, contest: &mut Contest, mut waiter: Waiter) -> bool {
+/// Contends for the waiter. Returns whether it got the lock.
+async fn contend(shared: &Arc<EngineContext>, contender: &mut Contender, mut waiter: Waiter) -> bool {
     let won = tokio::select! {
         biased;
-        () = waiter.door.closed() => return false,
-        won = contest.win(&waiter.plan).instrument(waiter.plan.span.get()) => won,
+        () = waiter.sender.closed() => return false,
+        won = contender.win(&waiter.plan).instrument(waiter.plan.span.get()) => won,
     };
     match won {
         Ok(attempt) => {
-            enter(shared, waiter, attempt, contest.rounds);
+            enter(shared, waiter, attempt, contender.rounds);
             true
         }
         Err(error) => {
-            drop(waiter.door.send(Err(error.into())));
+            drop(waiter.sender.send(Err(error.into())));
             false
         }
     }
 }
 
-/// Somebody has got through: the others follow, until one is refused again.
+/// Acquires the lock for the other readers, until one is refused.
 async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
     let lines = shared.lines_of(Mode::Shared);
     loop {
-        let crowd: Vec<Waiter> = iter::from_fn(|| lines.next(key)).take(CROWD).collect();
-        if crowd.is_empty() {
+        let batch: Vec<Waiter> = iter::from_fn(|| lines.next(key)).take(BATCH).collect();
+        if batch.is_empty() {
             return;
         }
-        let refused = join_all(crowd.into_iter().map(|waiter| try_to_enter(shared, waiter))).await;
+        let refused = join_all(batch.into_iter().map(|waiter| try_to_enter(shared, waiter))).await;
         let mut refused = refused.into_iter().flatten().peekable();
         let is_shut = refused.peek().is_some();
         refused.for_each(|waiter| lines.put_back(key, waiter));
@@ -82,13 +81,13 @@ async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
     }
 }
 
-/// One attempt. Returns who has to go on waiting.
+/// Makes one attempt. Returns the waiter if it must keep waiting.
 async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option<Waiter> {
     let mut attempt = Attempt::start(shared, &waiter.plan, AskOrder::AllAtOnce, None);
     let verdict = tokio::select! {
         biased;
         verdict = attempt.verdict() => verdict,
-        () = waiter.door.closed() => return None,
+        () = waiter.sender.closed() => return None,
     };
     if verdict == Verdict::Won && attempt.in_time(shared.now()) {
         let rounds = attempt.rounds();
@@ -99,7 +98,7 @@ async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option
     }
 }
 
-/// Hands the lease out, which took so many rounds.
+/// Delivers the lease, which took `rounds` rounds.
 fn enter(shared: &Arc<EngineContext>, waiter: Waiter, attempt: Attempt, rounds: usize) {
     Keeper::new(shared, &waiter.plan, attempt).deliver_to(waiter, rounds);
 }

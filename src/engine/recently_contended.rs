@@ -1,4 +1,4 @@
-//! Which locks others wanted a moment ago.
+//! Locks that other clients wanted a moment ago.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use quorlock_protocol::Moment;
 
-/// Remembers locks that others wanted, for those who ask anew: the first request of a contest is to be
-/// put in the way that costs least where others want the lock (see
-/// [`FenceHint::contended`](crate::protocol::FenceHint::contended)).
+/// Remembers contended locks, so that the first request for one takes the form that is cheapest
+/// under contention (see [`FenceHint::contended`](crate::protocol::FenceHint::contended)).
 pub(crate) struct Contended {
     memory: Duration,
     until: HashMap<Arc<str>, Moment>,
@@ -20,18 +19,18 @@ impl Default for Contended {
     }
 }
 
-/// Whoever waits asks again within three seconds. Who was not heard of for so long has probably gone.
+/// A waiter asks again within three seconds; after that it is probably gone.
 const MEMORY: Duration = Duration::from_secs(3);
-/// So many locks at most, which is some hundred kilobytes. What is not remembered costs a detour.
+/// The most locks to remember: some hundred kilobytes. Forgetting one costs a detour.
 const MOST: usize = 1024;
 
 impl Contended {
-    /// Remembers each lock for this long.
+    /// Creates a memory of this length.
     pub(crate) fn remembering(memory: Duration) -> Contended {
         Contended { memory, until: HashMap::new() }
     }
 
-    /// Others want the lock at `key`, or did at `now`.
+    /// Records that others want the lock at `key` at `now`.
     pub(crate) fn remember(&mut self, key: &Arc<str>, now: Moment) {
         if self.until.len() >= MOST && !self.until.contains_key(key) {
             self.until.retain(|_, until| now < *until);
@@ -41,8 +40,8 @@ impl Contended {
         }
     }
 
-    /// Whether others wanted it a moment before `now`.
-    pub(crate) fn is_about(&self, key: &str, now: Moment) -> bool {
+    /// Whether others wanted it shortly before `now`.
+    pub(crate) fn contains(&self, key: &str, now: Moment) -> bool {
         self.until.get(key).is_some_and(|until| now < *until)
     }
 }
@@ -59,9 +58,9 @@ mod tests {
     fn a_lock_that_others_wanted_is_remembered_for_a_moment() {
         let (now, mut contended) = (Moment::ORIGIN, Contended::default());
         contended.remember(&key(0), now);
-        let still = |at| contended.is_about(&key(0), at);
+        let still = |at| contended.contains(&key(0), at);
         assert!(still(now + MEMORY / 2) && !still(now + MEMORY));
-        assert!(!contended.is_about(&key(1), now), "nobody has wanted that");
+        assert!(!contended.contains(&key(1), now), "never contended");
     }
 
     #[test]
@@ -69,10 +68,10 @@ mod tests {
         let (now, mut contended) = (Moment::ORIGIN, Contended::default());
         (0..2 * MOST).for_each(|number| contended.remember(&key(number), now));
         assert_eq!(contended.until.len(), MOST);
-        assert!(!contended.is_about(&key(MOST), now), "there was no room for it");
+        assert!(!contended.contains(&key(MOST), now), "there was no room for it");
         let later = now + MEMORY;
         contended.remember(&key(MOST), later);
-        assert!(contended.is_about(&key(MOST), later));
-        assert_eq!(contended.until.len(), 1, "the others have been forgotten");
+        assert!(contended.contains(&key(MOST), later));
+        assert_eq!(contended.until.len(), 1, "the others were purged");
     }
 }

@@ -1,8 +1,7 @@
-//! Waiting for a lock that others hold.
+//! Waiting for a lock that is held.
 //!
-//! Everything that this process knows of a contended key is in its `queue`: who waits for it
-//! here, in which order, and what the nodes have hinted at. One of those who wait talks to the
-//! nodes for all of them: the `contender`.
+//! The `queue` has the waiters of this process and the hints from the nodes. The `contender` asks
+//! the nodes on behalf of all of them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,69 +16,69 @@ use quorlock_protocol::Moment;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Ask once.
+    /// Asks once.
     Never,
-    /// Until so much time has passed.
+    /// Up to this long.
     UpTo(Duration),
-    /// Until the lock is there.
+    /// Until the lock is acquired.
     Forever,
 }
 
-/// Up to 35 s: longer than the default TTL and `max_ttl`, 30 s each. So a client that waits gets the lock of a holder that
-/// has crashed, and that of a node which has restarted, or of a database that is new, and has no vote before.
+/// Up to 35 s: longer than the default TTL and `max_ttl`, 30 s each. A waiter thus outlasts a
+/// crashed holder, and the quarantine of a node that has restarted or of a new database.
 impl Default for Wait {
     fn default() -> Wait {
         Wait::UpTo(Duration::from_secs(35))
     }
 }
 
-/// What somebody who waits for a lock is told meanwhile.
+/// The progress of a wait, as reported to a listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// Who holds the lock, as far as the nodes agree.
+    /// The holder, as far as the nodes agree.
     pub holder: Option<Holder>,
-    /// How many in this process came before and wait too.
+    /// How many callers in this process wait before this one.
     pub ahead: usize,
-    /// How many other processes came before this one and wait too, as a node tells: 8 stands for 8 or more. `None`
-    /// where no node keeps a queue, and for locks that are shared or several.
+    /// How many other processes wait before this one, as reported by a node; 8 means 8 or more.
+    /// `None` if no node keeps a queue, and for shared or multi-resource locks.
     pub processes: Option<u32>,
     /// How long the wait has lasted.
     pub waited: Duration,
 }
 
-/// Whoever wants to be told.
+/// A listener for the progress of a wait.
 pub(crate) type OnWait = dyn Fn(&Waiting) + Send + Sync;
 
-/// Tells `listener`. If that panics it is its own affair: the others who wait are not to be stranded.
-pub(crate) fn tell(listener: &OnWait, waiting: &Waiting) {
+/// Calls `listener`. A panic in it must not strand the other waiters.
+pub(crate) fn notify_listener(listener: &OnWait, waiting: &Waiting) {
     if catch_unwind(AssertUnwindSafe(|| listener(waiting))).is_err() {
-        error!(%waiting, "a listener that was told about waiting has panicked");
+        error!(%waiting, "a wait listener panicked");
     }
 }
 
-/// How often a lease may pass from one waiter of a process to the next before the others, in other
-/// processes, get their chance.
+/// How often a lease may pass from one waiter of a process to the next before other processes get a
+/// chance.
 ///
-/// Passing on costs one round and no contest, so it is fast; it is also a monopoly for as long as
-/// it goes on. Without [fencing](crate::Fencing::Off) it costs nothing: the key stays at the nodes as
-/// it is, and others go on reading the label of whoever acquired it first.
+/// Passing on is fast, since it costs one round without competition; but it keeps other processes
+/// out. Without [fencing](crate::Fencing::Off) it costs no request: the key stays on the nodes, and
+/// others still read the label of its first holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handoff {
-    /// In a row.
+    /// The most times in a row.
     pub(crate) times: u32,
-    /// From the first to the last of them.
+    /// The longest time from the first to the last.
     pub(crate) span: Option<Duration>,
 }
 
 impl Handoff {
-    /// At most so many times in a row; 0 for never.
+    /// At most `times` times in a row; 0 for never.
     #[must_use]
     pub fn times(times: u32) -> Handoff {
         Handoff { times, span: None }
     }
 
-    /// And for no longer than `span` in a row, which is one TTL unless set.
+    /// And for at most `span` in a row; one TTL unless set.
     #[must_use]
     pub fn within(self, span: Duration) -> Handoff {
         Handoff { span: Some(span), ..self }
@@ -87,13 +86,13 @@ impl Handoff {
 }
 
 impl Default for Handoff {
-    /// 64 times, and one TTL: others wait about as long as for a holder that takes its time.
+    /// 64 times and one TTL: other processes wait about as long as for one slow holder.
     fn default() -> Handoff {
         Handoff { times: 64, span: None }
     }
 }
 
-/// Leases passed on from one waiter of this process to the next, without a chance for others.
+/// A streak of leases passed between waiters of this process.
 #[derive(Clone, Copy)]
 pub(crate) struct HandoffStreak {
     began: Moment,
@@ -105,7 +104,7 @@ impl HandoffStreak {
         HandoffStreak { began: now, passed: 0 }
     }
 
-    /// Whether one more may follow, where so many may within this time.
+    /// Whether another handoff may follow, given these limits.
     pub(crate) fn goes_on(&mut self, (times, span): (u32, Duration), now: Moment) -> bool {
         let goes_on = self.passed < times && now.since(self.began) < span;
         self.passed += 1;
@@ -122,7 +121,7 @@ impl fmt::Display for Waiting {
                 }
                 f.write_str(&taken(&holder.token, &holder.readers))
             }
-            None => f.write_str("wanted by several at once"),
+            None => f.write_str("votes are split between several clients"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How each node stands, as it has told: for health, metrics and the log.
+//! The status of each node, for health reports, metrics and the log.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,45 +14,45 @@ use crate::runtime::clock::Clock;
 use crate::telemetry::NodeMeter;
 use quorlock_protocol::{Moment, Quarantine};
 
-/// How one node stands.
+/// The health of one node.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct NodeHealth {
     /// The node's name: its address without the password.
     pub node: Arc<str>,
-    /// Whether it can be asked, and whether its vote counts.
+    /// The status of the node, and with it whether its vote counts.
     pub status: NodeStatus,
-    /// For how long it has been connected, stalled or unreachable.
+    /// How long it has had this kind of status.
     pub lasted: Duration,
-    /// The history of data that answered last, if one ever has: of a Redis server, its process.
+    /// The data set that last answered, if one ever has: for a Redis server, its process.
     pub identity: Option<Arc<Identity>>,
-    /// How often another process was found at its address.
+    /// How often a different process was found at its address.
     pub restarts: u64,
-    /// The smoothed round trip, once it has answered.
+    /// The smoothed round trip time, once it has answered.
     pub round_trip: Option<Duration>,
 }
 
-/// Whether a node can be asked, and whether its vote counts.
+/// Whether a node responds, and whether its vote counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NodeStatus {
-    /// It has not been contacted yet, or is a node of a kind that does not tell.
+    /// Not contacted yet, or a kind of node that does not report its status.
     Unknown,
-    /// It answers, and votes.
+    /// It responds, and its vote counts.
     Connected,
-    /// It answers, but has restarted too recently for its vote to count.
+    /// It responds, but restarted too recently for its vote to count.
     Quarantined {
-        /// For so much longer.
+        /// The remaining time.
         left: Duration,
     },
-    /// Some of the servers that it is made of answer, and vote for the keys that are there.
+    /// Some of its servers respond, and vote for the keys that they store.
     Partial {
-        /// Which do not, and why.
+        /// Which servers do not, and why.
         reason: NodeError,
     },
-    /// Its connection is open, and it does not answer.
+    /// Its connection is open, but it does not respond.
     Stalled {
-        /// For how long it had not when that was noticed.
+        /// For how long it had not responded when that was noticed.
         reason: NodeError,
     },
     /// There is no connection.
@@ -77,36 +77,36 @@ impl fmt::Display for NodeStatus {
                 let left = crate::duration::format(*left);
                 write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
             }
-            NodeStatus::Partial { reason } => write!(f, "in part, {reason:#}"),
-            NodeStatus::Stalled { reason } => write!(f, "stalled, {reason:#}"),
+            NodeStatus::Partial { reason } => write!(f, "partially available: {reason:#}"),
+            NodeStatus::Stalled { reason } => write!(f, "not responding: {reason:#}"),
             NodeStatus::Unreachable { reason } => write!(f, "{reason:#}"),
         }
     }
 }
 
-/// Where what the nodes tell is written down.
+/// Records the status of the nodes.
 #[derive(Debug)]
 pub(crate) struct StatusBoard {
     inside: Mutex<Inner>,
-    /// By our own settings, and what other clients have said.
+    /// The quarantine by our own settings, and the `max_ttl` of other clients.
     quarantine: (Quarantine, Arc<MaxTtls>),
-    /// Not a `watch` channel: that wakes those who wait in random order, which no seed reproduces.
+    /// Not a `watch` channel: that wakes tasks in random order, which no seed reproduces.
     pub(crate) news: Notify,
 }
 
 #[derive(Debug)]
 struct Inner {
     nodes: Vec<NodeEntry>,
-    /// Counts the changes.
+    /// The number of changes.
     version: u64,
     closed: bool,
 }
 
-/// What one node has told.
+/// What is known of one node.
 #[derive(Clone, Debug)]
 struct NodeEntry {
     contact: Option<ConnectionState>,
-    /// When it came to stand so.
+    /// When this kind of status began.
     since: Moment,
     identity: Option<Arc<Identity>>,
     restarts: u64,
@@ -115,12 +115,12 @@ struct NodeEntry {
 impl StatusBoard {
     pub(crate) fn new(nodes: usize, quarantine: (Quarantine, Arc<MaxTtls>), now: Moment) -> Arc<StatusBoard> {
         let entry = NodeEntry { contact: None, since: now, identity: None, restarts: 0 };
-        // The first version is new to nobody: there is nothing to tell.
+        // The first version is no news: nothing has changed yet.
         let inside = Inner { nodes: vec![entry; nodes], version: 0, closed: false };
         Arc::new(StatusBoard { inside: Mutex::new(inside), quarantine, news: Notify::new() })
     }
 
-    /// How each node stands at `now`; `known` has its name and its round trip.
+    /// Returns the health of each node at `now`; `known` returns its name and its round trip time.
     pub(crate) fn each(
         &self,
         now: Moment,
@@ -140,7 +140,7 @@ impl StatusBoard {
         self.inside().nodes.iter().enumerate().map(node).collect()
     }
 
-    /// How many changes there have been, and when the first of the quarantines ends that run at `now`.
+    /// Returns the number of changes, and when the first quarantine that runs at `now` ends.
     pub(crate) fn version(&self, now: Moment) -> (u64, Option<Moment>) {
         let inside = self.inside();
         let left = |entry: &NodeEntry| entry.quarantine_left(self.quarantine(), now);
@@ -156,7 +156,7 @@ impl StatusBoard {
         max_ttls.quarantine(*ours)
     }
 
-    /// There is nothing more to come.
+    /// Ends the reports for good.
     pub(crate) fn close(&self) {
         self.inside().closed = true;
         self.news.notify_waiters();
@@ -202,14 +202,14 @@ pub(crate) struct NodeMonitor {
 impl StatusListener for NodeMonitor {
     fn on_status(&self, contact: ConnectionState) {
         if let ConnectionState::Ended(_) = &contact {
-            // The next call connects again, and waits for that as the first one has.
+            // The next call connects again, and waits for it as the first one did.
             self.introduced.store(false, Ordering::Release);
         }
         let now = self.clock.now();
         let mut inside = self.board.inside();
         let Some(entry) = inside.nodes.get_mut(self.index) else { return };
         if entry.contact.as_ref() == Some(&contact) {
-            return debug!(node = %self.name, %contact, "still as before");
+            return debug!(node = %self.name, %contact, "status unchanged");
         }
         let before = entry.contact.replace(contact.clone());
         let same_kind = before.as_ref().map(std::mem::discriminant) == Some(std::mem::discriminant(&contact));
@@ -258,7 +258,7 @@ impl NodeMonitor {
         }
     }
 
-    /// One warning for each outage, and another if it turns out that somebody has to act.
+    /// Logs one warning per outage, and another if the error turns out to be permanent.
     fn report(
         &self,
         before: Option<&ConnectionState>,
@@ -275,26 +275,26 @@ impl NodeMonitor {
                 info!(node, identity = &*identity.id, age = ?identity.age, restarted, "connected");
                 if let Some(left) = left {
                     let left = crate::duration::format(left);
-                    warn!(node, %left, "restarted too recently, so its vote does not count yet");
+                    warn!(node, %left, "restarted too recently; its vote does not count yet");
                 }
             }
             ConnectionState::Partial(reason) => {
-                warn!(node, reason = format_args!("{reason:#}"), "some of its servers are away");
+                warn!(
+                    node,
+                    reason = format_args!("{reason:#}"),
+                    "partially available: some of its servers are unreachable"
+                );
             }
             ConnectionState::Stalled(reason) => {
-                warn!(node, reason = format_args!("{reason:#}"), "stalled; it is not asked until it answers");
+                warn!(node, reason = format_args!("{reason:#}"), "not responding; skipped until it answers");
             }
             ConnectionState::Lost(trouble)
                 if matches!(before, Some(ConnectionState::Lost(_))) && !trouble.is_permanent() =>
             {
-                debug!(node, trouble = format_args!("{trouble:#}"), "still down");
+                debug!(node, trouble = format_args!("{trouble:#}"), "still unreachable");
             }
             ConnectionState::Lost(trouble) => {
-                warn!(
-                    node,
-                    trouble = format_args!("{trouble:#}"),
-                    "down; it is dialled again until it answers"
-                );
+                warn!(node, trouble = format_args!("{trouble:#}"), "unreachable, reconnecting");
             }
             ConnectionState::Ended(_) => debug!(node, "disconnected"),
         }

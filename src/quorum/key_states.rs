@@ -1,11 +1,12 @@
-//! How the nodes stand to the key of a claim.
+//! Which nodes hold the key of a claim.
 
 use std::fmt;
 
 use quorlock_protocol::Standing;
 
-/// How each node stands, in one word: it is kept for every lease, and asked for in every cycle. Two bits
-/// for a node, of which there are at most 31 (see the builder). A node that nobody speaks of is without.
+/// The state of the key on each node, in one word, since it is kept for every lease and read in
+/// every cycle. Two bits per node, of which there are at most 31 (see the builder). A node that was
+/// not set is `Without`.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct KeyStates(u64);
 
@@ -13,7 +14,7 @@ const BITS: usize = 2;
 const MOST: usize = 32;
 
 impl KeyStates {
-    /// Of each node in turn.
+    /// Collects the states in the order of the nodes.
     pub(crate) fn of(nodes: impl IntoIterator<Item = Standing>) -> KeyStates {
         let word = |word: u64, (node, standing): (usize, Standing)| {
             let bits: u64 = match standing {
@@ -39,18 +40,19 @@ impl KeyStates {
         }
     }
 
-    /// Whether no node may hold anything.
+    /// Whether no node can hold the key.
     pub(crate) fn all_without(self) -> bool {
         self.0 == 0
     }
 
-    /// How each stands after a later request.
+    /// Combines the states with those after a later request.
     pub(crate) fn then(self, later: KeyStates) -> KeyStates {
-        // Nothing was there before: the rule.
+        // The common case: nothing was there before.
         if self.all_without() { later } else { self.with(later, Standing::then) }
     }
 
-    /// What `both` makes of each node's standings. Where there are none it makes none.
+    /// Combines the states of each node by `both`, which must map `Without` and `Without` to
+    /// itself.
     pub(crate) fn with(self, other: KeyStates, both: impl Fn(Standing, Standing) -> Standing) -> KeyStates {
         KeyStates::of((0..MOST).map(|node| both(self.get(node), other.get(node))))
     }
@@ -74,11 +76,11 @@ mod tests {
         for node in 0..31 {
             assert_eq!(all.get(node), EACH[node % 4], "node {node}");
         }
-        assert_eq!(all.get(31), Standing::Without, "nobody has spoken of it");
+        assert_eq!(all.get(31), Standing::Without, "never set");
         assert_eq!(all.get(99), Standing::Without);
     }
 
-    /// Before by later: rule I-40.
+    /// Earlier state by later one: rule I-40.
     #[test]
     fn i40_what_is_unknown_stays_unknown_whatever_a_node_says_later() {
         use Standing::{Holds, InFlight, Unknown, Without};

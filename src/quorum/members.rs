@@ -1,4 +1,4 @@
-//! The nodes of a deployment, as rounds ask them.
+//! The nodes of a deployment, as rounds use them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,23 +13,23 @@ use crate::runtime::timer::Timers;
 use crate::telemetry::NodeMeter;
 use quorlock_protocol::{Quarantine, Quorum, RoundTrip, node_timeout, overdue_after};
 
-/// The least time that a node has before something is done without it that may be done without it: far
-/// more than a round trip within a region, and no more than a person notices.
+/// The shortest time to wait for a node whose answer is optional: far more than a round trip within
+/// a region, and too short for a person to notice.
 pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 
-/// The nodes of a deployment, and what is needed to count their votes.
+/// The nodes of a deployment, with what is needed to count their votes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     pub(super) members: Vec<NodeHandle>,
-    /// What all of them can do.
+    /// The capabilities that all of them have.
     pub(crate) capabilities: Capabilities,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
-    /// By our own settings.
+    /// The quarantine by our own settings.
     quarantine: Quarantine,
-    /// What other clients have said.
+    /// The `max_ttl` of other clients.
     pub(crate) max_ttls: Arc<MaxTtls>,
-    /// How long a round waits for a node, where that is set.
+    /// The node timeout, if one was configured.
     pub(crate) set_timeout: Option<Duration>,
     pub(crate) board: Arc<StatusBoard>,
     pub(crate) timers: Arc<Timers>,
@@ -43,7 +43,7 @@ pub(super) struct NodeHandle {
     pub(super) name: Arc<str>,
     measured: Measured,
     /// Until when it is not asked to queue waiters, in nanoseconds.
-    passed_until: AtomicU64,
+    skipped_until: AtomicU64,
     pub(super) meter: Arc<NodeMeter>,
 }
 
@@ -71,7 +71,7 @@ impl Nodes {
                 node: in_order(node),
                 name,
                 measured: Measured::default(),
-                passed_until: AtomicU64::new(0),
+                skipped_until: AtomicU64::new(0),
                 meter,
             }
         };
@@ -94,13 +94,13 @@ impl Nodes {
         }
     }
 
-    /// The same, each as `made` of the node that it is here, and counted as that.
+    /// Returns the same nodes, each wrapped by `made`, with the same names and metrics.
     pub(crate) fn each(&self, made: impl Fn(Arc<dyn Node>) -> Arc<dyn Node>) -> Nodes {
         let member = |known: &NodeHandle| NodeHandle {
             node: made(known.node.clone()),
             name: known.name.clone(),
             measured: Measured::of(known.measured.get()),
-            passed_until: AtomicU64::new(0),
+            skipped_until: AtomicU64::new(0),
             meter: known.meter.clone(),
         };
         Nodes {
@@ -111,14 +111,15 @@ impl Nodes {
             quarantine: self.quarantine,
             max_ttls: self.max_ttls.clone(),
             set_timeout: self.set_timeout,
-            // How they stand is seen where they came from.
+            // Their status is recorded on the original board.
             board: StatusBoard::new(0, (self.quarantine, self.max_ttls.clone()), self.clock.now()),
             timers: self.timers.clone(),
             introduced: self.introduced.clone(),
         }
     }
 
-    /// For how long a node that restarted does not vote, by all that is known.
+    /// Returns for how long a restarted node does not vote, by our settings and those of other
+    /// clients.
     pub(crate) fn quarantine(&self) -> Quarantine {
         self.max_ttls.quarantine(self.quarantine)
     }
@@ -127,12 +128,12 @@ impl Nodes {
         self.members.iter().map(|member| &member.node)
     }
 
-    /// Whether the node at `index` can do this.
+    /// Whether the node at `index` has this capability.
     pub(crate) fn can(&self, index: usize, capability: Capability) -> bool {
         self.members.get(index).is_some_and(|member| member.can(capability))
     }
 
-    /// The name of one that cannot do this.
+    /// Returns the name of a node without this capability.
     pub(crate) fn without(&self, capability: Capability) -> Option<Arc<str>> {
         if self.capabilities.has(capability) {
             return None;
@@ -140,61 +141,63 @@ impl Nodes {
         self.members.iter().find(|member| !member.can(capability)).map(|member| member.name.clone())
     }
 
-    /// The longest of the shortest TTLs that the nodes can keep, as far as they know these, and whose it is.
+    /// Returns the largest of the minimum TTLs that the nodes know, and the node's name.
     pub(crate) fn least_ttl(&self) -> Option<(Duration, Arc<str>)> {
         let least = self.members.iter().map(|member| (member.node.limits().least_ttl, member));
         let (least, member) = least.max_by_key(|(least, _)| *least)?;
         (!least.is_zero()).then(|| (least, member.name.clone()))
     }
 
-    /// The smoothed round trip of the node at `index`, once it has been measured.
+    /// Returns the smoothed round trip time of the node at `index`, once it has been measured.
     pub(crate) fn round_trip(&self, index: usize) -> Option<Duration> {
         self.members.get(index)?.round_trip().map(RoundTrip::smoothed)
     }
 
-    /// The node at `index` has not answered a waiter: for this long others of the process do not wait for it in a queue.
-    pub(crate) fn pass_over(&self, index: usize, time: Duration) {
+    /// Keeps waiters of this process out of the queue of the node at `index` for `time`, because it
+    /// did not answer one.
+    pub(crate) fn skip_for(&self, index: usize, time: Duration) {
         if let Some(member) = self.members.get(index) {
-            member.passed_until.store((self.clock.now() + time).nanos(), Ordering::Relaxed);
+            member.skipped_until.store((self.clock.now() + time).nanos(), Ordering::Relaxed);
         }
     }
 
-    /// Whether that has happened lately.
-    pub(crate) fn is_passed_over(&self, index: usize) -> bool {
-        let until = self.members.get(index).map_or(0, |member| member.passed_until.load(Ordering::Relaxed));
+    /// Whether that is in effect.
+    pub(crate) fn is_skipped(&self, index: usize) -> bool {
+        let until = self.members.get(index).map_or(0, |member| member.skipped_until.load(Ordering::Relaxed));
         until > 0 && self.clock.now().nanos() < until
     }
 
-    /// How long a quorum takes to answer, as far as the nodes have been measured.
+    /// Returns the time in which a quorum answers, as far as the nodes have been measured.
     pub(crate) fn quorum_round_trip(&self) -> Duration {
         let mut trips: Vec<_> = (0..self.quorum.nodes()).filter_map(|node| self.round_trip(node)).collect();
         trips.sort_unstable();
         trips.get(self.quorum.needed() - 1).copied().unwrap_or_default()
     }
 
-    /// How long a round waits for this node.
+    /// Returns the timeout of this node in a round.
     pub(super) fn limit(&self, member: &NodeHandle, ttl: Duration) -> Duration {
         node_timeout(self.limit_of(member), self.expected(member), ttl)
     }
 
-    /// As it is set for all, or as the node has it.
+    /// Returns the timeout configured for all nodes, or for this one.
     fn limit_of(&self, member: &NodeHandle) -> Option<Duration> {
         self.set_timeout.or_else(|| member.node.limits().time_limit)
     }
 
-    /// After how long this node is overdue, but at `least` this.
+    /// Returns after how long this node is overdue: `least` or longer.
     pub(super) fn overdue_after(&self, member: &NodeHandle, least: Duration, ttl: Duration) -> Duration {
         let measured = self.expected(member);
         overdue_after(measured, least, node_timeout(self.limit_of(member), measured, ttl))
     }
 
-    /// After how long all nodes are overdue.
+    /// Returns after how long all nodes are overdue.
     pub(crate) fn all_overdue_after(&self, ttl: Duration) -> Duration {
         let overdue = |member| self.overdue_after(member, LEAST_PATIENCE, ttl);
         self.members.iter().map(overdue).max().unwrap_or_default()
     }
 
-    /// Its round trip: where that has not been measured, it may be as far away as the farthest that has.
+    /// Returns its round trip time. If that has not been measured, it may be as long as the longest
+    /// that has.
     fn expected(&self, member: &NodeHandle) -> Option<RoundTrip> {
         let farthest = || {
             let measured = self.members.iter().filter_map(NodeHandle::round_trip);
@@ -219,7 +222,7 @@ impl NodeHandle {
         self.node.capabilities().has(capability)
     }
 
-    /// As its votes have it, or else the making of its connection.
+    /// The measured round trip time, or that of connecting.
     fn round_trip(&self) -> Option<RoundTrip> {
         self.measured.get().or_else(|| self.node.round_trip().map(RoundTrip::first))
     }
@@ -230,10 +233,10 @@ impl NodeHandle {
     }
 }
 
-/// What the votes of a node have shown of its round trip.
+/// The round trip time of a node, as measured by its votes.
 #[derive(Debug, Default)]
 struct Measured {
-    /// In nanoseconds, and one more; 0 before the first answer.
+    /// In nanoseconds, plus one; 0 before the first answer.
     smoothed: AtomicU64,
     deviation: AtomicU64,
 }
@@ -252,7 +255,7 @@ impl Measured {
         Some(RoundTrip::of_nanos([smoothed, self.deviation.load(Ordering::Relaxed)]))
     }
 
-    /// Two answers at the same moment may lose one sample, or mix two; the next one makes up for it.
+    /// Two concurrent answers may lose one sample or mix two; the next one corrects that.
     fn set(&self, trip: RoundTrip) {
         let [smoothed, deviation] = trip.nanos();
         self.deviation.store(deviation, Ordering::Relaxed);

@@ -1,18 +1,18 @@
-//! Some of the nodes of a deployment.
+//! A subset of the nodes of a deployment.
 
 use std::fmt;
 use std::iter::FromIterator;
 
-/// A set of nodes, by their places in the configuration: a bit for each, of which there are at most 31 (see
+/// A set of nodes, by their positions in the configuration: one bit each, for at most 31 nodes (see
 /// the builder).
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct NodeSet(u32);
 
 impl NodeSet {
-    /// Every node, however many there are.
+    /// All nodes, whatever their number.
     pub(crate) const ALL: NodeSet = NodeSet(u32::MAX);
 
-    /// One node alone.
+    /// Returns the set of this node alone.
     pub(crate) fn of(node: usize) -> NodeSet {
         NodeSet(1u32.wrapping_shl(u32::try_from(node).unwrap_or(31)))
     }
@@ -41,7 +41,7 @@ impl NodeSet {
         NodeSet(self.0 & other.0)
     }
 
-    /// All nodes but these.
+    /// Returns all nodes except these.
     pub(crate) fn complement(self) -> NodeSet {
         NodeSet(!self.0)
     }

@@ -1,4 +1,4 @@
-//! Order, for nodes that keep none.
+//! Keeps requests in order for nodes that do not.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::node::{
     Response, SharedRequest, StatusListener,
 };
 
-/// The node, and where it keeps no order among its requests, the same node asked in order.
+/// Returns the node, wrapped to keep requests in order unless it already does.
 pub(super) fn in_order(node: Arc<dyn Node>) -> Arc<dyn Node> {
     match node.capabilities().order {
         Order::PerKey => node,
@@ -22,14 +22,14 @@ pub(super) fn in_order(node: Arc<dyn Node>) -> Arc<dyn Node> {
     }
 }
 
-/// As many requests wait for one key. A node that answers needs far fewer.
+/// The most requests that wait for one key. A node that answers needs far fewer.
 const MOST_WAITING: usize = 1_000;
 
-/// A node that is asked for a key when everything that was asked for it before has been answered.
+/// Asks the node for a key only after all earlier requests for it were answered.
 ///
-/// A release that was asked after an acquisition then never overtakes it. Where it is not known whether what
-/// went before was carried out, it may still come: so what was to be released is said not to be known either,
-/// and is cancelled, which leaves a tombstone (rule I-5).
+/// So a release never overtakes the acquisition before it. If the outcome of an earlier request is
+/// unknown, it may still be executed later: a release after it fails as unknown too, which leads to
+/// a cancel that leaves a tombstone (rule I-5).
 struct Ordered {
     node: Arc<dyn Node>,
     queues: Arc<Queues>,
@@ -86,7 +86,7 @@ impl fmt::Debug for Ordered {
     }
 }
 
-/// Requests by their numbers, which grow in the order in which they were asked.
+/// Requests by number, in the order in which they were asked.
 struct Queues {
     node: Arc<dyn Node>,
     state: Mutex<State>,
@@ -95,14 +95,14 @@ struct Queues {
 #[derive(Default)]
 struct State {
     last: u64,
-    /// For each key the requests that name it. The first of each queue is with the node, or waits to be the
-    /// first for its other keys.
+    /// The requests for each key. The first of each queue has been sent to the node, or waits to
+    /// become the first for its other keys.
     queues: HashMap<Arc<str>, VecDeque<u64>>,
     waiting: HashMap<u64, Waiting>,
-    /// First for all their keys.
+    /// Requests that are first for all their keys.
     ready: VecDeque<u64>,
-    /// Whether a caller is sending what is ready. A node may answer before it returns from being asked, and
-    /// the next request is then sent by the caller that is at it.
+    /// Whether a caller is sending. A node may answer before `ask` returns; that caller then sends
+    /// the next request as well.
     sending: bool,
 }
 
@@ -110,7 +110,7 @@ struct Waiting {
     request: SharedRequest,
     responder: Responder,
     keys: Keys,
-    /// Whether a request before it, for the same key, may yet be carried out.
+    /// Whether an earlier request for the same key may still be executed.
     follows_unknown: bool,
 }
 
@@ -125,7 +125,7 @@ impl Queues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the node all that is ready, one after the other.
+    /// Sends all requests that are ready, one after the other.
     fn send(self: &Arc<Queues>) {
         if std::mem::replace(&mut self.lock().sending, true) {
             return;
@@ -135,7 +135,7 @@ impl Queues {
             let refused = if request.may_create() && !responder.wanted() {
                 Some(NodeError::NotAsked)
             } else if follows_unknown && matches!(*request, Request::Release { .. } | Request::Offer { .. }) {
-                let reason = "it is not known what became of the request before it".into();
+                let reason = "the outcome of the request before it is unknown".into();
                 Some(NodeError::Disconnected { reason })
             } else {
                 None
@@ -149,7 +149,7 @@ impl Queues {
     }
 }
 
-/// Gives up sending when it ends, be it by a panic of the node.
+/// Clears `sending` if the node panics.
 struct Sending<'a>(&'a Queues);
 
 impl Sending<'_> {
@@ -170,7 +170,7 @@ impl Drop for Sending<'_> {
 }
 
 impl State {
-    /// Refused, with the number of those that wait, where these are too many.
+    /// Enqueues a request. If the queue is full, returns the responder and the queue's length.
     fn join(&mut self, request: SharedRequest, responder: Responder) -> Result<(), (Responder, usize)> {
         let keys = keys(&request);
         let longest = keys.iter().filter_map(|key| self.queues.get(key)).map(VecDeque::len).max();
@@ -186,11 +186,11 @@ impl State {
         Ok(())
     }
 
-    /// The request is answered, and may still be carried out if that `is_unknown`.
+    /// Removes an answered request, which may still be executed if `is_unknown`.
     fn leave(&mut self, number: u64, keys: &Keys, is_unknown: bool) {
         for key in keys {
             let Some(queue) = self.queues.get_mut(key) else { continue };
-            debug_assert_eq!(queue.front(), Some(&number), "it was asked out of its turn");
+            debug_assert_eq!(queue.front(), Some(&number), "a request was answered out of order");
             queue.pop_front();
             if queue.is_empty() {
                 self.queues.remove(key);
@@ -216,7 +216,7 @@ impl State {
     }
 }
 
-/// The keys that a request names, each once.
+/// Returns the distinct keys of a request.
 fn keys(request: &Request) -> Keys {
     let mut keys: Keys = match request {
         Request::Acquire { claim, .. }
@@ -239,7 +239,7 @@ fn keys(request: &Request) -> Keys {
     keys
 }
 
-/// A request that is with the node.
+/// A request that was sent to the node.
 struct Asked {
     queues: Arc<Queues>,
     number: u64,

@@ -1,4 +1,4 @@
-//! All answers to one round, for errors, logs and people.
+//! The responses to one round, for errors, logs and display.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::duration;
 use crate::node::{Expiry, Holding, NodeError};
 use quorlock_protocol::{FencingToken, Quorum, Tally, Token, Verdict};
 
-/// How each node voted in one round, how long it took, and what that adds up to.
+/// How each node voted in one round, how long it took, and the result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VoteReport {
     quorum: Quorum,
@@ -22,16 +22,16 @@ pub struct VoteReport {
 pub struct NodeVote {
     /// The node's name: its address without the password.
     pub node: Arc<str>,
-    /// What it said, and whether it counts.
+    /// Its vote, and whether that counts.
     pub outcome: VoteOutcome,
-    /// From asking to the answer.
+    /// The time from the request to the response.
     pub took: Duration,
-    /// Where the lock's counter of fencing tokens stands there, if it told.
+    /// The node's counter of fencing tokens for this lock, if it reported that.
     pub fencing_token: Option<FencingToken>,
 }
 
 impl NodeVote {
-    /// Whether the node cannot grant until somebody mends something.
+    /// Whether the node cannot grant until the configuration is fixed.
     fn misconfigured(&self) -> bool {
         match &self.outcome {
             VoteOutcome::Failed(error) => error.is_permanent(),
@@ -49,37 +49,37 @@ impl NodeVote {
     }
 }
 
-/// What a node said.
+/// The outcome of asking one node.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum VoteOutcome {
     /// It did as asked, and its vote counts.
     Granted,
-    /// It had lost the key, and a renewal has stored it there again.
+    /// It had lost the key, and a renewal has stored it again.
     Restored,
-    /// The key holds something else.
+    /// The key holds another token.
     Held(Holding),
-    /// Others come first: those who wait in the node's queue, or a writer that waits for readers.
+    /// Others go first: waiters in the node's queue, or a writer that waits for readers.
     NotYourTurn,
-    /// Its counter of fencing tokens has gone beyond the one that was to be confirmed.
+    /// Its fencing counter is beyond the token to be confirmed.
     FenceAhead,
     /// The key is free.
     Free,
-    /// It granted, but has restarted too recently for its vote to count.
+    /// It granted, but restarted too recently for its vote to count.
     Quarantined {
-        /// For so much longer.
+        /// The remaining time.
         left: Duration,
     },
-    /// It is the same server process as another node, which has been counted already.
+    /// It is the same server process as another node, whose vote was counted.
     Duplicate {
         /// The name of that other node.
         of: Arc<str>,
     },
-    /// It had not answered yet when the round was decided without it.
+    /// It had not responded when the round was decided.
     Pending,
-    /// It gave no vote.
+    /// It did not vote.
     Failed(NodeError),
-    /// It was not asked: it is known not to hold the key.
+    /// It was not asked, since it is known not to hold the key.
     Skipped,
 }
 
@@ -89,7 +89,7 @@ impl VoteReport {
         VoteReport { quorum, votes }
     }
 
-    /// The same, about this one of several keys.
+    /// Names the key, of several, that the report is about.
     pub(crate) fn of(mut self, key: &Arc<str>) -> VoteReport {
         for vote in &mut self.votes {
             if let VoteOutcome::Held(holding) = &mut vote.outcome {
@@ -99,7 +99,7 @@ impl VoteReport {
         self
     }
 
-    /// The same after a second request, for what the first one has not done.
+    /// Merges the report with that of a second request, for what the first one did not do.
     pub(crate) fn and(self, second: VoteReport) -> VoteReport {
         let done = |vote: &NodeVote| vote.outcome == VoteOutcome::Granted;
         let votes = self.votes.into_iter().zip(second.votes);
@@ -107,31 +107,31 @@ impl VoteReport {
         VoteReport { quorum: self.quorum, votes: votes.collect() }
     }
 
-    /// One vote for each node, in the order of the configuration.
+    /// Returns one vote per node, in the order of the configuration.
     #[must_use]
     pub fn votes(&self) -> &[NodeVote] {
         &self.votes
     }
 
-    /// How many of how many nodes were needed.
+    /// Returns how many of how many nodes were needed.
     #[must_use]
     pub fn quorum(&self) -> Quorum {
         self.quorum
     }
 
-    /// How many nodes granted.
+    /// Returns how many nodes granted.
     #[must_use]
     pub fn granted(&self) -> usize {
         self.tally().granted()
     }
 
-    /// What the answers add up to, taking those that are still missing as never coming.
+    /// Returns the verdict, on the assumption that missing responses never arrive.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.tally().verdict().unwrap_or(Verdict::Unavailable)
     }
 
-    /// Who holds the lock at the most nodes, and for how much longer at the most of these.
+    /// Returns the holder reported by the most nodes, with the longest remaining TTL among them.
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
         let mut held: BTreeMap<&[u8], Vec<(&Holding, Option<FencingToken>)>> = BTreeMap::new();
@@ -142,9 +142,9 @@ impl VoteReport {
         }
         let at = held.into_values().max_by_key(Vec::len)?;
         let numbers = at.iter().filter_map(|(_, number)| *number);
-        // The nodes tell what they have drawn for the holder, and not what others may have raised their
-        // counters to since. So what a quorum of these nodes carries is the holder's own, unless it is
-        // still being decided: then one of them may have drawn a larger one, which counts.
+        // Nodes report the number they drew for the holder, not what others have raised their
+        // counters to since. A number on a quorum of these nodes is therefore the holder's own,
+        // unless that is still being decided: then a larger number on one of them counts.
         let carried = |number: &FencingToken| {
             at.iter().filter(|(_, other)| *other == Some(*number)).count() >= self.quorum.needed()
         };
@@ -170,23 +170,23 @@ impl VoteReport {
         })
     }
 
-    /// Whether somebody has to mend something before a quorum can grant: rights, addresses,
-    /// topology, or data that stands where the lock should be.
+    /// Whether no quorum can grant until the configuration is fixed: permissions, addresses,
+    /// topology, or foreign data under the lock's key.
     #[must_use]
     pub fn misconfigured(&self) -> bool {
-        self.bars_a_quorum(NodeVote::misconfigured)
+        self.blocks_quorum(NodeVote::misconfigured)
     }
 
-    /// Whether a quorum may be able to grant within `time`: not where too many nodes must not vote
-    /// for longer than that, or need mending.
-    pub(crate) fn may_carry_within(&self, time: Duration) -> bool {
+    /// Whether a quorum may be able to grant within `time`: not if too many nodes are quarantined
+    /// for longer or misconfigured.
+    pub(crate) fn may_win_within(&self, time: Duration) -> bool {
         let quarantined =
             |vote: &NodeVote| matches!(vote.outcome, VoteOutcome::Quarantined { left } if left > time);
-        !self.bars_a_quorum(|vote| vote.misconfigured() || quarantined(vote))
+        !self.blocks_quorum(|vote| vote.misconfigured() || quarantined(vote))
     }
 
-    /// Whether several ask for a lock that none of them may have got: nobody has a quorum, not even with
-    /// the nodes of which it could not be found out. Those that have not answered yet may have nobody.
+    /// Whether the votes are split: no client has a quorum, not even if it has all nodes whose
+    /// state is unknown. Nodes that have not responded yet are assumed free.
     pub(crate) fn is_split(&self) -> bool {
         let unknown = |vote: &&NodeVote| {
             let late = matches!(vote.outcome, VoteOutcome::Failed(NodeError::Unanswered { .. }));
@@ -202,12 +202,12 @@ impl VoteReport {
         others_have_some && most + self.votes.iter().filter(unknown).count() < self.quorum.needed()
     }
 
-    /// Whether so many nodes have somebody's token that nobody else can have a quorum now.
+    /// Whether too many nodes hold a token for a new client to have a quorum now.
     pub(crate) fn is_taken(&self) -> bool {
-        self.bars_a_quorum(|vote| matches!(vote.outcome, VoteOutcome::Held(_)))
+        self.blocks_quorum(|vote| matches!(vote.outcome, VoteOutcome::Held(_)))
     }
 
-    /// The same for a round that had no answer yet when these nodes said that the key is free.
+    /// Turns votes for a free key into pending ones, for a round without responses yet.
     pub(crate) fn without_free(mut self) -> VoteReport {
         for vote in &mut self.votes {
             if vote.outcome == VoteOutcome::Free {
@@ -217,8 +217,8 @@ impl VoteReport {
         self
     }
 
-    /// Whether no quorum is left without those who are `out`.
-    fn bars_a_quorum(&self, out: impl Fn(&NodeVote) -> bool) -> bool {
+    /// Whether the nodes outside of `out` are too few for a quorum.
+    fn blocks_quorum(&self, out: impl Fn(&NodeVote) -> bool) -> bool {
         self.votes.iter().filter(|vote| out(vote)).count() >= self.quorum.blocking()
     }
 
@@ -231,28 +231,28 @@ impl VoteReport {
     }
 }
 
-/// Who holds a lock, as the nodes have it.
+/// The holder of a lock, as reported by the nodes.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The token; shown as the holder's context.
+    /// The token; displayed as the holder's context.
     pub token: Token,
-    /// The fencing token, where a quorum of nodes tells of one. While its holder is still acquiring the
-    /// lock it may be smaller than the one that comes of it; where nodes have forgotten their keys, also
-    /// larger, because others have drawn there meanwhile.
+    /// The fencing token, if a quorum of nodes reports one. It may be smaller than the final one
+    /// while the holder is still acquiring, and larger if nodes have lost their keys and other
+    /// clients have since drawn numbers there.
     pub fencing_token: Option<FencingToken>,
-    /// At how many nodes it stands.
+    /// On how many nodes the token is stored.
     pub nodes: usize,
-    /// For how much longer at the most of them; it may be renewed before that.
+    /// The longest remaining TTL among them; the holder may renew before that.
     pub remaining: Duration,
-    /// Those who share it, where readers do and the nodes were asked who: see
+    /// The readers that share the lock, if the nodes were asked for them: see
     /// [`Lock::inspect`](crate::Lock::inspect).
     pub readers: Vec<Token>,
-    /// Which key it is that they hold, where several were asked for.
+    /// The key that is held, if several were asked for.
     pub key: Option<Arc<str>>,
 }
 
-/// Who holds a lock, in words: its token's context, or the readers that share it.
+/// Describes a holder: the token's context, or the readers.
 pub(crate) fn holders(token: &Token, readers: &[Token]) -> String {
     if readers.is_empty() {
         return token.to_string();
@@ -266,17 +266,17 @@ pub(crate) fn holders(token: &Token, readers: &[Token]) -> String {
     format!("{count}: {shown}{more}")
 }
 
-/// As many as fit into a message.
+/// How many readers a message names.
 const SHOWN_READERS: usize = 3;
 
-/// How a lock is taken: it is held, or [retained](Token::is_retained).
+/// Describes how a lock is taken: it is held or [retained](Token::is_retained).
 pub(crate) fn taken(token: &Token, readers: &[Token]) -> String {
     let how = if token.is_retained() { "stays taken:" } else { "held by" };
     format!("{how} {}", holders(token, readers))
 }
 
 impl Holding {
-    /// As [`Holder::describe`], by what one node knows.
+    /// Describes the holder as in [`Holder::describe`], as known by one node.
     #[must_use]
     pub fn describe(&self) -> String {
         holders(&self.token, &self.readers)
@@ -284,8 +284,8 @@ impl Holding {
 }
 
 impl Holder {
-    /// Who it is, in words: the context of the token, or how many readers share the lock and some of
-    /// their contexts.
+    /// Describes the holder: the context of the token, or the number of readers and some of their
+    /// contexts.
     #[must_use]
     pub fn describe(&self) -> String {
         holders(&self.token, &self.readers)
@@ -293,8 +293,8 @@ impl Holder {
 }
 
 impl VoteOutcome {
-    /// A vote that counts is a positive answer from a distinct process that is old enough (rules
-    /// I-2 and I-12). A node that had to store the key anew did not hold it.
+    /// Counts the vote. A grant counts if it comes from a distinct process that is old enough
+    /// (rules I-2 and I-12). A node that had to store the key again did not hold it.
     pub(crate) fn count(&self, tally: &mut Tally) {
         match self {
             VoteOutcome::Granted | VoteOutcome::Skipped => tally.grant(),
@@ -350,7 +350,7 @@ impl fmt::Display for VoteReport {
                 continue;
             }
             let reason = if is_decided && vote.outcome == VoteOutcome::Pending {
-                // Its answer could not have changed the verdict: nothing is wrong with the node.
+                // Its response could not have changed the verdict: nothing is wrong with the node.
                 "not waited for".to_owned()
             } else {
                 vote.outcome.to_string()

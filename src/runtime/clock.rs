@@ -1,4 +1,4 @@
-//! The clock that counts suspend, and the seam that lets a simulation replace it.
+//! A clock that includes suspend, and the trait by which simulations replace it.
 
 use std::fmt;
 use std::future::Future;
@@ -8,25 +8,25 @@ use std::time::{Duration, SystemTime};
 
 use quorlock_protocol::Moment;
 
-/// A wait that ends at a moment of a [`Clock`].
+/// A future that completes at a moment of a [`Clock`].
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Tells the time and waits for it.
+/// Reads the time and waits for it.
 ///
-/// Replace it in tests and simulations; programs use the [`SystemClock`], which is the default.
-/// It must never go back, and it must go on while the machine is suspended: the nodes do not stop
-/// their clocks because a laptop was closed.
+/// Replace it in tests and simulations; programs use the default, [`SystemClock`]. A clock must
+/// never go back, and must advance while the machine is suspended, as the clocks of the nodes do.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The present moment.
+    /// Returns the current moment.
     fn now(&self) -> Moment;
 
-    /// Ends at `moment` or somewhat later. It may end early only if it is polled again by a caller
-    /// that checks [`Clock::now`] itself, as everything in this crate does.
+    /// Completes at `moment` or somewhat later. It may complete early only if the caller then
+    /// checks [`Clock::now`] and polls again, as everything in this crate does.
     fn sleep_until(&self, moment: Moment) -> Sleep;
 
-    /// The time of the calendar, since 1970. It may jump, and orders nothing but places in a line.
+    /// Returns the wall-clock time since 1970. It may jump, and orders nothing but places in a
+    /// queue.
     fn wall(&self) -> Duration {
-        #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
         let now = SystemTime::now();
         now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
     }
@@ -48,13 +48,13 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// `CLOCK_BOOTTIME` on Linux and Android, with timers of the async runtime.
 ///
-/// The standard library's `Instant` and the runtime's timers stand still during suspend
-/// (rust-lang/rust#87906), so a machine that wakes up would trust a lease that ended hours ago.
-/// Reading `CLOCK_BOOTTIME` costs 57 ns against 44 ns, measured on Linux 6.18. The timers may fire
+/// The standard library's `Instant` and the runtime's timers stop during suspend
+/// (rust-lang/rust#87906), so a machine that resumes would trust a lease that expired hours ago.
+/// Reading `CLOCK_BOOTTIME` takes 57 ns instead of 44 ns, measured on Linux 6.18. Timers may fire
 /// late after a suspend; every deadline is checked against the clock, never against a timer.
 ///
-/// On Apple systems `CLOCK_MONOTONIC` counts suspend. Elsewhere this falls back to the standard
-/// library's `Instant`, and a suspended machine is protected by fencing alone.
+/// On Apple systems `CLOCK_MONOTONIC` includes suspend. Elsewhere this falls back to the standard
+/// library's `Instant`, and only fencing protects a suspended machine.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
@@ -65,7 +65,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, moment: Moment) -> Sleep {
-        #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
         Box::pin(tokio::time::sleep(moment.since(self.now())))
     }
 }
@@ -89,7 +89,7 @@ fn suspend_aware() -> Duration {
     use std::time::Instant;
 
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else asks")]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
     let now = Instant::now();
     now.duration_since(*ORIGIN.get_or_init(|| now))
 }

@@ -1,4 +1,4 @@
-//! Work that goes on when whoever waits for it does not.
+//! Work that continues when its caller stops waiting.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::tasks::Tasks;
 
-/// Done in the future of whoever waits for it; and if that is dropped half-way, by a task.
+/// Runs in the caller's future; if that is dropped half-way, in a task.
 pub(crate) struct FinishInBackground {
     work: Option<BoxFuture<'static, ()>>,
     runtime: Handle,
@@ -21,7 +21,7 @@ pub(crate) struct FinishInBackground {
 }
 
 impl FinishInBackground {
-    /// `tasks` is one more from here on; where there is to be a task, it is begun on `runtime`.
+    /// Counts as one of `tasks` from here on. If a task is needed, it is spawned on `runtime`.
     pub(crate) fn new(
         work: impl Future<Output = ()> + Send + 'static,
         tasks: &Tasks,
@@ -36,7 +36,7 @@ impl Future for FinishInBackground {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // What panics is not to be polled again.
+        // A future that panicked must not be polled again.
         let Some(mut work) = self.work.take() else { return Poll::Ready(()) };
         let done = work.as_mut().poll(context);
         if done.is_pending() {

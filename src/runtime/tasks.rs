@@ -1,10 +1,11 @@
 //! The tasks of a coordinator, which any of its runtimes may drive.
 //!
-//! What was begun on one runtime may concern others: a lock is passed on to a waiter of another one, a
-//! lease is released there. So the work of a task lies apart from the runtimes that drive it, and nothing
-//! in it is bound to one: it waits for answers, for others and for [timers](crate::runtime::timer), not for timers
-//! of its own. Whoever waits for what a task does has its own runtime drive it too. What no runtime drives
-//! any more is kept for the next call. See docs/adr/0018-one-home.md.
+//! Work that began on one runtime may concern another: a lock is passed on to a waiter there, or a
+//! lease is released there. So a task's work is separate from the runtimes that drive it, and
+//! nothing in it is bound to one: it waits for responses, for other tasks and for
+//! [timers](crate::runtime::timer), not for timers of a runtime. A caller that waits for a task has
+//! its own runtime drive it too. A task that no runtime drives any more is kept for the next call.
+//! See docs/adr/0018-one-home.md.
 
 use std::fmt;
 use std::future::Future;
@@ -23,30 +24,30 @@ use tokio_util::task::TaskTracker;
 
 use super::timer::{Timers, Until};
 
-/// How often whoever waits looks whether what it waits for is driven, where there are several runtimes.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often a waiting caller checks that its task is driven, if there are several runtimes.
+const DRIVE_CHECK: Duration = Duration::from_millis(50);
 
-/// Begins tasks, and waits for them.
+/// Spawns tasks and waits for them.
 #[derive(Clone)]
 pub(crate) struct Tasks {
-    /// All that [`Coordinator::close`](crate::Coordinator::close) waits for.
+    /// Everything that [`Coordinator::close`](crate::Coordinator::close) waits for.
     pub(crate) tracker: TaskTracker,
     known: Arc<Known>,
 }
 
-/// What every call looks at, and nearly none changes: apart from the registry, so that a look at it counts no
-/// reference that all processors share.
+/// What every call reads and few change: apart from the registry, so that reading it touches no
+/// reference count shared by all processors.
 struct Known {
-    /// Of the first call.
+    /// The runtime of the first call.
     first: OnceLock<Id>,
-    /// Whether there have been calls of several runtimes.
+    /// Whether calls have come from several runtimes.
     several: AtomicBool,
     orphaned: AtomicBool,
     registry: Weak<Registry>,
 }
 
-/// What is to be done for a coordinator. It lives as long as that has a handle: a task keeps what the
-/// coordinator needs, and would keep itself for ever.
+/// The unfinished tasks of a coordinator. Lives as long as the coordinator has a handle: a task
+/// keeps what the coordinator needs, and would otherwise keep itself forever.
 pub(crate) struct Registry {
     timers: Arc<Timers>,
     known: Arc<Known>,
@@ -57,7 +58,7 @@ pub(crate) struct Registry {
 struct Inner {
     unfinished: Slab<Weak<Task>>,
     orphans: Vec<Arc<Task>>,
-    /// Those who wait: woken when there is another runtime, or a task that none drives.
+    /// Waiting callers, woken when there is another runtime or an orphaned task.
     waiting: Slab<Waker>,
 }
 
@@ -76,7 +77,7 @@ impl Tasks {
         (Tasks { tracker: TaskTracker::new(), known: registry.known.clone() }, registry)
     }
 
-    /// Begins a task on `runtime`; and on that of the caller, which is driven now.
+    /// Spawns a task on `runtime` and on the caller's runtime, which is known to be driven.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static, runtime: &Handle) {
         let work: BoxFuture<'static, ()> = Box::pin(self.tracker.track_future(work));
         let registry = self.registry();
@@ -95,7 +96,7 @@ impl Tasks {
             let place = registry.inside().unfinished.insert(Arc::downgrade(&task));
             let _ = task.place.set(place);
         }
-        // Both are known before one of them turns out to have ended.
+        // Both drivers are created before either of them can find that its runtime has shut down.
         let other = here.map(|here| (task.driver(&here), here));
         drop(runtime.spawn(task.driver(runtime)));
         if let Some((driver, here)) = other {
@@ -103,7 +104,7 @@ impl Tasks {
         }
     }
 
-    /// There is a call from this runtime.
+    /// Records a call from this runtime.
     pub(crate) fn see(&self, runtime: &Handle) {
         if self.known.is_new(runtime)
             && let Some(registry) = self.known.registry.upgrade()
@@ -112,12 +113,12 @@ impl Tasks {
         }
     }
 
-    /// Whether there are tasks that no runtime drives any more.
+    /// Whether there are tasks that no runtime drives.
     pub(crate) fn are_left(&self) -> bool {
         self.known.orphaned.load(Ordering::Acquire)
     }
 
-    /// Has this runtime drive all that is unfinished, and returns what it drives from now on.
+    /// Has this runtime drive all unfinished tasks. Returns the new drivers.
     pub(crate) fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
         self.known.registry.upgrade().map(|registry| registry.help(here)).unwrap_or_default()
     }
@@ -127,7 +128,7 @@ impl Tasks {
     }
 }
 
-/// Waits for what tasks do, and has this runtime drive them, where there are several runtimes.
+/// Waits for tasks and, if there are several runtimes, has this one drive them.
 ///
 /// # Panics
 ///
@@ -135,7 +136,7 @@ impl Tasks {
 pub(crate) struct Helped<F> {
     wait: F,
     registry: Weak<Registry>,
-    /// Among those that are told the news.
+    /// The index of its waker in the registry.
     seat: Option<usize>,
     look: Option<Box<Until>>,
 }
@@ -156,12 +157,13 @@ impl<F: Future + Unpin> Future for Helped<F> {
         }
         let Some(registry) = this.registry.upgrade() else { return Poll::Pending };
         let here = Handle::current();
-        // Before the first look, so that no news comes between.
-        registry.tell(&mut this.seat, context);
+        // Before the first check, so that no wake-up is missed.
+        registry.register(&mut this.seat, context);
         registry.see(&here);
         while registry.known.several.load(Ordering::Acquire) {
             drop(registry.help(&here));
-            let look = this.look.insert(Box::new(registry.timers.until(Some(registry.timers.now() + LOOK))));
+            let look =
+                this.look.insert(Box::new(registry.timers.until(Some(registry.timers.now() + DRIVE_CHECK))));
             if Pin::new(&mut **look).poll(context).is_pending() {
                 break;
             }
@@ -180,7 +182,7 @@ impl<F> Drop for Helped<F> {
 }
 
 impl Known {
-    /// Whether it is another runtime than that of the first call.
+    /// Whether this is another runtime than that of the first call.
     fn is_new(&self, runtime: &Handle) -> bool {
         *self.first.get_or_init(|| runtime.id()) != runtime.id()
     }
@@ -193,8 +195,8 @@ impl Registry {
         }
     }
 
-    /// Whoever waits in this `seat` is told the news.
-    fn tell(&self, seat: &mut Option<usize>, context: &Context<'_>) {
+    /// Registers the waker in `seat`.
+    fn register(&self, seat: &mut Option<usize>, context: &Context<'_>) {
         let mut inside = self.inside();
         match seat.and_then(|seat| inside.waiting.get_mut(seat)) {
             Some(waker) if waker.will_wake(context.waker()) => {}
@@ -208,23 +210,23 @@ impl Registry {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Has this runtime drive all that is unfinished, and ring what no other has rung in time. Returns what
-    /// it drives from now on.
+    /// Has this runtime drive all unfinished tasks and fire the overdue timers of the others.
+    /// Returns the new drivers.
     fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
         self.known.orphaned.store(false, Ordering::Release);
         let mut inside = self.inside();
         let orphans = std::mem::take(&mut inside.orphans);
         let unfinished: Vec<_> = inside.unfinished.iter().filter_map(|(_, task)| task.upgrade()).collect();
-        // One that has ended meanwhile is dropped where nobody holds the list.
+        // A task that has finished meanwhile is dropped after the lock is released.
         drop(inside);
         let others = unfinished.iter().filter(|task| !task.is_driven_by(here));
         let driven = others.map(|task| here.spawn(task.driver(here))).collect();
         drop(orphans);
-        self.timers.ring_overdue(here.id());
+        self.timers.fire_overdue(here.id());
         driven
     }
 
-    /// Nobody drives the task: it waits for the next call.
+    /// Keeps a task that no runtime drives for the next call.
     fn keep(&self, task: Arc<Task>) {
         self.inside().orphans.push(task);
         self.known.orphaned.store(true, Ordering::Release);
@@ -236,12 +238,12 @@ impl Registry {
     }
 }
 
-/// Work, and who drives it.
+/// A task's work and its drivers.
 struct Task {
-    /// `None` once it is done. Held while it is polled.
+    /// `None` once it is done. Locked while it is polled.
     work: Mutex<Option<BoxFuture<'static, ()>>>,
     drivers: Mutex<Drivers>,
-    /// Among the unfinished.
+    /// The index among the unfinished tasks.
     place: OnceLock<usize>,
     registry: Weak<Registry>,
 }
@@ -249,10 +251,10 @@ struct Task {
 #[derive(Default)]
 struct Drivers {
     count: u64,
-    all: SmallVec<[Seat; 1]>,
+    all: SmallVec<[DriverEntry; 1]>,
 }
 
-struct Seat {
+struct DriverEntry {
     number: u64,
     runtime: Id,
     waker: Option<Waker>,
@@ -263,7 +265,7 @@ impl Task {
         let mut drivers = self.drivers();
         drivers.count += 1;
         let number = drivers.count;
-        drivers.all.push(Seat { number, runtime: runtime.id(), waker: None });
+        drivers.all.push(DriverEntry { number, runtime: runtime.id(), waker: None });
         Driver { task: self.clone(), number }
     }
 
@@ -276,7 +278,7 @@ impl Task {
     }
 }
 
-/// Whoever drives it looks again.
+/// Wakes all drivers.
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         let wakers: SmallVec<[Waker; 2]> =
@@ -312,10 +314,10 @@ impl Future for Driver {
         let mut work = match task.work.try_lock() {
             Ok(work) => work,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another one is at it, and is woken by what happens meanwhile.
+            // Another driver is polling it, and is woken by what happens meanwhile.
             Err(TryLockError::WouldBlock) => return Poll::Pending,
         };
-        // What panics is not to be polled again.
+        // A future that panicked must not be polled again.
         let Some(mut doing) = work.take() else { return Poll::Ready(()) };
         let waker = Waker::from(task.clone());
         if doing.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
@@ -323,7 +325,7 @@ impl Future for Driver {
             return Poll::Pending;
         }
         drop(work);
-        // The others are over as well.
+        // Ends the other drivers.
         waker.wake();
         Poll::Ready(())
     }

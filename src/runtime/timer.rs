@@ -1,8 +1,7 @@
-//! Wakes keepers, rounds and whoever waits when something is due there: one timer for all those of a
-//! runtime.
+//! The timers of keepers, rounds and waiters: one timer of the runtime serves all of them.
 //!
-//! A timer of its own for each lease would be a sixth of what an idle one needs, and the timers of a
-//! cycle of acquire and release nearly never come to anything.
+//! One runtime timer per lease would be a sixth of the memory of an idle lease, and nearly all
+//! timers set in an acquire and release cycle are stopped before they fire.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,9 +23,10 @@ use quorlock_protocol::Moment;
 
 /// The timers of a coordinator.
 ///
-/// They fire at their moment or somewhat later, and sometimes for nothing: whoever is woken asks the
-/// clock. After a suspend of the machine they fire within a second: the clock goes on meanwhile, the
-/// runtime's timers do not, and so the clock is looked at once a second while any timer is set.
+/// They fire at their moment or somewhat later, and sometimes spuriously: the woken task checks the
+/// clock. After the machine was suspended they fire within a second: the clock advances during
+/// suspend, the runtime's timers do not, so the clock is checked once a second while any timer is
+/// set.
 pub(crate) struct Timers {
     clock: Arc<dyn Clock>,
     inside: Mutex<Inner>,
@@ -34,42 +34,42 @@ pub(crate) struct Timers {
 
 #[derive(Default)]
 struct Inner {
-    /// One for each runtime: whoever waits is woken from its own, as by a timer of its own, and one that
-    /// nobody drives any more holds up no other.
+    /// One per runtime: a task is woken on its own runtime, and a runtime that is not driven delays
+    /// no other.
     runtimes: Vec<RuntimeTimers>,
     places: u64,
 }
 
-/// The timers that are set from one runtime, where a task fires them.
+/// The timers that were set on one runtime, where a driver fires them.
 struct RuntimeTimers {
     runtime: Id,
-    set: Slab<Set>,
-    /// When they are due and which, in order, so that a seed reproduces in which order they fire. Nearly
-    /// all are stopped long before; their places here are given back by the dozen.
+    set: Slab<Entry>,
+    /// The due times, in order, so that a seed reproduces the order of firing. Nearly all timers
+    /// are stopped long before; their entries here are purged in batches.
     order: BinaryHeap<Reverse<(Moment, usize)>>,
-    /// When the driver looks next.
-    looks: Moment,
-    /// Tells the driver of a timer that is earlier than those it knows.
+    /// When the driver checks next.
+    next_check: Moment,
+    /// Notifies the driver of a timer that is earlier than those it knows.
     earlier: Arc<Notify>,
 }
 
 /// A timer that is set.
-struct Set {
+struct Entry {
     at: Moment,
     number: u64,
     waker: Waker,
 }
 
-/// Where a timer fires, and a number that tells it from others.
+/// The position of a timer, and a number that identifies it.
 #[derive(Clone, Copy, Debug)]
 struct TimerKey {
     runtime: Id,
     number: u64,
-    /// Among those of its runtime.
+    /// The index among the timers of its runtime.
     key: usize,
 }
 
-/// One of them, which may be set.
+/// A timer, which may be set.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     place: Option<TimerKey>,
@@ -80,17 +80,17 @@ impl Timers {
         Arc::new(Timers { clock, inside: Mutex::default() })
     }
 
-    /// From now on `timer` wakes the task of `context` at the moment given, and at no other, from the
-    /// runtime that this is called in.
+    /// Sets `timer` to wake the task of `context` at the given moment only, from the current
+    /// runtime.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime, and in one without timers, as a timer of its own would.
+    /// Outside a Tokio runtime, and in one without timers, like a Tokio timer.
     pub(crate) fn set(self: &Arc<Self>, timer: &mut Timer, at: Moment, context: &Context<'_>) {
         self.set_on(&Handle::current(), timer, at, context);
     }
 
-    /// The same, from the runtime `here`. Where that has ended, the timer fires now.
+    /// Sets the timer on the runtime `here`. If that has shut down, the timer fires immediately.
     pub(crate) fn set_on(
         self: &Arc<Self>,
         here: &Handle,
@@ -117,51 +117,51 @@ impl Timers {
         let driver = if inside.runtime(runtime).is_some() {
             None
         } else {
-            Some(inside.begin(runtime, next_look(at, self.clock.now())))
+            Some(inside.begin(runtime, check_at(at, self.clock.now())))
         };
         if let Some(queue) = inside.runtime(runtime) {
-            let key = queue.set.insert(Set { at, number, waker: context.waker().clone() });
+            let key = queue.set.insert(Entry { at, number, waker: context.waker().clone() });
             queue.order.push(Reverse((at, key)));
-            if at < queue.looks {
-                queue.looks = at;
+            if at < queue.next_check {
+                queue.next_check = at;
                 queue.earlier.notify_one();
             }
             timer.place = Some(TimerKey { runtime, number, key });
         }
         drop(inside);
         drop(before);
-        // Not under the lock: a runtime that is being shut down drops its new tasks at once.
+        // Not under the lock: a runtime that is shutting down drops new tasks immediately.
         if let Some(earlier) = driver {
             let driver = TimerDriver { timers: self.clone(), runtime, earlier, drives: true };
             let sleep = {
-                // A timer of that runtime.
+                // For a timer of that runtime.
                 let _there = here.enter();
-                self.clock.sleep_until(next_look(at, self.clock.now()))
+                self.clock.sleep_until(check_at(at, self.clock.now()))
             };
             drop(here.spawn(drive(driver, sleep)));
         }
     }
 
-    /// The timer fires no more.
+    /// Stops the timer.
     pub(crate) fn stop(&self, timer: &mut Timer) {
         let waker = timer.place.take().and_then(|place| self.lock().take(place));
-        // Dropped after the lock is gone: it may be the last that keeps a task.
+        // Dropped after the lock is released: it may be the last reference to a task.
         drop(waker);
     }
 
-    /// Ends at the moment given, if there is one.
+    /// Completes at the given moment; never if there is none.
     pub(crate) fn until(self: &Arc<Self>, at: Option<Moment>) -> Until {
         Until { timers: self.clone(), at, timer: Timer::default() }
     }
 
-    /// All of them fire, once: something has changed that everybody should look at.
+    /// Fires all timers once, after a change that all tasks should notice.
     pub(crate) fn ring_all(&self) {
         let all: Vec<_> = self.lock().runtimes.iter_mut().map(|queue| mem::take(&mut queue.set)).collect();
         all.into_iter().for_each(wake);
     }
 
-    /// Rings what should have fired a while ago from other runtimes than this one: they may not be driven.
-    pub(crate) fn ring_overdue(&self, here: Id) {
+    /// Fires overdue timers of other runtimes, which may not be driven.
+    pub(crate) fn fire_overdue(&self, here: Id) {
         let now = self.clock.now();
         let mut inside = self.lock();
         let others = inside.runtimes.iter_mut().filter(|queue| queue.runtime != here);
@@ -179,7 +179,7 @@ impl Timers {
     }
 }
 
-/// A wait for a moment.
+/// Waits for a moment.
 pub(crate) struct Until {
     timers: Arc<Timers>,
     at: Option<Moment>,
@@ -206,12 +206,12 @@ impl Drop for Until {
     }
 }
 
-fn wake(set: Slab<Set>) {
+fn wake(set: Slab<Entry>) {
     set.into_iter().for_each(|(_, set)| set.waker.wake());
 }
 
 impl RuntimeTimers {
-    fn get(&mut self, number: u64, key: usize) -> Option<&mut Set> {
+    fn get(&mut self, number: u64, key: usize) -> Option<&mut Entry> {
         self.set.get_mut(key).filter(|set| set.number == number)
     }
 
@@ -220,7 +220,7 @@ impl RuntimeTimers {
         self.set.try_remove(key).map(|set| set.waker)
     }
 
-    /// Takes out what was due by `then`.
+    /// Takes the timers due by `then`.
     fn take_due(&mut self, then: Moment) -> Vec<Waker> {
         let mut due = Vec::new();
         while let Some(Reverse((at, key))) = self.order.peek().copied().filter(|Reverse((at, _))| *at <= then)
@@ -233,33 +233,33 @@ impl RuntimeTimers {
         due
     }
 
-    /// Whether one of these is due then.
-    fn is_set(set: &Slab<Set>, at: Moment, key: usize) -> bool {
+    /// Whether a timer with this due time is set at `key`.
+    fn is_set(set: &Slab<Entry>, at: Moment, key: usize) -> bool {
         set.get(key).is_some_and(|set| set.at == at)
     }
 
-    /// Forgets when the stopped ones would be due, once they are a third.
+    /// Purges the due times of stopped timers once they are a third of all.
     fn tidy(&mut self) {
-        if self.order.len() > self.set.len() + self.set.len() / 2 + TOLERATED {
+        if self.order.len() > self.set.len() + self.set.len() / 2 + MAX_STALE {
             let set = &self.set;
             self.order.retain(|Reverse((at, key))| RuntimeTimers::is_set(set, *at, *key));
         }
     }
 }
 
-/// When the driver looks at the clock, for a timer that is due at `at`.
-fn next_look(at: Moment, now: Moment) -> Moment {
+/// Returns when the driver checks the clock for a timer that is due at `at`.
+fn check_at(at: Moment, now: Moment) -> Moment {
     at.min(now + SUSPEND_CHECK)
 }
 
-/// How often a driver looks at the clock at least.
+/// How often a driver checks the clock at least.
 const SUSPEND_CHECK: Duration = Duration::from_secs(1);
-/// The most that fire at once. After a standstill of the process all of them may be due, and each may
+/// The most that fire in a batch. After a suspension of the process all may be due, and each may
 /// start a task.
-const HANDFUL: usize = 64;
-/// As many places of stopped timers are no waste of room.
-const TOLERATED: usize = 64;
-/// A runtime that is driven fires far sooner, unless the process stood still.
+const FIRE_BATCH: usize = 64;
+/// Below this number, entries of stopped timers are not worth a purge.
+const MAX_STALE: usize = 64;
+/// A driven runtime fires far sooner, unless the process was suspended.
 const OVERDUE: Duration = Duration::from_millis(20);
 
 impl Inner {
@@ -267,7 +267,7 @@ impl Inner {
         self.runtimes.iter_mut().find(|queue| queue.runtime == runtime)
     }
 
-    fn set(&mut self, place: TimerKey) -> Option<&mut Set> {
+    fn set(&mut self, place: TimerKey) -> Option<&mut Entry> {
         self.runtime(place.runtime)?.get(place.number, place.key)
     }
 
@@ -278,22 +278,22 @@ impl Inner {
         waker
     }
 
-    /// The timers of a runtime that has none, and what its driver is to listen to.
+    /// Adds a runtime. Returns what notifies its driver.
     fn begin(&mut self, runtime: Id, at: Moment) -> Arc<Notify> {
         let earlier = Arc::<Notify>::default();
         let (set, order) = (Slab::new(), BinaryHeap::new());
-        self.runtimes.push(RuntimeTimers { runtime, set, order, looks: at, earlier: earlier.clone() });
+        self.runtimes.push(RuntimeTimers { runtime, set, order, next_check: at, earlier: earlier.clone() });
         earlier
     }
 
-    /// Nothing fires the timers of this runtime any more. What was set there is returned.
+    /// Removes a runtime whose driver has ended, with the timers set there.
     fn end(&mut self, runtime: Id) -> Option<RuntimeTimers> {
         let place = self.runtimes.iter().position(|queue| queue.runtime == runtime)?;
         Some(self.runtimes.remove(place))
     }
 }
 
-/// Rings until nothing is set any more, so an idle coordinator has no such task.
+/// Fires timers until none is set, so an idle coordinator has no such task.
 async fn drive(mut driver: TimerDriver, mut sleep: Sleep) {
     loop {
         tokio::select! {
@@ -302,18 +302,18 @@ async fn drive(mut driver: TimerDriver, mut sleep: Sleep) {
             () = &mut sleep => {}
         }
         match driver.fire_due() {
-            Some(looks) => sleep = driver.timers.clock.sleep_until(looks),
+            Some(next_check) => sleep = driver.timers.clock.sleep_until(next_check),
             None => break,
         }
-        // Those who were woken have their turn before the next are.
+        // The woken tasks run before the next batch.
         yield_now().await;
     }
-    // From the last look on there may be another driver.
+    // After the last check there may be another driver.
     driver.drives = false;
 }
 
-/// Rings the timers of its runtime. Should it end while some are set, because the runtime is shut down,
-/// then these fire: whoever still waits sets another one, elsewhere.
+/// Fires the timers of its runtime. If it is dropped while some are set, because the runtime shuts
+/// down, they fire immediately, and their tasks set new ones elsewhere.
 struct TimerDriver {
     timers: Arc<Timers>,
     runtime: Id,
@@ -322,18 +322,20 @@ struct TimerDriver {
 }
 
 impl TimerDriver {
-    /// Fires what is due, and says when to look again. `None` if nothing is set: then there is no driver.
+    /// Fires due timers. Returns when to check again; `None` if none is set, which ends the driver.
     fn fire_due(&self) -> Option<Moment> {
         let mut due = Vec::new();
         let mut inside = self.timers.lock();
         let queue = inside.runtime(self.runtime)?;
         let now = self.timers.clock.now();
-        let looks = loop {
+        let next_check = loop {
             match queue.order.peek().copied() {
                 Some(Reverse((at, key))) if !RuntimeTimers::is_set(&queue.set, at, key) => {
                     queue.order.pop();
                 }
-                Some(Reverse((at, _))) if at > now || due.len() == HANDFUL => break Some(next_look(at, now)),
+                Some(Reverse((at, _))) if at > now || due.len() == FIRE_BATCH => {
+                    break Some(check_at(at, now));
+                }
                 Some(Reverse((_, key))) => {
                     due.extend(queue.set.try_remove(key).map(|set| set.waker));
                     queue.order.pop();
@@ -341,9 +343,9 @@ impl TimerDriver {
                 None => break None,
             }
         };
-        let ended = match looks {
-            Some(looks) => {
-                queue.looks = looks;
+        let ended = match next_check {
+            Some(next_check) => {
+                queue.next_check = next_check;
                 None
             }
             None => inside.end(self.runtime),
@@ -351,7 +353,7 @@ impl TimerDriver {
         drop(inside);
         drop(ended);
         due.into_iter().for_each(Waker::wake);
-        looks
+        next_check
     }
 }
 
@@ -369,190 +371,9 @@ impl Drop for TimerDriver {
 impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set: usize = self.lock().runtimes.iter().map(|queue| queue.set.len()).sum();
-        f.debug_struct("Alarms").field("set", &set).finish_non_exhaustive()
+        f.debug_struct("Timers").field("set", &set).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::{pending, ready};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::{Sender, channel};
-    use std::task::Wake;
-
-    use super::*;
-    use crate::runtime::clock::Sleep;
-
-    /// A clock that stands still.
-    #[derive(Debug)]
-    struct Stopped;
-
-    impl Clock for Stopped {
-        fn now(&self) -> Moment {
-            Moment::since_origin(Duration::from_secs(1))
-        }
-
-        fn sleep_until(&self, moment: Moment) -> Sleep {
-            if moment <= self.now() { Box::pin(ready(())) } else { Box::pin(pending()) }
-        }
-    }
-
-    #[derive(Default)]
-    struct CountingWaker(AtomicUsize);
-
-    impl Wake for CountingWaker {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    struct Case {
-        timers: Arc<Timers>,
-        timer: Timer,
-        woken: Arc<CountingWaker>,
-    }
-
-    impl Case {
-        fn new() -> Case {
-            let timers = Timers::new(Arc::new(Stopped));
-            Case { timers, timer: Timer::default(), woken: Arc::default() }
-        }
-
-        async fn set_for_later(&mut self) {
-            let (waker, later) = (Waker::from(self.woken.clone()), Stopped.now() + Duration::from_secs(1));
-            self.timers.set(&mut self.timer, later, &Context::from_waker(&waker));
-            for _ in 0..10 {
-                tokio::task::yield_now().await;
-            }
-        }
-
-        fn fired(&self) -> usize {
-            self.woken.0.load(Ordering::Relaxed)
-        }
-    }
-
-    #[test]
-    fn timers_fire_when_the_runtime_ends_that_was_to_fire_them() {
-        let mut case = Case::new();
-        for time in 0..3 {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            runtime.block_on(case.set_for_later());
-            assert_eq!(case.fired(), time, "it is not due");
-            drop(runtime);
-            assert_eq!(case.fired(), time + 1, "whoever waits can set another one elsewhere");
-        }
-    }
-
-    #[test]
-    fn a_timer_that_is_set_where_no_task_can_be_started_any_more_fires_at_once() {
-        let mut case = Case::new();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let ended = runtime.handle().clone();
-        drop(runtime);
-        let _here = ended.enter();
-        let (waker, later) = (Waker::from(case.woken.clone()), Stopped.now() + Duration::from_secs(1));
-        case.timers.set(&mut case.timer, later, &Context::from_waker(&waker));
-        assert_eq!(case.fired(), 1);
-    }
-
-    #[test]
-    fn a_timer_that_is_set_again_elsewhere_fires_there() {
-        let mut case = Case::new();
-        let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let (before, after) = (runtime(), runtime());
-        before.block_on(case.set_for_later());
-        after.block_on(case.set_for_later());
-        drop(before);
-        assert_eq!(case.fired(), 0, "it has left");
-        drop(after);
-        assert_eq!(case.fired(), 1);
-    }
-
-    #[tokio::test]
-    async fn all_timers_fire_at_once_if_need_be() {
-        let mut case = Case::new();
-        case.set_for_later().await;
-        assert_eq!(case.fired(), 0, "it is not due");
-        case.timers.ring_all();
-        assert_eq!(case.fired(), 1);
-        case.timers.ring_all();
-        assert_eq!(case.fired(), 1, "each of them once");
-    }
-
-    /// Notes when it fires, among others.
-    struct Notes(usize, Mutex<Sender<usize>>);
-
-    impl Wake for Notes {
-        fn wake(self: Arc<Self>) {
-            self.1.lock().unwrap().send(self.0).unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn many_that_are_due_ring_a_handful_at_a_time() {
-        let case = Case::new();
-        let waker = Waker::from(case.woken.clone());
-        let mut set: Vec<Timer> = (0..3 * HANDFUL).map(|_| Timer::default()).collect();
-        for timer in &mut set {
-            case.timers.set(timer, Moment::ORIGIN, &Context::from_waker(&waker));
-        }
-        let mut fired = Vec::new();
-        while fired.last() != Some(&set.len()) {
-            tokio::task::yield_now().await;
-            fired.push(case.fired());
-        }
-        fired.dedup();
-        assert_eq!(fired, [1, 2, 3].map(|handfuls| handfuls * HANDFUL), "others have a turn in between");
-    }
-
-    #[tokio::test]
-    async fn those_that_are_due_ring_in_the_order_of_their_moments() {
-        let (case, (fired, firing)) = (Case::new(), channel());
-        let mut set = Vec::new();
-        for (woken, millis) in [30, 10, 40, 20, 10].into_iter().enumerate() {
-            let (waker, mut timer) =
-                (Waker::from(Arc::new(Notes(woken, Mutex::new(fired.clone())))), Timer::default());
-            let at = Moment::since_origin(Duration::from_millis(millis));
-            case.timers.set(&mut timer, at, &Context::from_waker(&waker));
-            set.push(timer);
-        }
-        case.timers.stop(&mut set[3]);
-        tokio::task::yield_now().await;
-        assert_eq!(firing.try_iter().collect::<Vec<_>>(), [1, 4, 0, 2]);
-    }
-
-    #[tokio::test]
-    async fn timers_that_were_stopped_leave_no_trail() {
-        let mut case = Case::new();
-        case.set_for_later().await;
-        for _ in 0..10 * TOLERATED {
-            let (waker, mut timer) = (Waker::from(case.woken.clone()), Timer::default());
-            case.timers.set(&mut timer, Stopped.now() + Duration::from_secs(2), &Context::from_waker(&waker));
-            case.timers.stop(&mut timer);
-        }
-        let inside = case.timers.lock();
-        assert_eq!(inside.runtimes[0].set.len(), 1);
-        assert!(inside.runtimes[0].order.len() <= TOLERATED + 2, "{}", inside.runtimes[0].order.len());
-    }
-
-    #[tokio::test]
-    async fn a_timer_that_has_fired_stops_no_other_that_was_set_since() {
-        let mut case = Case::new();
-        case.set_for_later().await;
-        case.timers.ring_all();
-        let mut fired = mem::take(&mut case.timer);
-        case.set_for_later().await;
-        case.timers.stop(&mut fired);
-        case.timers.ring_all();
-        assert_eq!(case.fired(), 2);
-    }
-
-    #[tokio::test]
-    async fn a_timer_that_was_stopped_does_not_fire() {
-        let mut case = Case::new();
-        case.set_for_later().await;
-        case.timers.stop(&mut case.timer);
-        case.timers.ring_all();
-        assert_eq!(case.fired(), 0);
-    }
-}
+mod tests;

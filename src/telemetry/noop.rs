@@ -1,6 +1,6 @@
-//! Without the feature `metrics`: nothing, as the compiler sees it.
+//! No-ops, without the feature `metrics`.
 
-#![expect(clippy::unused_self, reason = "those who count need it")]
+#![expect(clippy::unused_self, reason = "the recorded version needs it")]
 
 use std::sync::Arc;
 use std::time::Duration;

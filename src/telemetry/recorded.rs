@@ -1,4 +1,4 @@
-//! With the feature `metrics`: handles of the recorder that was installed when they were made.
+//! Handles of the recorder that was installed when they were created, with the feature `metrics`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use crate::metrics::{Kind, Metric, Unit};
 use crate::node::{NodeError, Request, Response, Vote};
 use quorlock_protocol::{Moment, Quorum, Verdict};
 
-/// What a coordinator counts, but for its nodes.
+/// The metrics of a coordinator, except those of its nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Meters {
     unclassed: LockMeter,
@@ -30,7 +30,7 @@ impl Meters {
         Meters { unclassed, by_class, write_backs: counter(&list::WRITE_BACKS, &[]) }
     }
 
-    /// What counts for locks of this class; the empty one is none.
+    /// Returns the metrics of locks of this class; the empty string means no class.
     pub(crate) fn lock(&self, class: &str) -> LockMeter {
         if class.is_empty() {
             return self.unclassed.clone();
@@ -44,7 +44,7 @@ impl Meters {
     }
 }
 
-/// What is counted of locks of one class.
+/// The metrics of the locks of one class.
 #[derive(Clone, Debug)]
 pub(crate) struct LockMeter(Arc<LockHandles>);
 
@@ -55,7 +55,7 @@ struct LockHandles {
     rounds: Histogram,
     waiters: Gauge,
     oldest: Gauge,
-    /// When those who ask began to, in microseconds since 1970, and how many at each.
+    /// The start times of pending acquisitions, in microseconds since 1970, with their counts.
     asking: Mutex<BTreeMap<u64, usize>>,
     held: Gauge,
     hold_seconds: Histogram,
@@ -87,7 +87,7 @@ impl LockMeter {
         }))
     }
 
-    /// A call asks for a lock, and began to at this time of the calendar.
+    /// Records an acquisition that began at this wall-clock time.
     pub(crate) fn acquiring(&self, since: Moment, wall: impl FnOnce() -> Duration) -> Acquiring {
         self.0.waiters.increment(1);
         let began = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
@@ -95,14 +95,14 @@ impl LockMeter {
         Acquiring { meter: self.clone(), since, began, outcome: Outcome::Cancelled }
     }
 
-    /// Somebody has one.
+    /// Records that a lease is held.
     pub(crate) fn held(&self, since: Moment) -> Held {
         self.0.held.increment(1);
         Held(Some((self.clone(), since)))
     }
 
-    /// It took so many to acquire it.
-    #[expect(clippy::cast_precision_loss, reason = "nobody contends for so long")]
+    /// Records the number of rounds of an acquisition.
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 rounds")]
     pub(crate) fn rounds(&self, rounds: usize) {
         self.0.rounds.record(rounds as f64);
     }
@@ -127,7 +127,7 @@ impl LockMeter {
 }
 
 impl LockHandles {
-    /// Changes who asks, and tells since when the first of them does.
+    /// Updates the pending acquisitions and the start time of the oldest.
     #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact for some centuries")]
     fn change_asking(&self, change: impl FnOnce(&mut BTreeMap<u64, usize>)) {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,7 +140,7 @@ impl LockHandles {
     }
 }
 
-/// Somebody who asks for a lock, until that is over in whatever way.
+/// A pending acquisition, however it ends.
 pub(crate) struct Acquiring {
     meter: LockMeter,
     since: Moment,
@@ -172,11 +172,11 @@ impl Drop for Acquiring {
     }
 }
 
-/// A lease that is held, until it ends in whatever way.
+/// A held lease, however it ends.
 pub(crate) struct Held(Option<(LockMeter, Moment)>);
 
 impl Held {
-    /// Its holder has given it back, with so much left at a moment.
+    /// Records a release by the holder, with the validity left at that moment.
     pub(crate) fn released(&mut self, ttl: Duration, left: impl FnOnce() -> (Moment, Duration)) {
         if let Some((meter, since)) = self.0.take() {
             let (now, left) = left();
@@ -186,7 +186,7 @@ impl Held {
         }
     }
 
-    /// It has ended against its holder's will.
+    /// Records a lost lease.
     pub(crate) fn lost(&mut self, reason: Option<Loss>, now: impl FnOnce() -> Moment) {
         if let Some((meter, since)) = self.0.take() {
             meter.0.held.decrement(1);
@@ -198,8 +198,7 @@ impl Held {
     }
 }
 
-/// With its task and without a word, as when the runtime is shut down: nobody knows for how long
-/// it was held.
+/// Dropped with its task, for instance when the runtime shuts down: the hold time is unknown.
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some((meter, _)) = self.0.take() {
@@ -208,7 +207,7 @@ impl Drop for Held {
     }
 }
 
-/// What is counted of one node.
+/// The metrics of one node.
 #[derive(Debug)]
 pub(crate) struct NodeMeter {
     up: Gauge,
@@ -259,7 +258,7 @@ impl NodeMeter {
 
     pub(crate) fn connected(&self) {
         self.connects.increment(1);
-        self.stands(true);
+        self.set_up(true);
     }
 
     pub(crate) fn restarted(&self) {
@@ -267,25 +266,25 @@ impl NodeMeter {
     }
 
     pub(crate) fn answers_again(&self) {
-        self.stands(true);
+        self.set_up(true);
     }
 
     pub(crate) fn stalled(&self) {
         self.stalls.increment(1);
-        self.stands(false);
+        self.set_up(false);
     }
 
     pub(crate) fn down(&self) {
-        self.stands(false);
+        self.set_up(false);
     }
 
-    /// Its vote counts from this time on, since 1970.
+    /// Records when its vote counts again, as time since 1970.
     pub(crate) fn votes_from(&self, wall: Duration) {
         self.quarantine_end.set(wall);
     }
 
-    /// Several coordinators share the gauge, so each adds one and takes it back.
-    fn stands(&self, up: bool) {
+    /// The gauge is shared by several coordinators, so each adds one and subtracts it again.
+    fn set_up(&self, up: bool) {
         match (self.is_up.swap(up, Ordering::AcqRel), up) {
             (false, true) => self.up.increment(1),
             (true, false) => self.up.decrement(1),
@@ -296,7 +295,7 @@ impl NodeMeter {
 
 impl Drop for NodeMeter {
     fn drop(&mut self) {
-        self.stands(false);
+        self.set_up(false);
     }
 }
 
@@ -346,7 +345,7 @@ fn error_kind(error: &NodeError) -> usize {
     }
 }
 
-/// What a round asks.
+/// The kind of request of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op(usize);
 
@@ -404,7 +403,8 @@ fn key(metric: &Metric, labels: &[(&str, &str)]) -> Key {
 fn counter(metric: &Metric, labels: &[(&str, &str)]) -> Counter {
     let key = key(metric, labels);
     let counter = metrics::with_recorder(|recorder| recorder.register_counter(&key, &METADATA));
-    // There from the start: what only appears when it first happens, no rule sees increase.
+    // Exported from the start: an alert rule sees no increase in a series that first appears with
+    // it.
     counter.increment(0);
     counter
 }
@@ -434,7 +434,7 @@ fn describe(metric: &Metric) {
     });
 }
 
-/// A number of nodes.
+/// Converts a number of nodes.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -8,33 +8,34 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::thread::aside;
+use super::thread::on_thread;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::address::{Address, Endpoint};
 
-/// A connection's bytes, both ways.
+/// A bidirectional byte stream of a connection.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// Opens connections to nodes.
 ///
-/// The seam through which a simulation replaces the network, and through which a program can
-/// reach nodes in its own way. There is no time limit to keep here: the caller drops the future.
+/// Simulations implement it to replace the network, programs to reach nodes in their own way. An
+/// implementation needs no timeout: the caller drops the future.
 pub trait Dial: Debug + Send + Sync + 'static {
-    /// Connects to `address`, without saying anything yet.
+    /// Connects to `address`, without sending anything.
     fn dial(&self, address: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>>;
 
-    /// What a host's name stands for, so that a [check-up](crate::Coordinator::doctor) sees which
-    /// nodes share a machine. None unless overridden: then it goes by the names alone.
+    /// Resolves a host name, so that a [check-up](crate::Coordinator::doctor) sees which nodes
+    /// share a machine. Unless overridden, returns nothing for a name, and names are compared
+    /// instead.
     fn resolve(&self, host: &str) -> BoxFuture<'static, Vec<IpAddr>> {
-        // A host that is an address needs nobody to ask.
+        // An IP address needs no lookup.
         Box::pin(std::future::ready(host.parse().into_iter().collect()))
     }
 }
 
-/// After how long without traffic the first keepalive probe is sent, and how far apart they are.
+/// The idle time before the first keepalive probe, and the interval between probes.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 /// How many probes may stay unanswered.
 const PROBES: u32 = 2;
@@ -44,21 +45,20 @@ const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The operating system's TCP and Unix sockets, and TLS with the feature `tls`.
 ///
-/// `TCP_NODELAY` is on: without it a request waits for the acknowledgement of the one before,
+/// `TCP_NODELAY` is on: without it a request waits for the acknowledgement of the previous one,
 /// which costs about half the throughput on a real network (redis-rs #2195).
 ///
-/// A network that silently drops everything is noticed within 2.4 s, measured with a firewall
-/// rule. That takes two options, because neither sees both cases: probes (1 s idle, 1 s apart, 2
-/// unanswered) find a dead idle connection in 2.1 s and are never sent while data is
-/// unacknowledged; `TCP_USER_TIMEOUT` (2 s, Linux and Android) finds a dead busy one in 2.4 s and
-/// does nothing on an idle one. With neither, a dead connection was still held to be alive after
-/// 20 s. Where `TCP_USER_TIMEOUT` does not exist, a node that answers nothing for 30 s is dialled
-/// anew.
+/// A network that silently drops all packets is detected within 2.4 s, measured with a firewall
+/// rule. That takes two options, since each covers only one case: keepalive probes (after 1 s idle,
+/// 1 s apart, 2 unanswered) detect a dead idle connection in 2.1 s, but are not sent while data is
+/// unacknowledged; `TCP_USER_TIMEOUT` (2 s, Linux and Android) detects a dead busy connection in
+/// 2.4 s, but not an idle one. With neither, a dead connection still counted as alive after 20 s.
+/// Without `TCP_USER_TIMEOUT`, a node that answers nothing for 30 s is dialled again.
 ///
-/// TLS checks certificates against the operating system's roots, or those in the file that
-/// `SSL_CERT_FILE` names. Its cryptography is handed over explicitly (ring), so that it neither
-/// needs nor sets a provider for the whole process: client libraries that rely on that panic at
-/// the first connection of a program that has set none (redis-rs #1812).
+/// TLS verifies certificates against the operating system's roots, or those in the file that
+/// `SSL_CERT_FILE` names. Its crypto provider (ring) is passed explicitly, so it neither needs nor
+/// sets a process-wide one: client libraries that rely on that panic at the first connection of a
+/// program that has set none (redis-rs #1812).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SystemDial {
@@ -68,7 +68,7 @@ pub struct SystemDial {
 
 #[cfg(feature = "tls")]
 impl SystemDial {
-    /// The system's sockets, with these settings for TLS.
+    /// Uses the system's sockets, with these TLS settings.
     #[must_use]
     pub fn with_tls(tls: Tls) -> SystemDial {
         SystemDial { tls }
@@ -102,14 +102,18 @@ impl Dial for SystemDial {
                 Box::pin(async { Err(unsupported("TLS needs the feature `tls` of quorlock")) })
             }
             Endpoint::Sentinel { .. } => Box::pin(async {
-                Err(unsupported("a service is no place: its Sentinels tell where the master is"))
+                Err(unsupported(
+                    "a Sentinel service has no address of its own; ask its Sentinels for the master",
+                ))
             }),
             #[cfg(unix)]
             Endpoint::Unix { path } => Box::pin(async move {
                 Ok(Box::new(tokio::net::UnixStream::connect(path).await?) as Box<dyn Stream>)
             }),
             #[cfg(not(unix))]
-            Endpoint::Unix { .. } => Box::pin(async { Err(unsupported("there are no Unix sockets here")) }),
+            Endpoint::Unix { .. } => {
+                Box::pin(async { Err(unsupported("this platform has no Unix sockets")) })
+            }
         }
     }
 }
@@ -118,14 +122,14 @@ fn unsupported(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
-/// The first of the host's addresses that answers: one that is cut off must not use up the time
-/// of the others.
+/// Connects to the first of the host's addresses that answers, in parallel: an unreachable one must
+/// not use up the time of the others.
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses = look_up(host, port).await?;
     let attempts: Vec<_> =
         addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
     if attempts.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));
     }
     let (stream, _) = select_ok(attempts).await?;
     stream.set_nodelay(true)?;
@@ -145,13 +149,13 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What the system says a host's name stands for.
+/// Resolves a host name by the operating system.
 async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let host = host.to_owned();
-    aside(move || (&*host, port).to_socket_addrs().map(Iterator::collect)).await
+    on_thread(move || (&*host, port).to_socket_addrs().map(Iterator::collect)).await
 }
 
 #[cfg(test)]

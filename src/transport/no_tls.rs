@@ -1,21 +1,21 @@
-//! Why there is no TLS.
+//! TLS errors.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// Why there is no TLS, as the TLS library has it and as a sentence with the cure: what a stream's
-/// [`io::Error`] carries.
+/// A TLS failure, with a message that names its remedy: the inner error of a stream's
+/// [`io::Error`].
 #[derive(Debug)]
 pub(crate) struct NoTls {
-    /// The sentence.
+    /// The message.
     pub(crate) meaning: String,
-    /// What the library says.
+    /// The TLS library's error.
     pub(crate) source: Box<dyn Error + Send + Sync>,
 }
 
 impl NoTls {
-    /// What `error` carries, if it is that.
+    /// Returns the TLS failure inside `error`, if there is one.
     pub(crate) fn behind(error: io::Error) -> Result<NoTls, io::Error> {
         error.downcast()
     }

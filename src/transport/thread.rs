@@ -1,13 +1,13 @@
-//! Work that blocks, on a thread of its own.
+//! Runs blocking work on its own thread.
 
 use std::{io, thread};
 
 use tokio::sync::oneshot;
 
-/// Does `work`, which blocks and cannot be cancelled, on a thread of its own. A thread of the runtime
-/// would keep the runtime from ending until a name server that does not answer has been given up, ten
-/// seconds later or more, and with it the program.
-pub(super) async fn aside<T: Send + 'static>(
+/// Runs `work`, which blocks and cannot be cancelled, on its own thread. A blocking thread of the
+/// runtime would delay the runtime's shutdown, and with it the program's exit, until a lookup on an
+/// unresponsive name server times out after ten seconds or more.
+pub(super) async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (sender, done) = oneshot::channel();
@@ -31,7 +31,7 @@ mod tests {
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let lookup = aside(move || name_server.recv().map_err(io::Error::other));
+                let lookup = on_thread(move || name_server.recv().map_err(io::Error::other));
                 assert!(lookup.now_or_never().is_none(), "it is answered");
             });
             drop(runtime);

@@ -1,4 +1,4 @@
-//! TLS: whom to trust, who we are, and what its failures mean.
+//! TLS settings, and messages for TLS failures.
 
 use std::error::Error;
 use std::io;
@@ -19,14 +19,15 @@ use tokio_rustls::rustls::{
 
 use super::dial::Stream;
 use super::no_tls::NoTls;
-use super::thread::aside;
+use super::thread::on_thread;
 use crate::reason::Reason;
 
-/// How nodes with `rediss://` addresses are reached: whom to trust, and who we are.
+/// TLS settings for nodes with `rediss://` addresses: trusted authorities and the client
+/// certificate.
 ///
-/// Unless set, the authorities of the system are trusted (or those in the file that `SSL_CERT_FILE`
-/// names), and we show no certificate. Files are in PEM form, and are read again for each new
-/// connection: a certificate that was renewed is used without a restart.
+/// By default the system's authorities are trusted (or those in the file that `SSL_CERT_FILE`
+/// names), and no client certificate is sent. Files are in PEM format and are read again for each
+/// new connection: a renewed certificate is used without a restart.
 ///
 /// # Examples
 ///
@@ -43,52 +44,52 @@ pub struct Tls {
     authority: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
     server_name: Option<String>,
-    /// Made at the first use: reading the certificates of the system takes milliseconds.
+    /// Created at the first use: loading the system's certificates takes milliseconds.
     of_system: Arc<OnceLock<Arc<ClientConfig>>>,
 }
 
 impl Tls {
-    /// Trusts the system's authorities, and shows no certificate.
+    /// Trusts the system's authorities and sends no client certificate.
     #[must_use]
     pub fn new() -> Tls {
         Tls::default()
     }
 
-    /// Trusts the authorities whose certificates stand in this file, and no others: what a
-    /// deployment with an authority of its own wants.
+    /// Trusts only the authorities in this file, for a deployment with its own authority.
     #[must_use]
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Tls {
         self.authority = Some(file.into());
         self
     }
 
-    /// Shows the certificate in the first file, with whatever it needs to be trusted after it, and
-    /// proves with the key in the second that it is ours: mutual TLS.
+    /// Sends a client certificate (mutual TLS): the first file has the certificate, followed by any
+    /// intermediates; the second has its private key.
     #[must_use]
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
         self.identity = Some((certificate.into(), key.into()));
         self
     }
 
-    /// Wants the certificates of all nodes to be for this name, instead of for the host in each
-    /// address: for addresses by number, and tunnels.
+    /// Expects the certificates of all nodes to be for this name, not for the host in each address:
+    /// for IP addresses and tunnels.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Tls {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Returns whether any of this was set: for a node that cannot go by it, and says so.
+    /// Returns whether any of this was set, so that a node kind without TLS settings can report an
+    /// error.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.authority.is_some() || self.identity.is_some() || self.server_name.is_some()
     }
 
-    /// Whether the files can be read and fit together, and the name is one.
+    /// Checks that the files can be read and match, and that the name is valid.
     pub(crate) fn check(&self) -> Result<(), Reason> {
         if let Some(name) = &self.server_name {
             ServerName::try_from(name.as_str()).map_err(|error| {
-                Reason::new(format!("the TLS server name `{}` is no host name", name.escape_debug()))
+                Reason::new(format!("the TLS server name `{}` is not a host name", name.escape_debug()))
                     .because(error)
             })?;
         }
@@ -98,18 +99,18 @@ impl Tls {
         Ok(())
     }
 
-    /// Begins TLS on a connection to `host`, for whose name the certificate of the server must be. Its errors
-    /// are sentences with the cure.
+    /// Starts TLS on a connection to `host`, for which the server's certificate must be valid.
+    /// Error messages name the remedy.
     ///
     /// # Errors
     ///
-    /// What is wrong with the files that were named, with the connection, or with the certificates.
+    /// When a file cannot be used, the connection fails, or a certificate is rejected.
     pub async fn wrap(&self, host: &str, stream: impl Stream) -> io::Result<Box<dyn Stream>> {
         let name = self.server_name.clone().unwrap_or_else(|| host.to_owned());
         let shown: Arc<str> = name.as_str().into();
         let wanted = ServerName::try_from(name).map_err(io::Error::other)?;
         let connecting = TlsConnector::from(self.config().await?).connect(wanted, stream);
-        let stream = connecting.await.map_err(|error| explained(error, &shown))?;
+        let stream = connecting.await.map_err(|error| explain(error, &shown))?;
         Ok(Box::new(Explained { stream, name: shown }))
     }
 
@@ -121,9 +122,9 @@ impl Tls {
         if let (Some(config), false) = (self.of_system.get(), self.has_files()) {
             return Ok(Arc::clone(config));
         }
-        // A failure is not kept: the certificates may be there at the next attempt.
+        // A failure is not cached: the certificates may be there at the next attempt.
         let tls = self.clone();
-        let config = aside(move || tls.load()).await?;
+        let config = on_thread(move || tls.load()).await?;
         let config = Arc::new(config);
         if !self.has_files() {
             drop(self.of_system.set(Arc::clone(&config)));
@@ -180,14 +181,14 @@ fn authorities_of_system() -> io::Result<RootCertStore> {
     if usable == 0 {
         let why = found.errors.first().map_or_else(|| "the system has none".into(), ToString::to_string);
         return Err(io::Error::other(format!(
-            "no root certificates: {why}; name a file with them with `Tls::authority`, --tls-ca or SSL_CERT_FILE"
+            "no root certificates: {why}; set a file of them with `Tls::authority`, --tls-ca or SSL_CERT_FILE"
         )));
     }
     Ok(roots)
 }
 
-/// A connection whose errors are sentences. A server that wants a certificate, or another one, may
-/// say so only after the handshake.
+/// A stream whose errors are explained. A server may request a client certificate, or reject one,
+/// only after the handshake.
 struct Explained<S> {
     stream: TlsStream<S>,
     name: Arc<str>,
@@ -206,7 +207,7 @@ impl<S: Stream> AsyncRead for Explained<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = self.as_mut().stream().poll_read(context, buffer);
-        read.map_err(|error| explained(error, &self.name))
+        read.map_err(|error| explain(error, &self.name))
     }
 }
 
@@ -224,13 +225,13 @@ impl<S: Stream> AsyncWrite for Explained<S> {
     }
 }
 
-/// The error as a sentence with its cure, if TLS is the matter.
-fn explained(error: io::Error, name: &str) -> io::Error {
+/// Adds a message with the remedy to a TLS error.
+fn explain(error: io::Error, name: &str) -> io::Error {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) else { return error };
     io::Error::new(error.kind(), NoTls { meaning: meaning(tls, name), source: tls.clone().into() })
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "dozens of others have the same remedy")]
 fn meaning(error: &TlsError, name: &str) -> String {
     let cause = match error {
         TlsError::InvalidCertificate(certificate) => {
@@ -248,18 +249,18 @@ fn meaning(error: &TlsError, name: &str) -> String {
             | Alert::UnsupportedCertificate
             | Alert::DecryptError,
         ) => {
-            "it does not accept our certificate; see whether that has expired, and is from an authority that \
-             the server trusts"
+            "it rejected our client certificate; check that it has not expired and is from an authority that the \
+             server trusts"
         }
         TlsError::InvalidMessage(_) => {
             "the port does not speak TLS; write redis:// instead of rediss://, or give the server's TLS port"
         }
-        _ => "see whether both sides speak TLS 1.2 or newer",
+        _ => "check that both sides support TLS 1.2 or newer",
     };
     cause.into()
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the rest of dozens means the same to whoever reads it")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "dozens of others have the same remedy")]
 fn fault(error: &CertificateError, name: &str) -> String {
     match error {
         CertificateError::UnknownIssuer => {
@@ -268,17 +269,17 @@ fn fault(error: &CertificateError, name: &str) -> String {
                 .to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
-            "is not for the name `{name}`; use the name that it is for in the address, or give that with \
+            "is not for the name `{name}`; use the name that it is for in the address, or set that with \
              `Tls::server_name` or --tls-server-name"
         ),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "has expired; renew it, or set the clock here".to_owned()
+            "has expired; renew it, or correct this machine's clock".to_owned()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet; wait, or set the clock here".to_owned()
+            "is not valid yet; wait, or correct this machine's clock".to_owned()
         }
         CertificateError::Other(_) => {
-            "cannot be used; that of an authority itself, as `openssl req -x509` makes it, will not do: give the \
+            "cannot be used; an authority's own certificate, as made by `openssl req -x509`, is not accepted: give the \
              server one that the authority has signed for its name, and name the authority with --tls-ca"
                 .to_owned()
         }
@@ -291,7 +292,7 @@ fn fault(error: &CertificateError, name: &str) -> String {
         CertificateError::Revoked => "was revoked; give the server a new one".to_owned(),
         CertificateError::BadEncoding => "cannot be read; give the server one in X.509 form".to_owned(),
         CertificateError::BadSignature | CertificateError::UnsupportedSignatureAlgorithmContext { .. } => {
-            "has a signature that cannot be checked; have it signed anew".to_owned()
+            "has a signature that cannot be verified; have it signed again".to_owned()
         }
         _ => "cannot be used; give the server one that an authority has signed for its name".to_owned(),
     }

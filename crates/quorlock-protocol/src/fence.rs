@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use super::Quorum;
 
-/// A number that only grows from one holder of a lock to the next, for the guarded resource to
-/// check: it refuses whoever comes with a smaller one than it has seen (see `quorlock::fence`).
+/// A number that grows from one holder of a lock to the next. The guarded resource rejects requests
+/// with a smaller number than it has seen (see `quorlock::fence`).
 ///
-/// Microseconds since 1970 or a little more, as a rule; but nothing may be read from it except
-/// which of two is larger. At most 2^53 - 1, so that every language and database has it exactly.
+/// Usually microseconds since 1970 or slightly more, but only the order of two tokens means
+/// anything. At most 2^53 - 1, which all languages and databases represent exactly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// The largest: Lua's numbers are exact up to here, and a counter that stands here draws no more.
+    /// The largest: Lua's numbers are exact up to here. A counter with this value is exhausted.
     pub const MAX: FencingToken = FencingToken((1 << 53) - 1);
 
-    /// Less than every number that is handed out: where a counter starts.
+    /// The initial value of a counter, below every token.
     pub const ZERO: FencingToken = FencingToken(0);
 
-    /// The number, unless it is larger than [`FencingToken::MAX`].
+    /// Returns the token of this number, unless that is larger than [`FencingToken::MAX`].
     #[must_use]
     #[inline]
     pub fn new(number: u64) -> Option<FencingToken> {
         (number <= FencingToken::MAX.0).then_some(FencingToken(number))
     }
 
-    /// As a plain number.
+    /// Returns the number.
     #[must_use]
     #[inline]
     pub fn get(self) -> u64 {
@@ -58,24 +58,25 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// For how long a node keeps a counter: until its wall clock is this far past the counter's number
-/// ([`FencingToken::counter_ends`], rule F-9). What stays on a node is so bounded by the locks used within some
-/// minutes.
+/// How long a node keeps a counter: until its wall clock is this far past the counter's number
+/// ([`FencingToken::counter_ends`], rule F-9). This limits the counters on a node to the locks used
+/// within a few minutes.
 ///
-/// It is also how far the clock of a client may be behind a node's, where the node has no counter (rule F-10): five
-/// minutes, as in Kerberos.
+/// It is also how far a client's clock may be behind that of a node without a counter (rule F-10):
+/// five minutes, as in Kerberos.
 pub const FENCE_COUNTER_LIFE: Duration = Duration::from_secs(5 * 60);
 
 impl FencingToken {
-    /// The largest number that a counter may have had which is gone, at a node whose wall clock shows this.
+    /// Returns the largest number that an expired counter may have had, on a node with this
+    /// wall-clock time.
     #[must_use]
     #[inline]
     pub fn forgotten(wall: Duration) -> FencingToken {
         FencingToken::capped(wall.saturating_sub(FENCE_COUNTER_LIFE).as_micros())
     }
 
-    /// When a counter that stands at this number may end, by the wall clock of its node: in whole milliseconds,
-    /// since that is what servers count in (rule F-9).
+    /// Returns when a counter with this number may expire, by the node's wall clock. In whole
+    /// milliseconds, the unit of servers (rule F-9).
     #[must_use]
     #[inline]
     pub fn counter_ends(self) -> Duration {
@@ -87,10 +88,10 @@ impl FencingToken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoNumber {
-    /// The counter stands at [`FencingToken::MAX`].
+    /// The counter is at [`FencingToken::MAX`].
     #[error("the counter of fencing tokens is at its end")]
     AtEnd,
-    /// The node has no counter, and what it had may have been above the hint (rule F-10).
+    /// The node has no counter, and the expired one may have been above the hint (rule F-10).
     #[error(
         "the client's clock is more than five minutes behind the node's, which has no counter of fencing tokens: \
          set the clocks, by NTP for instance"
@@ -98,7 +99,7 @@ pub enum NoNumber {
     ClientClockBehind,
 }
 
-/// The text is no fencing token.
+/// The text is not a fencing token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a fencing token: it is a whole number from 0 to {}", FencingToken::MAX)]
 #[non_exhaustive]
@@ -108,34 +109,35 @@ impl FromStr for FencingToken {
     type Err = FencingTokenError;
 
     fn from_str(text: &str) -> Result<FencingToken, FencingTokenError> {
-        // Digits only: a sign or a space would come from somewhere else.
+        // Digits only: no sign and no space.
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse().ok().filter(|_| digits);
         number.and_then(FencingToken::new).ok_or(FencingTokenError)
     }
 }
 
-/// How each node is to draw its number for an attempt (rule F-1).
+/// How each node draws the fencing token of an attempt (rule F-1).
 ///
-/// A node keeps a counter for each lock, and draws one more than the larger of counter and hint. The
-/// hint is the asker's wall clock, and so the same for all nodes: where no counter is ahead of it,
+/// A node keeps a counter per lock, and draws one more than the larger of counter and hint. The
+/// hint is the client's wall clock, and so the same for all nodes: unless a counter is ahead of it,
 /// all draw the same number, and one round trip is enough. The counters alone keep the order; the
-/// clock keeps it when nodes have forgotten theirs, and lets counters that nobody uses expire.
+/// clock keeps it when nodes have lost their counters, and allows unused counters to expire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FenceHint {
     /// The numbers are larger than this.
     pub hint: FencingToken,
-    /// No hint may be further ahead of a node's own clock: one client with a wrong clock would
-    /// otherwise put the counters ahead for everybody.
+    /// The most that a hint may be ahead of a node's own clock: otherwise one client with a wrong
+    /// clock would advance the counters for all clients.
     pub lead: Duration,
-    /// Whether others want the lock as well: then a node is asked in the way that costs least where it
-    /// refuses, and else in the way that costs least where it grants.
+    /// Whether others want the lock as well: a node is then asked in the form that is cheapest if
+    /// it refuses, otherwise in the one that is cheapest if it grants.
     pub contended: bool,
 }
 
 impl FenceHint {
-    /// At the time `wall` on the asker's clock, by somebody who has `seen` numbers of this lock.
+    /// Creates a hint at time `wall` on the client's clock; `seen` is the largest number seen for
+    /// this lock.
     #[must_use]
     #[inline]
     pub fn at(wall: Duration, seen: Option<FencingToken>, lead: Duration) -> FenceHint {
@@ -144,30 +146,31 @@ impl FenceHint {
         FenceHint { hint: hint.min(FencingToken(FencingToken::MAX.0 - 1)), lead, contended }
     }
 
-    /// What every node draws whose counter is not ahead of the hint, nor its clock behind it by more than
-    /// the lead.
+    /// Returns the number drawn by every node whose counter is not ahead of the hint, and whose
+    /// clock is not behind it by more than the lead.
     #[must_use]
     #[inline]
     pub fn usual(self) -> FencingToken {
         FencingToken(self.hint.0 + 1)
     }
 
-    /// Whether the hint is no further ahead of a node's wall clock than it may be (rule F-7).
+    /// Returns whether the hint is within the lead of a node's wall clock (rule F-7).
     #[must_use]
     #[inline]
     pub fn is_within(self, wall: Duration) -> bool {
         self.hint <= FencingToken::capped(wall.saturating_add(self.lead).as_micros())
     }
 
-    /// Whether the hint is no further behind a node's wall clock than it may be where there is no counter (rule
-    /// F-10): what it leads to is then above every number of a counter that is gone.
+    /// Returns whether the hint is recent enough for a node without a counter (rule F-10): the
+    /// drawn number is then above every number of an expired counter.
     #[must_use]
     #[inline]
     pub fn is_recent(self, wall: Duration) -> bool {
         self.hint >= FencingToken::forgotten(wall)
     }
 
-    /// What a node draws whose counter and wall clock stand at these; [`FencingToken::ZERO`] is no counter.
+    /// Returns the number drawn by a node with this counter and wall clock; [`FencingToken::ZERO`]
+    /// means no counter.
     ///
     /// # Errors
     ///
@@ -182,11 +185,11 @@ impl FenceHint {
     }
 }
 
-/// What the nodes have drawn for one attempt.
+/// The numbers that the nodes have drawn for one attempt.
 ///
-/// The attempt's fencing token is the largest number among the votes that it counts. It may be
-/// handed out once a quorum carries it: then every later holder meets one of these nodes, whose
-/// counter only grows, and draws a larger one.
+/// The attempt's fencing token is the largest number among the counted votes. It may be handed out
+/// once a quorum carries it: every later holder then meets one of these nodes, whose counter only
+/// grows, and draws a larger number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FenceVotes {
     token: FencingToken,
@@ -194,7 +197,7 @@ pub struct FenceVotes {
 }
 
 impl FenceVotes {
-    /// From the numbers of the granted votes that count; `None` without any.
+    /// Collects the numbers of the counted votes; `None` if there are none.
     #[must_use]
     pub fn of(votes: impl IntoIterator<Item = FencingToken>) -> Option<FenceVotes> {
         votes.into_iter().fold(None, |drawn, number| match drawn {
@@ -206,15 +209,16 @@ impl FenceVotes {
         })
     }
 
-    /// The largest.
+    /// Returns the largest number.
     #[must_use]
     #[inline]
     pub fn token(self) -> FencingToken {
         self.token
     }
 
-    /// Whether a quorum carries it. If not, it has to be written back: at a quorum of nodes the key
-    /// must still be the attempt's own and the counter [not ahead](FencingToken::may_follow).
+    /// Returns whether a quorum carries it. If not, it must be written back: a quorum of nodes must
+    /// still hold the attempt's token, with a counter that is [not
+    /// ahead](FencingToken::may_follow).
     #[must_use]
     #[inline]
     pub fn stands(self, quorum: Quorum) -> bool {
@@ -223,10 +227,10 @@ impl FenceVotes {
 }
 
 impl FencingToken {
-    /// Whether a node whose counter and wall clock stand at these may be raised to this number, for the client
-    /// that holds its key. A counter that is ahead has drawn a larger number for a vote that was not
-    /// counted: to confirm the smaller one there would let it be handed out twice. One that is gone may have been
-    /// ahead of what is too old.
+    /// Returns whether a node with this counter and wall clock may be raised to this number for the
+    /// holder of its key. A counter that is ahead has drawn a larger number for a vote that was not
+    /// counted: if it confirmed the smaller one, that could be handed out twice. An expired counter
+    /// may have been ahead of a number that is too old.
     #[must_use]
     #[inline]
     pub fn may_follow(self, counter: FencingToken, wall: Duration) -> bool {
@@ -235,7 +239,7 @@ impl FencingToken {
     }
 }
 
-/// As a `BIGINT` of SQL. Every fencing token fits.
+/// Converts to a `BIGINT` of SQL, in which every fencing token fits.
 ///
 /// # Examples
 ///

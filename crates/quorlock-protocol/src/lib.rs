@@ -1,11 +1,13 @@
-//! The rules of the locks of `quorlock`, as pure code: no async, no IO, no clock. `now` is an argument.
+//! The rules of the locks of `quorlock`, as pure code: no async, no IO, no clock. `now` is an
+//! argument.
 //!
-//! Everything that decides whether a lease may be trusted is here, and is what a model checker or
-//! a simulation runs. The crate `quorlock` asks nodes, waits, and tells callers. The numbers of
-//! the rules (I-1 to I-42, S, M, R and C) are listed with their tests in `docs/rules.md`.
+//! Everything that decides whether a lease may be trusted is here, and is what a model checker or a
+//! simulation runs. The crate `quorlock` asks nodes, waits, and reports to callers. The rules (I-1
+//! to I-42, S, M, R and C) are listed with their tests in `docs/rules.md`.
 //!
-//! This crate is public for checkers and for the curious. Programs use `quorlock`, which has it as
-//! `quorlock::protocol` and needs the same version of it: it promises less stability than that one.
+//! This crate is public for model checkers and curious readers. Programs use `quorlock`, which
+//! re-exports it as `quorlock::protocol` and requires the same version. It promises less stability
+//! than `quorlock`.
 
 mod claim;
 mod fence;

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-/// The round trip to a node and how much it varies, estimated as TCP does (RFC 6298).
+/// The round trip time to a node and its deviation, estimated as in TCP (RFC 6298).
 ///
-/// Each answer is a sample, so it is kept as numbers that cost little to compute with.
+/// Every answer is a sample, so it is stored as integers that are cheap to update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundTrip {
     smoothed_nanos: u64,
@@ -10,7 +10,7 @@ pub struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// After the first sample, which may be half as long again the next time.
+    /// Starts with a first sample; the deviation is half of it.
     #[must_use]
     #[inline]
     pub fn first(sample: Duration) -> RoundTrip {
@@ -18,7 +18,7 @@ impl RoundTrip {
         RoundTrip { smoothed_nanos: sample, deviation_nanos: sample / 2 }
     }
 
-    /// After one more sample: an eighth of the way to it, and a quarter to how far it was off.
+    /// Adds a sample: moves an eighth of the way to it, and the deviation by a quarter.
     #[must_use]
     pub fn then(self, sample: Duration) -> RoundTrip {
         let sample = nanos(sample);
@@ -29,35 +29,35 @@ impl RoundTrip {
         }
     }
 
-    /// As it was stored: the smoothed round trip and the deviation.
+    /// Restores a stored estimate: the smoothed round trip time and the deviation.
     #[must_use]
     #[inline]
     pub fn of_nanos([smoothed_nanos, deviation_nanos]: [u64; 2]) -> RoundTrip {
         RoundTrip { smoothed_nanos, deviation_nanos }
     }
 
-    /// To be stored.
+    /// Returns the estimate for storage.
     #[must_use]
     #[inline]
     pub fn nanos(self) -> [u64; 2] {
         [self.smoothed_nanos, self.deviation_nanos]
     }
 
-    /// The smoothed round trip.
+    /// Returns the smoothed round trip time.
     #[must_use]
     #[inline]
     pub fn smoothed(self) -> Duration {
         Duration::from_nanos(self.smoothed_nanos)
     }
 
-    /// By how much it varies.
+    /// Returns the deviation.
     #[must_use]
     #[inline]
     pub fn deviation(self) -> Duration {
         Duration::from_nanos(self.deviation_nanos)
     }
 
-    /// Four round trips that all are late. A vote takes one of them, a refusal two.
+    /// Returns the time for four slow round trips. A vote takes one of them, a refusal two.
     #[must_use]
     #[inline]
     pub fn several(self) -> Duration {
@@ -65,19 +65,19 @@ impl RoundTrip {
     }
 }
 
-/// How many requests may be on their way to a node simultaneously, where `near` are enough for one in the same
-/// datacenter: a node that is far answers as many a second, and has more on their way meanwhile.
+/// Returns how many requests may be in flight to a node, where `near` are enough in the same
+/// datacenter: a distant node answers as many per second, with more of them in flight.
 #[must_use]
 pub fn most_in_flight(near: u64, round_trip: Duration) -> u64 {
     near.saturating_mul((nanos(round_trip) / nanos(NEAR)).clamp(1, FARTHEST))
 }
 
-/// A round trip up to which a node is near.
+/// Up to this round trip time a node is near.
 const NEAR: Duration = Duration::from_millis(25);
-/// No node may have more than this many times as many: a node that hangs carries all of them out when it goes on.
+/// The largest multiple: a node that hung executes all of them when it resumes.
 const FARTHEST: u64 = 16;
 
-/// An nth of the way from one to the other.
+/// Moves an `nth` of the way from one value to the other.
 fn part(from: u64, to: u64, nth: u64) -> u64 {
     (from - from / nth).saturating_add(to / nth)
 }
@@ -86,18 +86,18 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The least time that a node has for its answer, unless a number is set: as long as a connection may
-/// say nothing before it counts as stalled. A machine that has ten times too much to do lets a program
-/// wait for tens of milliseconds, at each of the turns that an answer takes.
+/// The shortest default timeout of a node: as long as a connection may be silent before it counts
+/// as stalled. A machine with ten times its capacity of work delays a program by tens of
+/// milliseconds at each step of an answer.
 const LEAST_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long one node may take to answer before the round goes on without it: the number that was `set`,
-/// or else a second, and more for a node whose round trip was `measured` to be long. At most a quarter of
-/// the TTL.
+/// Returns how long a node may take to answer before the round continues without it: the number
+/// that was `set`, or else a second, and more for a node with a long `measured` round trip time. At
+/// most a quarter of the TTL.
 ///
-/// The verdict does not wait for it while a quorum answers: it says how soon a round is given up in which
-/// none does. So it is generous: too short, and a free lock is not had; too long, and an outage is told
-/// late. See `docs/adr/0022-time-limits.md`.
+/// While a quorum answers, the verdict does not depend on it: it determines how soon a round
+/// without a quorum is given up. So it is generous: too short, and a free lock is not acquired; too
+/// long, and an outage is reported late. See `docs/adr/0022-time-limits.md`.
 #[must_use]
 #[inline]
 pub fn node_timeout(set: Option<Duration>, measured: Option<RoundTrip>, ttl: Duration) -> Duration {
@@ -105,10 +105,53 @@ pub fn node_timeout(set: Option<Duration>, measured: Option<RoundTrip>, ttl: Dur
     set.unwrap_or_else(by_itself).min(ttl / 4)
 }
 
-/// After how long without its answer a node is overdue, where something else can be done than to wait for
-/// it: some of its own round trips, but at `least` this.
+/// Returns when a node is overdue, if there is an alternative to waiting for it: after a few of its
+/// round trips, but at `least` this long.
 #[must_use]
 #[inline]
 pub fn overdue_after(measured: Option<RoundTrip>, least: Duration, limit: Duration) -> Duration {
     measured.map_or(least, |trip| trip.several().max(least)).min(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_is_estimated_as_tcp_does() {
+        let ms = Duration::from_millis;
+        let first = RoundTrip::first(ms(80));
+        assert_eq!(
+            (first.smoothed(), first.deviation()),
+            (ms(80), ms(40)),
+            "the first sample counts in full"
+        );
+        let then = first.then(ms(160));
+        assert_eq!((then.smoothed(), then.deviation()), (ms(90), ms(50)));
+        let steady = (0..100).fold(first, |trip, _| trip.then(ms(80)));
+        assert_eq!(steady.several().as_millis(), 320, "four round trips if there is no deviation");
+    }
+
+    #[test]
+    fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
+        let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
+        let far = Some(RoundTrip::first(ms(300)));
+        assert_eq!(node_timeout(None, None, ttl), ms(1_000));
+        assert_eq!(node_timeout(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
+        assert_eq!(node_timeout(None, far, ttl), ms(1_800));
+        assert_eq!(node_timeout(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
+        assert_eq!(node_timeout(Some(ms(70)), far, ttl), ms(70), "a configured timeout is used as it is");
+        assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
+        assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "never later than the timeout");
+        assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
+    }
+
+    #[test]
+    fn at_any_round_trip_up_to_a_tenth_of_the_ttl_a_vote_comes_in_time() {
+        let ttl = Duration::from_secs(30);
+        for tenths in 1..=100 {
+            let trip = ttl / 1_000 * tenths;
+            assert!(node_timeout(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
+        }
+    }
 }

@@ -2,11 +2,11 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// A point in time on one process's own clock, the one that goes on during suspend.
+/// A point in time on one process's clock, which advances during suspend.
 ///
-/// Only moments of the same `quorlock::runtime::Clock` can be compared: the origin is arbitrary,
-/// and no two machines share it.
-/// Arithmetic saturates, because a deadline far in the future must not turn into one in the past.
+/// Only moments of the same `quorlock::runtime::Clock` can be compared: the origin is arbitrary and differs
+/// between machines. Arithmetic saturates, because a deadline far in the future must not turn into
+/// one in the past.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment {
     nanos: u64,
@@ -15,38 +15,38 @@ pub struct Moment {
 impl Moment {
     /// The origin of the clock.
     pub const ORIGIN: Moment = Moment { nanos: 0 };
-    /// Later than any that comes: a deadline that there is not.
+    /// Later than every other moment: no deadline.
     pub const NEVER: Moment = Moment { nanos: !0 };
 
-    /// The moment this long after the origin of the clock.
+    /// Returns the moment this long after the origin of the clock.
     #[must_use]
     #[inline]
     pub fn since_origin(elapsed: Duration) -> Moment {
         Moment { nanos: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// The time from `earlier` to this moment; zero if `earlier` is in fact later.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is in fact later.
     #[must_use]
     #[inline]
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 
-    /// The moment this much earlier, or the origin if that is less far back.
+    /// Returns the moment this much earlier; at least the origin.
     #[must_use]
     #[inline]
     pub fn back(self, by: Duration) -> Moment {
         Moment { nanos: self.nanos.saturating_sub(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    /// So many nanoseconds after the origin of its clock.
+    /// Returns the moment `nanos` nanoseconds after the origin of its clock.
     #[must_use]
     #[inline]
     pub fn from_nanos(nanos: u64) -> Moment {
         Moment { nanos }
     }
 
-    /// The nanoseconds since the origin of its clock.
+    /// Returns the nanoseconds since the origin of its clock.
     #[must_use]
     #[inline]
     pub fn nanos(self) -> u64 {

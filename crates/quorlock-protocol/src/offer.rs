@@ -1,5 +1,5 @@
-//! Offers: the holder of a lock gives it to the first of those who wait in the queue, in the step in which it
-//! releases it (rules O-1 to O-9).
+//! Offers: a holder gives the lock to the first waiter in the queue, in the step that releases it
+//! (rules O-1 to O-9).
 
 use std::fmt;
 use std::time::Duration;
@@ -8,64 +8,64 @@ use crate::queue::hex;
 use crate::token::{RANDOM_DIGITS, SHOWN, printable};
 use crate::{FencingToken, Token, WaiterId};
 
-/// Where a process receives the messages that nodes send it without a request: the name of its channel.
+/// The name of the channel on which a process receives messages from nodes without a request.
 ///
-/// Each [`Token`] of the process contains it, so that a node can tell a holder who waits for its lock.
+/// Each [`Token`] of the process contains it, so that a node can notify a holder of a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InboxId(u64);
 
-/// Digits of the random part of a token that are the token's own; those that follow are the inbox.
+/// Digits of the random part that are the token's own; the inbox follows.
 const OWN_DIGITS: usize = 16;
 
 impl InboxId {
-    /// The inbox of this random number.
+    /// Creates the inbox of this random number.
     #[must_use]
     pub const fn new(random: u64) -> InboxId {
         InboxId(random)
     }
 
-    /// That of the process which made the token.
+    /// Returns the inbox of the process that created the token.
     #[must_use]
     pub fn of(token: &Token) -> Option<InboxId> {
         hex(token.random_part().get(OWN_DIGITS..RANDOM_DIGITS)?).map(InboxId)
     }
 
-    /// The random part of a token of this process: half of it says whose it is.
+    /// Returns the random part of a token of this process, half of which is the inbox.
     #[must_use]
     pub const fn mark(self, random: u128) -> u128 {
         (random & !(u64::MAX as u128)) | self.0 as u128
     }
 
-    /// What the channel is called at a server that has channels.
+    /// Returns the name of the channel, on a server that has channels.
     #[must_use]
     pub fn channel(self) -> String {
         format!("quorlock:inbox:{self}")
     }
 }
 
-/// Sixteen digits.
+/// Sixteen hexadecimal digits.
 impl fmt::Display for InboxId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-/// On which terms a waiter accepts an offer: what it says in each of its requests for a place in the queue.
+/// The terms on which a waiter accepts an offer, as sent in each request for a place in the queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: it is stored at nodes and read by other clients")]
 pub struct OfferTerms {
-    /// Where it receives offers.
+    /// The inbox for offers.
     pub inbox: InboxId,
-    /// For how long the offer is stored at each node, in whole milliseconds.
+    /// How long each node stores the offer, in whole milliseconds.
     pub life: Duration,
     /// Whether a fencing token is drawn for it.
     pub fenced: bool,
-    /// What is stored: another token with each request, so that the token names the request.
+    /// The token to store. Each request has its own, so that the token identifies the request.
     pub token: Token,
 }
 
 impl OfferTerms {
-    /// As nodes store it.
+    /// Returns the terms as nodes store them.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let OfferTerms { inbox, life, fenced, token } = self;
@@ -75,7 +75,7 @@ impl OfferTerms {
         bytes
     }
 
-    /// The same, read again. `None` if it is not that.
+    /// Parses stored terms; `None` if they are not valid.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<OfferTerms> {
         let [inbox, life, fenced, token] = words(bytes)?;
@@ -90,15 +90,15 @@ impl OfferTerms {
     }
 }
 
-/// What a node keeps of a waiter in its queue: on which terms it accepts an offer, if it does, and who it is, by the
-/// context of its tokens.
+/// Returns what a node stores for a waiter in its queue: the terms on which it accepts an offer, if
+/// it does, or the context of its tokens.
 #[must_use]
 pub fn queue_entry(terms: Option<&OfferTerms>, context: &str) -> Vec<u8> {
     terms.map_or_else(|| format!("1 {context}").into_bytes(), OfferTerms::to_bytes)
 }
 
-/// Which process the waiter of a [`queue_entry`] is, shortened and without control characters as a [`Token`] is shown.
-/// Empty where it does not say.
+/// Returns the context of the waiter of a [`queue_entry`], shortened and without control
+/// characters, like a displayed [`Token`]. Empty if there is none.
 #[must_use]
 pub fn entry_context(entry: &[u8]) -> String {
     let context = match OfferTerms::parse(entry) {
@@ -108,50 +108,52 @@ pub fn entry_context(entry: &[u8]) -> String {
     printable(&context, SHOWN)
 }
 
-/// Who is first in the queue of a lock.
+/// The first waiter in the queue of a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "complete: read from what nodes store")]
 pub struct NextWaiter {
-    /// What it is called there.
+    /// Its name in the queue.
     pub waiter: WaiterId,
-    /// On which terms it accepts an offer.
+    /// The terms on which it accepts an offer.
     pub terms: OfferTerms,
 }
 
-/// What a node sends to the inbox of a process. Whole messages: nothing that they say is known from elsewhere.
+/// A message from a node to the inbox of a process. Each message is self-contained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: others are skipped")]
 pub enum InboxMessage<'a> {
     /// The node has stored an offer: this is its vote for the token.
     Offered {
-        /// The random part of the token, which no other has.
+        /// The random part of the token, which is unique.
         token: &'a [u8],
-        /// The number that was drawn for it.
+        /// The fencing token that was drawn for it.
         number: Option<FencingToken>,
-        /// For how long it is stored.
+        /// How long it is stored.
         life: Duration,
     },
-    /// Another process is first in the queue of a lock that this process holds, or is about to hold.
+    /// Another process is first in the queue of a lock that this process holds, or is about to
+    /// hold.
     Next {
         /// The key of the lock.
         key: &'a str,
-        /// For which lease that is of interest: the random part of its token, or the waiter whose turn it is.
+        /// The lease that it concerns: the random part of its token, or the waiter whose turn it
+        /// is.
         to: &'a [u8],
-        /// Who that is.
+        /// The first waiter.
         next: NextWaiter,
-        /// Whether a waiter has said lately that it has seen a program with the lock that does not stand in the queue:
-        /// see [`releases_openly`].
+        /// Whether a waiter has recently seen a holder that is not in the queue: see
+        /// [`releases_openly`].
         others_seen: bool,
     },
-    /// The process is second in the queue, and will be first soon.
+    /// The process is second in the queue, and soon first.
     Soon {
-        /// The random part of the token that it has asked with.
+        /// The random part of the token in its request.
         token: &'a [u8],
     },
 }
 
 impl InboxMessage<'_> {
-    /// What is in a payload: an offer and who is next behind it, or one of the two.
+    /// Parses a payload: an offer, a next waiter, or both.
     pub fn parse(payload: &[u8]) -> impl Iterator<Item = InboxMessage<'_>> {
         let (first, rest) = match payload {
             [b'o', ..] => {
@@ -166,7 +168,7 @@ impl InboxMessage<'_> {
     }
 }
 
-/// `o token number life`.
+/// Parses `o token number life`.
 fn offered(message: &[u8]) -> Option<InboxMessage<'_>> {
     let [_, token, number, life] = words(message)?;
     let number = FencingToken::new(decimal(number)?)?;
@@ -177,7 +179,7 @@ fn offered(message: &[u8]) -> Option<InboxMessage<'_>> {
     })
 }
 
-/// `n others to waiter length key terms`, where `others` is 1 or 0.
+/// Parses `n others to waiter length key terms`, where `others` is 1 or 0.
 fn next(message: &[u8]) -> Option<InboxMessage<'_>> {
     let [b'n', b' ', others @ (b'0' | b'1'), b' ', message @ ..] = message else { return None };
     let mut parts = message.splitn(3, |byte| *byte == b' ');
@@ -190,7 +192,7 @@ fn next(message: &[u8]) -> Option<InboxMessage<'_>> {
     Some(InboxMessage::Next { key: str::from_utf8(key).ok()?, to, next, others_seen: *others == b'1' })
 }
 
-/// Four words: the last goes to the end, and may have spaces.
+/// Splits into four words. The last one extends to the end, and may contain spaces.
 fn words(bytes: &[u8]) -> Option<[&[u8]; 4]> {
     let mut words = bytes.splitn(4, |byte| *byte == b' ');
     let mut word = || words.next();
@@ -205,50 +207,53 @@ fn decimal(digits: &[u8]) -> Option<u64> {
         .ok()
 }
 
-/// The least life of an offer. To it adds up what a lock stands still for when a waiter dies with an offer, so it is
-/// as short as a heartbeat of the waiter and a pause of its process allow.
+/// The shortest life of an offer. A waiter that dies with an offer blocks the lock for this long,
+/// so it is as short as a waiter's heartbeat and a pause of its process allow.
 const LEAST_LIFE: Duration = Duration::from_millis(1_200);
-/// But at least this many round trips: one is spent on the request and one on the offer.
+/// The shortest life in round trips: one is spent on the request and one on the offer.
 const LIFE_TRIPS: u32 = 10;
-/// What is left of an offer when it is taken up is at least this part of its life, or three round trips: to renew it.
+/// An accepted offer must have at least this fraction (a tenth) of its life left, or three round
+/// trips, so that it can be renewed.
 const LEAST_LEFT: u32 = 10;
 
-/// For how long an offer is stored for a waiter that wants the lock for `ttl` and is so far from the nodes; `max_ttl`
-/// is how long nodes that restart stay without a vote, and half of it bounds an attempt that draws a number. In whole
-/// milliseconds.
+/// Returns how long an offer is stored, in whole milliseconds, for a waiter that wants the lock for
+/// `ttl` at this round trip time. It is at most half of `max_ttl`, the time for which restarted
+/// nodes do not vote: that is the limit of attempts that draw a fencing token.
 #[must_use]
 pub fn offer_life(round_trip: Duration, ttl: Duration, max_ttl: Duration) -> Duration {
     let life = LEAST_LIFE.max(round_trip.saturating_mul(LIFE_TRIPS)).min(ttl).min(max_ttl / 2);
     Duration::from_millis(u64::try_from(life.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// How much must be left of an offer of this `life` to be taken up.
+/// Returns how much of an offer with this `life` must be left to accept it.
 #[must_use]
 pub fn least_left(life: Duration, round_trip: Duration) -> Duration {
     (life / LEAST_LEFT).max(round_trip.saturating_mul(3))
 }
 
-/// The longest pause until a waiter that is first in the queue asks again where it accepts offers, and how long ago the
-/// second may have asked last: an offer counts from the last request.
+/// Returns the longest pause before the first waiter in the queue asks again if it accepts offers,
+/// and the largest age of the second waiter's request: an offer counts from the last request.
 #[must_use]
 pub fn offer_heartbeat(life: Duration) -> Duration {
     life / 2
 }
 
-/// Whether a holder may still offer the lock to a waiter whose terms it has known for this long.
+/// Returns whether a holder may still offer the lock to a waiter whose terms it has known for this
+/// long.
 #[must_use]
 pub fn is_fresh(known_for: Duration, life: Duration) -> bool {
     known_for < life / 2
 }
 
-/// One release of this many is open: the lock is free for a moment, for clients that do not stand in the queue.
+/// One of this many releases is open: the lock is free for a moment, for clients outside the queue.
 const OPEN_ONE_OF: u64 = 8;
 
-/// For how long each release is open after a program was seen with the lock that does not stand in its queue. It is
-/// seen again when it has the lock again.
+/// How long every release is open after a holder outside the queue was seen. It is seen again when
+/// it next has the lock.
 pub const OTHERS_FOR: Duration = Duration::from_secs(2);
 
-/// Whether to release the lock openly, though the next waiter is known. `random` is uniform over all of `u64`.
+/// Returns whether to release the lock openly, although the next waiter is known. `random` is
+/// uniform over all of `u64`.
 #[must_use]
 pub const fn releases_openly(random: u64, others_seen: bool) -> bool {
     others_seen || random.is_multiple_of(OPEN_ONE_OF)
@@ -287,7 +292,11 @@ mod tests {
             assert_eq!(entry_context(&queue_entry(terms, "db-7:41 nightly job")), "db-7:41 nightly job");
         }
         assert_eq!(entry_context(b"another program's"), "");
-        assert_eq!(entry_context(b"1 db-7:41 a\n\x1b[2Jb"), "db-7:41 a[2Jb", "it moves no cursor");
+        assert_eq!(
+            entry_context(b"1 db-7:41 a\n\x1b[2Jb"),
+            "db-7:41 a[2Jb",
+            "control characters are stripped"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The queue that a node keeps of those who wait for a lock (rules W-1 to W-7).
+//! The queue of waiters that a node keeps for a lock (rules W-1 to W-7).
 
 use std::fmt;
 use std::time::Duration;
@@ -6,78 +6,81 @@ use std::time::Duration;
 use crate::sibling::Sibling;
 use crate::{fraction, want_mark_sibling};
 
-/// What a process is called in the queues of the nodes: the same for all its waits, told from others by a
-/// random number.
+/// The name of a waiter in the queues of the nodes: a random number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WaiterId(u64);
 
 impl WaiterId {
-    /// The process of this random number.
+    /// Creates the waiter of this random number.
     #[must_use]
     pub const fn new(random: u64) -> WaiterId {
         WaiterId(random)
     }
 
-    /// The same, read again from its digits.
+    /// Parses the digits of a waiter.
     #[must_use]
     pub fn parse(digits: &[u8]) -> Option<WaiterId> {
         hex(digits).map(WaiterId)
     }
 }
 
-/// Sixteen digits.
+/// Parses sixteen hexadecimal digits.
 pub(crate) fn hex(digits: &[u8]) -> Option<u64> {
     let is_hex = digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit);
     u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_hex)?, 16).ok()
 }
 
-/// Sixteen digits.
+/// Sixteen hexadecimal digits.
 impl fmt::Display for WaiterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-/// The key whose change tells `waiter` that the lock at `key` is free and its turn has come. It lives for as
-/// long as the node waits for this waiter.
+/// Returns the key whose change notifies `waiter` that it is its turn for the lock at `key`. It
+/// exists for as long as the node waits for this waiter.
 #[must_use]
 pub fn turn_key(key: &str, waiter: WaiterId) -> String {
     Sibling::new("want", key, format!("mark:{waiter}")).to_string()
 }
 
-/// The key whose presence says that somebody waits for the lock at `key`. Others of the queue begin like it.
+/// Returns the key whose presence says that a client waits for the lock at `key`. The other keys of
+/// the queue begin with it.
 #[must_use]
 #[inline]
 pub fn want_mark(key: &str) -> String {
     want_mark_sibling(key).to_string()
 }
 
-/// How many places of a queue a node tells apart: who has so many before it, or more, is told this number.
+/// How many places of a queue a node distinguishes: a waiter with at least this many ahead of it
+/// gets this number.
 pub const MOST_PLACES: u32 = 8;
-/// So long a node waits for somebody in its queue who does not ask again: three of the longest heartbeats.
+/// How long a node keeps a waiter that does not ask again: three of the longest heartbeats.
 pub const QUEUE_PATIENCE: Duration = Duration::from_secs(6);
-/// The least time that whoever was told that it is its turn has to take the lock, before the next is told.
-/// To it come three round trips.
+/// The shortest turn, the time in which a notified waiter must take the lock before the next one is
+/// notified. Three round trips are added to it.
 pub const LEAST_TURN: Duration = Duration::from_millis(25);
-/// The heartbeat of the first two, who are told of every change of the lock: give or take a quarter of it.
+/// The heartbeat of the first two, which are notified of every change of the lock: plus or minus a
+/// quarter.
 const FIRST: Duration = Duration::from_millis(1_100);
-/// The shortest of those behind them, in a queue that moves…
+/// The shortest heartbeat of those behind them, in a moving queue …
 const SHORTEST: Duration = Duration::from_millis(100);
-/// …the longest of these…
+/// … the longest of these …
 const LONGEST_NEAR: Duration = Duration::from_secs(1);
-/// …and of the others.
+/// … and that of the others.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// For how long the lock stays with whoever was told that it is its turn, where a round trip takes so long.
+/// Returns the length of a turn at this round trip time.
 #[must_use]
 pub fn turn(round_trip: Duration) -> Duration {
     LEAST_TURN.saturating_add(round_trip.saturating_mul(3))
 }
 
-/// When a waiter in a node's queue asks again, unless it is told before.
+/// When a waiter in a node's queue asks again, unless it is notified first.
 ///
-/// It need not, as long as everybody lives and every message arrives. Those near the front, who are not told of the
-/// lock itself, ask more often while the queue moves: one of them finds out when whoever was told has died.
+/// This is needed only when a client dies or a message is lost. Waiters near the front that are not
+/// notified of the lock itself ask more often while the queue moves: one of them then notices that
+/// the notified waiter has died.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueHeartbeat {
     ahead: Option<u32>,
@@ -85,8 +88,8 @@ pub struct QueueHeartbeat {
 }
 
 impl QueueHeartbeat {
-    /// After how long to ask again, where so many wait `ahead` and a turn takes so long. `free` is whether the
-    /// lock was free, and somebody else's turn.
+    /// Returns the pause before asking again with `ahead` waiters in front. `free` means that the
+    /// lock was free, in another waiter's `turn`.
     #[must_use]
     pub fn next(&mut self, ahead: u32, free: bool, turn: Duration, random: u64) -> Duration {
         let moved = self.ahead.replace(ahead) != Some(ahead);
@@ -99,12 +102,14 @@ impl QueueHeartbeat {
                     if moved || free { shortest } else { (self.near * 2).clamp(shortest, LONGEST_NEAR) };
                 self.near / 2 + fraction(self.near / 2, random)
             }
-            // At any time: of many who came just now, one asks soon, and finds out if nobody takes the lock.
+            // Uniform, so that of many waiters that arrived together one asks soon, and notices if
+            // no waiter takes the lock.
             MOST_PLACES.. => fraction(LONGEST, random),
         }
     }
 
-    /// The same where the node tells nothing of itself: to ask is the only way to learn of a turn.
+    /// Like [`next`](QueueHeartbeat::next), for a node that sends no notifications: asking is the
+    /// only way to learn of a turn.
     #[must_use]
     pub fn untold(&mut self, ahead: u32, random: u64) -> Duration {
         self.ahead = Some(ahead);
@@ -114,7 +119,7 @@ impl QueueHeartbeat {
 }
 
 impl QueueHeartbeat {
-    /// After how long to ask again, where the node did not know that somebody holds the lock.
+    /// Returns the pause before asking again, if the node did not know of the holder.
     #[must_use]
     pub fn forgotten(&mut self, random: u64) -> Duration {
         self.near = (self.near * 2).clamp(SHORTEST, LONGEST_NEAR);
@@ -135,7 +140,7 @@ mod tests {
         assert_eq!(millis(heartbeat.next(MOST_PLACES, false, TURN, u64::MAX)), 2_000);
         let mut near = |ahead| millis(heartbeat.next(ahead, false, TURN, u64::MAX));
         assert_eq!([7, 6, 6, 6, 6, 6, 6, 5].map(&mut near), [100, 100, 200, 400, 800, 1_000, 1_000, 100]);
-        assert_eq!([1, 0].map(near), [1_375; 2], "they are told of the lock");
+        assert_eq!([1, 0].map(near), [1_375; 2], "the first two are notified of the lock");
         assert_eq!(millis(heartbeat.untold(0, u64::MAX)), 100);
     }
 

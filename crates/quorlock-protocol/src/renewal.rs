@@ -4,88 +4,92 @@ use std::time::Duration;
 
 use crate::{Backoff, Moment, fraction};
 
-/// The usual time between two renewals: a third of the TTL, so that two may fail before the lease
-/// is lost.
+/// Returns the default renewal interval: a third of the TTL, so that two renewals may fail before
+/// the lease is lost.
 #[must_use]
 #[inline]
 pub fn renewal_every(ttl: Duration) -> Duration {
     ttl / 3
 }
 
-/// Pauses before a renewal that was not confirmed is tried again: soon, and ever less eagerly.
+/// Returns the pauses before an unconfirmed renewal is retried: from a hundredth of the TTL up to a
+/// tenth.
 #[must_use]
 #[inline]
 pub fn renewal_backoff(ttl: Duration) -> Backoff {
     Backoff::new(ttl / 100, ttl / 10)
 }
 
-/// A renewal is put off by no more than this part of the TTL, however many are on their way and whatever
-/// the nodes do: 1 s of 30, where it is due after 10 s and the lease ends after 30.
+/// The most by which a renewal is postponed in total, as a fraction of the TTL, however many are in
+/// flight: 1 s of 30, where it is due after 10 s and the lease expires after 30.
 const LONGEST_DELAY: u32 = 30;
-/// And by at most this part at a time: at random, so that those that were due together are not for ever.
+/// The most by which it is postponed at a time, chosen at random so that renewals due together
+/// spread out.
 const DELAY: u32 = 100;
 
 /// When the next renewal of a lease is due.
 #[derive(Clone, Debug)]
 pub struct RenewalSchedule {
     ttl: Duration,
-    /// `None` where the holder renews it.
+    /// `None` if the holder renews.
     every: Option<Duration>,
-    /// When the latest round was sent that asked for a full TTL.
+    /// When the latest round that asked for a full TTL was sent.
     sent: Moment,
     due: Option<Moment>,
-    /// In a box, since nearly no lease has one.
+    /// Boxed, since few leases have one.
     retry: Option<Box<Backoff>>,
 }
 
 impl RenewalSchedule {
-    /// Of a lease that was asked for at `sent` and is renewed this often; `None` if its holder does that.
+    /// Creates the schedule of a lease that was asked for at `sent`, with this renewal interval;
+    /// `None` if its holder renews.
     #[must_use]
     #[inline]
     pub fn new(every: Option<Duration>, ttl: Duration, sent: Moment) -> RenewalSchedule {
         RenewalSchedule { ttl, every, sent, due: every.map(|every| sent + every), retry: None }
     }
 
-    /// The lease begins with less than its TTL: the first renewal is due at `due`, unless it would be sooner.
+    /// Moves the first renewal forward to `due`, for a lease that begins with less than its TTL.
     pub fn begin_at(&mut self, due: Moment) {
         self.due = self.due.map(|usual| usual.min(due));
     }
 
-    /// When the next one is due; never for a lease that its holder renews.
+    /// Returns when the next renewal is due; never for a lease that its holder renews.
     #[must_use]
     #[inline]
     pub fn due(&self) -> Option<Moment> {
         self.due
     }
 
-    /// Whether it is due at `now`.
+    /// Returns whether one is due at `now`.
     #[must_use]
     #[inline]
     pub fn is_due(&self, now: Moment) -> bool {
         self.due.is_some_and(|due| now >= due)
     }
 
-    /// Whether the latest renewal was not confirmed.
+    /// Returns whether the latest renewal was not confirmed.
     #[must_use]
     #[inline]
     pub fn is_failing(&self) -> bool {
         self.retry.is_some()
     }
 
-    /// A renewal is sent.
+    /// Records that a renewal was sent.
     #[inline]
     pub fn send(&mut self, sent: Moment) {
         self.sent = sent;
     }
 
-    /// It was confirmed: the next one counts from when it was sent.
+    /// Records its confirmation: the next one counts from when it was sent.
     #[inline]
     pub fn confirm(&mut self) {
         self.due = self.usually_due();
         self.retry = None;
     }
 
-    /// It was not: tried again soon. One that the holder asked for is not tried again by itself.
+    /// Schedules a retry of an unconfirmed renewal. One that the holder asked for is not retried
+    /// automatically.
     #[inline]
     pub fn fail(&mut self, now: Moment, random: u64) {
         let retry = self.retry.get_or_insert_with(|| Box::new(renewal_backoff(self.ttl)));
@@ -93,8 +97,8 @@ impl RenewalSchedule {
         self.due = self.due.map(|_| now + pause);
     }
 
-    /// Puts off what is due, because many other renewals are on their way, and says whether it has. One that
-    /// follows another that was not confirmed is late enough. `random` is uniform over all of `u64`.
+    /// Postpones a due renewal because many others are in flight, and returns whether it did. A
+    /// retry is late enough already. `random` is uniform over all of `u64`.
     pub fn put_off(&mut self, now: Moment, random: impl FnOnce() -> u64) -> bool {
         let Some(usual) = self.usually_due().filter(|_| !self.is_failing()) else { return false };
         if self.due.is_some_and(|due| due < usual) {
@@ -109,7 +113,7 @@ impl RenewalSchedule {
         puts_off
     }
 
-    /// The lease has another holder, who wants it renewed this often. What is due sooner stays.
+    /// Applies the interval of the next holder. An earlier due time stays.
     #[inline]
     pub fn handoff(&mut self, every: Option<Duration>) {
         self.every = every;
@@ -157,7 +161,7 @@ mod tests {
             schedule.fail(second(111), u64::MAX);
         }
         assert_eq!(schedule.due(), Some(second(114)), "no pause is longer than a tenth of the TTL");
-        assert!(schedule.is_failing() && !schedule.put_off(second(111), || 0), "it is late enough");
+        assert!(schedule.is_failing() && !schedule.put_off(second(111), || 0), "a retry is not postponed");
         schedule.send(second(112));
         schedule.confirm();
         assert!(!schedule.is_failing());
@@ -191,6 +195,6 @@ mod tests {
         schedule.handoff(Some(Duration::from_secs(5)));
         assert_eq!(schedule.due(), Some(second(105)));
         schedule.confirm();
-        assert_eq!(schedule.due(), Some(second(105)), "of the round that was sent last");
+        assert_eq!(schedule.due(), Some(second(105)), "counted from the latest round");
     }
 }

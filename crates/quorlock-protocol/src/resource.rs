@@ -1,46 +1,48 @@
-//! What is locked.
+//! The names of resources.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What is protected. Its name, with the deployment's prefix before it, is the key at the nodes.
+/// A protected resource. Its name, after the deployment's prefix, is its key on the nodes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
     name: Arc<str>,
 }
 
 impl Resource {
-    /// The longest name accepted, in bytes. The name is stored at every node, sent with every
+    /// The longest name accepted, in bytes. The name is stored on every node, sent with every
     /// request and shown in every message.
     pub const MAX_LEN: usize = 1024;
 
-    /// Checks a name: not empty and not longer than [`Resource::MAX_LEN`]; any character is fine.
+    /// Checks a name: not empty, and not longer than [`Resource::MAX_LEN`]; any character is
+    /// allowed.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the name.
+    /// When the name is empty or too long.
     #[inline]
     pub fn parse(name: &str) -> Result<Resource, ResourceError> {
         Resource::check(name)?;
         Ok(Resource { name: name.into() })
     }
 
-    /// The same for a name that others keep, too.
+    /// Like [`parse`](Resource::parse), without copying the name.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the name.
+    /// When the name is empty or too long.
     #[inline]
     pub fn share(name: &Arc<str>) -> Result<Resource, ResourceError> {
         Resource::check(name)?;
         Ok(Resource { name: name.clone() })
     }
 
-    /// Several that are locked together, under the name of `all`, if each name works.
+    /// Checks several names that are locked together, and returns their resource, with the name
+    /// `all`.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with the first name that does not work.
+    /// When a name is empty or too long, for the first such name.
     #[inline]
     pub fn together(names: &[Arc<str>], all: &Arc<str>) -> Result<Resource, ResourceError> {
         names.iter().try_for_each(|name| Resource::check(name))?;
@@ -57,7 +59,7 @@ impl Resource {
         }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     #[inline]
     pub fn as_str(&self) -> &str {
@@ -77,11 +79,11 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// Why a resource name is refused.
+/// Why a resource name is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResourceError {
-    /// There is no name.
+    /// The name is empty.
     #[error("a resource name is empty; name what the lock protects, such as `orders/42`")]
     Empty,
     /// The name is too long.

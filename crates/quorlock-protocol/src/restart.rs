@@ -2,42 +2,42 @@ use std::time::Duration;
 
 use super::{Drift, Moment};
 
-/// For how long a node must have been up before its vote counts.
+/// How long a node must have been up before its vote counts.
 ///
-/// A node that restarted without its keys would grant a lock that somebody still holds. The
-/// Redis documentation asks for a delayed restart: keep the node down for the longest TTL. Nobody
-/// does that by hand, so every client does it here: it reads the age of the server process on the
-/// very connection that carries its votes (rules I-12 and I-14), and does not count votes of a
-/// process that is too young.
+/// A node that restarted without its keys would grant a lock that another client still holds. The
+/// Redis documentation asks for a delayed restart: keep the node down for the longest TTL. Since
+/// that is rarely done by hand, every client does it here: it reads the age of the server process
+/// on the same connection that carries its votes (rules I-12 and I-14), and does not count the
+/// votes of a process that is too young.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Quarantine {
     length: Duration,
 }
 
 impl Quarantine {
-    /// Long enough that every key which the node may have forgotten has run out, given that no
-    /// client of the deployment asks for more than `max_ttl` (rule I-13).
+    /// Returns a quarantine after which every key that the node may have lost has expired, provided
+    /// that no client of the deployment uses a TTL above `max_ttl` (rule I-13).
     #[must_use]
     #[inline]
     pub fn new(max_ttl: Duration, drift: Drift) -> Quarantine {
         Quarantine { length: drift.stretch(max_ttl) }
     }
 
-    /// No quarantine: for servers that the caller started itself, or that cannot forget.
+    /// Returns no quarantine: for servers that the caller started itself, or that cannot lose keys.
     #[must_use]
     #[inline]
     pub fn none() -> Quarantine {
         Quarantine { length: Duration::ZERO }
     }
 
-    /// How long it lasts.
+    /// Returns its length.
     #[must_use]
     #[inline]
     pub fn length(self) -> Duration {
         self.length
     }
 
-    /// How much longer a process of this age has to wait; zero when its vote counts.
+    /// Returns how much longer a process of this age has to wait; zero when its vote counts.
     #[must_use]
     #[inline]
     pub fn left(self, age: Duration) -> Duration {
@@ -45,39 +45,39 @@ impl Quarantine {
     }
 }
 
-/// For how long the word of Sentinels is good: no vote is sent to a master later than that after most
-/// of them were asked and named it (rule T-1).
+/// How long an answer of Sentinels is valid: votes are sent to a master for this long after a
+/// majority of them named it (rule T-1).
 pub const SENTINELS_WORD: Duration = Duration::from_secs(3);
 
-/// Within which Sentinels must tell each other of a failover. They do so every two seconds, and at once
-/// after one.
-const TOLD: Duration = Duration::from_secs(5);
+/// The time within which Sentinels notify each other of a failover. They do so every two seconds,
+/// and immediately after one.
+const FAILOVER_GOSSIP: Duration = Duration::from_secs(5);
 
-/// How long the predecessor of a master that Sentinels promoted may still be asked for votes. The reign
-/// counts from then on (rule T-2).
-pub const SUCCESSION: Duration = SENTINELS_WORD.saturating_add(TOLD);
+/// How long the predecessor of a promoted master may still be asked for votes. The new master's
+/// time counts from then on (rule T-2).
+pub const SUCCESSION: Duration = SENTINELS_WORD.saturating_add(FAILOVER_GOSSIP);
 
-/// What a server process has been.
+/// The history of a server process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: a master has been a replica or it has not")]
 pub enum Past {
     /// A master since its start.
     Master,
-    /// A replica, until it was promoted. It may lack what its master had granted, and so it is no
-    /// older than its reign (rule I-17).
+    /// A replica until its promotion. It may lack what its master granted, so its age counts from
+    /// the promotion (rule I-17).
     Promoted {
-        /// For how long it has been known as the master that it is. It reigns for at least as long.
+        /// How long it has been known as master: a lower bound.
         reign: Duration,
     },
 }
 
-/// For how long a server process has been running, as far as it can be believed (rule I-24).
+/// Returns how long a server process has been running, as far as that is credible (rule I-24).
 ///
-/// `uptime` is what it says of itself, by its calendar clock: where that was put forward after the start, it
-/// says too much. `turns` is how often its event loop has turned, which it does once a second at the very
-/// least, and ten times unless set: one that has not turned half as often has not been running for so long.
-/// `known` is for how long clients have known it, by their own clocks. A process that nobody has noted
-/// and that cannot be believed is as young as can be.
+/// `uptime` is reported by the server from its wall clock, and is too large if that was set forward
+/// after the start. `turns` is the number of its event loop iterations: ten per second by default
+/// and at least one, so a process with fewer than half a turn per second has not been running for
+/// that long. `known` is for how long clients have known it, by their own clocks. A process that is
+/// not credible and that no client has recorded has age zero.
 #[must_use]
 pub fn believed(uptime: Duration, turns: Option<u64>, known: Option<Duration>) -> Duration {
     match (known, turns) {
@@ -87,13 +87,12 @@ pub fn believed(uptime: Duration, turns: Option<u64>, known: Option<Duration>) -
     }
 }
 
-/// The least age of a server process as a master, from what is known of it at `now`.
+/// Returns the least age of a server process as a master, from what is known at `now`.
 ///
-/// `uptime` is what it says of itself: whole seconds of a wall clock, up to a second too long, so
-/// one second is taken off. `last_seen` is when another process last answered at this address:
-/// the new one started after that, whatever its wall clock says, so a clock that was put forward
-/// cannot make it look old. A promotion makes another process of it, for all that it may have
-/// forgotten.
+/// `uptime` is reported in whole seconds of a wall clock, up to one second too much, so one second
+/// is subtracted. `last_seen` is when another process last answered at this address: the new one
+/// started after that, so a clock that was set forward cannot make it look old. A promotion counts
+/// like a restart, because both may have lost keys.
 #[must_use]
 pub fn age(uptime: Duration, past: Past, last_seen: Option<Moment>, now: Moment) -> Duration {
     let mut age = uptime.saturating_sub(Duration::from_secs(1));

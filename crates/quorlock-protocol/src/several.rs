@@ -8,37 +8,37 @@ use super::claim::tombstone_sibling;
 use super::sibling::{Sibling, fence_counter_key};
 use super::{Claim, Token};
 
-/// As many resources as a lock may have. All of them are in each request, and a server does nothing
-/// else while it looks at them: 64 take it some hundred microseconds.
+/// The most resources of a lock. All of them are in each request, which blocks a server: 64 take
+/// some hundred microseconds.
 pub const MOST_RESOURCES: usize = 64;
 
 impl Claim {
-    /// The same token is to stand under these keys as well: under all of them or under none (rule
-    /// M-1). They differ from each other and from the [first](Claim::key), and all who want the same
-    /// keys name them in the same order.
+    /// Claims these keys with the same token as well: all of them or none (rule M-1). They must
+    /// differ from each other and from the [first](Claim::key), and all clients must name them in
+    /// the same order.
     #[must_use]
     pub fn and(mut self, others: Arc<[Arc<str>]>) -> Claim {
         self.others = (!others.is_empty()).then_some(others);
         self
     }
 
-    /// All its keys, of which [`key`](Claim::key) is the first.
+    /// Returns all its keys, of which [`key`](Claim::key) is the first.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
         iter::once(&self.key).chain(self.others.iter().flat_map(|others| others.iter()))
     }
 
-    /// Whether it has more than one key.
+    /// Returns whether it has more than one key.
     #[must_use]
     pub fn is_several(&self) -> bool {
         self.others.is_some()
     }
 
-    /// What it claims of each of its locks: the same token, under one key.
+    /// Returns the claims of its individual locks, with the same token.
     pub fn each(&self) -> impl Iterator<Item = Claim> {
         self.keys().map(|key| Claim::new(key.clone(), self.token().clone()))
     }
 
-    /// What stands beside each of its locks: tombstone, mark and counter.
+    /// Returns the auxiliary keys of each of its locks: tombstone, mark and counter.
     pub fn siblings(&self) -> impl Iterator<Item = [Sibling<'_>; 3]> {
         self.keys().map(|key| {
             [tombstone_sibling(key, self.token()), Sibling::new("want", key, "mark"), fence_counter_key(key)]
@@ -46,30 +46,30 @@ impl Claim {
     }
 }
 
-/// The keys of a lock: one, or several in the order of their bytes.
+/// The keys of a lock: one, or several in byte order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keys {
     first: Arc<str>,
-    /// A thin pointer: whoever waits keeps keys, most of them one.
+    /// A thin pointer: every waiter has keys, and nearly always one.
     together: Option<Arc<Together>>,
 }
 
-/// What there is where they are several.
+/// The parts that several keys need.
 #[derive(PartialEq, Eq, Debug)]
 struct Together {
     others: Arc<[Arc<str>]>,
-    /// What the line of those who wait for them is called in this process.
+    /// The name of their wait queue in a process.
     line: Arc<str>,
 }
 
 impl Keys {
-    /// One key.
+    /// Returns a single key.
     #[must_use]
     pub fn one(key: Arc<str>) -> Keys {
         Keys { first: key, together: None }
     }
 
-    /// Each of them once, whatever their order was; `None` where there is none.
+    /// Sorts and deduplicates the keys; `None` if there are none.
     #[must_use]
     pub fn several(mut keys: Vec<Arc<str>>) -> Option<Keys> {
         keys.sort_unstable();
@@ -84,30 +84,30 @@ impl Keys {
         Some(Keys { first: first.clone(), together: Some(together.into()) })
     }
 
-    /// The first in order.
+    /// Returns the first in order.
     #[must_use]
     pub fn first(&self) -> &Arc<str> {
         &self.first
     }
 
-    /// What the line of those who wait for them is called in this process: as the key, where it is one.
+    /// Returns the name of their wait queue in a process: the key itself, if it is the only one.
     #[must_use]
     pub fn line(&self) -> &Arc<str> {
         self.together.as_ref().map_or(&self.first, |together| &together.line)
     }
 
-    /// Whether they are more than one.
+    /// Returns whether there is more than one.
     #[must_use]
     pub fn are_several(&self) -> bool {
         self.together.is_some()
     }
 
-    /// Each of them, in order.
+    /// Returns each of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
         iter::once(&self.first).chain(self.together.iter().flat_map(|together| together.others.iter()))
     }
 
-    /// `token` is to stand under all of them.
+    /// Claims all of them with `token`.
     #[must_use]
     pub fn claim(&self, token: Token) -> Claim {
         let claim = Claim::new(self.first.clone(), token);

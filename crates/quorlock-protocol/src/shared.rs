@@ -1,18 +1,18 @@
-//! Locks that several hold at once.
+//! Locks with several holders at the same time.
 
-/// Whom a claim excludes.
+/// Which other claims a claim excludes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[expect(clippy::exhaustive_enums, reason = "complete: alone, or together with others of the kind")]
 pub enum Mode {
-    /// Everybody: a writer.
+    /// All others: a writer.
     #[default]
     Exclusive,
-    /// Everybody but those who share it, too: a reader.
+    /// All but shared ones: a reader.
     Shared,
 }
 
-/// What stands under the key of a lock while readers hold it. No token: those of ours begin with
-/// random digits, and so do those of all Redlock clients.
+/// The value under the key of a lock while readers hold it. It is no token: ours begin with random
+/// digits, and so do those of all Redlock clients.
 ///
-/// It keeps every writer out that asks for a free key, of whatever program.
+/// It excludes every writer that needs a free key, of any program.
 pub const SHARED_MARKER: &str = "quorlock:shared";

@@ -1,11 +1,11 @@
-//! The keys beside the key of a lock.
+//! The auxiliary keys of a lock.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::slot::{Slot, hash_tag};
 
-/// The key in which a node keeps the counter of the fencing tokens for the lock at `key`.
+/// Returns the key in which a node stores the fencing counter of the lock at `key`.
 #[must_use]
 #[inline]
 pub fn fence_counter(key: &str) -> String {
@@ -15,38 +15,39 @@ pub fn fence_counter(key: &str) -> String {
 /// The only member of that key, which is a sorted set; its score is the number.
 pub const FENCE_MEMBER: &str = "n";
 
-/// The same as [`fence_counter`], not written out yet.
+/// Like [`fence_counter`], not formatted yet.
 #[must_use]
 #[inline]
 pub fn fence_counter_key(key: &str) -> Sibling<'_> {
     Sibling::new("fence", key, "counter")
 }
 
-/// The key in which a server that was promoted keeps since when it is the master that it is, for
-/// locks whose keys begin with `prefix`.
+/// Returns the key in which a promoted server stores since when it has been master, for locks whose
+/// keys begin with `prefix`.
 #[must_use]
 #[inline]
 pub fn gate(prefix: &str) -> String {
     Sibling::new("gate", prefix, "reign").to_string()
 }
 
-/// The key in which a node keeps the largest `max_ttl` of the clients that use the [`gate`] at that key.
+/// Returns the key in which a node stores the largest `max_ttl` of the clients that use this
+/// [`gate`].
 #[must_use]
 #[inline]
 pub fn max_ttl_note(gate: &str) -> String {
     format!("{}max-ttl", gate.strip_suffix("reign").unwrap_or(gate))
 }
 
-/// The key in which a node keeps how many permits the semaphore at `key` has.
+/// Returns the key in which a node stores the number of permits of the semaphore at `key`.
 #[must_use]
 #[inline]
 pub fn semaphore_limit(key: &str) -> String {
     Sibling::new("semaphore", key, "limit").to_string()
 }
 
-/// A key of our own beside the key of a lock, in the same hash slot of a Redis Cluster: it
-/// repeats the lock's hash tag, or makes the lock's whole key the tag. For a key with a `}` and no
-/// tag it has a number as its tag, which puts it there.
+/// An auxiliary key of a lock, in the same hash slot of a Redis Cluster: it repeats the lock's hash
+/// tag, or makes the whole key the tag. If the key has a `}` but no tag, a number that hashes to
+/// its slot is the tag.
 pub struct Sibling<'a> {
     kind: &'static str,
     key: &'a str,
@@ -61,12 +62,12 @@ impl<'a> Sibling<'a> {
         Sibling { kind, key, suffix: suffix.into(), number }
     }
 
-    /// What it is made of, to be written somewhere without a string of its own.
+    /// Returns its parts, to be written without allocating a string.
     #[must_use]
     pub fn pieces(&self) -> [&str; 8] {
         let (open, number, between, close) = match &self.number {
             Some(number) => (":{", &**number, "}:", ":"),
-            // The second colon keeps the siblings of `{a}` apart from those of `a`.
+            // The second colon distinguishes the siblings of `{a}` from those of `a`.
             None if self.key.contains('}') => ("::", "", "", ":"),
             None => (":{", "", "", "}:"),
         };
@@ -80,30 +81,30 @@ impl fmt::Display for Sibling<'_> {
     }
 }
 
-/// The key in which a node keeps those who share the lock at `key`: one member for each, with an
-/// end of its own (rule S-2).
+/// Returns the key in which a node stores the readers of the lock at `key`: one member each, with
+/// its own expiry (rule S-2).
 #[must_use]
 #[inline]
 pub fn readers_key(key: &str) -> String {
     readers_sibling(key).to_string()
 }
 
-/// The same as [`readers_key`], not written out yet.
+/// Like [`readers_key`], not formatted yet.
 #[must_use]
 #[inline]
 pub fn readers_sibling(key: &str) -> Sibling<'_> {
     Sibling::new("shared", key, "readers")
 }
 
-/// The key in which a node keeps the writers that wait for those who share the lock at `key` (rule
-/// S-5).
+/// Returns the key in which a node stores the writers that wait for the readers of the lock at
+/// `key` (rule S-5).
 #[must_use]
 #[inline]
 pub fn intents_key(key: &str) -> String {
     intents_sibling(key).to_string()
 }
 
-/// The same as [`intents_key`], not written out yet.
+/// Like [`intents_key`], not formatted yet.
 #[must_use]
 #[inline]
 pub fn intents_sibling(key: &str) -> Sibling<'_> {

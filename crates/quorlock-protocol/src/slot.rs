@@ -1,37 +1,36 @@
-//! Which part of a Redis Cluster a key is in.
+//! Hash slots of a Redis Cluster.
 
 use std::fmt;
 use std::sync::LazyLock;
 
-/// One of the 16384 parts into which a Redis Cluster divides all keys. Keys of one slot are always at
-/// the same server.
+/// One of the 16384 hash slots of a Redis Cluster. Keys of one slot are always on the same server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot(u16);
 
 impl Slot {
-    /// How many there are.
+    /// The number of slots.
     pub const COUNT: u16 = 16_384;
 
-    /// The slot of `key`: CRC16 of its hash tag, or of all of it.
+    /// Returns the slot of `key`: CRC16 of its hash tag, or of the whole key.
     #[must_use]
     pub fn of(key: &str) -> Slot {
         let hashed = hash_tag(key).unwrap_or(key);
         Slot(crc16(hashed.as_bytes()) % Slot::COUNT)
     }
 
-    /// The slot of this number, if there is one.
+    /// Returns the slot of this number, if there is one.
     #[must_use]
     pub fn numbered(number: u16) -> Option<Slot> {
         (number < Slot::COUNT).then_some(Slot(number))
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub fn number(self) -> u16 {
         self.0
     }
 
-    /// The least number that, as a hash tag, puts a key into this slot.
+    /// Returns the smallest number that, as a hash tag, puts a key into this slot.
     #[must_use]
     pub fn tag(self) -> u32 {
         TAGS.get(usize::from(self.0)).copied().unwrap_or(0)
@@ -44,7 +43,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// The part of a key that decides its slot, by the rule of the Redis Cluster specification.
+/// Returns the part of a key that determines its slot, by the Redis Cluster specification.
 pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
@@ -67,7 +66,7 @@ static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     tags.into_iter().flatten().collect()
 });
 
-/// CRC16 as XMODEM has it.
+/// Computes CRC16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         let [high, _] = crc.to_be_bytes();
@@ -75,7 +74,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// What each byte adds.
+/// The contribution of each byte.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks it")]
 const STEPS: [u16; 256] = {
     let mut steps = [0; 256];

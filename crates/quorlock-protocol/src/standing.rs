@@ -2,21 +2,20 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: all that may be known of a key")]
 pub enum Standing {
-    /// It does not, and no request that would change that is on its way.
+    /// It does not, and no request that would change that is in flight.
     Without,
     /// It does.
     Holds,
-    /// A request is on its way, over a connection that was there a moment ago: a release that is
-    /// asked now queues up behind it, or fails with it.
+    /// A request is in flight, over a connection that was recently alive: a release sent now is
+    /// queued behind it, or fails with it.
     InFlight,
     /// It may, now or later.
     Unknown,
 }
 
 impl Standing {
-    /// How a node stands after a later request. A renewal that was refused or not sent leaves the
-    /// key as it was known before; one that is still on its way says nothing about what came
-    /// before it.
+    /// Returns the state after a later request. A renewal that was refused or not sent leaves the
+    /// key as it was; one in flight says nothing about earlier requests.
     #[must_use]
     pub fn then(self, later: Standing) -> Standing {
         match (self, later) {
@@ -27,9 +26,9 @@ impl Standing {
         }
     }
 
-    /// Where the key may still be stored, or may yet come, after the node was to replace it by the next
-    /// claim's, to which it stands so now. A request of which nothing is known may arrive when the next key
-    /// has gone as well: only a tombstone stops it (rule I-40).
+    /// Returns where the old key may still be stored, or may yet arrive, after the node was asked
+    /// to replace it by the next claim's, whose state is `replaced`. A request with an unknown
+    /// outcome may arrive when the next key is gone as well: only a tombstone stops it (rule I-40).
     #[must_use]
     pub fn left_behind(self, replaced: Standing) -> Standing {
         match replaced {

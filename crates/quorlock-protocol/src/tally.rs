@@ -2,18 +2,15 @@ use std::fmt;
 
 use super::Quorum;
 
-/// What the answers to one round add up to.
+/// The result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "complete: a round is carried, or it is not, for one of two reasons"
-)]
+#[expect(clippy::exhaustive_enums, reason = "complete: a round is won, or it is not, for one of two reasons")]
 pub enum Verdict {
     /// A quorum granted.
     Won,
-    /// Enough nodes answered, but others hold too many of them.
+    /// Enough nodes answered, but other clients hold too many of them.
     Contended,
-    /// Too few nodes answered to grant, whatever they would have said.
+    /// Too few nodes answered to grant, whatever their votes.
     Unavailable,
 }
 
@@ -29,9 +26,8 @@ impl fmt::Display for Verdict {
 
 /// Counts the votes of one round.
 ///
-/// A vote is a positive answer from a distinct server process, given to this round's token
-/// (rule I-2): whoever records a vote has made sure of both. An answer that did not come is
-/// *unknown*: it neither grants nor denies.
+/// A vote is a positive answer from a distinct server process, given to this round's token (rule
+/// I-2); the caller must ensure both. A missing answer is *unknown*: it neither grants nor denies.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     quorum: Quorum,
@@ -41,62 +37,61 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nobody has answered yet.
+    /// Creates a count without answers.
     #[must_use]
     #[inline]
     pub fn new(quorum: Quorum) -> Tally {
         Tally { quorum, granted: 0, denied: 0, unknown: 0 }
     }
 
-    /// One more node does as asked, and its vote counts.
+    /// Counts a node that did as asked, and whose vote counts.
     #[inline]
     pub fn grant(&mut self) {
         self.granted += 1;
         self.check();
     }
 
-    /// One more node refuses: it holds somebody else's token, or none.
+    /// Counts a node that refused: it holds another token, or none.
     #[inline]
     pub fn deny(&mut self) {
         self.denied += 1;
         self.check();
     }
 
-    /// One more node cannot be counted either way: no answer in time, an error, or a vote that
-    /// does not count.
+    /// Counts a node without a usable vote: no answer in time, an error, or a vote that does not
+    /// count.
     #[inline]
     pub fn unknown(&mut self) {
         self.unknown += 1;
         self.check();
     }
 
-    /// Nodes that granted.
+    /// Returns how many nodes granted.
     #[must_use]
     #[inline]
     pub fn granted(&self) -> usize {
         self.granted
     }
 
-    /// Nodes that refused.
+    /// Returns how many nodes refused.
     #[must_use]
     #[inline]
     pub fn denied(&self) -> usize {
         self.denied
     }
 
-    /// Nodes still to answer.
+    /// Returns how many nodes have not answered yet.
     #[must_use]
     #[inline]
     pub fn pending(&self) -> usize {
         self.quorum.nodes() - self.granted - self.denied - self.unknown
     }
 
-    /// The verdict, as soon as no answer still to come can change it.
+    /// Returns the verdict, as soon as no outstanding answer can change it.
     ///
-    /// Exact for even numbers of nodes, where a tie refuses. `Contended` wants so many answers
-    /// that without the others' locks a quorum would have been there; until that is certain, one
-    /// way or the other, the round stays undecided, so that "held by others" is never said of an
-    /// outage.
+    /// Exact for even numbers of nodes, where a tie refuses. `Contended` requires enough answers
+    /// for a quorum if the other clients' locks were absent; until that is certain, one way or the
+    /// other, there is no verdict, so that an outage is never reported as contention.
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         let needed = self.quorum.needed();

@@ -2,12 +2,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Moment;
 
-/// The term of one held lease: until when it may be trusted, or that it is over.
+/// The term of a lease: until when it may be trusted, or that it is over.
 ///
-/// Loss is sticky (rule I-10): once anybody has seen the deadline pass, no renewal that arrives
-/// later revives the lease. That is why observation and renewal meet in one atomic value: either
-/// the renewal comes first and the observer sees the new deadline, or the observer does and the
-/// renewal is refused.
+/// Loss is sticky (rule I-10): once the deadline has been seen to pass, no later renewal revives
+/// the lease. Observation and renewal therefore meet in one atomic value: either the renewal comes
+/// first and the observer sees the new deadline, or the observer comes first and the renewal is
+/// refused.
 #[derive(Debug)]
 pub struct Term {
     /// Nanoseconds of the deadline, or [`OVER`].
@@ -17,14 +17,14 @@ pub struct Term {
 const OVER: u64 = 0;
 
 impl Term {
-    /// A term that ends at `deadline`.
+    /// Creates a term that ends at `deadline`.
     #[must_use]
     #[inline]
     pub fn until(deadline: Moment) -> Term {
         Term { deadline: AtomicU64::new(deadline.nanos()) }
     }
 
-    /// The deadline, if the term still runs at `now`. `None` is for ever.
+    /// Returns the deadline, if the term still runs at `now`. Once `None`, always `None`.
     pub fn remaining(&self, now: Moment) -> Option<Moment> {
         let deadline = self.deadline.load(Ordering::Acquire);
         if deadline == OVER {
@@ -35,17 +35,17 @@ impl Term {
         }
         match self.deadline.compare_exchange(deadline, OVER, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => None,
-            // A renewal came between. Its deadline is later than the one that has passed.
+            // A concurrent renewal. Its deadline is later than the one that has passed.
             Err(_) => self.remaining(now),
         }
     }
 
     /// Moves the deadline to `renewed`, if the quorum's last answer was counted at `now`, before
-    /// the old deadline (rule I-9), and nobody has seen the term end. Never moves it back: a
-    /// shorter renewal leaves the keys living longer than the holder trusts them, which harms
-    /// nobody (rule I-6).
+    /// the old deadline (rule I-9), and the term has not been seen to end. Never moves it back:
+    /// after a shorter renewal the keys live longer than the holder trusts them, which is safe
+    /// (rule I-6).
     ///
-    /// Returns whether the term runs.
+    /// Returns whether the term still runs.
     pub fn renew(&self, renewed: Moment, now: Moment) -> bool {
         let mut old = self.deadline.load(Ordering::Acquire);
         loop {
@@ -61,7 +61,7 @@ impl Term {
         }
     }
 
-    /// Ends the term, for ever.
+    /// Ends the term for good.
     #[inline]
     pub fn end(&self) {
         self.deadline.store(OVER, Ordering::Release);

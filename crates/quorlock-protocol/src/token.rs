@@ -1,4 +1,4 @@
-//! What stands under a key of ours, and proves who holds it.
+//! The value under the key of a lock, which proves who holds it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use smallvec::SmallVec;
 use super::FencingToken;
 use super::shared::SHARED_MARKER;
 
-/// The value that says at a node who holds the lock: 128 random bits, new for every attempt
-/// (rule I-4), and then the holder's context for people to read.
+/// The value that identifies the holder of a lock on a node: 128 random bits, new for every attempt
+/// (rule I-4), followed by the holder's context for people to read.
 ///
-/// It proves ownership to the nodes: whoever knows it can release the lock. So `Display` and
-/// `Debug` show its context and only the first digits of the random part. Tokens of other
-/// programs are any bytes at all.
+/// It proves ownership to the nodes: a client that knows it can release the lock. So `Display` and
+/// `Debug` show the context and only the first digits of the random part. Tokens of other programs
+/// can be any bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token {
     bytes: Arc<[u8]>,
@@ -21,32 +21,33 @@ pub struct Token {
 
 /// Hexadecimal digits of the random part.
 pub(crate) const RANDOM_DIGITS: usize = 32;
-/// No token of ours is longer, unless its holder's host or label is.
+/// The longest token of ours, unless the host name or label is longer.
 const USUAL: usize = 128;
-/// Follows the random part where the lock is retained.
+/// Follows the random part if the lock is retained.
 const RETAINED: &[u8] = b":retained";
-/// No more characters of a context are shown.
+/// The most characters of a context that are displayed.
 pub(crate) const SHOWN: usize = 120;
-/// That of a retained lock ends with what is worth knowing of it.
+/// The same for a retained lock, whose context ends with the note.
 const SHOWN_RETAINED: usize = 360;
-/// As many of them as identify an attempt in a log and release nothing.
+/// The number of digits that identify an attempt in a log but cannot release the lock.
 const SHOWN_DIGITS: usize = 8;
 
 impl Token {
-    /// What tells this attempt from all others; all of it, where another program made it shorter.
+    /// Returns the part that distinguishes this attempt from all others; the whole token, if
+    /// another program made a shorter one.
     #[must_use]
     pub fn random_part(&self) -> &[u8] {
         self.bytes.get(..RANDOM_DIGITS).unwrap_or(&self.bytes)
     }
 
-    /// A token of ours.
+    /// Creates a token.
     #[must_use]
     #[inline]
     pub fn new(random: u128, context: &str) -> Token {
         Token::of(random, &[b" ", context.as_bytes()])
     }
 
-    /// A token of ours that says which number its attempt wants to draw.
+    /// Creates a token that names the fencing token which its attempt wants to draw.
     #[must_use]
     #[inline]
     pub fn numbered(random: u128, number: FencingToken, context: &str) -> Token {
@@ -54,8 +55,8 @@ impl Token {
         Token::of(random, &[b":", digits.format(number.get()).as_bytes(), b" ", context.as_bytes()])
     }
 
-    /// A token of ours for a lock that stays taken after its holder has ended (rule R-10): no process holds
-    /// it, and the context says who did.
+    /// Creates the token of a lock that stays taken after its holder's lease (rule R-10): no
+    /// process holds it, and the context names the last holder.
     #[must_use]
     #[inline]
     pub fn retained(random: u128, context: &str) -> Token {
@@ -67,7 +68,7 @@ impl Token {
         for (pair, byte) in digits.chunks_exact_mut(2).zip(random.to_be_bytes()) {
             pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
         }
-        // Put together where it costs nothing, and stored once.
+        // Assembled on the stack, and allocated once.
         let mut bytes = SmallVec::<[u8; USUAL]>::from_slice(&digits);
         for piece in rest {
             bytes.extend_from_slice(piece);
@@ -75,8 +76,8 @@ impl Token {
         Token { bytes: bytes.as_slice().into() }
     }
 
-    /// The number that its attempt wanted to draw, if it says one. A node that has drawn another one for
-    /// it knows that.
+    /// Returns the fencing token that its attempt wanted to draw, if it names one. A node that has
+    /// drawn another number for it stores that.
     #[must_use]
     #[inline]
     pub fn number(&self) -> Option<FencingToken> {
@@ -86,15 +87,16 @@ impl Token {
             .ok()
     }
 
-    /// Whether no process holds the lock: it stays taken until the key expires, as its last holder
-    /// asked (`Lease::retain`).
+    /// Returns whether no process holds the lock: it stays taken until the key expires, as its last
+    /// holder asked (`Lease::retain`).
     #[must_use]
     #[inline]
     pub fn is_retained(&self) -> bool {
         self.parts().is_some_and(|(mark, _)| mark == RETAINED)
     }
 
-    /// What stands between the random part and the context, and the context, if it is one of ours.
+    /// Returns the mark between the random part and the context, and the context, if the token is
+    /// one of ours.
     fn parts(&self) -> Option<(&[u8], &[u8])> {
         let rest = self.behind_random()?;
         let (mark, context) = rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?)?;
@@ -102,51 +104,53 @@ impl Token {
         ours.then(|| (mark, context.get(1..).unwrap_or_default()))
     }
 
-    /// What follows the random part, if it is one of ours: a number, a mark or nothing, a space, and the
-    /// context.
+    /// Returns what follows the random part, if the token is one of ours: a number, a mark or
+    /// nothing; then a space and the context.
     fn behind_random(&self) -> Option<&[u8]> {
         let (random, rest) = self.bytes.split_at_checked(RANDOM_DIGITS)?;
         random.iter().all(u8::is_ascii_hexdigit).then_some(rest)
     }
 
-    /// A token found at a node, of whoever.
+    /// Wraps a token found on a node, of any program.
     #[must_use]
     #[inline]
     pub fn found(bytes: &[u8]) -> Token {
         Token { bytes: bytes.into() }
     }
 
-    /// The bytes as the nodes have them.
+    /// Returns the bytes as stored on the nodes.
     #[must_use]
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether a client of this library made it: then it has a [context](Token::context).
+    /// Returns whether a client of this library created it: then it has a
+    /// [context](Token::context).
     #[must_use]
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.parts().is_some()
     }
 
-    /// The holder's context, if the token is one of ours: `host:pid` and a label. Where the lock is
-    /// [retained](Token::is_retained), what its last holder noted follows.
+    /// Returns the holder's context, if the token is one of ours: `host:pid` and a label, followed
+    /// by its last holder's note if the lock is [retained](Token::is_retained).
     #[must_use]
     #[inline]
     pub fn context(&self) -> Option<String> {
         self.parts().map(|(_, context)| String::from_utf8_lossy(context).into_owned())
     }
 
-    /// Whether it is no token, but says that readers share the lock: see [`SHARED_MARKER`].
+    /// Returns whether it is not a token, but says that readers share the lock: see
+    /// [`SHARED_MARKER`].
     #[must_use]
     #[inline]
     pub fn is_marker(&self) -> bool {
         *self.bytes == *SHARED_MARKER.as_bytes()
     }
 
-    /// The first digits of the random part: enough to tell two attempts apart. Of another program's
-    /// token that is no text, its first bytes in hexadecimal digits.
+    /// Returns the first digits of the random part: enough to tell two attempts apart. For another
+    /// program's token that is not text, returns its first bytes in hexadecimal.
     #[must_use]
     pub fn short(&self) -> String {
         if let Ok(text) = str::from_utf8(&self.bytes) {
@@ -157,8 +161,8 @@ impl Token {
     }
 }
 
-/// In hexadecimal: by hand, because there is one for each attempt, and formatting takes as long as all
-/// the rest of it.
+/// Formats a hexadecimal digit. By hand, because each attempt formats a token, which would
+/// otherwise double its cost.
 fn digit(nibble: u8) -> u8 {
     nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
 }
@@ -180,8 +184,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A token is somebody else's bytes: it must not move the cursor of the terminal that shows it,
-/// nor fill it.
+/// Strips foreign text of control characters, which could move the cursor of the terminal, and cuts
+/// it to `longest` characters.
 pub(crate) fn printable(text: &str, longest: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(longest).collect()
 }
@@ -210,10 +214,10 @@ mod tests {
         assert!(token.is_retained());
         assert_eq!(token.to_string(), "db-7:4121 import ran at noon");
         assert_eq!(token.number(), None);
-        assert_eq!(Token::found(token.as_bytes()), token, "it is known again by its bytes");
+        assert_eq!(Token::found(token.as_bytes()), token, "it round-trips by its bytes");
         let number = "7".parse().unwrap();
         for other in [Token::new(7, ":retained by name"), Token::numbered(7, number, ":retained")] {
-            assert!(!other.is_retained(), "{other:?}: a label does not make it so");
+            assert!(!other.is_retained(), "{other:?}: a label does not retain a lock");
         }
         assert!(!Token::found(b":retained by another program").is_retained());
     }

@@ -1,44 +1,45 @@
-//! When a waiter that was refused asks again.
+//! When a refused waiter asks again.
 
 use std::time::Duration;
 
 use crate::{EXPIRY_JITTER, HEARTBEAT, fraction};
 
-/// What an attempt that was refused has found.
+/// The result of a refused attempt.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// How many nodes have granted it.
+    /// How many nodes granted.
     pub granted: usize,
-    /// How many are a quorum.
+    /// How many nodes are a quorum.
     pub needed: usize,
     /// Whether one holder has a quorum, or others come first.
     pub held: bool,
-    /// Whether one node was asked, alone, and has refused.
+    /// Whether a single node was asked, and refused.
     pub by_one: bool,
 }
 
 impl Refusal {
-    /// An attempt that was granted by so many, of the so many that are `needed`.
+    /// Creates a refusal with `granted` of the `needed` votes.
     #[must_use]
     #[inline]
     pub fn new(granted: usize, needed: usize) -> Refusal {
         Refusal { granted, needed, held: false, by_one: false }
     }
 
-    /// How many nodes have to hint at a change before a quorum can have become possible.
+    /// Returns how many nodes have to hint at a change before a quorum can be possible.
     #[must_use]
     #[inline]
     pub fn hints_wanted(self) -> usize {
         if self.by_one { 1 } else { self.needed.saturating_sub(self.granted).max(1) }
     }
 
-    /// After how long to ask again at the latest, if so many nodes as are `hearing` would tell of a change.
-    /// `ends` is for how much longer each node keeps what is in the way.
+    /// Returns when to ask again at the latest, if the nodes counted in `hearing` send hints.
+    /// `ends` has the remaining time of the contended key on each node.
     ///
-    /// Where a holder has a quorum, or the one node that was asked has refused, it is until enough of the keys
-    /// have run out, and no longer than a heartbeat. `None` where waiting for hints is in vain: votes were split, or too few nodes tell of changes. Then a short random pause it
-    /// is.
+    /// If a holder has a quorum, or the only node asked has refused, that is when enough of the
+    /// keys have expired, and no longer than a heartbeat. Returns `None` if waiting for hints is
+    /// pointless, because votes were split or too few nodes send hints; then a short random pause
+    /// is right.
     #[must_use]
     pub fn rest(
         self,
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn a_split_vote_or_an_outage_is_told_by_no_node() {
         assert_eq!(Refusal::new(2, 3).rest(5, &mut [], || 0), None);
-        assert_eq!(held(0).rest(2, &mut [LONG; 5], || 0), None, "too few tell of changes");
+        assert_eq!(held(0).rest(2, &mut [LONG; 5], || 0), None, "too few nodes send hints");
     }
 
     #[test]
@@ -88,7 +89,7 @@ mod tests {
             |granted, ends: &[u64]| held(granted).rest(5, &mut seconds(ends), || 0).unwrap().as_millis();
         assert_eq!(millis(0, &[700, 100, 300, 500]), 501, "three of them");
         assert_eq!(millis(2, &[700, 100, 300]), 101, "one of them");
-        assert_eq!(millis(0, &[700, 100]), 1_000, "two never end");
+        assert_eq!(millis(0, &[700, 100]), 1_000, "two of three are not enough");
         assert_eq!(held(0).rest(5, &mut [LONG; 5], || u64::MAX), Some(HEARTBEAT * 3 / 2));
     }
 }

@@ -14,8 +14,7 @@ use proptest::prelude::*;
 use quorlock_protocol::{
     Backoff, Claim, Drift, FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, Moment, NoNumber, Past,
     Quarantine, Quorum, Resource, ResourceError, RoundTrip, Tally, Term, Token, Verdict, WaiterId, age,
-    believed, fraction, least_left, node_timeout, offer_life, overdue_after, releases_openly, renewal_every,
-    turn_key,
+    believed, fraction, least_left, node_timeout, offer_life, releases_openly, renewal_every, turn_key,
 };
 
 fn at(millis: u64) -> Moment {
@@ -30,7 +29,7 @@ fn tally(quorum: Quorum, granted: usize, denied: usize, unknown: usize) -> Tally
     tally
 }
 
-/// All ways in which up to `nodes` answers can have come in.
+/// All combinations of up to `nodes` answers.
 fn counts(nodes: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     (0..=nodes).flat_map(move |granted| {
         (0..=nodes - granted).flat_map(move |denied| {
@@ -51,7 +50,7 @@ fn any_two_quorums_share_a_node_and_anything_smaller_is_refused() {
         let quorum = Quorum::majority(nodes);
         assert_eq!(Quorum::of(quorum.needed(), nodes), Some(quorum));
         assert_eq!(Quorum::of(quorum.needed() - 1, nodes), None, "a majority is the smallest");
-        assert!(nodes - quorum.blocking() < quorum.needed(), "without the blocking ones nobody has a quorum");
+        assert!(nodes - quorum.blocking() < quorum.needed(), "without the blocking nodes there is no quorum");
         assert!(nodes - (quorum.blocking() - 1) >= quorum.needed(), "one fewer does not block");
     }
 }
@@ -88,11 +87,7 @@ fn contended_means_that_without_the_others_there_would_have_been_a_quorum() {
     let five = Quorum::majority(5);
     assert_eq!(tally(five, 0, 3, 2).verdict(), Some(Verdict::Contended));
     assert_eq!(tally(five, 2, 2, 1).verdict(), Some(Verdict::Contended), "a split vote");
-    assert_eq!(
-        tally(five, 0, 2, 3).verdict(),
-        Some(Verdict::Unavailable),
-        "an outage is not called contention"
-    );
+    assert_eq!(tally(five, 0, 2, 3).verdict(), Some(Verdict::Unavailable), "an outage is not contention");
     let four = Quorum::majority(4);
     assert_eq!(tally(four, 2, 2, 0).verdict(), Some(Verdict::Contended), "a tie refuses");
 }
@@ -109,7 +104,7 @@ fn i9_a_renewal_counted_at_the_deadline_is_too_late() {
 fn i10_a_term_seen_to_end_is_never_revived() {
     let term = Term::until(at(100));
     assert_eq!(term.remaining(at(100)), None);
-    assert!(!term.renew(at(1000), at(50)), "by whatever clock");
+    assert!(!term.renew(at(1000), at(50)), "whatever the clock says");
     assert_eq!(term.remaining(at(50)), None);
 }
 
@@ -192,40 +187,6 @@ fn the_allowance_is_taken_off_at_the_holder_and_added_at_the_nodes() {
 }
 
 #[test]
-fn a_round_trip_is_estimated_as_tcp_does() {
-    let ms = Duration::from_millis;
-    let first = RoundTrip::first(ms(80));
-    assert_eq!((first.smoothed(), first.deviation()), (ms(80), ms(40)), "the first sample counts in full");
-    let then = first.then(ms(160));
-    assert_eq!((then.smoothed(), then.deviation()), (ms(90), ms(50)));
-    let steady = (0..100).fold(first, |trip, _| trip.then(ms(80)));
-    assert_eq!(steady.several().as_millis(), 320, "what never varies is waited for four times");
-}
-
-#[test]
-fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
-    let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
-    let far = Some(RoundTrip::first(ms(300)));
-    assert_eq!(node_timeout(None, None, ttl), ms(1_000));
-    assert_eq!(node_timeout(None, Some(RoundTrip::first(ms(1))), ttl), ms(1_000));
-    assert_eq!(node_timeout(None, far, ttl), ms(1_800));
-    assert_eq!(node_timeout(None, far, ms(2_000)), ms(500), "a quarter of the TTL");
-    assert_eq!(node_timeout(Some(ms(70)), far, ttl), ms(70), "a number is a number");
-    assert_eq!(overdue_after(far, ms(25), ms(3_000)), ms(1_800));
-    assert_eq!(overdue_after(far, ms(25), ms(70)), ms(70), "no later than it is given up");
-    assert_eq!(overdue_after(None, ms(25), ms(1_000)), ms(25));
-}
-
-#[test]
-fn at_any_round_trip_up_to_a_tenth_of_the_ttl_a_vote_comes_in_time() {
-    let ttl = Duration::from_secs(30);
-    for tenths in 1..=100 {
-        let trip = ttl / 1_000 * tenths;
-        assert!(node_timeout(None, Some(RoundTrip::first(trip)), ttl) >= trip * 2, "{trip:?}");
-    }
-}
-
-#[test]
 fn the_ceiling_of_pauses_doubles_up_to_the_highest() {
     let ms = Duration::from_millis;
     let mut backoff = Backoff::new(ms(5), ms(30));
@@ -258,7 +219,7 @@ fn what_is_shown_to_people_reads_as_they_would_say_it() {
     assert_eq!(Token::found(b"a\tb").to_string(), "another program (ab…)");
     assert_eq!(Token::found(b"\xfe\x01A\x80 and so on").to_string(), "another program (0xfe014180…)");
     assert_eq!(Token::found(b"\xff").to_string(), "another program (0xff…)");
-    assert_eq!(Token::new(1, &"x".repeat(500)).to_string().len(), 120, "nobody fills the screen");
+    assert_eq!(Token::new(1, &"x".repeat(500)).to_string().len(), 120, "a token cannot fill the screen");
 }
 
 #[test]
@@ -288,9 +249,9 @@ fn the_longest_name_is_taken_and_one_byte_more_is_not() {
 }
 
 proptest! {
-    /// Theory 4.2: whoever trusts its lease for `validity` on a clock that is slow by the drift
-    /// stops before a node whose clock is right has let the key go, and so for any split of the
-    /// allowance between the two.
+    /// Theory 4.2: a holder that trusts its lease for `validity`, on a clock that is slow by the
+    /// drift, stops before the key expires on a node with a correct clock; and so for any split of
+    /// the allowance between the two.
     #[test]
     fn validity_ends_before_any_key_does(
         ttl in 20u64..86_400_000,
@@ -360,7 +321,7 @@ proptest! {
         prop_assert_eq!(tombstone(token), tombstone(plain));
     }
 
-    /// What is asked without a script, and what a script would draw.
+    /// The number asked for without a script, and the number that a script would draw.
     #[test]
     fn a_number_that_is_asked_for_is_the_one_that_would_be_drawn(
         counter in 0..FencingToken::MAX.get(),
@@ -448,7 +409,7 @@ fn a_counter_that_is_ahead_is_not_lowered() {
     assert!(!fence(7).may_follow(fence(8), Duration::ZERO));
 }
 
-/// A number below those of a counter that is gone is neither drawn nor confirmed.
+/// A number below those of an expired counter is neither drawn nor confirmed.
 #[test]
 fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
     let stood = fence(1_000_000_001);
@@ -464,7 +425,7 @@ fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
         let at = |hint| FenceHint::at(Duration::from_micros(hint), None, Duration::ZERO);
         assert_eq!(at(least - 1).from(FencingToken::ZERO, wall), Err(NoNumber::ClientClockBehind));
         assert!(at(least).from(FencingToken::ZERO, wall).is_ok_and(|drawn| drawn > stood));
-        assert!(at(least - 1).from(fence(1), wall).is_ok(), "where there is a counter it tells");
+        assert!(at(least - 1).from(fence(1), wall).is_ok(), "an existing counter decides");
         assert!(!fence(least - 1).may_follow(FencingToken::ZERO, wall));
         assert!(fence(least).may_follow(FencingToken::ZERO, wall));
     }
@@ -473,7 +434,7 @@ fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
 #[test]
 fn i24_a_process_is_no_older_than_its_note_nor_than_its_event_loop_can_have_turned() {
     let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1));
-    assert_eq!(believed(hour, None, None), hour, "nothing speaks against it");
+    assert_eq!(believed(hour, None, None), hour, "no evidence against it");
     assert_eq!(believed(hour, None, Some(5 * second)), 5 * second, "its clock was put forward");
     assert_eq!(believed(5 * second, None, Some(hour)), 5 * second, "the clock of a client was behind");
     assert_eq!(believed(hour, Some(1_799), None), Duration::ZERO, "not once in two seconds");

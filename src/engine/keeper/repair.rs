@@ -1,9 +1,9 @@
-//! Asks those nodes again that did not grant a lock which is held at no more than a quorum (rule I-38).
+//! Retries nodes that did not grant a lock which is held on no more than a quorum (rule I-38).
 //!
-//! One of the quorum that loses the key, because its clock is stepped or somebody deletes it, and others
-//! find a quorum of nodes without it. Mostly the missing nodes had granted another client, which lost and
-//! takes its claim back within a round trip; or they were not connected yet. What they store now confirms
-//! nothing and moves no deadline: it only makes the nodes without the key fewer.
+//! If one node of that quorum lost the key, by a clock step or a manual delete, another client
+//! would find a quorum without it. The missing nodes usually had granted a client that lost and
+//! withdraws within a round trip, or were not connected yet. What they store now confirms nothing
+//! and moves no deadline: it only reduces the number of nodes without the key.
 
 use std::time::Duration;
 
@@ -15,75 +15,74 @@ use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::Standing;
 use quorlock_protocol::{Backoff, Moment};
 
-/// The first pause is at most this: some round trips in one datacenter, in which clients that lost take
-/// their claims back. A lock that is held for less long asks nothing.
+/// The upper bound of the first pause: a few round trips in one datacenter, in which losing clients
+/// withdraw. A lock held for less long sends nothing.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// And none is longer than this part of the TTL, as for renewals that fail.
+/// No pause is longer than this fraction (a tenth) of the TTL, as for failed renewals.
 const LONGEST_PAUSE: u32 = 10;
 
-/// When the nodes without the key are asked again, until the first renewal, which asks all of them.
+/// When to retry the nodes without the key, until the first renewal, which asks all nodes.
 pub(super) struct RepairSchedule {
     pub(super) at: Moment,
     pauses: Backoff,
-    /// Whether they have been asked again already.
+    /// Whether they were retried before.
     asked: bool,
-    /// Nodes that did not answer that in their time: they have a request to answer, and one more would only
-    /// wait behind it.
+    /// Nodes that have not answered a retry in time. Another request would only queue behind it.
     silent: NodeSet,
 }
 
 impl Keeper {
-    /// Plans to ask again, if too many nodes are known to lack the key, of which this is known.
+    /// Schedules a retry if too many nodes are known to lack the key.
     pub(super) fn schedule_repair(&mut self, standings: KeyStates) {
         let quorum = self.shared.nodes.quorum;
-        let Census { held, coming } = Census::of(quorum.nodes(), |node| standings.get(node));
-        if held <= quorum.needed() && held + coming < quorum.nodes() {
+        let KeyCount { held, pending } = KeyCount::of(quorum.nodes(), |node| standings.get(node));
+        if held <= quorum.needed() && held + pending < quorum.nodes() {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
-            let mut again =
+            let mut repair =
                 RepairSchedule { at: Moment::NEVER, pauses, asked: false, silent: NodeSet::default() };
-            again.rest(self.shared.now(), self.shared.entropy.next_u64());
-            self.again = Some(Box::new(again));
+            repair.rest(self.shared.now(), self.shared.entropy.next_u64());
+            self.repair = Some(Box::new(repair));
             self.state.stop_repair();
         }
     }
 
-    /// The last answers to the acquisition have come later than the lease, and are to be looked at.
-    pub(super) fn look_at_stragglers(&mut self) {
-        if self.again.is_none()
-            && self.state.minds_gaps()
+    /// Checks answers to the acquisition that arrived after the lease was delivered.
+    pub(super) fn check_late_answers(&mut self) {
+        if self.repair.is_none()
+            && self.state.wants_repair()
             && let Some(standings) = self.state.settled_standings()
         {
             self.schedule_repair(standings);
         }
     }
 
-    /// Whether the nodes without the key are to be asked again at `now`.
-    pub(super) fn is_to_ask_again(&self, now: Moment) -> bool {
-        self.renewing.is_none() && self.again.as_ref().is_some_and(|again| now >= again.at)
+    /// Whether the retry is due at `now`.
+    pub(super) fn is_repair_due(&self, now: Moment) -> bool {
+        self.renewing.is_none() && self.repair.as_ref().is_some_and(|repair| now >= repair.at)
     }
 
-    /// Asks the nodes again that lack the key, unless enough have it by now.
-    pub(super) fn ask_again(&mut self, now: Moment) {
-        let Some(mut again) = self.again.take() else { return };
+    /// Retries the nodes without the key, unless enough have it by now.
+    pub(super) fn repair(&mut self, now: Moment) {
+        let Some(mut repair) = self.repair.take() else { return };
         let (quorum, before) = (self.shared.nodes.quorum, self.standings);
         let (latest, on_its_way_since) = self.state.latest_standings();
         let standing = |node: usize| match (before.get(node), latest.get(node)) {
             (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
             (_, latest) => latest,
         };
-        let held = Census::of(quorum.nodes(), standing).held;
+        let held = KeyCount::of(quorum.nodes(), standing).held;
         if held > quorum.needed() || held == quorum.nodes() {
             return;
         }
-        again.rest(now, self.shared.entropy.next_u64());
-        let since = on_its_way_since.filter(|_| again.asked);
+        repair.rest(now, self.shared.entropy.next_u64());
+        let since = on_its_way_since.filter(|_| repair.asked);
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {
             let pending = (0..quorum.nodes()).filter(|node| latest.get(*node) == Standing::InFlight);
-            again.silent.add(pending.collect());
+            repair.silent.add(pending.collect());
         }
         let lacks = |node: usize| {
-            matches!(standing(node), Standing::Without | Standing::Unknown) && !again.silent.contains(node)
+            matches!(standing(node), Standing::Without | Standing::Unknown) && !repair.silent.contains(node)
         };
         if !waits && !self.shared.are_many_renewing() && (0..quorum.nodes()).any(lacks) {
             let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
@@ -93,14 +92,14 @@ impl Keeper {
                 lacks(node).then(|| request.clone())
             });
             self.state.follow(&round);
-            again.asked = true;
+            repair.asked = true;
         }
-        self.again = Some(again);
+        self.repair = Some(repair);
     }
 
-    /// From now on renewals ask all nodes.
-    pub(super) fn ask_again_no_more(&mut self) {
-        self.again = None;
+    /// Ends the retries: from now on renewals ask all nodes.
+    pub(super) fn cancel_repair(&mut self) {
+        self.repair = None;
         self.state.stop_repair();
     }
 }
@@ -112,15 +111,15 @@ impl RepairSchedule {
 }
 
 /// How many nodes have the key.
-struct Census {
+struct KeyCount {
     held: usize,
-    /// How many may have it, since a request is on its way.
-    coming: usize,
+    /// How many may have it, because a request is in flight.
+    pending: usize,
 }
 
-impl Census {
-    fn of(nodes: usize, standing: impl Fn(usize) -> Standing) -> Census {
+impl KeyCount {
+    fn of(nodes: usize, standing: impl Fn(usize) -> Standing) -> KeyCount {
         let count = |wanted| (0..nodes).filter(|node| standing(*node) == wanted).count();
-        Census { held: count(Standing::Holds), coming: count(Standing::InFlight) }
+        KeyCount { held: count(Standing::Holds), pending: count(Standing::InFlight) }
     }
 }

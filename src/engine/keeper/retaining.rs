@@ -1,4 +1,4 @@
-//! Leaves a lock taken after its lease has ended.
+//! Keeps a lock taken after its lease has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::Standing;
 use quorlock_protocol::{Claim, Moment, Token, Verdict, renewal_backoff};
 
-/// Servers do not count in less.
+/// The smallest unit in which servers count.
 const LEAST: Duration = Duration::from_millis(1);
 
 impl Keeper {
-    /// Replaces the lease's token by one that no process holds (rule R-10), by rounds of the request that
+    /// Replaces the lease's token by one that no process holds (rule R-10), with the request that
     /// passes a lock on.
     ///
-    /// The lease has ended and its renewals are over (I-15) before anything is sent. Asked again until a
-    /// quorum has confirmed, but only while the lease would have lasted (rule R-11): after that others may
-    /// have had the lock. The old token is not taken back where the new one did not arrive: there it keeps
-    /// others out too, and expires by itself.
+    /// The lease has ended and its renewals are over (I-15) before anything is sent. Retried until
+    /// a quorum has confirmed, but only until the lease would have expired (rule R-11): after that
+    /// another client may have had the lock. The old token is not withdrawn from nodes that did not
+    /// store the new one: it keeps other clients out there too, until it expires.
     pub(super) async fn retain(mut self: Box<Self>, wanted: Retention) {
         let now = self.shared.now();
         if wanted.until.since(now) < LEAST {
@@ -38,20 +38,20 @@ impl Keeper {
         let before = self.settle();
         let (outcome, round) = self.leave_token(&wanted, end).await;
         self.stop_renewals(before, round);
-        // Before the holder hears of it: it may ask for the lock again at once.
-        self.let_go();
-        self.tell_others();
+        // Before the holder is notified: it may ask for the lock again immediately.
+        self.clear_held();
+        self.notify_other_queues();
         wanted.reply(outcome);
     }
 
-    /// Has a tombstone left behind the new token where a renewal may come of which nothing is known: it would
-    /// store the token of the lease anew when the new one has expired (rule R-13). Where the new one is not
-    /// known to be, nothing is taken back.
+    /// Leaves a tombstone under the new token on nodes where a renewal may still arrive: the
+    /// renewal would store the old token again once the new one has expired (rule R-13). Nothing is
+    /// withdrawn from nodes not known to have stored the new token.
     fn stop_renewals(&self, before: KeyStates, round: Arc<Round>) {
         let (shared, runtime, claim, ttl) =
             (self.shared.clone(), self.runtime.clone(), self.claim.clone(), self.ttl);
-        // `Coordinator::close` waits for the nodes that are slower: each that has the new token is
-        // one that does not have to survive.
+        // `Coordinator::close` waits for the slower nodes: each that stores the new token is one
+        // that need not survive.
         let rest = async move {
             round.settled().await;
             let unknown = before.with(round.standings(), |before, replaced| match (before, replaced) {
@@ -63,7 +63,7 @@ impl Keeper {
         self.shared.tasks.spawn(rest, &self.runtime);
     }
 
-    /// Returns the last round as well, which may not be over.
+    /// Also returns the last round, which may still be open.
     async fn leave_token(
         &mut self,
         wanted: &Retention,
@@ -76,7 +76,8 @@ impl Keeper {
         let to = Arc::new(Claim::new(from.key().into(), token));
         let mut pauses = renewal_backoff(self.ttl);
         loop {
-            // Each time only what is left: the first request that a node carries out may be the last.
+            // Each time only the remaining time: the first request that a node executes may be the
+            // last.
             let ttl = wanted.until.since(shared.now()).max(LEAST);
             let (from, to) = (from.clone(), to.clone());
             let request = SharedRequest::from(Request::Transfer { from, to, ttl, fence_hint: None });
@@ -91,7 +92,7 @@ impl Keeper {
             let hopeless = verdict == Verdict::Contended || shared.closing.is_cancelled();
             if hopeless || again >= end.min(wanted.until) {
                 let report = Box::new(round.report());
-                debug!(%resource, votes = %report, "not certain to be retained");
+                debug!(%resource, votes = %report, "retention not confirmed");
                 return (Err(RetainError::Unconfirmed { resource: resource.clone(), report }), round);
             }
             round.abandon();

@@ -1,4 +1,4 @@
-//! Passes a lock on to whoever waits for it next in this process.
+//! Passes a lock on to the next waiter in this process.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::telemetry::Passed;
 use quorlock_protocol::Standing;
 use quorlock_protocol::Verdict;
 
-/// Serves those who wait for a key in this process, after a lease of it.
+/// Serves the waiters for a key in this process after a lease.
 pub(crate) trait Succession: Send {
-    /// Serves `first`, who was taken out of the line of `key`, and all who wait there behind it.
+    /// Serves `first`, which was taken from the queue of `key`, and all waiters behind it.
     fn serve(
         self: Box<Self>,
         shared: Arc<EngineContext>,
@@ -32,7 +32,7 @@ pub(crate) trait Succession: Send {
     ) -> BoxFuture<'static, ()>;
 }
 
-/// A succession that is due. Dropped, it serves in a task, or ends the line where there is no waiter.
+/// A succession that is due. Dropped, it runs in a task, or closes the queue if that is empty.
 pub(super) struct Successor {
     shared: Arc<EngineContext>,
     key: Arc<str>,
@@ -40,14 +40,15 @@ pub(super) struct Successor {
 }
 
 impl Successor {
-    /// The lock is not held here any more: serves those who wait for it.
+    /// Serves the waiters after the lock was released.
     async fn serve(mut self) {
         if let Some((_, serving)) = self.begin() {
             serving.await;
         }
     }
 
-    /// Takes out who is first, whose runtime is driven as far as is known. `None` where the line has ended.
+    /// Takes the first waiter, on whose runtime to serve. Returns `None` if the queue was empty and
+    /// is now closed.
     fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
         let succession = self.succession.take()?;
         let first = self.shared.lines.next_or_end(&self.key)?;
@@ -65,14 +66,14 @@ impl Drop for Successor {
 }
 
 impl Keeper {
-    /// Hands the lease to somebody who waits for it.
+    /// Delivers the lease to a waiter.
     pub(crate) fn deliver_to(mut self: Box<Self>, waiter: Waiter, rounds: usize) {
         self.runtime = waiter.runtime.clone();
-        // A lease that nobody takes in is dropped with the failed message, and so given back.
-        drop(waiter.door.send(Ok(self.deliver(&waiter.plan, rounds))));
+        // If the receiver is gone, the lease is dropped with the failed message, and so released.
+        drop(waiter.sender.send(Ok(self.deliver(&waiter.plan, rounds))));
     }
 
-    /// After a lease has ended: passes the lock on to whoever waits for it here, or gives it back.
+    /// Handles the end of a lease: passes the lock to the next local waiter, or releases it.
     pub(super) async fn conclude(mut self: Box<Self>, ended: Ended) {
         let next = match &ended {
             Ended::Released(_) => self.next_here(),
@@ -110,29 +111,28 @@ impl Keeper {
         }
     }
 
-    /// Who waits for the lock in this process and may have it next, before others get their chance.
+    /// Returns the next local waiter, if the handoff limits allow one before other processes.
     fn next_here(&mut self) -> Option<Waiter> {
         self.succession.as_ref()?;
         let span = self.handoff.span.unwrap_or(self.ttl);
-        let goes_on = self.series.goes_on((self.handoff.times, span), self.shared.now());
-        if goes_on { self.shared.lines.next(&self.line) } else { None }
+        let goes_on = self.streak.goes_on((self.handoff.times, span), self.shared.now());
+        if goes_on { self.shared.lines.next(&self.queue_key) } else { None }
     }
 
-    /// Those who wait are served by the caller from now on.
+    /// Moves the duty to serve the waiters to the caller.
     pub(super) fn take_successor(&mut self) -> Option<Successor> {
-        let (shared, key) = (&self.shared, &self.line);
+        let (shared, key) = (&self.shared, &self.queue_key);
         let succession = self.succession.take()?;
         Some(Successor { shared: shared.clone(), key: key.clone(), succession: Some(succession) })
     }
 
-    /// Hands the lock to the next who waits for it in this process without asking anybody: the key
-    /// stands at the nodes as it did, and the new lease ends when the old one would have (rule I-21).
-    /// Refused, with the reply that is still to be sent, where that would not do.
+    /// Hands the lock to the next local waiter without asking any node: the key stays on the nodes,
+    /// and the new lease has the deadline of the old one (rule I-21). Otherwise returns the reply,
+    /// which is still to be sent.
     ///
-    /// Only without fencing, since the two leases share all that the nodes know of them; only with
-    /// as much validity left as a renewal leaves in the worst case, and to somebody who asks for the
-    /// same TTL and has it renewed; and not while a renewal is on its way, which belongs to the old
-    /// lease.
+    /// Only without fencing, since both leases share what the nodes store; only with as much
+    /// validity left as a renewal leaves in the worst case; only to a waiter with the same TTL and
+    /// automatic renewal; and not while a renewal of the old lease is in flight.
     pub(super) fn handoff(
         &mut self,
         next: &Arc<AcquireRequest>,
@@ -142,12 +142,12 @@ impl Keeper {
         let plain = next.fencing == Fencing::Off && next.renewal != Renewal::Manual;
         let end = self.state.term.remaining(now).unwrap_or(now);
         let lasts = self.schedule.due().is_some_and(|due| now < due) && end.since(now) >= self.ttl / 2;
-        // One that is renewed by hand has nothing due.
+        // A manually renewed lease has nothing due.
         let alike = self.state.fence.is_none() && plain && next.ttl == self.ttl;
         if !(alike && lasts && self.renewing.is_none()) {
             return Err(reply);
         }
-        // First the old lease is over, then there is a new one.
+        // The old lease ends before the new one begins.
         self.end();
         self.state.close_slot();
         let hold_until = next.max_hold.map(|longest| now + longest);
@@ -155,12 +155,12 @@ impl Keeper {
         self.meter = next.meter.clone();
         self.held = self.meter.held(now);
         self.meter.passed(Passed::Locally);
-        // A renewal that failed is tried again as soon as it would have been.
+        // A failed renewal is retried when it would have been.
         self.schedule.handoff(next.renewal.every(self.ttl));
-        let trail = self.state.take_last_round();
+        let last_round = self.state.take_last_round();
         self.state =
             LeaseState::new(&next.resource, &self.claim, None, end, hold_until, lease_env(&self.shared));
-        match trail {
+        match last_round {
             LastRound::InFlight(round) => {
                 self.state.follow(&round);
             }
@@ -174,12 +174,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Passes the lock on to the next who waits for it in this process, by one round that replaces
-    /// the token: a new lease with a full TTL, and no moment in which the lock is free.
+    /// Passes the lock to the next local waiter by one round that replaces the token: a new lease
+    /// with a full TTL, and the lock is free at no moment.
     ///
-    /// The old lease has ended before anything is sent, so that the two never overlap; and every
-    /// node that grants holds the new token from then on, as if it had been free. If no quorum did so in
-    /// time, both claims are taken back, and the line is still to be served.
+    /// The old lease has ended before anything is sent, so the two never overlap. Every node that
+    /// grants holds the new token from then on, as if it had been free. If no quorum did so in
+    /// time, both claims are withdrawn, and the returned successor serves the queue.
     pub(super) async fn pass_on(
         mut self: Box<Self>,
         waiter: Waiter,
@@ -203,7 +203,7 @@ impl Keeper {
         if let Some(reply) = reply {
             drop(reply.send(Ok(())));
         }
-        // Wherever the new token has not come, the old one may still stand.
+        // A node without the new token may still have the old one.
         let rest = {
             let (shared, runtime) = (self.shared.clone(), self.runtime.clone());
             let (ttl, round) = (self.ttl, round.clone());
@@ -226,7 +226,7 @@ impl Keeper {
             debug!(resource = %next.resource, token = %to.token().short(), "passed on");
             let mut passed =
                 Keeper::of(&self.shared, next, to, &round, decision.fence, (round.sent, deadline));
-            (passed.series, passed.succession) = (self.series, self.succession.take());
+            (passed.streak, passed.succession) = (self.streak, self.succession.take());
             passed.deliver_to(waiter, rounds);
             return None;
         }
@@ -234,14 +234,14 @@ impl Keeper {
         debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
         round.abandon();
         clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings(), CleanupOf::Lease);
-        // It came first, and stays first.
-        self.shared.lines.put_back(&self.line, waiter);
-        self.shared.lines.let_go(&self.line);
+        // It was first in the queue, and stays first.
+        self.shared.lines.put_back(&self.queue_key, waiter);
+        self.shared.lines.clear_held(&self.queue_key);
         self.take_successor()
     }
 }
 
-/// Where the old token may still be stored, or may yet come, after it was to be replaced.
+/// Where the old token may still be stored, or may yet arrive.
 fn left_behind(before: KeyStates, replaced: KeyStates) -> KeyStates {
     before.with(replaced, Standing::left_behind)
 }

@@ -1,8 +1,8 @@
-//! How many renewals of a coordinator are on their way at once.
+//! Limits how many renewals of a coordinator are in flight.
 //!
-//! Leases that were acquired together are due together, and after a standstill of the process all of
-//! them are. Each that is on its way needs more room than a lease, and a node refuses more votes at once
-//! than it takes in: so those that are due while there are many wait for a moment.
+//! Leases acquired together are due together, and after a suspension of the process all of them
+//! are. A renewal needs more memory than an idle lease, and a node refuses votes beyond its request
+//! limit; so due renewals wait for a moment while many are in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,31 +10,31 @@ use std::time::Duration;
 
 use quorlock_protocol::most_in_flight;
 
-/// As many are enough to keep near servers busy, and a quarter of what a node takes in: the rest is for those
-/// who acquire. Of far ones [more](most_in_flight).
+/// Enough to keep nearby servers busy, and a quarter of what a node accepts; the rest is left for
+/// acquisitions. For distant servers there are [more](most_in_flight).
 const MANY: u64 = 128;
-/// The renewals of a coordinator that wait for their verdict. A node that hangs holds none of them up, as
-/// long as it is not needed for that.
+/// The renewals of a coordinator that wait for their verdict. A hanging node delays none of them
+/// unless its vote is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     open: AtomicU64,
 }
 
 impl Renewals {
-    /// One more is on its way, until what is returned is dropped.
+    /// Counts a renewal as in flight until the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         self.open.fetch_add(1, Ordering::Relaxed);
         InFlight(self.clone())
     }
 
-    /// Whether so many are on their way that others have to wait. The `round_trip` is that to a quorum.
+    /// Whether the limit is reached, so that others must wait. `round_trip` is that to a quorum.
     pub(crate) fn are_many(&self, round_trip: impl FnOnce() -> Duration) -> bool {
         let open = self.open.load(Ordering::Relaxed);
         open >= MANY && open >= most_in_flight(MANY, round_trip())
     }
 }
 
-/// A renewal that is on its way.
+/// A renewal in flight.
 pub(crate) struct InFlight(Arc<Renewals>);
 
 impl Drop for InFlight {

@@ -4,11 +4,11 @@ use super::*;
 use crate::node::{Identity, Vote};
 use quorlock_protocol::{Claim, Moment, Token};
 
-/// Keeps what it is asked until the test answers it.
+/// Holds requests until the test answers them.
 #[derive(Clone, Debug, Default)]
 struct Store {
     asked: Arc<Mutex<Vec<(SharedRequest, Responder)>>>,
-    /// Answers at once instead.
+    /// Answers immediately instead.
     at_once: Arc<AtomicBool>,
 }
 
@@ -27,7 +27,7 @@ impl Node for Store {
 }
 
 impl Store {
-    /// What it was asked and has not answered.
+    /// The requests that it has not answered.
     fn asked(&self) -> Vec<String> {
         let name = |request: &Request| match request {
             Request::Acquire { claim, .. } => format!("acquire {}", claim.key()),
@@ -78,7 +78,7 @@ impl Collect for Asker {
     }
 }
 
-/// A node in order over a store, and who asks it.
+/// An ordered node over a store, and its round.
 struct Bench {
     store: Store,
     node: Arc<dyn Node>,
@@ -147,7 +147,7 @@ fn a_request_for_several_keys_waits_for_all_of_them_and_all_wait_for_it() {
     {
         bench.ask(number, request);
     }
-    assert_eq!(bench.store.asked(), ["acquire b", "acquire c"], "the third comes behind that for both");
+    assert_eq!(bench.store.asked(), ["acquire b", "acquire c"], "the third is queued behind that for both");
     bench.store.answer(0, Ok(granted()));
     assert_eq!(bench.store.asked(), ["acquire c", "acquire a"], "that for both");
     bench.store.answer(1, Ok(granted()));
@@ -162,7 +162,7 @@ fn i5_a_release_behind_a_request_of_which_nothing_is_known_is_not_known_either()
     bench.ask(1, release(&a));
     bench.ask(2, Request::Cancel { claim: a.clone(), linger: Duration::from_secs(9) });
     bench.store.answer(0, Err(unknown()));
-    assert_eq!(bench.store.asked(), ["cancel a"], "which is carried out");
+    assert_eq!(bench.store.asked(), ["cancel a"], "which is executed");
     let answers = bench.answers();
     let [(0, Err(_)), (1, Err(error))] = &answers[..] else { panic!("{answers:?}") };
     assert!(error.may_have_acted(), "so that it is cancelled: {error}");

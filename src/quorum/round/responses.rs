@@ -1,4 +1,4 @@
-//! What each node was asked in a round, and has said.
+//! The requests and responses of a round, by node.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,60 +13,60 @@ use crate::quorum::key_states::KeyStates;
 use quorlock_protocol::Standing;
 use quorlock_protocol::{Moment, Quorum, Verdict};
 
-/// What each node was asked and has said.
+/// What each node was asked, and its response.
 #[derive(Debug)]
 pub(super) struct Responses {
     pub(super) nodes: SmallVec<[Slot; USUAL]>,
-    /// How many have answered, or are not to be asked.
-    heard: u8,
-    /// Whether any two answers came from the same server process: almost never.
-    have_twins: bool,
-    /// Whether any answer counts from an earlier moment than when it was asked for.
-    pub(super) name_moments: bool,
-    /// When the time of the first node is up.
+    /// How many have responded or are not asked.
+    responded: u8,
+    /// Whether any two responses came from the same server process, which is rare.
+    have_duplicates: bool,
+    /// Whether any response counts from an earlier moment than its request.
+    pub(super) have_earlier_starts: bool,
+    /// The earliest timeout.
     first_limit: Moment,
-    /// Whether those who have not answered are waited for no longer than they should need.
-    pub(super) hastened: bool,
-    /// What the answers have amounted to, whatever else is said.
+    /// Whether the timeouts of silent nodes have been shortened.
+    pub(super) limits_shortened: bool,
+    /// The verdict, once no response can change it.
     pub(super) verdict: Option<Verdict>,
-    /// Is notified how each node stands, once all have answered.
+    /// Notified of the key states once all nodes have responded.
     pub(super) on_settled: Option<Arc<dyn OnSettled>>,
     pub(super) waiting: Waiting,
 }
 
 impl Responses {
     pub(super) fn new(nodes: SmallVec<[Slot; USUAL]>) -> Responses {
-        let heard = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).map(|_| 1).sum();
+        let responded = nodes.iter().filter(|slot| matches!(slot.state, State::Skipped)).map(|_| 1).sum();
         let first_limit = nodes.iter().map(|slot| slot.limit).min().unwrap_or_default();
         Responses {
             nodes,
-            heard,
-            have_twins: false,
-            name_moments: false,
+            responded,
+            have_duplicates: false,
+            have_earlier_starts: false,
             first_limit,
-            hastened: false,
+            limits_shortened: false,
             verdict: None,
             on_settled: None,
             waiting: Waiting::default(),
         }
     }
 
-    /// The node at `index` is `asked` now, and waited for until `limit`.
+    /// Records that the node at `index` is `asked` now, and times out at `limit`.
     pub(super) fn asked(&mut self, index: usize, asked: Moment, limit: Moment) {
         if let Some(slot) = self.nodes.get_mut(index) {
             *slot = Slot { limit, state: State::Pending { asked } };
         }
     }
 
-    /// All are waited for until `limit`.
+    /// Sets the timeout of all nodes.
     pub(super) fn wait_until(&mut self, limit: Moment) {
         self.nodes.iter_mut().for_each(|slot| slot.limit = limit);
         self.first_limit = limit;
     }
 
-    /// Those that have not answered are waited for until the moment that `soon` says, and no longer.
+    /// Shortens the timeouts of silent nodes to the moments that `soon` returns.
     pub(super) fn shorten_limits(&mut self, soon: impl Fn(usize) -> Moment) {
-        self.hastened = true;
+        self.limits_shortened = true;
         for (index, slot) in self.nodes.iter_mut().enumerate() {
             if matches!(slot.state, State::Pending { .. }) {
                 slot.limit = slot.limit.min(soon(index));
@@ -75,7 +75,7 @@ impl Responses {
         }
     }
 
-    /// When the node at `index` was asked, if it has not answered.
+    /// Returns when the node at `index` was asked, if it has not responded.
     pub(super) fn asked_at(&self, index: usize) -> Option<Moment> {
         match self.nodes.get(index)?.state {
             State::Pending { asked } => Some(asked),
@@ -83,7 +83,7 @@ impl Responses {
         }
     }
 
-    /// The node at `index` has answered. Returns until when it was waited for.
+    /// Records a response of the node at `index`. Returns when it would have timed out.
     pub(super) fn answered(
         &mut self,
         index: usize,
@@ -91,52 +91,52 @@ impl Responses {
         took: Duration,
     ) -> Option<Moment> {
         if let Ok(answer) = &result {
-            self.have_twins = self.have_twins || self.same_as(index, answer).next().is_some();
-            self.name_moments |= answer.counts_from.is_some();
+            self.have_duplicates = self.have_duplicates || self.same_as(index, answer).next().is_some();
+            self.have_earlier_starts |= answer.counts_from.is_some();
         }
         let slot = self.nodes.get_mut(index)?;
         debug_assert!(matches!(slot.state, State::Pending { .. }), "a node answered twice");
         slot.state = State::Answered { result, took };
-        self.heard += 1;
+        self.responded += 1;
         Some(slot.limit)
     }
 
-    /// Whether nobody's answer is still to come.
-    pub(super) fn all_heard(&self) -> bool {
-        usize::from(self.heard) == self.nodes.len()
+    /// Whether no response is outstanding.
+    pub(super) fn all_responded(&self) -> bool {
+        usize::from(self.responded) == self.nodes.len()
     }
 
-    /// Whether so many have answered, or are not to be asked.
-    pub(super) fn heard_of(&self, many: usize) -> bool {
-        usize::from(self.heard) >= many
+    /// Whether at least `many` nodes have responded or are not asked.
+    pub(super) fn has_responses(&self, many: usize) -> bool {
+        usize::from(self.responded) >= many
     }
 
-    /// Whether no node's time is up at `now`.
+    /// Whether no node has timed out at `now`.
     pub(super) fn in_time(&self, now: Moment) -> bool {
         now < self.first_limit
     }
 
-    /// Whether so few have answered that nothing can be decided at `now`: neither grant enough, nor do
-    /// so many not grant that the others are too few.
+    /// Whether the responses at `now` can decide nothing: neither a quorum nor a blocking minority.
     pub(super) fn too_few(&self, quorum: Quorum, now: Moment) -> bool {
-        usize::from(self.heard) < quorum.needed().min(quorum.blocking()) && self.in_time(now)
+        usize::from(self.responded) < quorum.needed().min(quorum.blocking()) && self.in_time(now)
     }
 
-    /// When the next node runs out of time that is waited for.
+    /// Returns the next timeout of a silent node.
     pub(super) fn next_limit(&self, now: Moment) -> Option<Moment> {
         let pending = self.nodes.iter().filter(|slot| matches!(slot.state, State::Pending { .. }));
         pending.map(|slot| slot.limit).filter(|limit| *limit > now).min()
     }
 
-    /// The other nodes than that at `index` whose answers came from the same server process as its `answer`,
-    /// by the names that they give themselves. `None` where no two did.
-    pub(super) fn twins<'a>(
+    /// Returns the other nodes whose responses came from the same server process as `answer`, by
+    /// the identity that they report. Returns `None` if no two did.
+    pub(super) fn duplicates<'a>(
         &'a self,
         index: usize,
         answer: &'a Response,
     ) -> Option<impl Iterator<Item = (usize, &'a Response)>> {
-        // Each vote is counted again with each that comes, and compared with all the others only here.
-        self.have_twins.then(|| self.same_as(index, answer))
+        // Every vote is counted again with each response; only here is it compared with all the
+        // others.
+        self.have_duplicates.then(|| self.same_as(index, answer))
     }
 
     fn same_as<'a>(
@@ -154,7 +154,7 @@ impl Responses {
         })
     }
 
-    /// How each node stands.
+    /// Returns the key state of each node.
     pub(super) fn standings(&self, expect: Expect) -> KeyStates {
         let standing = |slot: &Slot| match &slot.state {
             State::Pending { .. } => Standing::InFlight,
@@ -181,17 +181,17 @@ impl Responses {
         KeyStates::of(self.nodes.iter().map(standing))
     }
 
-    /// The listener, if all have answered: it is to be notified by a caller that does not hold the lock.
+    /// Takes the listener, if all nodes have responded. The caller must notify it without the lock.
     pub(super) fn settled(&mut self) -> Option<Arc<dyn OnSettled>> {
-        if self.all_heard() { self.on_settled.take() } else { None }
+        if self.all_responded() { self.on_settled.take() } else { None }
     }
 }
 
-/// Those who wait for what comes of a round: nearly always one task.
+/// Tasks that wait for the round: nearly always one.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     tasks: SmallVec<[Waker; 1]>,
-    /// Whether one of them waits for a certain node, so that any answer may be the one.
+    /// Whether one of them waits for a certain node, so that it must see every response.
     for_each_answer: bool,
 }
 
@@ -203,12 +203,12 @@ impl Waiting {
         }
     }
 
-    /// From now until those who wait are woken, each answer is news.
+    /// Treats each response as news until the tasks are woken.
     pub(super) fn for_each_answer(&mut self) {
         self.for_each_answer = true;
     }
 
-    /// Who is to be woken by an answer. It is news, or is not to all of them.
+    /// Takes the tasks to wake for a response, which may be news to only some of them.
     pub(super) fn leave(&mut self, is_news: bool) -> SmallVec<[Waker; 1]> {
         if is_news || self.for_each_answer { mem::take(self).tasks } else { SmallVec::new() }
     }
@@ -216,7 +216,7 @@ impl Waiting {
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Until when the round waits for this node.
+    /// When this node times out.
     pub(super) limit: Moment,
     pub(super) state: State,
 }

@@ -1,19 +1,21 @@
 use std::future::{Future, pending};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::task::{Context, Wake};
+use std::task::{Context, Poll, Wake};
 
 use futures::future::BoxFuture;
 
+use super::waiting::SILENCE_CHECKS;
 use super::*;
 use crate::node::max_ttls::MaxTtls;
-use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request};
+use crate::node::{Capabilities, Expiry, Holding, Identity, Node, Request, Vote};
+use crate::quorum::vote_report::VoteOutcome;
 use crate::runtime::clock::Sleep;
 use quorlock_protocol::{Claim, Drift, FencingToken, Quarantine, Token};
 
 const LIMIT: Duration = Duration::from_millis(50);
 const TTL: Duration = Duration::from_secs(10);
 
-/// A clock that somebody sets.
+/// A clock that the test sets.
 #[derive(Debug, Default)]
 struct SetClock(AtomicU64);
 
@@ -33,13 +35,13 @@ impl Clock for SetClock {
     }
 }
 
-/// A node that answers when it is told to.
+/// A node that answers when the test says so.
 #[derive(Clone, Debug, Default)]
 struct ScriptedNode(Arc<Mutex<Option<Responder>>>);
 
 impl Node for ScriptedNode {
     fn name(&self) -> &'static str {
-        "told"
+        "scripted"
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -60,7 +62,7 @@ impl Wake for CountingWaker {
     }
 }
 
-/// Somebody who waits for something.
+/// A future that the test polls.
 struct Waiter<T> {
     wait: BoxFuture<'static, T>,
     woken: Arc<CountingWaker>,
@@ -69,8 +71,8 @@ struct Waiter<T> {
 impl<T> Waiter<T> {
     fn look(&mut self) -> Option<T> {
         let waker = Waker::from(self.woken.clone());
-        // Before it judges silence it lets others have their turn.
-        (0..=LAST_LOOKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
+        // Before it treats silence as a timeout it yields to other tasks.
+        (0..=SILENCE_CHECKS).find_map(|_| match self.wait.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
         })
@@ -89,7 +91,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A round of five of which so many are needed, and those given are asked.
+    /// Starts a round on five nodes, of which `needed` must grant and those in `asked` are asked.
     fn of(needed: usize, asked: &[usize]) -> Bench {
         Bench::with(Some(LIMIT), needed, asked)
     }
@@ -167,7 +169,7 @@ async fn an_answer_that_decides_nothing_wakes_nobody() {
     bench.grant(4);
     bench.fail(3);
     bench.grant(0);
-    assert_eq!(verdict.rung(), 0, "two are no quorum, and three may still be one");
+    assert_eq!(verdict.rung(), 0, "two are no quorum, but three may be");
     bench.grant(1);
     assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Won)));
 }
@@ -179,7 +181,7 @@ async fn the_last_answer_wakes_whoever_waits_for_it_and_those_before_it_do_not()
     let mut settled = bench.waiter(|round| async move { round.settled().await });
     assert_eq!(settled.look(), None);
     bench.grant(3);
-    assert_eq!(settled.rung(), 0, "one is to come");
+    assert_eq!(settled.rung(), 0, "one is outstanding");
     bench.grant(4);
     assert_eq!((settled.rung(), settled.look()), (1, Some(())));
     assert!(bench.round.all_voted());
@@ -213,7 +215,7 @@ async fn once_the_time_of_a_node_is_up_each_answer_counts() {
     assert_eq!(verdict.look(), None);
     bench.clock.pass(LIMIT);
     bench.grant(0);
-    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Unavailable)), "four are too late");
+    assert_eq!((verdict.rung(), verdict.look()), (1, Some(Verdict::Unavailable)), "four timed out");
 }
 
 #[tokio::test]
@@ -227,7 +229,7 @@ async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
     let mut settled = bench.waiter(|round| async move { round.settled().await });
     assert_eq!(settled.look(), None);
     bench.clock.pass(Duration::from_secs(1));
-    assert_eq!(settled.look(), None, "the other is a slow one, and has more time");
+    assert_eq!(settled.look(), None, "the other is distant, and has a longer timeout");
     bench.grant(4);
     assert_eq!((settled.rung(), settled.look()), (1, Some(())));
 }
@@ -250,7 +252,7 @@ async fn i46_answers_count_that_came_while_this_program_waited_for_its_own_turn(
     let mut verdict = Box::pin(bench.round.verdict());
     assert!(futures::poll!(&mut verdict).is_pending());
     let replies: Vec<Responder> = (0..3).map(|node| bench.reply(node)).collect();
-    // Whoever reads the sockets has its turn after whoever waits.
+    // The task that reads the sockets runs after the one that waits.
     drop(tokio::spawn(async move {
         for (node, reply) in replies.into_iter().enumerate() {
             reply.send(Ok(granted(&node.to_string())));
@@ -274,7 +276,7 @@ async fn i47_once_it_is_certain_that_nodes_enough_answer_the_others_have_some_ro
     assert_eq!(
         (verdict.rung(), verdict.look()),
         (1, None),
-        "the two others may grant; there is less time for them"
+        "the two others may grant, but with a shorter timeout"
     );
     bench.clock.pass(PATIENCE.saturating_sub(MOMENT));
     assert_eq!(verdict.look(), None);
@@ -290,7 +292,7 @@ async fn i47_votes_that_do_not_count_shorten_nobodys_time() {
     (0..2).for_each(|node| bench.grant_as(node, "one"));
     bench.refuse(2);
     bench.clock.pass(PATIENCE * 2);
-    assert_eq!(verdict.look(), None, "without the others nobody could say whether it is free");
+    assert_eq!(verdict.look(), None, "without the others it is unknown whether the key is free");
     (3..5).for_each(|node| bench.grant(node));
     assert_eq!(verdict.look(), Some(Verdict::Won));
 }
@@ -307,7 +309,7 @@ async fn a_node_that_was_measured_to_be_far_has_some_of_its_own_round_trips() {
     bench.refuse(2);
     bench.fail(3);
     bench.clock.pass(Duration::from_millis(599));
-    assert_eq!(verdict.look(), None, "four of 100 ms, and half of that for what they vary by");
+    assert_eq!(verdict.look(), None, "four round trips of 100 ms, and half of that for the deviation");
     bench.clock.pass(MOMENT);
     assert_eq!(verdict.look(), Some(Verdict::Contended));
 }
@@ -341,7 +343,7 @@ async fn whoever_looks_waits_a_little_for_those_that_say_nothing_once_a_quorum_h
         woken: Arc::default(),
     };
     (0..3).for_each(|node| bench.refuse(node));
-    bench.clock.pass(LEAST_LOOK.saturating_sub(MOMENT));
+    bench.clock.pass(INSPECT_PATIENCE.saturating_sub(MOMENT));
     assert_eq!(heard.look(), None);
     bench.clock.pass(MOMENT);
     assert_eq!(heard.look(), Some(()));
@@ -384,7 +386,7 @@ async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
         let bench = Bench::new();
         for node in order {
             let vote = if node == 0 { Vote::Free } else { Vote::Granted };
-            // The first calls itself as the second does, and refuses.
+            // The first reports the second's identity, and refuses.
             let process = node.max(1).to_string();
             bench.reply(node).send(Ok(said(vote, &process)));
         }
@@ -402,7 +404,11 @@ async fn a_key_that_one_address_of_a_server_stored_anew_is_not_confirmed_by_the_
             let vote = if node == restored { Vote::Restored } else { Vote::Granted };
             bench.reply(node).send(Ok(said(vote, &node.max(1).to_string())));
         }
-        assert_eq!(bench.round.tally(Moment::ORIGIN).granted(), 2, "somebody may have held it in between");
+        assert_eq!(
+            bench.round.tally(Moment::ORIGIN).granted(),
+            2,
+            "another client may have held it in between"
+        );
     }
 }
 
@@ -433,8 +439,8 @@ async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
     assert_eq!((one.look(), other.look()), (None, None));
     let woken = one.woken.clone();
     drop(one);
-    assert_eq!(Arc::strong_count(&woken), 1, "nothing is kept of a task that waits no longer");
-    assert_eq!((other.rung(), other.look()), (1, None), "it comes back");
+    assert_eq!(Arc::strong_count(&woken), 1, "no waker is kept of a task that stopped waiting");
+    assert_eq!((other.rung(), other.look()), (1, None), "it registers again");
     (0..3).for_each(|node| bench.grant(node));
     assert_eq!((other.rung(), other.look()), (2, Some(Verdict::Won)));
 }
@@ -448,5 +454,5 @@ fn a_refusal_tells_the_number_of_the_holder_and_not_that_of_the_counter() {
     let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
     let answer = Response::new(held, identity).with_fencing_token(counter);
     assert_eq!(answer.number_told(false), Some(wanted));
-    assert_eq!(answer.number_told(true), counter, "who asked was told what was drawn for the holder");
+    assert_eq!(answer.number_told(true), counter, "an inspection returns the number drawn for the holder");
 }

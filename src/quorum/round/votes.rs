@@ -1,4 +1,4 @@
-//! What the nodes have said in a round, one by one.
+//! Interprets the responses of a round.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::runtime::clock::Clock;
 use quorlock_protocol::{FenceVotes, FencingToken, Moment};
 
 impl Round {
-    /// What the node at `index` has said and whether it counts; `None` while it still may answer.
-    pub(super) fn said(&self, slots: &Responses, index: usize, now: Moment) -> Option<VoteOutcome> {
+    /// Returns the outcome of the node at `index`; `None` while it may still respond.
+    pub(super) fn outcome_of(&self, slots: &Responses, index: usize, now: Moment) -> Option<VoteOutcome> {
         let slot = slots.nodes.get(index)?;
         let answer = match &slot.state {
             State::Skipped => return Some(VoteOutcome::Skipped),
@@ -21,16 +21,16 @@ impl Round {
             State::Answered { result: Err(error), .. } => return Some(VoteOutcome::Failed(error.clone())),
             State::Answered { result: Ok(answer), .. } => answer,
         };
-        if let Some(twin) = self.counts_instead(slots, index, answer) {
-            return Some(VoteOutcome::Duplicate { of: self.nodes.name(twin) });
+        if let Some(duplicate) = self.counts_instead(slots, index, answer) {
+            return Some(VoteOutcome::Duplicate { of: self.nodes.name(duplicate) });
         }
         Some(self.read(answer))
     }
 
-    /// The node that counts for the server process that has given `answer`, if it is another one than that at
-    /// `index`: one that has granted goes before one that has not, so that one which only calls itself by the
-    /// name of another takes no vote away. One that had to store the key anew goes first of all: what the
-    /// other has found there then is that.
+    /// Returns the node whose vote counts for the server process of `answer`, if that is not the
+    /// node at `index`. A node that granted takes precedence, so that one which merely reports
+    /// another's identity takes no vote away. A node that had to store the key again comes before
+    /// all others: the other then found that key.
     fn counts_instead(&self, slots: &Responses, index: usize, answer: &Response) -> Option<usize> {
         let rank = |answer: &Response| match self.read(answer) {
             VoteOutcome::Restored => 0,
@@ -45,24 +45,24 @@ impl Round {
             | VoteOutcome::Failed(_)
             | VoteOutcome::Skipped => 2,
         };
-        let mut twins = slots.twins(index, answer)?.peekable();
-        twins.peek()?;
+        let mut duplicates = slots.duplicates(index, answer)?.peekable();
+        duplicates.peek()?;
         let own = (rank(answer), index);
-        twins
-            .map(|(twin, theirs)| (rank(theirs), twin))
+        duplicates
+            .map(|(duplicate, theirs)| (rank(theirs), duplicate))
             .min()
             .filter(|first| *first < own)
-            .map(|(_, twin)| twin)
+            .map(|(_, duplicate)| duplicate)
     }
 
-    /// What an answer means by itself.
+    /// Interprets a single response.
     fn read(&self, answer: &Response) -> VoteOutcome {
         match (&answer.vote, self.expect) {
             (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
                 VoteOutcome::Failed(unnumbered())
             }
             (Vote::Granted | Vote::ReleasedContended | Vote::Notified, Expect::Hold | Expect::Number) => {
-                // The age counts when the request was sent: what the node forgot before that, it
+                // The age counts as of sending the request: what the node lost before that, it
                 // cannot know (rule I-12).
                 let left = answer.identity.stands_aside(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
@@ -79,21 +79,21 @@ impl Round {
             }
             (Vote::NotYourTurn, _) => VoteOutcome::NotYourTurn,
             (Vote::FenceAhead, _) => VoteOutcome::FenceAhead,
-            // A list grants nothing.
+            // A listing grants nothing.
             (Vote::Free | Vote::Waiters(_), _) => VoteOutcome::Free,
         }
     }
 
-    /// From when what was granted in this round counts at a quorum (rule I-7): from before the nodes were
-    /// asked, or from the earlier moment that so many of the votes name.
+    /// Returns from when a grant of this round counts at a quorum (rule I-7): from before the nodes
+    /// were asked, or from the earlier moment that the votes name.
     pub(crate) fn counts_from(&self) -> Moment {
         let slots = self.slots();
-        if !slots.name_moments {
+        if !slots.have_earlier_starts {
             return self.sent;
         }
         let named = |(index, slot): (usize, &Slot)| match &slot.state {
             State::Answered { result: Ok(answer), .. }
-                if self.said(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
+                if self.outcome_of(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
             {
                 Some(answer.counts_from.map_or(self.sent, |named| named.min(self.sent)))
             }
@@ -104,7 +104,7 @@ impl Round {
         moments.get(self.nodes.quorum.needed() - 1).copied().unwrap_or(Moment::ORIGIN)
     }
 
-    /// What was drawn by the nodes whose votes count.
+    /// Returns the fencing tokens of the nodes whose votes count.
     pub(crate) fn drawn(&self) -> Option<FenceVotes> {
         if self.expect != Expect::Number {
             return None;
@@ -112,7 +112,7 @@ impl Round {
         let slots = self.slots();
         let number = |(index, slot): (usize, &Slot)| match &slot.state {
             State::Answered { result: Ok(answer), .. }
-                if self.said(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
+                if self.outcome_of(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
             {
                 answer.fencing_token
             }
@@ -121,7 +121,7 @@ impl Round {
         FenceVotes::of(slots.nodes.iter().enumerate().filter_map(number))
     }
 
-    /// The largest number that a node has spoken of.
+    /// Returns the largest fencing token that a node has reported.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         let number = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.fencing_token,
@@ -133,7 +133,7 @@ impl Round {
         self.slots().nodes.iter().filter_map(number).max()
     }
 
-    /// What nodes have told of their queues.
+    /// Returns the queue listings of the nodes.
     pub(crate) fn listings(&self) -> Vec<QueueListing> {
         let listing = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(Response { vote: Vote::Waiters(listing), .. }), .. } => {
@@ -144,8 +144,8 @@ impl Round {
         self.slots().nodes.iter().filter_map(listing).collect()
     }
 
-    /// Whether a node has said this.
-    pub(crate) fn has_said(&self, vote: &Vote) -> bool {
+    /// Whether a node has cast this vote.
+    pub(crate) fn has_vote(&self, vote: &Vote) -> bool {
         let said = |slot: &Slot| match &slot.state {
             State::Answered { result: Ok(answer), .. } => answer.vote == *vote,
             State::Answered { result: Err(_), .. }
@@ -156,7 +156,7 @@ impl Round {
         self.slots().nodes.iter().any(said)
     }
 
-    /// All answers so far, for people.
+    /// Returns all responses so far, for display.
     pub(crate) fn report(&self) -> VoteReport {
         let now = self.nodes.clock.now();
         let slots = self.slots();
@@ -164,7 +164,7 @@ impl Round {
             let outcome = match slot.state {
                 State::Unasked => VoteOutcome::Failed(NodeError::NotAsked),
                 State::Skipped | State::Pending { .. } | State::Answered { .. } => {
-                    self.said(&slots, index, now).unwrap_or(VoteOutcome::Pending)
+                    self.outcome_of(&slots, index, now).unwrap_or(VoteOutcome::Pending)
                 }
             };
             let took = match slot.state {
@@ -184,7 +184,7 @@ impl Round {
 }
 
 fn unnumbered() -> NodeError {
-    let reason = "it draws no fencing tokens; use a node that does, or switch fencing off for this lock";
+    let reason = "it does not issue fencing tokens; use a node that does, or turn fencing off for this lock";
     NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason: reason.into() }
 }
 

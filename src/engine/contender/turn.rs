@@ -1,0 +1,171 @@
+//! Waits for a turn in the queue of a node.
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+use super::Contender;
+use crate::engine::attempt::Attempt;
+use crate::engine::node_queue::Place;
+use crate::engine::options::{AcquireRequest, News};
+use crate::engine::subscription::Subscription;
+use crate::error::AcquireError;
+use crate::quorum::node_set::NodeSet;
+use quorlock_protocol::{Moment, Verdict, least_left};
+
+/// The outcome of waiting in a queue.
+pub(super) enum Chance {
+    /// It is our turn to ask all nodes, until this moment.
+    Turn(Moment),
+    /// The previous holder has offered the lock.
+    Offer(Box<Attempt>),
+    /// No node has a queue.
+    NoQueue,
+}
+
+/// What to do next in a queue.
+enum Next {
+    /// Ask all nodes for the lock.
+    Try,
+    /// Ask for the place in the queue again.
+    AskAgain,
+    /// Accept the offer.
+    Offered(Box<Attempt>),
+}
+
+impl Contender {
+    /// Waits until the lock is offered, it is our turn, or there is another reason to try.
+    pub(super) async fn turn(
+        &mut self,
+        plan: &Arc<AcquireRequest>,
+        subscription: &Subscription,
+    ) -> Result<Chance, AcquireError> {
+        // Earlier notifications belong to another turn.
+        subscription.turns(self.queue.waiter);
+        loop {
+            subscription.ask_anew();
+            let offered = self.queue.offered(subscription.bell());
+            let asked = tokio::select! {
+                biased;
+                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = offered => None,
+                asked = self.queue.ask(&self.shared, &self.keys, plan, self.preference.outliers) => asked,
+            };
+            if self.queue.has_offers() {
+                match self.take_offer(subscription, plan).await? {
+                    Some(attempt) => return Ok(Chance::Offer(Box::new(attempt))),
+                    None => continue,
+                }
+            }
+            self.rounds += 1;
+            let Some(place) = asked else { return Ok(Chance::NoQueue) };
+            let now = self.shared.now();
+            if self.queue.has_moved(&place) {
+                let node = self.shared.nodes.name(place.home);
+                debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");
+            }
+            self.look_for_others(&place.report);
+            self.announce_intent(plan, &place.report, now);
+            // The node tells a waiter far from the front nothing about the holder.
+            let is_unknown = place.ahead() > 1 && plan.on_wait.is_some();
+            let report = Box::new(if is_unknown {
+                self.queue.report_other_node(&self.shared, &self.keys, plan, &place).await
+            } else {
+                place.report.clone()
+            });
+            self.report(plan, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
+            let turns_before = subscription.turns(self.queue.waiter);
+            let go = self.queue.is_worth_trying(&self.shared, &self.keys, plan, &place).await;
+            let is_turn = (go || turns_before.len() > 0) && !self.queue.has_offers();
+            let next =
+                if is_turn { Next::Try } else { self.rest_in_queue(&place, subscription, plan).await? };
+            match next {
+                Next::Try => return Ok(Chance::Turn(self.shared.now() + place.turn)),
+                Next::Offered(attempt) => return Ok(Chance::Offer(attempt)),
+                Next::AskAgain => {}
+            }
+        }
+    }
+
+    /// Waits in the queue, and returns what to do next.
+    async fn rest_in_queue(
+        &mut self,
+        place: &Place,
+        subscription: &Subscription,
+        plan: &Arc<AcquireRequest>,
+    ) -> Result<Next, AcquireError> {
+        let home = NodeSet::of(place.home);
+        let is_subscribed = subscription.hints(&[]).hearing(home) > 0;
+        let mut until = self.queue.next(place, &self.shared, is_subscribed);
+        // Created before the first check, so that no hint is missed.
+        let bell = subscription.bell();
+        loop {
+            if self.queue.has_offers() {
+                let attempt = self.take_offer(subscription, plan).await?;
+                return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
+            }
+            let turns = subscription.turns(self.queue.waiter);
+            if turns.len() > 0 {
+                self.queue.note_turns(turns);
+                return Ok(Next::Try);
+            }
+            if self.queue.is_soon_first() {
+                return Ok(Next::AskAgain);
+            }
+            let hints = subscription.hints(&[]);
+            let (changed, unsubscribed) =
+                (hints.changed(home) > 0, is_subscribed && hints.hearing(home) == 0);
+            let changed_elsewhere = hints.changed(home.complement()) >= self.shared.nodes.quorum.needed();
+            if (changed || changed_elsewhere) && place.is_first_behind_holder() {
+                return Ok(Next::AskAgain);
+            }
+            if place.queued.is_none() && hints.changed(home.complement()) > 0 {
+                // It is our turn; the node that said otherwise may have lagged.
+                return Ok(Next::Try);
+            }
+            if unsubscribed || (changed && place.is_near()) {
+                // The waiter before us has its turn now.
+                subscription.ask_anew();
+                until = until.min(self.shared.now() + place.turn);
+            }
+            tokio::select! {
+                biased;
+                () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                () = bell.notified() => {}
+                () = self.shared.rest_until(until) => return Ok(Next::AskAgain),
+            }
+        }
+    }
+
+    /// Waits for the offers of the other nodes after the first one. Hints that arrive with the
+    /// offers report the same change. Returns `None` if the offers are too few or too late; they
+    /// are then given back.
+    pub(super) async fn take_offer(
+        &mut self,
+        subscription: &Subscription,
+        plan: &Arc<AcquireRequest>,
+    ) -> Result<Option<Attempt>, AcquireError> {
+        let bell = subscription.bell();
+        loop {
+            let now = self.shared.now();
+            let until = self.queue.offers_until(now);
+            if let Some(attempt) = self.queue.take_offered(&self.shared, plan) {
+                let left = attempt.deadline().since(now);
+                if left >= least_left(attempt.ttl(), self.queue.round_trip) {
+                    return Ok(Some(attempt));
+                }
+            } else if now < until {
+                tokio::select! {
+                    biased;
+                    () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
+                    () = bell.notified() => {}
+                    () = self.shared.rest_until(until) => {}
+                }
+                continue;
+            }
+            // The next waiter gets it.
+            self.queue.give_back(&self.shared, plan);
+            return Ok(None);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Ends a lease: releases its keys, or cleans up after a loss.
+
+use tracing::{debug, warn};
+
+use super::Keeper;
+use crate::engine::attempt::clean_up;
+use crate::engine::cleanup::{Cleanup, CleanupOf};
+use crate::engine::lease_state::LastRound;
+use crate::engine::queue::HolderMode;
+use crate::error::LossReason;
+use crate::quorum::key_states::KeyStates;
+use crate::quorum::round::Round;
+use crate::quorum::vote_report::VoteReport;
+use crate::telemetry::Loss;
+use quorlock_protocol::{COURTESY, Mode, Verdict};
+
+impl Keeper {
+    /// Releases the lock, and returns when a quorum has confirmed. The rest continues in the
+    /// background.
+    pub(super) async fn release(mut self: Box<Self>) {
+        self.end();
+        // Before the holder is notified: it may ask for the lock again immediately.
+        self.clear_held();
+        let of = CleanupOf::Release(self.state.fence);
+        let cleanup = Cleanup::start(&self.shared, &self.claim, self.ttl, self.settle(), of);
+        self.notify_other_queues();
+        if let Some(cleanup) = cleanup {
+            let verdict = cleanup.confirmed().await;
+            self.meter.released(verdict);
+            if verdict != Verdict::Won {
+                self.not_confirmed(cleanup.report());
+            }
+            if cleanup.is_wanted() {
+                self.shared.lines.set_cooldown(&self.queue_key, self.shared.now() + COURTESY);
+            }
+            cleanup.leave(self.runtime.clone());
+        }
+    }
+
+    /// Records that no quorum has confirmed the release.
+    pub(super) fn not_confirmed(&self, report: VoteReport) {
+        let (resource, token) = (&self.state.resource, self.state.token().short());
+        warn!(%resource, %token, votes = %report, "release not confirmed; the lock may stay held until its TTL expires");
+        self.state.not_confirmed(report);
+    }
+
+    /// Ends the lease on the holder's behalf.
+    pub(super) fn end(&mut self) {
+        self.held.released(self.ttl, || {
+            let now = self.shared.now();
+            (now, self.state.left(now))
+        });
+        self.state.end(LossReason::Released);
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "released");
+    }
+
+    /// Reports to the waiters of this process that the lock is no longer held exclusively here, if
+    /// it was.
+    pub(super) fn clear_held(&self) {
+        if self.claim.mode() == Mode::Exclusive {
+            self.shared.lines.clear_held(&self.queue_key);
+        }
+    }
+
+    /// Ends a lost lease and cleans up its keys, which protect nothing any more.
+    pub(super) fn lose(mut self: Box<Self>, reason: LossReason) {
+        self.clear_held();
+        let reason = self.state.end(reason).reason;
+        self.held.lost(counted(reason), || self.shared.now());
+        let (resource, token) = (&self.state.resource, || self.state.token().short());
+        if reason == LossReason::Closed {
+            // Closing the coordinator is the program's own decision.
+            debug!(%resource, token = %token(), %reason, "lease ended");
+        } else {
+            warn!(%resource, token = %token(), %reason, "lease lost");
+        }
+        clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.settle(), CleanupOf::Lease);
+        self.notify_other_queues();
+    }
+
+    /// Notifies the waiters for these keys in the other wait queues of this process.
+    pub(super) fn notify_other_queues(&self) {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let holder_mode = if mode == self.claim.mode() { HolderMode::Same } else { HolderMode::Other };
+            self.shared.lines_of(mode).given_back(self.claim.keys(), holder_mode);
+        }
+    }
+
+    /// Ends the renewals (rule I-15): an unsent request is dropped, and what follows is queued
+    /// behind one in flight.
+    pub(super) fn settle(&self) -> KeyStates {
+        let abandoned = |round: &Round| {
+            round.abandon();
+            round.standings()
+        };
+        let latest = match self.state.take_last_round() {
+            LastRound::None => None,
+            LastRound::InFlight(round) => Some(abandoned(&round)),
+            LastRound::Settled(standings) => Some(standings),
+        };
+        let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
+        // A node that was not asked keeps its state: a request in flight is still in flight.
+        latest.into_iter().chain(renewed).fold(self.standings, KeyStates::then)
+    }
+}
+
+/// The metric of a loss; `None` for a release.
+fn counted(reason: LossReason) -> Option<Loss> {
+    match reason {
+        LossReason::Expired => Some(Loss::Expired),
+        LossReason::QuorumLost => Some(Loss::QuorumLost),
+        LossReason::MaxHold => Some(Loss::MaxHold),
+        LossReason::Closed => Some(Loss::Closed),
+        LossReason::Released => None,
+    }
+}

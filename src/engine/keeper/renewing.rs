@@ -1,0 +1,130 @@
+//! Renews a lease and applies the verdicts.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use super::Keeper;
+use super::throttle::InFlight;
+use crate::error::{LossReason, RenewError};
+use crate::node::{Request, SharedRequest};
+use crate::quorum::round::{Expect, Round};
+use crate::telemetry::{At, Renewed};
+use quorlock_protocol::{Claim, Moment, Verdict};
+
+/// A renewal in flight.
+pub(super) struct Renewing {
+    pub(super) round: Arc<Round>,
+    pub(super) verdict: BoxFuture<'static, Verdict>,
+    asked_by: Vec<RenewReply>,
+    /// Counts the renewal until it is dropped.
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    counted: InFlight,
+}
+
+type RenewReply = oneshot::Sender<Result<(), RenewError>>;
+
+impl Keeper {
+    /// Postpones a due renewal while many others are in flight. Returns whether it did.
+    pub(super) fn put_off(&mut self, now: Moment) -> bool {
+        let shared = &self.shared;
+        shared.are_many_renewing() && self.schedule.put_off(now, || shared.entropy.next_u64())
+    }
+
+    /// Asks every node for a full TTL, counted from now, and to store the key again if it was lost.
+    /// So a lease that is held for long survives restarts of the nodes, one after the other.
+    pub(super) fn renew(&mut self, asked_by: Vec<RenewReply>) {
+        if let Some(renewing) = &mut self.renewing {
+            renewing.asked_by.extend(asked_by);
+            return;
+        }
+        self.cancel_repair();
+        // Abandon the previous round so that an unsent request cannot follow a release.
+        self.standings = self.settle();
+        let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
+        let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
+        let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
+        self.schedule.send(round.sent);
+        let waited_for = round.clone();
+        let verdict = Box::pin(async move { waited_for.verdict().await });
+        let counted = self.shared.renewals.begin();
+        self.renewing = Some(Box::new(Renewing { round, verdict, asked_by, counted }));
+    }
+
+    /// Downgrades the lease. The nodes learn of it by the first renewal of the shared claim, or by
+    /// the next if that is lost; until then a node excludes more than it has to (rule S-6).
+    pub(super) fn downgrade(&mut self, mut asked_by: Vec<RenewReply>) {
+        self.clear_held();
+        self.claim = Arc::new(Claim::clone(&self.claim).shared());
+        // The verdict on an exclusive renewal does not apply any more.
+        if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
+        {
+            self.standings = self.settle();
+            self.state.follow(&round);
+            asked_by.extend(others);
+        }
+        debug!(resource = %self.state.resource, token = %self.state.token().short(), "shared from now on");
+        self.renew(asked_by);
+    }
+
+    /// Applies the verdict on a renewal.
+    ///
+    /// A quorum of all nodes must have confirmed (rule I-8). The new deadline counts from before
+    /// the renewal was sent (I-7), and applies only if the old one has not passed (I-9). Otherwise
+    /// nothing changes, and the renewal is retried until the deadline (I-11). If enough nodes are
+    /// known to lack the key for another client to have a quorum, the lease is lost immediately.
+    pub(super) fn count(&mut self, verdict: Verdict, now: Moment) -> Result<(), LossReason> {
+        let Some(Renewing { round, asked_by, .. }) = self.renewing.take().map(|renewing| *renewing) else {
+            return Ok(());
+        };
+        let without = round.tally(now).denied();
+        let (meter, left) = (&self.meter, self.state.left(now));
+        let outcome = if without >= self.shared.nodes.quorum.blocking() {
+            meter.renewed(Renewed::QuorumLost);
+            Err(LossReason::QuorumLost)
+        } else if verdict == Verdict::Won {
+            let deadline = self.shared.drift.deadline(round.counts_from(), self.ttl);
+            if self.state.renew(deadline, now) {
+                meter.renewed(Renewed::Confirmed);
+                meter.remaining(At::Renewal, left, self.ttl);
+                Ok(true)
+            } else {
+                meter.renewed(Renewed::Late);
+                Err(self.state.lapsed(now))
+            }
+        } else {
+            meter.renewed(Renewed::Unconfirmed);
+            Ok(false)
+        };
+        let reply = match outcome {
+            Ok(true) => {
+                debug!(resource = %self.state.resource, token = %self.state.token().short(), ?left, "renewed");
+                self.schedule.confirm();
+                Ok(())
+            }
+            Ok(false) => {
+                let report = round.report();
+                let resource = &self.state.resource;
+                // Only the first failure of a series is a warning.
+                if self.schedule.is_failing() {
+                    debug!(%resource, votes = %report, ?left, "renewal still not confirmed, trying again");
+                } else {
+                    warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
+                }
+                self.schedule.fail(now, self.shared.entropy.next_u64());
+                let resource = self.state.resource.clone();
+                Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
+            }
+            Err(reason) => Err(RenewError::Lost(self.state.end(reason))),
+        };
+        // Late answers still count.
+        self.state.follow(&round);
+        for waiting in asked_by {
+            // The caller may have stopped waiting.
+            drop(waiting.send(reply.clone()));
+        }
+        outcome.map(|_| ())
+    }
+}

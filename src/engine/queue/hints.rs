@@ -1,0 +1,171 @@
+//! What the nodes hint at, for the waiters of each key.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Notify;
+
+use super::Lines;
+use crate::node::{Hint, HintListener};
+use crate::quorum::node_set::NodeSet;
+
+/// Which of the two modes' queues held a key that is released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HolderMode {
+    /// This mode's.
+    Same,
+    /// The other mode's: writers must be notified of a reader's release, and the other way round.
+    Other,
+}
+
+impl Lines {
+    /// Hints that this process has released these keys. Servers do not notify the connection that
+    /// made a change, so waiters in other queues of this process learn of it here. They may ask
+    /// immediately: their request is queued behind the release at each node. Queues of the same
+    /// mode (`mode`) without branches are served anyway.
+    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, mode: HolderMode) {
+        match &self.parent {
+            Some(parent) => parent.given_back(keys, mode),
+            // Costs nothing where there are no other queues.
+            None if mode == HolderMode::Same && !self.branched.load(Ordering::Relaxed) => {}
+            None if !self.used.load(Ordering::Relaxed) => {}
+            None => self.hint_all(&keys),
+        }
+    }
+
+    fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
+        let mut inside = self.lock();
+        for key in keys.clone() {
+            if let Some(queue) = inside.by_key.get_mut(key) {
+                queue.hint(NodeSet::ALL);
+            }
+        }
+        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        drop(inside);
+        for branch in &branches {
+            branch.hint_all(keys);
+        }
+    }
+
+    /// Keeps hints for `key` from now on, although no caller waits for it.
+    pub(crate) fn watch(&self, key: &Arc<str>) {
+        self.lock().by_key.entry(key.clone()).or_default();
+    }
+
+    /// Notifies the contender for `key` of an offer.
+    pub(crate) fn notify_offer(&self, key: &str) {
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            queue.hint(NodeSet::default());
+        }
+    }
+
+    /// Delivers notifications by `turn_key` to `key` from now on.
+    pub(crate) fn listen_for_turns(&self, turn_key: &Arc<str>, key: &Arc<str>) {
+        self.lock().turns.insert(turn_key.clone(), key.clone());
+    }
+
+    /// Ends that.
+    pub(crate) fn forget_turns(&self, turn_key: &str) {
+        self.lock().turns.remove(turn_key);
+    }
+
+    /// Takes the nodes that have notified us of our turn at `key` since the last call.
+    pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
+        let mut inside = self.lock();
+        let waiting = inside.by_key.get_mut(key).and_then(|queue| queue.waiting.as_deref_mut());
+        waiting.map_or_else(NodeSet::default, |waiting| std::mem::take(&mut waiting.turns))
+    }
+
+    /// Drops the hints so far: the nodes are about to be asked.
+    pub(crate) fn ask_anew(&self, key: &str) {
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            queue.changed = NodeSet::default();
+        }
+    }
+
+    /// Returns the nodes that have hinted at a change of `key`, and those that send hints.
+    pub(crate) fn hints(&self, key: &str) -> HintState {
+        let inside = self.lock();
+        let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |queue| queue.changed);
+        HintState { changed, hearing: inside.hearing }
+    }
+
+    /// Returns what is notified when a node hints at a change of `key`.
+    pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
+        self.lock().by_key.get_mut(key).map(|queue| queue.waiting_mut().bell.get_or_insert_default().clone())
+    }
+
+    /// Notifies `bell` from now on when a node hints at a change of `key`.
+    pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
+        if let Some(queue) = self.lock().by_key.get_mut(key) {
+            queue.waiting_mut().bell = Some(bell.clone());
+        }
+    }
+}
+
+/// The nodes that have hinted at a change, and those that send hints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HintState {
+    changed: NodeSet,
+    hearing: NodeSet,
+}
+
+impl HintState {
+    /// Combines the hints for two keys.
+    pub(crate) fn and(self, other: HintState) -> HintState {
+        HintState { changed: self.changed.union(other.changed), hearing: self.hearing }
+    }
+
+    /// How many of these nodes have hinted.
+    pub(crate) fn changed(self, among: NodeSet) -> usize {
+        self.changed.intersection(among).len()
+    }
+
+    /// How many of these nodes send hints.
+    pub(crate) fn hearing(self, among: NodeSet) -> usize {
+        self.hearing.intersection(among).len()
+    }
+}
+
+/// Receives the hints of one node.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    /// Nodes keep their listeners, and may outlive the coordinator.
+    pub(crate) lines: Weak<Lines>,
+    pub(crate) node: usize,
+}
+
+impl HintListener for Ear {
+    fn on_hint(&self, hint: Hint<'_>) {
+        let Some(lines) = self.lines.upgrade() else { return };
+        let node = NodeSet::of(self.node);
+        let mut inside = lines.lock();
+        match hint {
+            Hint::Subscribed => inside.hearing.add(node),
+            Hint::Invalidated(key) => {
+                let key = std::str::from_utf8(key).unwrap_or_default();
+                if let Some(lock) = inside.turns.get(key).cloned() {
+                    if let Some(queue) = inside.by_key.get_mut(&lock) {
+                        queue.waiting_mut().turns.add(node);
+                        queue.hint(NodeSet::default());
+                    }
+                } else if let Some(queue) = inside.by_key.get_mut(key) {
+                    queue.hint(node);
+                }
+            }
+            Hint::Flushed | Hint::Unsubscribed => {
+                if hint == Hint::Unsubscribed {
+                    inside.hearing.remove(self.node);
+                }
+                for queue in inside.by_key.values_mut() {
+                    queue.hint(node);
+                }
+            }
+        }
+        let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
+        drop(inside);
+        for branch in &branches {
+            Ear { lines: Arc::downgrade(branch), node: self.node }.on_hint(hint);
+        }
+    }
+}

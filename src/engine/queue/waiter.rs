@@ -1,0 +1,71 @@
+//! The waiters in a queue.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::Lines;
+use crate::engine::hold::Hold;
+use crate::engine::options::AcquireRequest;
+use crate::error::AcquireError;
+
+/// A caller that waits.
+pub(crate) struct Waiter {
+    pub(super) arrival: NonZeroU64,
+    pub(crate) plan: Arc<AcquireRequest>,
+    pub(crate) sender: HoldSender,
+    /// The runtime on which it waits.
+    pub(crate) runtime: Handle,
+}
+
+impl Waiter {
+    /// Creates a waiter that is in no queue.
+    pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, Delivery) {
+        let (sender, delivery) = oneshot::channel();
+        (Waiter { arrival: NonZeroU64::MIN, plan, sender, runtime }, delivery)
+    }
+}
+
+/// Delivers the lock, or the error.
+pub(crate) type HoldSender = oneshot::Sender<Result<Hold, Box<AcquireError>>>;
+
+/// The receiving side. Dropped by a waiter that stops waiting.
+pub(crate) type Delivery = oneshot::Receiver<Result<Hold, Box<AcquireError>>>;
+
+/// The result of joining a queue.
+pub(crate) enum Joined {
+    /// The queue is new. The caller, which is not in it, must serve it, beginning with itself.
+    First,
+    /// The queue is being served.
+    Behind(Place, Delivery),
+    /// This process holds the key, or other callers in it came first, and the caller does not wait.
+    Taken,
+}
+
+/// A place in a queue, given up when dropped.
+pub(crate) struct Place {
+    pub(super) lines: Arc<Lines>,
+    pub(super) key: Arc<str>,
+    pub(super) arrival: NonZeroU64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Usually the waiter has already been taken out to be served.
+        let left = match self.lines.lock().by_key.get_mut(&self.key) {
+            Some(queue) => {
+                queue.served.take_if(|served| *served == self.arrival);
+                let waiters = queue.waiting.as_mut().map(|waiting| &mut waiting.in_order);
+                waiters.and_then(|waiters| {
+                    let place = waiters.binary_search_by_key(&self.arrival, |waiter| waiter.arrival).ok()?;
+                    waiters.remove(place)
+                })
+            }
+            None => None,
+        };
+        // Dropped after the lock is released: it owns data of the caller.
+        drop(left);
+    }
+}

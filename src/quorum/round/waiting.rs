@@ -1,0 +1,203 @@
+//! Waits for the responses and the verdict of a round.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::task::yield_now;
+
+use super::Round;
+use super::responses::{Responses, Slot, State};
+use crate::node::{NodeError, Vote};
+use crate::quorum::members::LEAST_PATIENCE;
+use crate::quorum::vote_report::VoteOutcome;
+use crate::runtime::clock::Clock;
+use crate::runtime::timer::Timer;
+use quorlock_protocol::{Moment, Verdict};
+
+/// Tasks of silent nodes are woken after this fraction (a quarter) of the timeout.
+const WAKE_AFTER: u32 = 4;
+/// How often other tasks run before silence counts as a timeout: once to read from the sockets of a
+/// single-threaded runtime, once to parse what was read.
+pub(super) const SILENCE_CHECKS: usize = 3;
+
+impl Round {
+    /// Waits until the verdict is certain, or every silent node has timed out. Once the verdict can
+    /// no longer be *unavailable*, the remaining wait is short.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost: the round continues, and can be waited for again.
+    pub(crate) async fn verdict(&self) -> Verdict {
+        self.wait_for(None, |slots, now| self.decide(slots, now)).await
+    }
+
+    /// Waits until every asked node has responded or timed out. An inspection waits only briefly
+    /// for the rest once enough have responded.
+    pub(crate) async fn settled(&self) {
+        self.wait_for(None, |slots, now| slots.next_limit(now).is_none().then_some(())).await;
+    }
+
+    /// Wakes the task of `context` once, with the last response at the latest. Returns the earliest
+    /// timeout of the silent nodes; `None` if all have responded.
+    pub(crate) fn listen(&self, context: &Context<'_>) -> Option<Moment> {
+        let mut slots = self.slots();
+        let limit = slots.next_limit(self.sent)?;
+        slots.waiting.join(context);
+        Some(limit)
+    }
+
+    /// Waits until the node at `index` has responded or is overdue. Returns whether it refused.
+    pub(crate) async fn refuses(&self, index: usize) -> bool {
+        let patience = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
+        let asked = self.slots().asked_at(index);
+        let overdue = asked.zip(self.nodes.members.get(index)).map(|(asked, node)| asked + patience(node));
+        self.wait_for(overdue, |slots, now| {
+            slots.waiting.for_each_answer();
+            let Some(said) = self.outcome_of(slots, index, now) else {
+                return overdue.is_some_and(|overdue| now >= overdue).then_some(false);
+            };
+            Some(match said {
+                VoteOutcome::Held(_)
+                | VoteOutcome::NotYourTurn
+                | VoteOutcome::FenceAhead
+                | VoteOutcome::Free => true,
+                VoteOutcome::Granted
+                | VoteOutcome::Restored
+                | VoteOutcome::Quarantined { .. }
+                | VoteOutcome::Duplicate { .. }
+                | VoteOutcome::Pending
+                | VoteOutcome::Failed(_)
+                | VoteOutcome::Skipped => false,
+            })
+        })
+        .await
+    }
+
+    /// Waits until `done` returns a value; it is also called at the nodes' timeouts and at `until`.
+    async fn wait_for<T>(
+        &self,
+        until: Option<Moment>,
+        done: impl Fn(&mut Responses, Moment) -> Option<T>,
+    ) -> T {
+        let mut wait = Wait { round: self, timer: Timer::default(), begun: false, woken: false };
+        // No node has timed out as of `sent`. If one has by now, the timer fires immediately; only
+        // then is the clock read.
+        let mut now = self.sent;
+        loop {
+            let outcome = poll_fn(|context| {
+                let mut slots = self.slots();
+                let mut outcome = done(&mut slots, now);
+                if outcome.is_none() && wait.begun {
+                    let present = self.nodes.clock.now();
+                    let is_up = |time: Moment| now < time && time <= present;
+                    if slots.next_limit(now).is_some_and(is_up) || until.is_some_and(is_up) {
+                        return Poll::Ready(None);
+                    }
+                    now = present;
+                    outcome = done(&mut slots, now);
+                }
+                if outcome.is_some() {
+                    return Poll::Ready(outcome);
+                }
+                wait.begun = true;
+                slots.waiting.join(context);
+                let next = slots.next_limit(now);
+                drop(slots);
+                let wake_silent = next.filter(|_| !wait.woken).map(|limit| self.wakes_at(limit, now));
+                if wake_silent.is_some_and(|wake_silent| now >= wake_silent) {
+                    wait.woken = true;
+                    self.wake_silent();
+                }
+                let next = if wait.woken { next } else { wake_silent };
+                let at = next.into_iter().chain(until.filter(|until| *until > now)).min();
+                if let Some(at) = at {
+                    self.nodes.timers.set(&mut wait.timer, at, context);
+                }
+                Poll::Pending
+            })
+            .await;
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+            // If this task was delayed, responses may already wait to be read, and the silence is
+            // not the nodes' (rule I-46): let the tasks that read them run first.
+            for _ in 0..SILENCE_CHECKS {
+                yield_now().await;
+                if let Some(outcome) = done(&mut self.slots(), now) {
+                    return outcome;
+                }
+            }
+            now = self.nodes.clock.now();
+        }
+    }
+
+    /// Returns when to wake the tasks of silent nodes that time out at `limit`: when the first node
+    /// is overdue, or after a fraction of the timeout. Before that, returns when to check again:
+    /// nearly all rounds are over by then and need not compute what is expected of their nodes.
+    fn wakes_at(&self, limit: Moment, now: Moment) -> Moment {
+        let part = limit.since(self.sent) / WAKE_AFTER;
+        let earliest = self.sent + part.min(LEAST_PATIENCE);
+        if now < earliest {
+            return earliest;
+        }
+        let overdue = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
+        self.sent + self.nodes.members.iter().map(overdue).fold(part, Duration::min)
+    }
+
+    /// Wakes the connections of silent nodes, whose task may have ended or belong to a runtime that
+    /// is not driven.
+    pub(crate) fn wake_silent(&self) {
+        let members = self.nodes.members.iter().zip(0..);
+        let silent = |index: usize| {
+            matches!(self.slots().nodes.get(index), Some(Slot { state: State::Pending { .. }, .. }))
+        };
+        for (member, index) in members {
+            if silent(index) {
+                drop(member.node.ready());
+            }
+        }
+    }
+
+    /// Waits without a timeout for the node at `index` to respond. Returns `None` if it was not
+    /// asked.
+    pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
+        poll_fn(|context| {
+            let mut slots = self.slots();
+            match slots.nodes.get(index).map(|slot| &slot.state) {
+                None | Some(State::Skipped) => Poll::Ready(None),
+                Some(State::Answered { result, .. }) => {
+                    let vote = result.as_ref().map(|answer| answer.vote.clone());
+                    Poll::Ready(Some(vote.map_err(NodeError::clone)))
+                }
+                Some(State::Pending { .. } | State::Unasked) => {
+                    slots.waiting.for_each_answer();
+                    slots.waiting.join(context);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// A task that waits for the round.
+struct Wait<'a> {
+    round: &'a Round,
+    /// Fires at a node's timeout.
+    timer: Timer,
+    /// Whether the round has its waker.
+    begun: bool,
+    woken: bool,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.round.nodes.timers.stop(&mut self.timer);
+        if self.begun {
+            // Tasks that still wait register again.
+            let woken = self.round.slots().waiting.leave(true);
+            woken.into_iter().for_each(Waker::wake);
+        }
+    }
+}
