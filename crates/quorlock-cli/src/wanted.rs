@@ -1,4 +1,4 @@
-//! What a command waits for: a lock, or one of so many permits.
+//! What a command waits for: a lock, or a permit of a semaphore.
 
 use quorlock::{AcquireError, Holder, Lease, Lock, Permit, Semaphore, VoteReport, Wait, Waiting, duration};
 
@@ -11,7 +11,7 @@ pub(crate) enum Wanted {
 /// What was acquired.
 pub(crate) struct Acquired {
     pub(crate) lease: Lease,
-    /// Which of the semaphore's permits, if it is one.
+    /// The number of the permit, for a semaphore.
     pub(crate) permit: Option<usize>,
 }
 
@@ -23,7 +23,7 @@ impl Wanted {
         }
     }
 
-    /// Tells `listener` of whoever is in the way.
+    /// Notifies `listener` while waiting.
     pub(crate) fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Wanted {
         match self {
             Wanted::Lock(lock) => Wanted::Lock(lock.on_wait(listener)),
@@ -31,8 +31,8 @@ impl Wanted {
         }
     }
 
-    /// Asks once more, and does not wait, if a quorum says that no process holds it and that it is taken
-    /// all the same: `None` if not.
+    /// If a quorum reports the lock as retained, that is taken without a holder, tries once more without
+    /// waiting; otherwise returns `None`.
     pub(crate) async fn ask_once_if_retained(&self) -> Option<Result<Acquired, AcquireError>> {
         match self {
             Wanted::Lock(lock) => {
@@ -48,7 +48,7 @@ impl Wanted {
         }
     }
 
-    /// Who is in the way, for people.
+    /// Describes the current holders.
     pub(crate) async fn in_the_way(&self) -> String {
         match self {
             Wanted::Lock(lock) => match lock.inspect().await {
@@ -86,7 +86,7 @@ fn of_lock(report: &VoteReport) -> String {
 fn of_permits(reports: &[VoteReport]) -> String {
     let holders: Vec<Option<Holder>> = reports.iter().map(VoteReport::holder).collect();
     let permit = |(number, holder): (usize, &Option<Holder>)| {
-        let who = holder.as_ref().map_or_else(|| "nobody".to_owned(), Holder::describe);
+        let who = holder.as_ref().map_or_else(|| "free".to_owned(), Holder::describe);
         format!("#{number} {who}")
     };
     let all: Vec<String> = holders.iter().enumerate().map(permit).collect();

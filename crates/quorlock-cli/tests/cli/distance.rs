@@ -238,7 +238,7 @@ async fn worlds_and_their_authorities() -> Option<(Vec<World>, TempDir, String)>
     Some((worlds, folder, authorities.display().to_string()))
 }
 
-/// Their exit codes. Whoever has the lock keeps it until all others have ended.
+/// Returns their exit codes. The holder keeps the lock until all others have ended.
 async fn herd(servers: &Servers, name: &str, count: usize) -> Vec<i32> {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate");
@@ -265,14 +265,14 @@ async fn of_a_herd_that_does_not_wait_one_has_the_lock_and_all_others_hear_that_
     for round in 0..rounds {
         let free = format!("free-{round}");
         let codes = herd(&servers, &free, count).await;
-        tell(&format!("free, {count} at once: {:?}", tally(&codes)));
+        tell(&format!("free, {count} concurrently: {:?}", tally(&codes)));
         assert_eq!(tally(&codes), [(0, 1), (75, count - 1)]);
 
         let held = format!("held-{round}");
         let mut holder = Quorlock::new(["hold", "--json", &held]).on(&servers).stdin_open().start();
         holder.lines(1).await;
         let codes = herd(&servers, &held, count).await;
-        tell(&format!("held, {count} at once: {:?}", tally(&codes)));
+        tell(&format!("held, {count} concurrently: {:?}", tally(&codes)));
         assert_eq!(tally(&codes), [(75, count)]);
         holder.close_stdin();
         holder.end().await.expect(0);

@@ -1,4 +1,4 @@
-//! What the command has started and leaves behind: the lock is kept for it.
+//! Processes that outlive the command: the lock is kept for them.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

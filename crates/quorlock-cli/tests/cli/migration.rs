@@ -1,4 +1,4 @@
-//! The commands that `docs/migration.md` writes for those who come from `consul lock` and `flock`.
+//! The commands of `docs/migration.md` for users of `consul lock` and `flock`.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ async fn every_command_of_the_page_about_moving_over_runs() {
         if !code.starts_with("quorlock") && !code.starts_with('[') {
             continue;
         }
-        // A script of its own, because one of the commands starts the script that it stands in.
+        // In a script, because one of the commands starts the script that contains it.
         let script = folder.path().join("script.sh");
         fs::write(&script, format!("#!/bin/sh\n{code}\n")).unwrap();
         let ended = Command::new("sh")

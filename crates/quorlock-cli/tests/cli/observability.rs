@@ -1,4 +1,4 @@
-//! The dashboard, the alerts and the documentation speak of the metrics that there are.
+//! The dashboard, the alerts and the documentation name existing metrics only.
 
 #![expect(
     clippy::unwrap_used,

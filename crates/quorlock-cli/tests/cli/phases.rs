@@ -80,7 +80,7 @@ async fn a_command_that_stood_still_past_its_lock_does_not_go_on() {
     stands_still(&running.pid(), true).await;
     stands_still(&pid, true).await;
     let before = running.stdout();
-    // Somebody else may have the lock from here on.
+    // Another client may hold the lock from here on.
     free(&servers).await;
     running.signal(Signal::SIGCONT);
     let ended = running.end().await.expect(76);

@@ -1,4 +1,4 @@
-//! Where settings come from, and what is said of those that cannot work: exit code 78.
+//! The sources of settings, and the errors for invalid ones: exit code 78.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -62,7 +62,7 @@ async fn a_file_that_others_can_write_is_not_read_unless_it_is_named() {
         quorlock
     };
     let refused = start(&["status", "job"]).end().await.expect(78);
-    let warned = "quorlock: warning: ./quorlock.toml is not read, because it can be written by everybody";
+    let warned = "quorlock: warning: ./quorlock.toml is not read, because it is writable by all users";
     assert!(refused.stderr.starts_with(warned), "{refused:?}");
     assert!(refused.stderr.contains("--config ./quorlock.toml"), "{refused:?}");
     start(&["status", "--config", "./quorlock.toml", "job"]).end().await.expect(0);
@@ -197,8 +197,8 @@ async fn a_variable_is_overruled_by_any_flag_and_says_nothing_when_empty() {
     let Some(servers) = servers(3).await else { return };
     let job = || job().on(&servers);
     job().env("QUORLOCK_WAIT", "5s").env("QUORLOCK_TTL", "").end().await.expect(0);
-    let refused = job().env("QUORLOCK_NODE_LIMIT", "soon").end().await.expect(78);
-    assert!(refused.stderr.contains("QUORLOCK_NODE_LIMIT"), "{refused:?}");
+    let refused = job().env("QUORLOCK_NODE_TIMEOUT", "soon").end().await.expect(78);
+    assert!(refused.stderr.contains("QUORLOCK_NODE_TIMEOUT"), "{refused:?}");
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn a_named_file_must_be_there_and_must_be_understood() {
     let missing = job().env("QUORLOCK_CONFIG", "nowhere.toml").end().await.expect(78);
     assert!(missing.stderr.contains("nowhere.toml"), "{missing:?}");
     let unknown = job().file("quorlock.toml", "node = 'redis://a'").end().await.expect(78);
-    assert!(unknown.stderr.contains("no setting `node`; there are nodes,"), "{unknown:?}");
+    assert!(unknown.stderr.contains("no setting `node`; the settings are nodes,"), "{unknown:?}");
 }
 
 #[tokio::test]

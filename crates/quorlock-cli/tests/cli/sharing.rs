@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Quorlock, Running, SOON, keys, run, servers};
 
-/// Somebody whose command runs until it is told that it is enough.
+/// Starts a client whose command runs until the file `enough` exists.
 async fn reader(servers: &Servers, label: &str) -> Running {
     let script = "echo \"$QUORLOCK_TOKEN\"; while [ ! -e enough ]; do sleep 0.05; done";
     let running = run(servers, &["--shared", "-t", "1500ms", "--label", label], script).start();

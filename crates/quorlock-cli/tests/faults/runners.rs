@@ -158,7 +158,7 @@ impl Runners {
         let nodes: Vec<String> = self.ways[place].iter().map(Proxy::url).collect();
         let ttl = format!("{}ms", TTL.as_millis());
         let lock = format!("lock-{}", dice.below(LOCKS));
-        // Some end soon, some stay until somebody tells them to end, and some do not listen.
+        // Some end soon, some run until they get a signal, and some ignore signals.
         let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(300) };
         let deaf = if dice.below(3) == 0 { r#"trap "" TERM HUP INT QUIT;"# } else { "" };
         // Some have their lock kept for what leaves the group. Else that ends after a time of its own.
@@ -191,8 +191,7 @@ impl Runners {
         Runner { number: self.count, process, still: None, spared_until: Duration::ZERO }
     }
 
-    /// Cuts one of them off from all servers, for long enough to lose its lock, while the others can
-    /// get it.
+    /// Cuts one of them off from all servers, for long enough to lose its lock while others can acquire it.
     pub(crate) fn cut(&mut self, dice: &Dice) {
         if let Some(place) = self.busy(dice) {
             self.ways[place].iter().for_each(|way| way.hold(Way::Both));
@@ -233,7 +232,7 @@ impl Runners {
         }
         if matters && dice.below(3) == 0 {
             if let Some(guardian) = runner.guardian() {
-                // A number that was somebody else's by now would be that of no child of the runner.
+                // A reused id would not be that of a child of the runner.
                 let _ = kill(Pid::from_raw(guardian), signal);
                 runner.spared_until = now() + SPARED;
             }
@@ -244,7 +243,7 @@ impl Runners {
         if signal == Signal::SIGKILL {
             self.history.entry(*number).or_default().killed = Some(now());
         } else if matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP) {
-            // The one stands still at once, the other when it has stopped its command.
+            // SIGSTOP takes effect immediately, SIGTSTP when the runner has stopped its command.
             *still = Some((now(), now() + length));
         }
     }
