@@ -65,7 +65,7 @@ async fn when_a_quorum_has_forgotten_the_lock_there_is_no_time_to_ask() {
     let running = run(&servers, &["-t", "3s"], STUBBORN).start();
     let pids = running.lines(2).await;
     for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
     }
     let ended = running.end().await.expect(76);
     assert!(

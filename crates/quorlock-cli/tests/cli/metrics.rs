@@ -146,7 +146,7 @@ async fn a_short_job_leaves_its_metrics_in_a_file() {
 async fn a_job_that_never_ran_says_so_in_its_file() {
     let Some(servers) = servers(3).await else { return };
     for server in servers.iter() {
-        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
@@ -187,7 +187,7 @@ async fn a_lock_that_is_lost_in_whatever_way_is_counted_once() {
     let running = run(&servers, &options(["-t", "3s"]), "echo started; exec sleep 1000").start();
     running.lines(1).await;
     for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
     }
     running.end().await.expect(76);
     assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("quorum_lost", 1)]);

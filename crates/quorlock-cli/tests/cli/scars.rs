@@ -173,7 +173,7 @@ async fn a_lock_that_is_lost_ends_the_command_before_somebody_else_can_have_it()
     }
     // `kill -0` fails only once the first has ended and been reaped.
     let next = next.end().await.expect(0);
-    assert_eq!(next.stdout, "alone\n", "two ran at once; {next:?}");
+    assert_eq!(next.stdout, "alone\n", "two ran at the same time; {next:?}");
     for proxy in &proxies {
         proxy.let_go(Way::Both);
     }
