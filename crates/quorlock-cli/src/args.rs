@@ -66,7 +66,7 @@ pub(crate) enum Verb {
     /// without the lock unless --wait-for-descendants is given.
     ///
     /// When not to use it: on one host, `flock` is enough. If a second run would corrupt data, the lock alone
-    /// does not do: let the resource compare QUORLOCK_FENCE and reject smaller numbers.
+    /// is not enough: let the resource compare QUORLOCK_FENCE and reject smaller numbers.
     #[command(aliases = ["lock", "exec"], override_usage = RUN_USAGE, after_help = RUN_SHORT, after_long_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
     Run(RunArgs),
     /// Show who holds a lock on each node, and who waits for it
@@ -134,7 +134,7 @@ pub(crate) struct DeploymentArgs {
     /// Prefix for every key [default: none]
     #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
-    /// How long to wait for an answer of one node [default: 1s, more for a distant node]
+    /// How long to wait for one node's answer [default: 1s, more for a distant node]
     #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) node_timeout: Option<Duration>,
     /// Share of the TTL set aside because clocks run at different rates [default: 0.01]
@@ -187,13 +187,14 @@ pub(crate) struct RunArgs {
     /// its process group, such as daemons. Linux only
     #[arg(long, hide_short_help = true)]
     pub(crate) wait_for_descendants: bool,
-    /// Run once per DURATION, counted from the start of the run, on any number of hosts.
+    /// Run once per DURATION, on any number of hosts.
     ///
-    /// The lock stays taken after the command has ended; clients that ask for it until then exit with 75.
-    /// Choose it longer than the hosts' clocks differ, and shorter than the time between two runs.
+    /// DURATION counts from the start of the run. Until then the lock stays taken, also after the command
+    /// has ended, and clients that ask for it exit with 75. Choose it longer than the hosts' clocks differ,
+    /// and shorter than the time between two runs.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
-    /// Take one of N permits (1 to 64) in place of the lock, so that up to N commands run.
+    /// Take one of N permits (1 to 64) in place of the lock: up to N holders
     ///
     /// Every client must use the same N: nodes refuse another number while a permit is taken. Use a name
     /// for a lock or for a semaphore, not for both: they do not exclude each other.

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Lock")]
 pub(crate) struct LockArgs {
-    /// Do not wait while another client holds the lock: the same as --wait 0s
+    /// Do not wait if the lock is held: the same as --wait 0s
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
     /// How long to wait for the lock, or `forever` [default: 35s].
@@ -31,10 +31,10 @@ pub(crate) struct LockArgs {
     /// Exit code if another client holds the lock
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::HELD)]
     pub(crate) conflict_exit_code: u8,
-    /// Stop the command and release the lock after this long [default: never]
+    /// Release the lock after this long; `run` stops the command first [default: never]
     #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
-    /// Take a read lock: shared with other readers, excluded by writers, which omit this
+    /// Take a read lock, shared with other readers; without this it is a write lock
     #[arg(long)]
     shared: bool,
     /// Also lock RESOURCE, atomically; repeatable, up to 64 in total
@@ -47,7 +47,7 @@ pub(crate) struct LockArgs {
     /// but the lock on the nodes
     #[arg(long, hide_short_help = true, value_name = "WHETHER", default_value = "on")]
     fencing: Switch,
-    /// Text that is shown to other clients after the host and process id of this holder
+    /// Text shown to other clients after this holder's host and process id
     #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
 }

@@ -36,9 +36,8 @@ pub(super) fn section() -> String {
     let mut section = "
 ## Log events
 
-Of `tracing`, read from the source. `quorlock` shows those of warn and error unless told otherwise, `-v` also debug and \
-info, `-vv` also trace. *Target* is what a filter such as `RUST_LOG` of your own program selects by. Field names are \
-stable, messages may change; `{…}` in a message is filled in.
+Emitted through `tracing`. `quorlock run` shows warn and error; other commands, `--json` and `-q` show error only. `-v` \
+adds info and debug, `-vv` trace. In your own program, filter by level and target; `{…}` in a message is a value.
 
 | level | target | message | fields |
 |---|---|---|---|

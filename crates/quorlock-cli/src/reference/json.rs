@@ -26,7 +26,7 @@ const RESOURCE: Field =
 const SHORT_TOKEN: Field =
     ("token", "string", "first eight digits of the token, which do not release the lock");
 const HELD_MS: Field = ("held_ms", "integer", "how long the lock was held");
-const MESSAGE: Field = ("message", "string", "sentence for people; may change");
+const MESSAGE: Field = ("message", "string", "sentence for people");
 const FENCE: &str = "integer or null";
 
 const OBJECTS: &[Object] = &[
@@ -38,9 +38,9 @@ const OBJECTS: &[Object] = &[
             MESSAGE,
             ("exit_code", "integer", "code that the program exits with"),
             ("holder", "string", "of `held`: the holder, as host, process id and label"),
-            ("retained", "boolean", "of `held`: whether the lock stays taken after a run with --at-least"),
+            ("retained", "boolean", "of `held`: whether the lock stays taken after a run with `--at-least`"),
             ("remaining_ms", "integer", "of `held`: time until the lock expires, unless it is renewed"),
-            ("key", "string", "of `held`, with --also: the lock that is held"),
+            ("key", "string", "of `held`, with `--also`: the lock that is held"),
         ],
     },
     Object {
@@ -62,7 +62,7 @@ const OBJECTS: &[Object] = &[
         fields: &[
             RESOURCE,
             SHORT_TOKEN,
-            ("fencing_token", FENCE, "fencing token; null with --fencing off"),
+            ("fencing_token", FENCE, "fencing token; null with `--fencing off`"),
             ("waited_ms", "integer", "how long the acquisition took"),
             ("remaining_ms", "integer", "validity left"),
         ],
@@ -117,7 +117,7 @@ const OBJECTS: &[Object] = &[
         events: &["acquired"],
         fields: &[
             RESOURCE,
-            ("fencing_token", FENCE, "fencing token; null with --fencing off"),
+            ("fencing_token", FENCE, "fencing token; null with `--fencing off`"),
             ("token", "string", "whole token, which releases the lock"),
             ("waited_ms", "integer", "how long the acquisition took"),
             ("remaining_ms", "integer", "validity left"),
@@ -208,8 +208,8 @@ const OBJECTS: &[Object] = &[
             ("findings[].severity", "string", "`unsafe`, `warning`, `unknown` or `note`"),
             ("findings[].finding", "string", "code of the finding, as listed in [Health check](doctor.md)"),
             ("findings[].node", "string or null", "address of the node; null if it concerns the deployment"),
-            ("findings[].evidence", "string", "what was found; may change"),
-            ("findings[].cure", "string", "how to fix it; may change"),
+            ("findings[].evidence", "string", "what was found"),
+            ("findings[].cure", "string", "how to fix it"),
         ],
     },
     Object {
@@ -256,16 +256,13 @@ const OBJECTS: &[Object] = &[
         of: "`demo --json`",
         file: "demo.rs",
         events: &["chapter"],
-        fields: &[
-            ("at_ms", "integer", "time since the start"),
-            ("text", "string", "sentence for people; may change"),
-        ],
+        fields: &[("at_ms", "integer", "time since the start"), ("text", "string", "sentence for people")],
     },
     Object {
         of: "`demo --json`",
         file: "demo.rs",
         events: &["note"],
-        fields: &[("text", "string", "sentence for people; may change")],
+        fields: &[("text", "string", "sentence for people")],
     },
     Object {
         of: "`demo --json`",
@@ -274,7 +271,7 @@ const OBJECTS: &[Object] = &[
         fields: &[
             ("node", "string", "address"),
             ("holds", "boolean", "whether it stores the lock"),
-            ("text", "string", "its answer, for people; may change"),
+            ("text", "string", "its answer, for people"),
         ],
     },
 ];
@@ -283,16 +280,18 @@ pub(super) fn section() -> String {
     let mut section = "
 ## JSON output
 
-One object per line. Names and types are stable; fields may be added. Durations are whole milliseconds (`_ms`) or \
-microseconds (`_us`).
+One object per line. Durations are whole milliseconds (`_ms`) or microseconds (`_us`). Decide by codes and words, not by \
+`message`, `text`, `evidence` or `cure`, which are sentences for people.
 "
     .to_owned();
     let mut last = "";
     for object in OBJECTS.iter().filter(|object| object.file != "panic.rs") {
+        let is_event = !object.events.is_empty();
         if object.of != last {
+            let (head, line) = if is_event { ("| event ", "|---") } else { ("", "") };
             let _ = write!(
                 section,
-                "\n### {}\n\n| event | field | type | meaning |\n|---|---|---|---|\n",
+                "\n### {}\n\n{head}| field | type | meaning |\n{line}|---|---|---|\n",
                 object.of
             );
             last = object.of;
@@ -300,7 +299,8 @@ microseconds (`_us`).
         let mut event = object.events.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         for (name, kind, meaning) in object.fields {
             let meaning = super::text(Some((*meaning).to_owned()));
-            let _ = writeln!(section, "| {event} | `{name}` | {kind} | {meaning} |");
+            let first = if is_event { format!("| {event} ") } else { String::new() };
+            let _ = writeln!(section, "{first}| `{name}` | {kind} | {meaning} |");
             event.clear();
         }
     }
