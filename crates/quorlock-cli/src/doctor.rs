@@ -140,7 +140,7 @@ fn verdict(examination: &Examination, paint: Paint) -> String {
         Summary::Sound => format!("{}: {counted}", paint.good("locks can be held safely")),
         Summary::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, but are not safe")),
         Summary::NoQuorum => format!("{}: {counted}", paint.bad("no lock can be acquired")),
-        Summary::Unclear | _ => format!("it is not known whether locks can be held: {counted}"),
+        Summary::Unclear | _ => format!("unknown whether locks can be held: {counted}"),
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct StatusArgs {
     /// change [without a value: 1s]
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true,
           value_parser = duration::parse)]
-    #[expect(clippy::option_option, reason = "so clap tells an option without a value from none")]
+    #[expect(clippy::option_option, reason = "clap's type for an option with an optional value")]
     watch: Option<Option<Duration>>,
     /// Print JSON instead of a table, one line per lock
     #[arg(long)]

@@ -12,12 +12,12 @@ use crate::support::{Running, SOON, is_gone, run, servers};
 const STUBBORN: &str =
     "trap '' TERM HUP INT; (trap '' TERM HUP INT; exec sleep 1000) & echo $!; echo $$; wait";
 
-/// The process that guards the command of `running`.
+/// Returns the guardian of the command of `running`.
 async fn guardian(running: &Running) -> String {
     guardian_but(running, None).await
 }
 
-/// The same, when `former` has been killed and may not have been reaped.
+/// Returns the guardian that replaced `former`, which may not have been reaped.
 async fn guardian_but(running: &Running, former: Option<&str>) -> String {
     let mut found = None;
     eventually("the guardian", SOON, async || {
@@ -95,7 +95,7 @@ async fn a_guardian_that_is_killed_is_replaced() {
     kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
     eventually("the end of the first", SOON, async || is_gone(&first)).await.unwrap();
     pids.push(guardian_but(&running, Some(&first)).await);
-    // Started before it is in the group, which is what makes the next signal safe.
+    // It is started before it joins the group, which makes the next signal safe.
     eventually("a guardian in the group", SOON, async || group_of(&pids[2]) == pids[1]).await.unwrap();
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;

@@ -17,7 +17,7 @@ async fn every_command_of_the_page_about_moving_over_runs() {
     fs::write(folder.path().join("import.sh"), "#!/bin/sh\n").unwrap();
     let mut run = 0;
     for row in PAGE.lines().filter(|line| line.starts_with("| ")) {
-        // A bar that is part of the code is escaped, for a table's sake.
+        // A bar in the code is escaped in the table.
         let row = row.replace("\\|", "\u{1}");
         let code = row.split(" | ").nth(1).unwrap_or_default().trim_matches('`').replace('\u{1}', "|");
         if !code.starts_with("quorlock") && !code.starts_with('[') {
@@ -42,7 +42,7 @@ async fn every_command_of_the_page_about_moving_over_runs() {
     assert!(run > 19, "{run} were found");
 }
 
-/// The flags of both programs, as the page says where they were looked at.
+/// The flags of both programs, in the versions that the page names.
 const THEIRS: &[(&str, &str)] = &[
     (
         "`consul lock`",

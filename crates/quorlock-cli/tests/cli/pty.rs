@@ -12,7 +12,7 @@ use quorlock_testkit::eventually;
 
 use crate::support::{Quorlock, SOON};
 
-/// What runs on a terminal of its own, as the leader of its session.
+/// A process on a terminal of its own, as the leader of its session.
 pub(crate) struct OnTerminal {
     process: Child,
     keyboard: File,

@@ -8,7 +8,7 @@ use quorlock_testkit::Servers;
 
 use crate::support::{Quorlock, servers, servers_with_password};
 
-/// The addresses without their password.
+/// Returns the addresses without their password.
 fn bare(servers: &Servers) -> String {
     servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect::<Vec<_>>().join(",")
 }
@@ -73,7 +73,7 @@ async fn a_file_that_others_can_write_is_not_read_unless_it_is_named() {
         "{json:?}"
     );
 
-    // The next place is read instead.
+    // The file at the next place is read instead.
     let own = format!("nodes = '{}'\nrestart-guard = 'off'\n", bare(&servers));
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("quorlock")).unwrap();
@@ -83,7 +83,7 @@ async fn a_file_that_others_can_write_is_not_read_unless_it_is_named() {
     let running = instead.start();
     let theirs = running.path("theirs");
     running.end().await.expect(0);
-    assert!(!theirs.exists(), "the file of others has chosen a file to write");
+    assert!(!theirs.exists(), "an untrusted file has chosen a file to write");
 }
 
 #[cfg(target_os = "linux")]
@@ -104,7 +104,8 @@ async fn the_systems_file_is_read_last() {
     assert_eq!(by_own.end().await.expect(0).stdout, "8000\n", "one file is read, and not two");
 }
 
-/// What `unshare` needs to run `script` with mounts of its own, or `None` and a word where it may not.
+/// Returns the arguments of `unshare` that run `script` with mounts of its own, or `None`, with a message, if that is
+/// not permitted.
 #[cfg(target_os = "linux")]
 async fn alone(script: &str) -> Option<Vec<String>> {
     let words = ["--mount", "--map-root-user", "sh", "-c"];
@@ -122,13 +123,13 @@ async fn alone(script: &str) -> Option<Vec<String>> {
 #[tokio::test]
 async fn a_name_server_that_never_answers_delays_no_exit() {
     let Some(servers) = servers(3).await else { return };
-    // Takes what it is asked, and says nothing. Only root may listen there.
+    // Accepts requests, and never answers. Only root may listen there.
     let Ok(_mute) = std::net::UdpSocket::bind(("127.0.0.53", 53)) else {
         use std::io::Write as _;
         drop(writeln!(std::io::stderr(), "skipped: this user may not be a name server"));
         return;
     };
-    // It is asked for a minute before it is given up: longer than a test waits for an end.
+    // It is given up after a minute, longer than a test waits.
     let script = "mount -t tmpfs -o mode=755 none /etc && printf 'nameserver 127.0.0.53\noptions timeout:30 attempts:2\n' \
                   > /etc/resolv.conf && exec \"$0\" \"$@\"";
     let Some(words) = alone(script).await else { return };

@@ -40,7 +40,7 @@ pub(crate) struct Figures {
     killed: usize,
 }
 
-/// After a runner that was stopped goes on, or is killed, its command ends within this.
+/// After a stopped runner continues, or is killed, its command ends within this.
 const LATE: Duration = Duration::from_millis(1500);
 /// A continued runner checks its lease within this.
 const AT_ONCE: Duration = Duration::from_millis(250);

@@ -24,11 +24,11 @@ pub(crate) struct Entry {
 /// The relation of a process to its command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// It is in its group.
+    /// In its process group.
     Group,
-    /// It left the group, and its lock is kept for it.
+    /// Outside the group, with `--wait-for-descendants`.
     WaitedFor,
-    /// It left the group, which is documented to be its own affair.
+    /// Outside the group, and so not covered by the lock.
     Daemon,
 }
 
@@ -80,7 +80,7 @@ fn parse(line: &str) -> Entry {
     }
 }
 
-/// Since the machine was started: the same clock in every process, and the one that leases go by.
+/// Returns the time since boot: the same clock in every process, and the one of leases.
 pub(crate) fn now() -> Duration {
     SystemClock::default().now().since(Moment::since_origin(Duration::ZERO))
 }
