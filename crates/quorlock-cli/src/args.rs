@@ -57,8 +57,8 @@ pub(crate) enum Verb {
     ///
     /// Promised: one holder at a time, on any number of hosts, also if a minority of the nodes fails. If the
     /// lock cannot be renewed, the group gets SIGTERM and then SIGKILL before another client can acquire the
-    /// lock, also if quorlock itself is killed or stopped; the exit code is then 76. If the host crashes, the
-    /// lock expires after its TTL.
+    /// lock, and the exit code is 76. If quorlock itself is killed or stopped, the group is killed in time as
+    /// well. If the host crashes, the lock expires after its TTL.
     ///
     /// Not promised: that COMMAND runs exactly once (it is not retried, and the next holder may run it again);
     /// that a write still in flight is stopped with the command; anything if the clocks of the nodes jump, or

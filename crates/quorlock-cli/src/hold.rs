@@ -62,8 +62,8 @@ Examples:
 Nothing ties your work to the lock: if the lock is lost, this exits with 76 and your work goes on.
 Prefer `quorlock run`, which stops its command.
 
-To end it with 0, send it a signal or close its stdin. After `quorlock release` from elsewhere it exits
-with 76, within a third of the TTL: until then it reported a lock that another client may have held.";
+To end it with 0, send it a signal or close its stdin. After `quorlock release` from elsewhere it
+exits with 76, within a third of the TTL: until then another client may have held the lock as well.";
 
 /// Holds the lock that `args` name, and returns the exit code.
 pub(crate) fn hold(args: &HoldArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {

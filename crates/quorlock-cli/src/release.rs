@@ -65,8 +65,8 @@ Examples:
   quorlock release --force --yes db/migrate         # does not ask
 
 --force breaks a promise: the holder is not notified and works on until its next renewal, within a
-third of its TTL, while another client may already hold the lock. Only a resource that checks fencing
-tokens is protected then. Fencing counters are kept.";
+third of its TTL, while another client may already hold the lock. Only a resource that checks
+fencing tokens is protected then. Fencing counters are kept.";
 
 /// Releases what `args` name, and returns the exit code.
 pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
