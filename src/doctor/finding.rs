@@ -12,7 +12,7 @@ pub struct Finding {
     /// Of what it was found.
     pub subject: Subject,
     /// What was found.
-    pub matter: Check,
+    pub check: Check,
     /// The sentence, with the evidence.
     pub evidence: String,
     /// What to do about it.
@@ -222,7 +222,7 @@ matters! {
         "use a server that speaks RESP3, with `+client|tracking` for the user"
     SlowNode "slow-node"
         "The time limit of the node is shorter than some of its round trips, so its votes come too late."
-        "raise the node timeout (--node-timeout, `Builder::node_limit`)"
+        "raise the node timeout (--node-timeout, `Builder::node_timeout`)"
     ShortTtl "short-ttl"
         "The TTL is short against the round trips: a round is cut off after a quarter of it."
         "use a longer TTL, or nodes that are nearer"

@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use quorlock::{Entropy as _, Fencing, Lock, SystemEntropy, Wait, duration};
+use quorlock::{
+    Fencing, Lock, Wait, duration,
+    runtime::{Entropy as _, SystemEntropy},
+};
 
 use crate::args::{DeploymentArgs, Switch};
 use crate::config::Settings;
@@ -81,7 +84,7 @@ pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -
 /// Returns one lock per task, with its name.
 fn locks(args: &BenchArgs, settings: &Settings, coordinator: &quorlock::Coordinator) -> Vec<(String, Lock)> {
     let entropy = SystemEntropy::default();
-    let (this, run) = (entropy.half(), entropy.half());
+    let (this, run) = (entropy.next_u64(), entropy.next_u64());
     let lock = |task| {
         let name = format!("quorlock-bench/{this:016x}{run:016x}/{task}");
         let lock = coordinator.lock(&name).ttl(settings.ttl()).wait(Wait::Never).label("bench");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quorlock::{Builder, Coordinator, Kinds, RestartGuard, Wait};
+use quorlock::{Builder, Coordinator, RestartGuard, Wait, node::Kinds};
 
 use crate::args::{DeploymentArgs, Switch, WaitArg};
 use crate::failure::Failure;
@@ -101,7 +101,7 @@ impl Settings {
             builder = builder.drift(factor);
         }
         if let Some(timeout) = self.said.node_timeout {
-            builder = builder.node_limit(timeout);
+            builder = builder.node_timeout(timeout);
         }
         if self.said.restart_guard == Some(Switch::Off) {
             builder = builder.restart_guard(RestartGuard::Off);
@@ -112,7 +112,7 @@ impl Settings {
     /// Sets the files and names for TLS, if any are given.
     #[cfg(feature = "tls")]
     fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
-        let mut tls = quorlock::Tls::new();
+        let mut tls = quorlock::transport::Tls::new();
         if let Some(file) = &self.said.tls_ca {
             tls = tls.authority(file);
         }
@@ -220,7 +220,7 @@ mod tests {
 
     use clap::Parser as _;
     use proptest::prelude::*;
-    use quorlock::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
+    use quorlock::node::{AddressError, Node, NodeAddress, NodeKind, Reason, Seams};
     use quorlock_testkit::MemoryNode;
 
     use super::*;

@@ -5,7 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Coordinator, Kinds, Lease, Lock, RestartGuard, VoteOutcome, duration};
+use quorlock::{
+    AcquireError, Coordinator, Lease, Lock, RestartGuard, duration, node::Kinds, votes::VoteOutcome,
+};
 use serde_json::{Value, json};
 
 use crate::exit;

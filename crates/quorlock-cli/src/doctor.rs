@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use quorlock::{Examination, Finding, NodeReport, Severity, Standing, Subject, Summary, duration};
+use quorlock::{
+    doctor::{Examination, Finding, NodeReport, Severity, Standing, Subject, Summary},
+    duration,
+};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, DoctorArgs};
@@ -106,7 +109,7 @@ fn findings(examination: &Examination, paint: Paint, least: Severity) -> String 
             Severity::Warning => paint.strong(word),
             Severity::Unknown | Severity::Note | _ => paint.faint(word),
         };
-        let (matter, cure) = (finding.matter, paint.faint("cure:"));
+        let (matter, cure) = (finding.check, paint.faint("cure:"));
         let evidence = beside(MARGIN, &format!("{who}{}", finding.evidence));
         let remedy = beside(MARGIN + "cure: ".len(), &finding.cure);
         blocks.push(format!("{word} {matter:14} {evidence}\n{:23} {cure} {remedy}\n", ""));
@@ -185,7 +188,7 @@ fn node_in_json(report: &NodeReport) -> Value {
 fn finding_in_json(finding: &Finding) -> Value {
     json!({
         "severity": finding.severity.word(),
-        "finding": finding.matter.code(),
+        "finding": finding.check.code(),
         "node": node(finding),
         "evidence": finding.evidence,
         "cure": finding.cure,

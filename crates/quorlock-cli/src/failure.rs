@@ -5,7 +5,10 @@ use std::io;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use quorlock::{AcquireError, ConfigError, VoteOutcome, VoteReport};
+use quorlock::{
+    AcquireError, ConfigError,
+    votes::{VoteOutcome, VoteReport},
+};
 
 use crate::exit;
 

@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_millis;
 use quorlock::protocol::renewal_every;
-use quorlock::{Clock as _, Coordinator, FencingToken, Lease, LossReason, SystemClock, duration};
+use quorlock::{
+    Coordinator, FencingToken, Lease, LossReason, duration,
+    runtime::{Clock as _, SystemClock},
+};
 use serde_json::{Value, json};
 
 use crate::args::{DeploymentArgs, LockArgs};
@@ -157,7 +160,7 @@ async fn until_told(
 /// Returns what to print once the lock is held.
 fn got(lease: &Lease, ttl: Duration, waited: Duration, json: bool) -> String {
     let token = String::from_utf8_lossy(lease.token().as_bytes());
-    let fencing_token = lease.try_fencing_token();
+    let fencing_token = lease.fencing_token();
     // Wall-clock time, for people and other programs only: it may jump.
     let until = SystemTime::UNIX_EPOCH + SystemClock::default().wall() + lease.remaining();
     let until = format_rfc3339_millis(until);

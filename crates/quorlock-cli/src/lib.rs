@@ -4,7 +4,7 @@
 //! ```no_run
 //! use std::process::ExitCode;
 //!
-//! use quorlock::Kinds;
+//! use quorlock::node::Kinds;
 //!
 //! fn main() -> ExitCode {
 //!     quorlock_cli::main(Kinds::default()) // and `.with(MyKind)`
@@ -15,7 +15,7 @@ use std::env;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use quorlock::Kinds;
+use quorlock::node::Kinds;
 
 use crate::args::{Args, Verb};
 use crate::failure::Failure;

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use quorlock::Kinds;
+use quorlock::node::Kinds;
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::metrics::{counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 
 use crate::failure::Failure;
 use crate::report::Reason;

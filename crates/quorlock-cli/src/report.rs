@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use quorlock::{FencingToken, Lease, LossReason, VoteReport, duration};
+use quorlock::{FencingToken, Lease, LossReason, duration, votes::VoteReport};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -68,7 +68,7 @@ impl Report {
             "event": "acquired",
             "resource": lease.resource().as_str(),
             "token": lease.token().short(),
-            "fencing_token": lease.try_fencing_token().map(FencingToken::get),
+            "fencing_token": lease.fencing_token().map(FencingToken::get),
             "waited_ms": millis(waited),
             "remaining_ms": millis(lease.remaining()),
         }));
@@ -233,7 +233,7 @@ pub(crate) fn failure(failure: &Failure) -> String {
         "exit_code": failure.code(),
     });
     if let Failure::Held { error, .. } = failure
-        && let Some(holder) = error.report().and_then(quorlock::VoteReport::holder)
+        && let Some(holder) = error.report().and_then(quorlock::votes::VoteReport::holder)
         && let Some(fields) = event.as_object_mut()
     {
         fields.insert("holder".to_owned(), json!(holder.token.to_string()));

@@ -127,7 +127,7 @@ fn tell_command(command: &mut Command, lease: &Lease, permit: Option<usize>, ttl
         Some(number) => command.env("QUORLOCK_PERMIT", number.to_string()),
         None => command.env_remove("QUORLOCK_PERMIT"),
     };
-    match lease.try_fencing_token() {
+    match lease.fencing_token() {
         Some(fencing_token) => command.env("QUORLOCK_FENCE", fencing_token.to_string()),
         None => command.env_remove("QUORLOCK_FENCE"),
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 
 use crate::failure::Failure;
 
@@ -22,7 +22,7 @@ pub(crate) fn now() -> Moment {
     SystemClock::default().now()
 }
 
-/// Sleeps until `moment` or slightly later; see [`quorlock::Clock::sleep_until`].
+/// Sleeps until `moment` or slightly later; see [`quorlock::runtime::Clock::sleep_until`].
 pub(crate) async fn sleep_until(moment: Moment) {
     SystemClock::default().sleep_until(moment).await;
 }

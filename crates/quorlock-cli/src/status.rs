@@ -4,7 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use futures::future::{try_join, try_join_all};
-use quorlock::{Coordinator, NodeHealth, NodeStatus, QueueListing, VoteReport, duration};
+use quorlock::{
+    Coordinator, duration,
+    health::{NodeHealth, NodeStatus},
+    lock::QueueListing,
+    votes::VoteReport,
+};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
@@ -131,7 +136,7 @@ async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Fa
 
 /// Returns how much longer the node's vote does not count.
 fn left(node: &NodeHealth) -> Duration {
-    match node.condition {
+    match node.status {
         NodeStatus::Quarantined { left } => left,
         NodeStatus::Connected
         | NodeStatus::Unknown

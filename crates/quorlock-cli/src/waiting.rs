@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::{AcquireError, Waiting};
+use quorlock::{AcquireError, lock::Waiting};
 
 use crate::failure::Failure;
 use crate::logging::HeldBack;

@@ -1,6 +1,10 @@
 //! What a command waits for: a lock, or a permit of a semaphore.
 
-use quorlock::{AcquireError, Holder, Lease, Lock, Permit, Semaphore, VoteReport, Wait, Waiting, duration};
+use quorlock::{
+    AcquireError, Lease, Lock, Permit, Semaphore, Wait, duration,
+    lock::Waiting,
+    votes::{Holder, VoteReport},
+};
 
 /// A lock or a semaphore, with its options.
 pub(crate) enum Wanted {

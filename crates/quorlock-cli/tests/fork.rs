@@ -6,13 +6,16 @@ use std::io::{Read as _, Write as _};
 
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use quorlock::{Coordinator, Entropy as _, Fencing, SystemEntropy};
+use quorlock::{
+    Coordinator, Fencing,
+    runtime::{Entropy as _, SystemEntropy},
+};
 use quorlock_testkit::memory_nodes;
 
 /// Returns random bits, the token of a lock, and the process id.
 fn drawn(coordinator: &Coordinator) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let bits = format!("{:032x}", SystemEntropy::default().bits());
+    let bits = format!("{:032x}", SystemEntropy::default().next_u128());
     let lease = runtime.block_on(coordinator.lock("r").fencing(Fencing::Off).acquire()).unwrap();
     let token = String::from_utf8(lease.token().as_bytes().to_vec()).unwrap();
     vec![bits, token, std::process::id().to_string()]

@@ -7,7 +7,10 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
-use quorlock::{NodeVote, VoteOutcome, duration};
+use quorlock::{
+    duration,
+    votes::{NodeVote, VoteOutcome},
+};
 use serde_json::{Value, json};
 
 use crate::args::Switch;

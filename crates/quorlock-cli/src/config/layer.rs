@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use quorlock::Kinds;
+use quorlock::node::Kinds;
 use toml::{Table, Value};
 
 use super::trust::{self, Found};

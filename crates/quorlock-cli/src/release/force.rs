@@ -5,7 +5,11 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{AcquireError, Expiry, FencingToken, Lock, Token, VoteOutcome, VoteReport, duration};
+use quorlock::{
+    AcquireError, FencingToken, Lock, Token, duration,
+    node::Expiry,
+    votes::{VoteOutcome, VoteReport},
+};
 
 use super::outcome::Outcome;
 use crate::exit;

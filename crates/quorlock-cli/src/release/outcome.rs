@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use quorlock::{Expiry, Holding, NodeVote, Token, VoteOutcome, VoteReport};
+use quorlock::{
+    Token,
+    node::{Expiry, Holding},
+    votes::{NodeVote, VoteOutcome, VoteReport},
+};
 use serde_json::{Value, json};
 
 use crate::exit;

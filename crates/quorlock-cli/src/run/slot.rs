@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_seconds;
 use quorlock::protocol::Moment;
-use quorlock::{AcquireError, Clock as _, Lease, Lost, RetainError, SystemClock, duration};
+use quorlock::{
+    AcquireError, Lease, Lost, RetainError, duration,
+    runtime::{Clock as _, SystemClock},
+};
 use tokio::sync::Notify;
 
 use super::code_of;

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use quorlock::{Holder, VoteOutcome, VoteReport, duration};
+use quorlock::{
+    duration,
+    votes::{Holder, VoteOutcome, VoteReport},
+};
 
 use crate::paint::Paint;
 

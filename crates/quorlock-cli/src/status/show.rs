@@ -5,7 +5,10 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use quorlock::{
-    Expiry, FencingToken, NodeVote, QueueListing, QueuedWaiter, Token, VoteOutcome, VoteReport, duration,
+    FencingToken, Token, duration,
+    lock::{QueueListing, QueuedWaiter},
+    node::Expiry,
+    votes::{NodeVote, VoteOutcome, VoteReport},
 };
 use serde_json::{Value, json};
 

@@ -4,7 +4,10 @@ use std::io::{self, IsTerminal as _};
 use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_millis;
-use quorlock::{Clock as _, Coordinator, SystemClock};
+use quorlock::{
+    Coordinator,
+    runtime::{Clock as _, SystemClock},
+};
 use rustix::termios::tcgetwinsize;
 
 use super::{Look, StatusArgs, code, look, show};

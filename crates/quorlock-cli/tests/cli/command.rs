@@ -1,7 +1,7 @@
 //! The command that runs under the lock.
 
 use nix::sys::signal::Signal;
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::eventually;
 
 use crate::support::{Quorlock, SOON, is_gone, keys, run, servers};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::eventually;
 
 use crate::support::{SOON, is_gone, keys, run, servers};

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
-use quorlock::{Coordinator, RestartGuard, Tls};
+use quorlock::{Coordinator, RestartGuard, transport::Tls};
 use quorlock_testkit::{Servers, eventually};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;

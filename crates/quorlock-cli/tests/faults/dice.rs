@@ -1,6 +1,6 @@
 //! A seeded random source.
 
-use quorlock::{Entropy as _, SystemEntropy};
+use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock_testkit::SeededEntropy;
 
 pub(crate) struct Dice {
@@ -9,7 +9,7 @@ pub(crate) struct Dice {
 
 impl Dice {
     pub(crate) fn seed() -> u64 {
-        SystemEntropy::default().half()
+        SystemEntropy::default().next_u64()
     }
 
     pub(crate) fn new(seed: u64) -> Dice {
@@ -18,7 +18,7 @@ impl Dice {
 
     /// Returns a number below `end`.
     pub(crate) fn below(&self, end: u64) -> u64 {
-        self.entropy.half() % end
+        self.entropy.next_u64() % end
     }
 
     pub(crate) fn index(&self, length: usize) -> usize {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, SystemClock};
 use tempfile::TempDir;
 
 /// A process ran at a moment.
