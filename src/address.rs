@@ -108,7 +108,7 @@ impl Address {
     /// `?wait=`.
     ///
     /// Redis replicates asynchronously, after it has replied. With `?wait=1` each vote is followed by `WAIT
-    /// 1` on the same connection, for at most 25 ms, or half of the node limit if that is set. A vote that is
+    /// 1` on the same connection, for at most 25 ms, or half of the node timeout if that is set. A vote that is
     /// not confirmed by then counts as unanswered and is cleaned up, so a promoted replica lacks fewer locks.
     /// This is not consensus: the library does not choose which replica is promoted, and a replica that has
     /// confirmed may still lose its data. Each vote costs an extra round trip from the master to its replica,

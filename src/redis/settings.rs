@@ -42,7 +42,7 @@ pub(crate) enum Membership {
     OfCluster,
 }
 
-/// How long a vote waits for replicas, unless a node limit is set. Later requests on the connection wait,
+/// How long a vote waits for replicas, unless a node timeout is set. Later requests on the connection wait,
 /// too.
 const DEFAULT_COPY_LIMIT: Duration = Duration::from_millis(25);
 

@@ -73,7 +73,7 @@ async fn a_restarted_server_is_another_instance_and_nothing_is_sent_twice() {
     eventually("a renewal that reaches the new process", DEADLINE, async || {
         let Err(error) = lease.renew().await else { return true };
         error.to_string().contains("had lost the key")
-            || error.to_string().contains("somebody else may hold it")
+            || error.to_string().contains("another client may hold the lock")
     })
     .await
     .unwrap();

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command line: verbs, options, help.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,56 +23,74 @@ pub(crate) use lock::LockArgs;
 
 mod lock;
 
-/// Runs a command while a quorum of independent Redis or Valkey masters holds its lock.
+/// Runs a command under a lock held by a quorum of independent Redis or Valkey masters.
 #[derive(Parser)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 #[command(name = "quorlock", version, after_long_help = SOURCES, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
-    /// Say nothing but errors; a lock that somebody else holds is none
+    /// Print errors only; a held lock is not an error
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say what happens; twice: what every node says
+    /// Log what happens; -vv also logs every node's vote
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Whether to colour what is printed; `auto` heeds NO_COLOR and CLICOLOR_FORCE, and else whether
-    /// stdout is a terminal
+    /// When to colour the output; `auto` follows NO_COLOR and CLICOLOR_FORCE, and else colours a
+    /// terminal
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_short_help = true)]
     pub(crate) color: When,
-    // Last, because its heading holds for all that follows.
+    // Last, because its heading covers everything after it.
     #[command(flatten)]
     pub(crate) deployment: DeploymentArgs,
 }
 
-/// What to do.
+/// The verbs.
 #[derive(Subcommand)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) enum Verb {
-    /// Run a command while holding a lock
+    /// Run a command while holding a lock.
+    ///
+    /// Waits until a majority of the nodes grants the lock RESOURCE, runs COMMAND, renews the lock while it
+    /// runs, and releases it when the last process of the command's process group has ended. The exit code is
+    /// that of COMMAND.
+    ///
+    /// Promised: one holder at a time, on any number of hosts, also if a minority of the nodes fails. If the
+    /// lock cannot be renewed, the group gets SIGTERM and then SIGKILL before another client can acquire the
+    /// lock, and the exit code is 76. If quorlock itself is killed or stopped, the group is killed in time as
+    /// well. If the host crashes, the lock expires after its TTL.
+    ///
+    /// Not promised: that COMMAND runs exactly once (it is not retried, and the next holder may run it again);
+    /// that a write still in flight is stopped with the command; anything if the clocks of the nodes jump, or
+    /// if they lose keys other than by a restart. Processes that leave the group, such as daemons, run on
+    /// without the lock unless --wait-for-descendants is given.
+    ///
+    /// When not to use it: on one host, `flock` is enough. If a second run would corrupt data, the lock alone
+    /// is not enough: let the resource compare QUORLOCK_FENCE and reject smaller numbers.
     #[command(aliases = ["lock", "exec"], override_usage = RUN_USAGE, after_help = RUN_SHORT, after_long_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
     Run(RunArgs),
-    /// Ask all nodes who holds a lock, and who waits for it
+    /// Show who holds a lock on each node, and who waits for it
     #[command(after_long_help = format!("{SOURCES}\n\n{STATUS_EXAMPLES}"))]
     Status(StatusArgs),
-    /// Examine the nodes: what makes locks unsafe, slow or impossible, and what to do about it
+    /// Check the nodes: what makes locks unsafe, slow or impossible, and how to fix it
     #[command(after_long_help = format!("{}\n\n{SOURCES}", exit::DOCTOR_TABLE))]
     Doctor(DoctorArgs),
-    /// Hold a lock until a signal comes or stdin ends, for scripts that cannot be one command
+    /// Hold a lock until a signal or the end of stdin, for scripts that are not one command
     #[command(after_long_help = format!("{HOLD_CODES}\n\n{SOURCES}\n\n{HOLD_EXAMPLES}"))]
     Hold(HoldArgs),
-    /// Give a lock back by its token, or take it away from whoever holds it
+    /// Release a lock by its token, or take it from its holder
     #[command(alias = "unlock", after_long_help = format!("{RELEASE_CODES}\n\n{SOURCES}\n\n{RELEASE_EXAMPLES}"))]
     Release(ReleaseArgs),
-    /// Measure how fast these nodes grant and release locks
+    /// Measure how fast the nodes grant and release locks
     #[command(after_long_help = format!("{SOURCES}\n\n{BENCH_EXAMPLES}"))]
     Bench(BenchArgs),
-    /// Start five servers and show a lock surviving two of them dying, or lend them to a command
+    /// Start five servers and show a lock surviving the loss of two, or lend them to a command
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
-    /// Write what a shell needs to complete command lines
+    /// Print the completion script of a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
-    /// Write the manual: one page, or one for each verb into a folder
+    /// Print the manual page, or write one page per verb to a folder
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArgs),
 }
@@ -92,59 +110,59 @@ impl Args {
     }
 }
 
-/// Which nodes, and how they are asked: the same for every client of a deployment.
+/// The nodes and how to reach them: the same for every client of a deployment.
 ///
-/// Each can also stand in the environment and in the configuration file; `config` sees to that.
+/// `config` also reads these from the environment and the configuration file.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Nodes")]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DeploymentArgs {
-    /// The nodes, comma separated or repeated, such as redis://HOST:PORT.
+    /// The nodes, comma-separated or repeated, such as redis://HOST:PORT.
     ///
-    /// Servers of Redis: redis:// or valkey://, rediss:// for TLS, redis+unix:///PATH,
+    /// Redis and Valkey: redis:// or valkey://, rediss:// for TLS, redis+unix:///PATH,
     /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT. Databases:
-    /// postgres://USER@HOST/DATABASE, mysql:// or mariadb://USER@HOST/DATABASE, and, for this host
-    /// alone, sqlite:///PATH. An address of another kind is refused with the kinds that this program has.
+    /// postgres://USER@HOST/DATABASE, mysql:// or mariadb://USER@HOST/DATABASE, and, for one host,
+    /// sqlite:///PATH. For another scheme the error lists those that this build supports.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
     /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml].
     ///
-    /// One that is found and not named here is not read where others can write it.
+    /// A default file that other users can write is not read unless it is named here.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Stands before every resource name in its key [default: nothing]
+    /// Prefix for every key [default: none]
     #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
-    /// How long to wait for one node [default: 1s, more for a distant one]
+    /// How long to wait for one node's answer [default: 1s, more for a distant node]
     #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) node_timeout: Option<Duration>,
-    /// The share of the TTL given up because clocks run at different rates [default: 0.01]
+    /// Share of the TTL set aside because clocks run at different rates [default: 0.01]
     #[arg(long, global = true, hide_short_help = true, value_name = "SHARE")]
     pub(crate) drift: Option<f64>,
-    /// The longest TTL of any client; restarted nodes do not vote for that long [default: 30s]
+    /// Longest TTL that any client uses; a restarted node does not vote for that long [default: 30s]
     #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_ttl: Option<Duration>,
-    /// The ACL user for nodes whose address names none
+    /// ACL user for nodes whose address names none
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     pub(crate) username: Option<String>,
-    /// Where the password stands; it may also be in the variable QUORLOCK_PASSWORD
+    /// File with the password in its first line; or set the variable QUORLOCK_PASSWORD
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// The certificates of the authorities to trust at rediss:// addresses, and no others [default:
-    /// those of the system]
+    /// CA certificates (PEM) to trust for TLS, in place of those of the system [default: those of the
+    /// system]
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// The certificate to show to the nodes, with whatever it needs to be trusted after it
+    /// Client certificate (PEM), followed by any intermediate certificates
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The private key of that certificate
+    /// Private key (PEM) of the client certificate
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// The name that the certificates of all nodes must be for [default: the host of the address]
+    /// Name that the certificate of every node must have [default: the host of its address]
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     pub(crate) tls_server_name: Option<String>,
-    /// What the addresses may be of, wherever they stand.
+    /// The kinds of node that addresses may name, in every source.
     #[arg(skip)]
     pub(crate) kinds: Kinds,
 }
@@ -152,41 +170,43 @@ pub(crate) struct DeploymentArgs {
 /// `quorlock run`.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
-    /// What is protected; its name is the key at the nodes
+    /// Name of the lock, and with the prefix its key on the nodes
     pub(crate) resource: String,
-    /// The command and its arguments. Options of quorlock go before it: all that follows is its own
+    /// The command and its arguments; options of quorlock go before it
     #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
-    /// Run one string through $SHELL, or /bin/sh, instead
+    /// Run STRING with $SHELL, or /bin/sh, in place of COMMAND
     #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
-    /// How long before its lock ends the command gets SIGTERM, to end in peace; SIGKILL follows
-    /// just before the end. At most a third of the TTL
+    /// Send SIGTERM this long before the lock expires, so that the command can shut down cleanly;
+    /// SIGKILL follows just before it expires. At most a third of the TTL
     #[arg(short, long, hide_short_help = true, value_name = "DURATION", default_value = "5s",
           value_parser = duration::parse)]
     pub(crate) kill_after: Duration,
-    /// Keep the lock until all that the command has started has ended: daemons too, which leave its
-    /// process group, and for which the lock is not kept otherwise. Linux only
+    /// Keep the lock until every process that the command started has ended, also those that left
+    /// its process group, such as daemons. Linux only
     #[arg(long, hide_short_help = true)]
     pub(crate) wait_for_descendants: bool,
-    /// Run once in this time, counted from the start, on however many hosts.
+    /// Run once per DURATION, on any number of hosts.
     ///
-    /// The lock stays taken although the command has ended, and clients that come meanwhile exit with
-    /// 75. Longer than the hosts' clocks differ, and shorter than from one run to the next.
+    /// DURATION counts from the start of the run. Until then the lock stays taken, also after the command
+    /// has ended, and clients that ask for it exit with 75. Choose it longer than the hosts' clocks differ,
+    /// and shorter than the time between two runs.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
-    /// Take one of N permits, 1 to 64, in the place of the lock: N run at once.
+    /// Take one of N permits (1 to 64) in place of the lock: up to N holders
     ///
-    /// The same number at every client; nodes refuse another one while a permit is taken. A name is that
-    /// of a lock or of a semaphore: the plain lock of the same name does not exclude these.
+    /// Every client must use the same N: nodes refuse another number while a permit is taken. Use a name
+    /// for a lock or for a semaphore, not for both: they do not exclude each other.
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also"])]
     pub(crate) permits: Option<usize>,
-    /// Report on stderr in JSON, a line for each event.
+    /// Report events on stderr as JSON, one per line.
     ///
-    /// The events: acquired, held, lost, released, unconfirmed, retained.
+    /// Events: acquired, held, no_quorum, interrupted, lost, released, unconfirmed, retained, error,
+    /// warning. The reference lists their fields.
     #[arg(long)]
     pub(crate) json: bool,
-    // Last, because its heading holds for all that follows.
+    // Last, because its heading covers everything after it.
     #[command(flatten)]
     pub(crate) lock: LockArgs,
     #[command(flatten)]
@@ -199,13 +219,13 @@ pub(crate) struct DoctorArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// End with 79 also when there is nothing worse than a warning
+    /// Exit with 79 for warnings too
     #[arg(long)]
     pub(crate) strict: bool,
-    /// The TTL of the locks, against which round trips are judged [default: 30s]
+    /// TTL of the locks, by which round trips are judged [default: 30s]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
-    /// Whether the clients keep nodes that restarted recently from voting [default: on]
+    /// Whether the clients exclude recently restarted nodes from voting [default: on]
     #[arg(long, value_name = "WHETHER")]
     pub(crate) restart_guard: Option<Switch>,
 }
@@ -213,13 +233,11 @@ pub(crate) struct DoctorArgs {
 /// A setting that is on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Switch {
-    // It applies.
     On,
-    // It does not.
     Off,
 }
 
-/// How long to wait, as people write it.
+/// How long to wait, as written in options and files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WaitArg(pub(crate) Wait);
 
@@ -239,42 +257,45 @@ impl FromStr for WaitArg {
 }
 
 pub(crate) const SOURCES: &str = "\
-Settings may also stand in the environment, as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and in the
-configuration file, as `nodes` or `max-ttl`. A flag goes before the environment, that before the
-file. This holds for all that is listed under Nodes and under Metrics, and for --ttl, --wait and
---restart-guard. The password is QUORLOCK_PASSWORD, and the file QUORLOCK_CONFIG.";
+Settings can also come from environment variables, such as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and
+from the configuration file, as `nodes` or `max-ttl`. Flags override variables, which override the
+file. This covers everything under Nodes and Metrics, and --ttl, --wait and --restart-guard. The
+password is read from QUORLOCK_PASSWORD, the path of the file from QUORLOCK_CONFIG.";
 
 const RUN_USAGE: &str = "\
 quorlock run [OPTIONS] <RESOURCE> [--] <COMMAND>...
        quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
 
-/// The first of what [`exit::TABLE`] and [`RUN_EXAMPLES`] have.
+/// The most important lines of [`exit::TABLE`] and [`RUN_EXAMPLES`].
 const RUN_SHORT: &str = "\
-Exit codes: the command's own, 75 others held the lock, 69 no quorum, 76 the lock was lost.
+Exit codes: the command's own, 75 lock held by another client, 69 no quorum, 76 lock lost.
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
   quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: runs once";
 
 const RUN_EXAMPLES: &str = "\
-The lock is kept until the last process of the command's group has ended. The group is killed before
-the lock is over, also when quorlock itself is killed or stopped.
-
-The command finds in its environment:
+Environment of the command:
   QUORLOCK_HELD      1
-  QUORLOCK_RESOURCE  what is locked; with --also all their names, with ` + ` between them
-  QUORLOCK_FENCE     the fencing token, a number that only grows; not there with --fencing off
-  QUORLOCK_TOKEN     what stands at the nodes; whoever knows it can release the lock
-  QUORLOCK_TTL_MS    the TTL in milliseconds
-  QUORLOCK_PERMIT    with --permits N, which one: 0 to N-1
+  QUORLOCK_RESOURCE  name of the lock; with --also all names, joined by ` + `
+  QUORLOCK_FENCE     fencing token, a number that only grows; unset with --fencing off
+  QUORLOCK_TOKEN     token stored on the nodes; a process that knows it can release the lock
+  QUORLOCK_TTL_MS    TTL in milliseconds
+  QUORLOCK_PERMIT    with --permits N, the number of the permit, 0 to N-1
+
+Getting started:
+  quorlock demo -- quorlock run my-job -- ./job.sh  # on five servers that are started for it
+  export QUORLOCK_NODES=redis://10.0.0.1,redis://10.1.0.1,redis://10.2.0.1
+  quorlock doctor                                   # are these servers fit for locks?
+  quorlock run my-job -- ./job.sh
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
   quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: runs once
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
-  quorlock run --shared catalog -- ./export         # beside others who share it
-  quorlock run --permits 3 exports -- ./export.sh   # three at once
-  quorlock run accounts/1 --also accounts/2 -- pay  # both at once, or neither
+  quorlock run --shared catalog -- ./export         # with other readers
+  quorlock run --permits 3 exports -- ./export.sh   # at most three
+  quorlock run accounts/1 --also accounts/2 -- pay  # both or neither
   quorlock run db/migrate -c 'migrate up && seed'";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `quorlock bench`: how fast these nodes grant and release locks.
+//! `quorlock bench`: measures how fast the nodes grant and release locks.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -26,13 +26,13 @@ use figures::Figures;
 /// `quorlock bench`.
 #[derive(clap::Args)]
 pub(crate) struct BenchArgs {
-    /// For how long each of the two loads runs: one task alone, and many at once
+    /// How long each of the two loads runs: one task alone, then all tasks
     #[arg(short, long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
     duration: Duration,
-    /// How many tasks acquire and release at once, each a lock of its own
+    /// Number of concurrent tasks, each of which acquires and releases its own lock
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     tasks: u16,
-    /// Whether nodes that restarted recently may not vote [default: on]
+    /// Whether recently restarted nodes are excluded from voting [default: on]
     #[arg(long, value_name = "WHETHER")]
     restart_guard: Option<Switch>,
     /// Whether the locks have fencing tokens
@@ -48,15 +48,13 @@ Examples:
   quorlock bench                                    # the nodes of the configuration
   quorlock bench --duration 10s --tasks 64 --json
 
-The locks have random names that nobody else uses, and nothing is left at the nodes. It does put
-load on them: with as many tasks as here, as much as they and the network bear.";
+The locks have random names, and nothing is left on the nodes. The load is real: with enough tasks,
+as much as the nodes and the network can take.";
 
 /// Measures, and prints the figures.
 pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     if args.duration.is_zero() {
-        return Err(Failure::Usage(
-            "a bench that takes no time measures nothing; say --duration 3s".to_owned(),
-        ));
+        return Err(Failure::Usage("a duration of zero measures nothing; use --duration 3s".to_owned()));
     }
     let settings = Settings::load_for_lock(deployment, args.restart_guard, None, None)?;
     let figures = block_on(async {
@@ -72,7 +70,7 @@ pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -
         if shows {
             progress("");
         }
-        // However it ends, nothing stays.
+        // However it ends, nothing is left on the nodes.
         coordinator.close(Settings::patience(&coordinator)).await;
         if args.fencing == Switch::On {
             clean::remove_counters(&settings, locks.iter().map(|(name, _)| name.as_str())).await;
@@ -83,7 +81,7 @@ pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -
     Ok(exit::SUCCESS)
 }
 
-/// One for each task, with its name.
+/// Returns one lock per task, with its name.
 fn locks(args: &BenchArgs, settings: &Settings, coordinator: &quorlock::Coordinator) -> Vec<(String, Lock)> {
     let entropy = SystemEntropy::default();
     let (this, run) = (entropy.next_u64(), entropy.next_u64());
@@ -109,12 +107,12 @@ async fn measure(args: &BenchArgs, locks: &[(String, Lock)], shows: bool) -> Res
         load::run(std::slice::from_ref(first), args.duration),
     )
     .await?;
-    let what = format!("{} tasks at once", args.tasks);
+    let what = format!("{} tasks", args.tasks);
     let together = with_progress(&what, args.duration, shows, load::run(&locks, args.duration)).await?;
     Ok(Figures { nodes, alone, together, tasks: args.tasks, fencing: args.fencing })
 }
 
-/// Keeps a line on the terminal while `work` goes on.
+/// Shows a progress line while `work` runs.
 async fn with_progress<T>(what: &str, lasts: Duration, shows: bool, work: impl Future<Output = T>) -> T {
     let began = now();
     let tell = async || -> Infallible {
@@ -134,5 +132,5 @@ async fn with_progress<T>(what: &str, lasts: Duration, shows: bool, work: impl F
     }
 }
 
-/// How often the line changes.
+/// How often the progress line changes.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);

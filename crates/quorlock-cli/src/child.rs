@@ -1,5 +1,5 @@
-//! The command: a child process in a group of its own, so that whatever it starts is signalled
-//! with it. Killing only a shell would leave what the shell started running.
+//! The command: a child process in a process group of its own, so that what it starts is signalled with it. Killing
+//! only a shell would leave what the shell started running.
 
 use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -14,29 +14,28 @@ use tokio::signal::unix::{self, SignalKind};
 use crate::parent_death::die_with_parent;
 use crate::signals::Signals;
 
-/// A command that was started. Dropped before it has ended, it is killed: nothing may run on that is
-/// not watched.
+/// A running command. Dropping it before its end kills it: nothing may run unwatched.
 pub(crate) struct Child {
-    /// Its own, and that of its group, which it leads.
+    /// Its process id, and that of the group that it leads.
     number: Pid,
-    /// Tells that some child has changed.
+    /// SIGCHLD.
     changes: unix::Signal,
-    /// Once it has ended and been reaped.
+    /// Set once it has ended and been reaped.
     status: Option<ExitStatus>,
 }
 
-/// What became of a child.
+/// What happened to a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     /// It has ended and been reaped.
     Ended(ExitStatus),
-    /// It stands still because of a signal.
+    /// A signal stopped it.
     Stopped(Signal),
 }
 
 impl Child {
-    /// Starts `command` with the standard streams of this process, and with the signals ignored that
-    /// were ignored when `signals` began to listen.
+    /// Starts `command` with the standard streams of this process, and with those signals ignored that were
+    /// ignored when `signals` began to listen.
     pub(crate) fn start(mut command: Command, signals: &Signals) -> io::Result<Child> {
         let changes = unix::signal(SignalKind::child())?;
         command.process_group(0);
@@ -47,17 +46,17 @@ impl Child {
         Ok(Child { number: Pid::from_raw(number), changes, status: None })
     }
 
-    /// Its process group, which has the number of the process.
+    /// Returns its process group, whose id is that of the process.
     pub(crate) fn group(&self) -> Pid {
         self.number
     }
 
-    /// How it ended, once it has.
+    /// Returns its exit status, once it has ended.
     pub(crate) fn status(&self) -> Option<ExitStatus> {
         self.status
     }
 
-    /// Waits until it ends or stands still, and reaps no other child.
+    /// Waits until it ends or is stopped, and reaps no other child.
     ///
     /// # Cancel safety
     ///
@@ -82,7 +81,7 @@ impl Child {
         self.changes.recv().await;
     }
 
-    /// Takes note of a `status` of this child that was waited for.
+    /// Records a `status` of this child from `waitpid`.
     pub(crate) fn note(&mut self, status: WaitStatus) -> Option<Change> {
         if let Some(signal) = status.stopping_signal() {
             return Signal::try_from(signal).ok().map(Change::Stopped);
@@ -95,15 +94,15 @@ impl Child {
         Some(Change::Ended(status))
     }
 
-    /// Sends `signal` to the whole group and to the process itself, as long as that has not been
-    /// reaped: the number may belong to others after that.
+    /// Sends `signal` to the whole group and to the process itself, unless that has been reaped: its id may be
+    /// reused then.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.status.is_some() {
             return;
         }
         signal_group(self.number, signal);
         if getpgid(Some(self.number)) != Ok(self.number) {
-            // It went to another group. An error means that it has ended, or has changed its user.
+            // It moved to another group. An error means that it has ended, or has changed its user.
             let _ = kill(self.number, signal);
         }
     }
@@ -119,9 +118,9 @@ impl Drop for Child {
     }
 }
 
-/// Sends `signal` to all of `group`, whose number must be known not to belong to others.
+/// Sends `signal` to `group`, whose id must be known not to be reused.
 pub(crate) fn signal_group(group: Pid, signal: Signal) {
-    // The group may have emptied, or may have changed its user; then nothing can be done.
+    // The group may be empty, or of another user; then nothing can be done.
     if let Err(error) = killpg(group, signal)
         && error != Errno::ESRCH
     {

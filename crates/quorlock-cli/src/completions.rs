@@ -1,4 +1,4 @@
-//! `quorlock completions`: what a shell needs to complete command lines.
+//! `quorlock completions`: prints the completion script of a shell.
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
@@ -11,7 +11,7 @@ use crate::stdout::print;
 /// `quorlock completions`.
 #[derive(clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 
@@ -21,7 +21,7 @@ Examples:
   quorlock completions zsh > \"${fpath[1]}/_quorlock\"
   quorlock completions fish > ~/.config/fish/completions/quorlock.fish";
 
-/// Prints the script for one shell.
+/// Prints the script.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "quorlock", &mut script);

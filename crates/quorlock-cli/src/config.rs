@@ -1,5 +1,4 @@
-//! The settings, from flags, environment and file. A flag goes before the environment, that
-//! before the file, and that before the default.
+//! The settings: flags override environment variables, which override the file, which overrides the defaults.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,29 +17,29 @@ mod trust;
 pub(crate) use layer::KEYS;
 use layer::Layer;
 
-/// Everything that can be set, not yet checked against each other.
-// No Debug: the addresses and the password are secret.
+/// All settings, not yet validated against each other.
+// No Debug: addresses and password are secret.
 pub(crate) struct Settings {
     said: Layer,
     password: Option<String>,
     kinds: Kinds,
 }
 
-/// The defaults of the library, which messages and calculations here need to know.
+/// The library's defaults, for messages and calculations here.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 const DEFAULT_DRIFT: f64 = 0.01;
 
-/// The least that the end of the program waits, and the most.
+/// The bounds of [`Settings::patience`].
 const LEAST_PATIENCE: Duration = Duration::from_millis(25);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Settings {
-    /// For verbs without settings of their own.
+    /// Loads the settings of a verb without lock options.
     pub(crate) fn load(args: DeploymentArgs) -> Result<Settings, Failure> {
         Settings::load_for_lock(args, None, None, None)
     }
 
-    /// Puts the command line before the environment, and that before the file.
+    /// Merges command line, environment and file.
     pub(crate) fn load_for_lock(
         args: DeploymentArgs,
         restart_guard: Option<Switch>,
@@ -67,7 +66,7 @@ impl Settings {
             wait,
             ..Layer::default()
         };
-        // A password in the environment goes before all files but one named by a flag.
+        // A password in the environment overrides every file but one named by a flag.
         let password =
             if flags.password_file.is_some() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
         let said = flags.or(Layer::of_environment(&kinds)?).or(Layer::of_file(named.as_deref(), &kinds)?);
@@ -81,29 +80,28 @@ impl Settings {
         Ok(Settings { said, password, kinds })
     }
 
-    /// Checks everything. Contacts no one.
+    /// Validates the settings and builds a coordinator, without contacting a node.
     pub(crate) fn coordinator(&self) -> Result<Coordinator, Failure> {
         Ok(self.builder()?.build()?)
     }
 
-    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock as its own: for a check-up,
-    /// which judges by it.
+    /// As [`coordinator`](Settings::coordinator), with the TTL of a lock, by which `doctor` judges.
     pub(crate) fn examiner(&self) -> Result<Coordinator, Failure> {
         Ok(self.builder()?.ttl(self.ttl()).build()?)
     }
 
-    /// The same, for whoever has something to add.
+    /// Returns the builder, for callers that have more to set.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let max_ttl = self.said.max_ttl.unwrap_or(DEFAULT_TTL);
-        // Said to be the longest even if this lock asks for more: a longer TTL must be refused, not
-        // raise the limit for this one client while others stick to theirs.
+        // Even if this lock asks for more: a longer TTL must be refused, and not raise `max_ttl` for this
+        // client alone.
         let mut builder = Coordinator::builder().kinds(self.kinds.clone()).nodes(&self.said.nodes);
         builder = builder.max_ttl(max_ttl).ttl(DEFAULT_TTL.min(max_ttl));
         if let Some(factor) = self.said.drift {
             builder = builder.drift(factor);
         }
-        if let Some(limit) = self.said.node_timeout {
-            builder = builder.node_timeout(limit);
+        if let Some(timeout) = self.said.node_timeout {
+            builder = builder.node_timeout(timeout);
         }
         if self.said.restart_guard == Some(Switch::Off) {
             builder = builder.restart_guard(RestartGuard::Off);
@@ -111,7 +109,7 @@ impl Settings {
         self.with_tls(self.with_names(builder))
     }
 
-    /// With files and names for TLS, if any are given.
+    /// Sets the files and names for TLS, if any are given.
     #[cfg(feature = "tls")]
     fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
         let mut tls = quorlock::transport::Tls::new();
@@ -136,7 +134,7 @@ impl Settings {
     fn with_tls(&self, builder: Builder) -> Result<Builder, Failure> {
         let Layer { tls_ca, tls_cert, tls_key, tls_server_name, .. } = &self.said;
         if tls_ca.is_some() || tls_cert.is_some() || tls_key.is_some() || tls_server_name.is_some() {
-            let problem = "settings for TLS are given, and this program was built without it; build it with \
+            let problem = "settings for TLS are given, but this program was built without TLS; build it with \
                            `--features tls`";
             return Err(Failure::Config(problem.to_owned()));
         }
@@ -156,7 +154,7 @@ impl Settings {
         builder
     }
 
-    /// Where metrics go: as `flags` say, or else as the other sources do.
+    /// Returns where metrics go: `flags`, or else the other sources.
     pub(crate) fn metrics(&self, flags: &MetricsArgs) -> MetricsArgs {
         MetricsArgs {
             metrics: flags.metrics.clone().or_else(|| self.said.metrics.clone()),
@@ -164,7 +162,7 @@ impl Settings {
         }
     }
 
-    /// The TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.
+    /// Returns the TTL of a lock: as set, or 30 s, or `max-ttl` if that is shorter.
     pub(crate) fn ttl(&self) -> Duration {
         self.said
             .ttl
@@ -179,9 +177,8 @@ impl Settings {
         self.said.drift.unwrap_or(DEFAULT_DRIFT)
     }
 
-    /// How long the end of the program waits for nodes that have not yet confirmed that the lock
-    /// was given back: some round trips of those that do answer. The others have been told, or will not
-    /// be. What is not confirmed by then ends with its TTL.
+    /// Returns how long to wait at the end for nodes that have not yet confirmed the release: four round
+    /// trips of the slowest that answers. What is not confirmed by then expires with its TTL.
     pub(crate) fn patience(coordinator: &Coordinator) -> Duration {
         let nodes = coordinator.health().now();
         let farthest = nodes.iter().filter_map(|node| node.round_trip).max().unwrap_or_default();
@@ -198,12 +195,12 @@ fn no_nodes() -> Failure {
     ))
 }
 
-/// The first line of a file, so that the line break at its end is no part of the password.
+/// Reads the first line of a file, without its line break.
 fn read_password(path: &Path) -> Result<String, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::Config(format!(
-            "cannot read {}: {error}; that setting names a file, and the password itself belongs into the \
-             variable QUORLOCK_PASSWORD",
+            "cannot read {}: {error}; that setting names a file, the password itself goes into the variable \
+             QUORLOCK_PASSWORD",
             layer::shown("the password file", path)
         ))
     })?;

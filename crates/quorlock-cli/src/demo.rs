@@ -1,4 +1,4 @@
-//! `quorlock demo`: five servers, and a lock that survives two of them dying.
+//! `quorlock demo`: five servers, and a lock that survives the loss of two.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,7 +23,7 @@ use fleet::{Fleet, ServerKind};
 mod fleet;
 mod lent;
 
-/// Short, so that the story is.
+/// Short, to keep the story short.
 const TTL: Duration = Duration::from_millis(1500);
 const NODES: usize = 5;
 const RESOURCE: &str = "demo/story";
@@ -32,33 +32,33 @@ const RESOURCE: &str = "demo/story";
 #[derive(clap::Args)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct DemoArgs {
-    /// What to start
+    /// Which servers to start
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     servers: ServerKind,
-    /// Tell it in JSON, a line for each event
+    /// Print events as JSON, one per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Tell no story: start the servers, print what to export to reach them, and keep them until Ctrl-C
+    /// Skip the story: start the servers, print the exports to reach them, and keep them until Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "command"])]
     keep: bool,
-    /// Tell no story: run this command, which finds the servers in QUORLOCK_NODES and `quorlock` on
-    /// its PATH, and end with its exit code
+    /// Skip the story: run this command, with the servers in QUORLOCK_NODES and `quorlock` on its PATH,
+    /// and exit with its code
     #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "json")]
     command: Vec<OsString>,
 }
 
 pub(crate) const DEMO_EXAMPLES: &str = "\
 Examples:
-  quorlock demo                                        # tells a story, in four seconds
+  quorlock demo                                        # a story of four seconds
   quorlock demo --servers postgres                     # the same with five databases
-  quorlock demo -- quorlock run my-job -- ./job.sh     # a job of yours under a lock
-  quorlock demo -- sh                                  # a shell to play in
+  quorlock demo -- quorlock run my-job -- ./job.sh     # your job under a lock
+  quorlock demo -- sh                                  # a shell to experiment in
   quorlock demo --keep                                 # for programs in other terminals
   quorlock demo --keep >servers &                      # there: . ./servers
 
-The servers are for trying things out: they run on this machine, and keep nothing.";
+The servers are for trying things out: they run on this machine and keep no data.";
 
-/// Tells the story, or lends its servers to somebody.
+/// Tells the story, or runs a command with its servers.
 pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
     block_on(async {
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
@@ -69,7 +69,7 @@ pub(crate) fn demo(args: DemoArgs, kinds: &Kinds) -> Result<u8, Failure> {
                 words => lent::to_command(&servers, words, &mut signals).await,
             };
         }
-        // However it ends, the servers end with it.
+        // Dropping the servers stops them.
         tokio::select! {
             biased;
             signal = signals.next_end() => {
@@ -119,7 +119,7 @@ async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
     let end = now() + lease.remaining();
     story.chapter(&format!("A third {master} is killed: two of five are no quorum"))?;
     story.line(&format!(
-        "nobody can renew the lock now; Anna may rely on it for {} more",
+        "the lock cannot be renewed now; Anna may rely on it for {} more",
         duration::format(lease.remaining())
     ))?;
     let lost = lease.lost().await;
@@ -133,19 +133,19 @@ async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
     } else {
         "The three masters are back, and have forgotten everything"
     })?;
-    // A new connection to each: the old ones still pause between two attempts to come back.
+    // New connections: the old ones may be waiting to reconnect.
     let ben = client(&servers, kinds, "ben")?;
     let lease = ben.acquire().await.map_err(unexpected)?;
-    story.good("Ben has the lock: Anna was told before he could get it")?;
+    story.good("Ben has the lock: Anna was notified before he could acquire it")?;
     story.nodes(&ben).await?;
     lease.release().await.map_err(|lost| Failure::to("release the lock")(io::Error::other(lost)))?;
     story.end(servers.remember())
 }
 
-/// What one of the two sees of the servers.
+/// Returns the lock as one of the two clients sees it.
 fn client(servers: &Fleet, kinds: &Kinds, name: &str) -> Result<Lock, Failure> {
     let builder = Coordinator::builder().kinds(kinds.clone()).nodes(servers.urls()).ttl(TTL).max_ttl(TTL);
-    // These servers were started just now, and for the first time: they have forgotten nothing.
+    // These servers are new, so they cannot have forgotten a lock.
     let coordinator = builder.restart_guard(RestartGuard::Off).build()?;
     Ok(coordinator.lock(RESOURCE).label(name))
 }
@@ -154,13 +154,13 @@ async fn refuse(story: &Story, contender: &Lock) -> Result<(), Failure> {
     match contender.clone().wait(quorlock::Wait::Never).acquire().await {
         Err(error @ AcquireError::Contended { .. }) => story.good(&format!("refused: {error}")),
         Err(error) => Err(unexpected(error)),
-        Ok(_) => {
-            Err(Failure::to("tell the story")(io::Error::other("two have the lock at once; report this")))
-        }
+        Ok(_) => Err(Failure::to("tell the story")(io::Error::other(
+            "two clients hold the lock at the same time; please report this",
+        ))),
     }
 }
 
-/// Waits until `moment`, with the lease held all the time.
+/// Waits until `moment`; fails if the lease is lost before.
 async fn outlive(lease: &Lease, moment: Moment) -> Result<(), Failure> {
     lease.run_until_lost(sleep(moment.since(now()))).await.map_err(|lost| {
         Failure::to("tell the story")(io::Error::other(format!("{lost}; is this machine very busy?")))
@@ -170,13 +170,13 @@ async fn outlive(lease: &Lease, moment: Moment) -> Result<(), Failure> {
 fn told_in_time(end: Moment, told: Moment) -> String {
     if told < end {
         return format!(
-            "she is told that she has lost it {} before its validity ends",
+            "she is notified that she has lost it {} before its validity ends",
             duration::format(end.since(told))
         );
     }
     let late = duration::format(told.since(end));
     format!(
-        "she is told that she has lost it when its validity ends ({late} after it, by her timer; `check` needs none)"
+        "she is notified that she has lost it when its validity ends ({late} after it, by her timer; `check` needs none)"
     )
 }
 
@@ -215,7 +215,7 @@ impl Story {
         print(&format!("         {text}\n"))
     }
 
-    /// One mark for each node.
+    /// Prints one line per node.
     async fn nodes(&self, lock: &Lock) -> Result<(), Failure> {
         let report = lock.inspect().await?;
         for vote in report.votes() {
@@ -245,7 +245,7 @@ impl Story {
                 .line("set. After that it votes as soon as it has restarted: it has forgotten nothing.");
         }
         self.line("With it, which is the default, servers that have just restarted do not vote until every")?;
-        self.line("lock that they may have forgotten has ended. Ben would have waited that long.")
+        self.line("lock that they may have forgotten has expired. Ben would have waited that long.")
     }
 }
 

@@ -1,4 +1,4 @@
-//! `quorlock doctor`: whether the nodes can be relied on, and what to do about those that cannot.
+//! `quorlock doctor`: checks the nodes, and says how to fix what is wrong.
 
 use std::io;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::runtime::block_on;
 use crate::stdout;
 use crate::width::{self, wrapped};
 
-/// Examines all nodes and prints what is found.
+/// Checks all nodes and prints the findings.
 pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = Settings::load_for_lock(deployment, args.restart_guard, args.ttl, None)?;
     let examination = block_on(async { Ok(settings.examiner()?.doctor().await) })?;
@@ -40,7 +40,7 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
     Ok(code)
 }
 
-/// That nothing can be locked goes before that it would be unsafe to.
+/// Returns the exit code: no quorum comes before unsafe.
 fn exit_code(examination: &Report, strict: bool) -> u8 {
     match examination.summary() {
         Summary::NoQuorum => exit::NO_QUORUM,
@@ -74,7 +74,7 @@ fn table(examination: &Report) -> Table {
     table
 }
 
-/// The reason for a missing vote stands in the findings.
+/// Returns whether a node votes; the findings say why not.
 fn vote(standing: &Standing) -> String {
     match standing {
         Standing::Votes => "yes".to_owned(),
@@ -84,13 +84,13 @@ fn vote(standing: &Standing) -> String {
     }
 }
 
-/// How far a clock is ahead of ours.
+/// Formats how far a clock is ahead of ours.
 fn ahead(micros: i64) -> String {
     let sign = if micros < 0 { '-' } else { '+' };
     format!("{sign}{}", duration::format(Duration::from_micros(micros.unsigned_abs())))
 }
 
-/// The findings down to `least`, the worst first. Those that differ in their node alone are one.
+/// Formats the findings down to severity `least`, worst first. Those that differ only in the node are merged.
 fn findings(examination: &Report, paint: Paint, least: Severity) -> String {
     let mut told: Vec<(&str, &str)> = Vec::new();
     let mut blocks = Vec::new();
@@ -117,13 +117,13 @@ fn findings(examination: &Report, paint: Paint, least: Severity) -> String {
     blocks.concat()
 }
 
-/// How far the sentences of findings are indented.
+/// The indentation of findings.
 const MARGIN: usize = 24;
 
-/// `text` in lines that fit on the terminal right of a margin.
+/// Wraps `text` to the terminal, right of `margin`.
 fn beside(margin: usize, text: &str) -> String {
     let Some(width) = width::of(io::stdout()) else { return text.to_owned() };
-    // On a terminal so narrow it is better to break words at its edge.
+    // A narrower terminal breaks the lines itself.
     let width = width.saturating_sub(margin).max(MARGIN);
     wrapped(text, width).join(&format!("\n{:margin$}", ""))
 }
@@ -141,9 +141,9 @@ fn verdict(examination: &Report, paint: Paint) -> String {
     let counted = format!("{voting} of {nodes} nodes vote, {needed} needed");
     match examination.summary() {
         Summary::Sound => format!("{}: {counted}", paint.good("locks can be held safely")),
-        Summary::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, and are not safe")),
+        Summary::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, but are not safe")),
         Summary::NoQuorum => format!("{}: {counted}", paint.bad("no lock can be acquired")),
-        Summary::Unclear | _ => format!("it is not known whether locks can be held: {counted}"),
+        Summary::Unclear | _ => format!("unknown whether locks can be held: {counted}"),
     }
 }
 

@@ -1,59 +1,59 @@
-//! The exit codes, which scripts may rely on.
+//! The exit codes: stable, for scripts.
 //!
 //! Those from `sysexits.h` keep their meaning there; those from 125 on are what `env`, `timeout`
 //! and the shells use. None is 1 or 2, which commands use for themselves.
 
-/// All went well; for `run`, the command says so itself.
+/// Success; for `run`, the command's own code.
 pub(crate) const SUCCESS: u8 = 0;
-/// The arguments make no sense (`EX_USAGE`).
+/// Invalid arguments (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
-/// Too few nodes answered, so nobody knows whether the lock is free (`EX_UNAVAILABLE`).
+/// Too few nodes answered to tell whether the lock is free (`EX_UNAVAILABLE`).
 pub(crate) const NO_QUORUM: u8 = 69;
-/// Somebody else held the lock for the whole wait (`EX_TEMPFAIL`). `-E` changes it.
+/// Another client held the lock for the whole wait (`EX_TEMPFAIL`). `-E` changes it.
 pub(crate) const HELD: u8 = 75;
 /// The lock was lost while the command ran, and the command was stopped.
 pub(crate) const LOST: u8 = 76;
-/// A setting cannot work, or other programs have another one (`EX_CONFIG`).
+/// Invalid configuration, or one that contradicts other clients' (`EX_CONFIG`).
 pub(crate) const CONFIG: u8 = 78;
 /// Something makes locks unsafe; for `doctor` only. The first code that `sysexits.h` leaves free.
 pub(crate) const UNSAFE: u8 = 79;
-/// Quorlock itself failed.
+/// Internal error.
 pub(crate) const INTERNAL: u8 = 125;
-/// The command was found and cannot be executed.
+/// The command exists but cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// As the shells report a process that was ended by a signal: 128 and the signal's number.
+/// Returns the code of a process killed by signal `number`, as shells report it: 128 + `number`.
 pub(crate) fn by_signal(number: i32) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX - SIGNAL_BASE).saturating_add(SIGNAL_BASE)
 }
 
 const SIGNAL_BASE: u8 = 128;
 
-/// For the help.
+/// The table in the help of `run`.
 pub(crate) const TABLE: &str = "\
 Exit codes:
   N      the command's own
   128+N  signal N ended the command, or quorlock while it waited
-  75     somebody else held the lock for the whole wait (another code with -E)
+  75     another client held the lock for the whole wait (-E sets another code)
   69     no quorum: too few nodes answered
   76     the lock was lost while the command ran, and the command was stopped
-  64     the arguments make no sense
-  78     a setting cannot work, or the semaphore has another number of permits
-  125    quorlock itself failed
+  64     invalid arguments
+  78     invalid configuration, or the semaphore has another number of permits
+  125    internal error of quorlock
   126    the command is not executable
   127    the command was not found";
 
-/// For the help of `doctor`.
+/// The table in the help of `doctor`.
 pub(crate) const DOCTOR_TABLE: &str = "\
 Exit codes:
   0      a quorum can be held, and nothing makes it unsafe
   69     no quorum: too few nodes vote
   79     something makes locks unsafe; with --strict also: there is a warning
-  64     the arguments make no sense
-  78     a setting cannot work
-  125    quorlock itself failed";
+  64     invalid arguments
+  78     invalid configuration
+  125    internal error of quorlock";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Why `quorlock` ends without having done what was asked, and with which exit code.
+//! The errors of the program, with their messages and exit codes.
 
 use std::error::Error;
 use std::io;
@@ -13,53 +13,55 @@ use quorlock::{
 use crate::exit;
 use crate::wanted::Refusal;
 
-/// What went wrong, as a sentence that names its cure.
+/// What went wrong, as a sentence that says how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The arguments make no sense together.
+    /// Invalid arguments.
     #[error("{0}")]
     Usage(String),
-    /// A setting cannot work.
+    /// Invalid configuration.
     #[error("{0}")]
     Config(String),
-    /// Somebody else has the lock.
+    /// Another client holds the lock.
     #[error("{error}")]
     Held { error: Refusal, code: u8 },
     /// Nobody knows who has the lock.
     #[error("{0}")]
     NoQuorum(String),
-    /// There is no such command.
+    /// The command does not exist.
     #[error("{0}")]
     NotFound(String),
     /// The command cannot be started.
-    #[error("{path} cannot be executed; it needs the right to be (chmod +x) and a program that can run it")]
-    NotExecutable { path: PathBuf, source: io::Error },
-    /// The command cannot be started, because it is run by a program that is not there.
     #[error(
-        "{path} cannot be executed: its interpreter{interpreter} was not found; correct its first line (#!), or install that"
+        "{path} cannot be executed; make it executable (chmod +x), and check that this system can run it"
+    )]
+    NotExecutable { path: PathBuf, source: io::Error },
+    /// The interpreter of the command does not exist.
+    #[error(
+        "{path} cannot be executed: its interpreter{interpreter} was not found; fix its first line (#!), or install the interpreter"
     )]
     NoInterpreter { path: PathBuf, interpreter: String },
-    /// A signal asked to end.
+    /// A signal interrupted it.
     #[error("interrupted by {signal} {what}")]
     Interrupted { what: &'static str, signal: Signal },
-    /// Whoever wanted the lock has gone.
+    /// The process that wanted the lock has gone.
     #[error("stdin ended while waiting for the lock, which was not acquired; see --until-eof")]
     StdinEnded,
-    /// Whoever read the output has gone.
-    #[error("nobody reads the output any more")]
+    /// The reader of the output has gone.
+    #[error("the reader of the output has gone")]
     BrokenPipe,
-    /// Something that should work did not.
+    /// An internal error.
     #[error("cannot {what}")]
     Internal { what: &'static str, source: io::Error },
 }
 
 impl Failure {
-    /// For `map_err`: what could not be done.
+    /// Returns a function for `map_err` that adds what could not be done.
     pub(crate) fn to(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
         move |source| Failure::Internal { what, source }
     }
 
-    /// For `map_err` of whatever is written to stdout.
+    /// Converts an error of writing to stdout, for `map_err`.
     pub(crate) fn to_write(source: io::Error) -> Failure {
         if source.kind() == io::ErrorKind::BrokenPipe {
             Failure::BrokenPipe
@@ -108,7 +110,7 @@ impl Failure {
         }
     }
 
-    /// For JSON.
+    /// Returns the `event` of its JSON line.
     pub(crate) fn event(&self) -> &'static str {
         match self {
             Failure::Held { .. } => "held",
@@ -124,8 +126,8 @@ impl Failure {
         }
     }
 
-    /// Whether to say anything. With `quiet` the exit code tells enough when nothing is wrong, and
-    /// whoever has closed our output has heard enough.
+    /// Whether to print it. With `quiet` the exit code suffices for a held lock and an interruption;
+    /// nothing is printed for a reader that has gone.
     pub(crate) fn is_worth_saying(&self, quiet: bool) -> bool {
         match self {
             Failure::BrokenPipe => false,
@@ -140,7 +142,7 @@ impl Failure {
         }
     }
 
-    /// The sentence and its causes.
+    /// Returns the message with its causes.
     pub(crate) fn full(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
@@ -153,12 +155,12 @@ impl Failure {
     }
 }
 
-/// What to do about nodes that may not vote yet.
+/// Returns what to do about nodes that may not vote yet.
 fn restart_hint(report: &VoteReport) -> &'static str {
     let kept_back = report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }));
     if kept_back {
         "; wait for the restarted nodes, or let them vote with `--restart-guard off` if they cannot have \
-         forgotten a lock, as after their very first start"
+         forgotten a lock, as on their very first start"
     } else {
         ""
     }
@@ -167,7 +169,7 @@ fn restart_hint(report: &VoteReport) -> &'static str {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
         match error {
-            // These stand on the command line and nowhere else.
+            // These come from the command line only.
             ConfigError::Resource(_) | ConfigError::LabelTooLong { .. } | ConfigError::Permits { .. } => {
                 Failure::Usage(error.to_string())
             }

@@ -1,4 +1,4 @@
-//! `quorlock hold`: takes a lock, says so, and keeps it until it is told to stop.
+//! `quorlock hold`: acquires a lock, prints its token, and keeps it until a signal or the end of stdin.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,32 +28,32 @@ use stdin::UntilEof;
 /// `quorlock hold`.
 #[derive(clap::Args)]
 pub(crate) struct HoldArgs {
-    /// What is protected; its name is the key at the nodes
+    /// Name of the lock, and with the prefix its key on the nodes
     resource: String,
-    /// Whether the end of stdin ends the hold. `auto`: if stdin is a pipe or a socket, whose end
-    /// says that whoever wanted the lock has gone. A terminal, a file and /dev/null say nothing
+    /// Whether the end of stdin ends the hold. `auto`: if stdin is a pipe or a socket, whose end means
+    /// that the process that wanted the lock has gone; not for a terminal, a file or /dev/null
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     until_eof: UntilEof,
-    /// Print JSON, a line for each event: acquired, lost, released, unconfirmed
+    /// Print events as JSON, one per line: acquired, lost, released, unconfirmed
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     metrics: MetricsArgs,
-    // Last, because its heading holds for all that follows.
+    // Last, because its heading covers everything after it.
     #[command(flatten)]
     pub(crate) lock: LockArgs,
 }
 
 pub(crate) const HOLD_CODES: &str = "\
 Exit codes:
-  0      held until a signal or the end of stdin, and given back
-  75     somebody else held the lock for the whole wait (another code with -E)
+  0      held until a signal or the end of stdin, and released
+  75     another client held the lock for the whole wait (-E sets another code)
   69     no quorum: too few nodes answered
   76     the lock was lost or released from elsewhere, or --max-hold was over
-  128+N  signal N came while it waited for the lock; 129 also: stdin ended meanwhile
-  64     the arguments make no sense
-  78     a setting cannot work
-  125    quorlock itself failed";
+  128+N  signal N came during the wait for the lock; 129 also: stdin ended during the wait
+  64     invalid arguments
+  78     invalid configuration
+  125    internal error of quorlock";
 
 pub(crate) const HOLD_EXAMPLES: &str = "\
 Examples:
@@ -61,13 +61,13 @@ Examples:
   quorlock hold -n --max-hold 10min deploy/web &    # until kill %1, at most 10 minutes
   coproc quorlock hold --json orders/42             # until the script ends, or closes its stdin
 
-The lock is not tied to what you do meanwhile: if it is lost, this ends with 76, and nothing stops
-your work. Prefer `quorlock run`, which stops its command.
+Nothing ties your work to the lock: if the lock is lost, this exits with 76 and your work goes on.
+Prefer `quorlock run`, which stops its command.
 
-To end it with 0, send it a signal or end its stdin. `quorlock release` from elsewhere ends it with 76,
-within a third of the TTL: until then it reported a lock that others may have had.";
+To end it with 0, send it a signal or close its stdin. After `quorlock release` from elsewhere it
+exits with 76, within a third of the TTL: until then another client may have held the lock as well.";
 
-/// Holds the lock that `args` name, and says with which code to exit.
+/// Holds the lock that `args` name, and returns the exit code.
 pub(crate) fn hold(args: &HoldArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = args.lock.settings(deployment)?;
     metrics::counted(&settings.metrics(&args.metrics), &args.resource, || {
@@ -91,7 +91,7 @@ async fn until_told(
     let lock = args.lock.lock(coordinator, settings, &args.resource)?;
     let lock = if place.is_shown() { lock.on_wait(move |waiting| noted.note(waiting)) } else { lock };
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
-    // From the beginning: whoever goes away while this waits wants the lock no more.
+    // From the beginning: a process that goes away during the wait no longer wants the lock.
     let closed = stdin::closed(args.until_eof);
     tokio::pin!(closed);
     let asked = now();
@@ -137,9 +137,9 @@ async fn until_told(
             Ok(exit::SUCCESS)
         }
         Some(lost) => {
-            // The nodes tell that they lack the key, and not why.
+            // The nodes report that the key is gone, but not why.
             let perhaps = if lost.reason == LossReason::QuorumLost {
-                "; so ends also what `quorlock release` released from elsewhere"
+                "; perhaps `quorlock release` released it from elsewhere"
             } else {
                 ""
             };
@@ -183,7 +183,7 @@ fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> Strin
     )
 }
 
-/// The last line, for programs. Nobody waits for a reader who stands still.
+/// Prints the last event as JSON; a reader that does not read delays it by [`PATIENCE`] at most.
 async fn tell_end(args: &HoldArgs, event: &Value) -> Result<(), Failure> {
     if !args.json {
         return Ok(());
@@ -195,5 +195,5 @@ async fn tell_end(args: &HoldArgs, event: &Value) -> Result<(), Failure> {
     }
 }
 
-/// How long the end of the program waits for a reader.
+/// How long to wait at the end for a reader of stdout.
 const PATIENCE: Duration = Duration::from_millis(500);

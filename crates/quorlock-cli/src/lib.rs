@@ -1,5 +1,5 @@
-//! The program `quorlock`, which runs a command while a quorum of independent Redis or Valkey masters holds its
-//! lock, as a library: for a `quorlock` that knows more kinds of node.
+//! The program `quorlock`, which runs a command under a lock held by a quorum of independent Redis or Valkey
+//! masters, as a library: to build a `quorlock` with more kinds of node.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -54,10 +54,10 @@ mod waiting;
 mod wanted;
 mod width;
 
-/// All of the program: reads the command line, does what it says, and returns the code to exit with. Addresses
-/// on the command line, in the environment and in the configuration file may be of any of these kinds.
+/// Runs the program: parses the command line, does what it asks, and returns the exit code. Addresses on the
+/// command line, in the environment and in the configuration file may be of any of these `kinds`.
 ///
-/// To be called first and once in a process: it sets the logger and the panic hook of the process, takes its
+/// Call it once, first thing in `main`: it installs the logger and the panic hook of the process, handles its
 /// signals, and may start the program again with other arguments.
 #[must_use]
 pub fn main(kinds: Kinds) -> ExitCode {
@@ -67,7 +67,7 @@ pub fn main(kinds: Kinds) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Does what was asked, and says with which code to exit.
+/// Runs the verb and returns the exit code.
 fn work(kinds: Kinds) -> u8 {
     let mut args = match Args::try_parse() {
         Ok(args) => args,
@@ -92,13 +92,13 @@ fn work(kinds: Kinds) -> u8 {
     outcome.unwrap_or_else(|failure| explain_failure(&failure, quiet))
 }
 
-/// The help that was asked for, or what is wrong with the arguments.
+/// Prints the requested help, or what is wrong with the arguments.
 fn explain(answer: &clap::Error) -> u8 {
     let has_controls = |word: std::ffi::OsString| word.to_string_lossy().contains(char::is_control);
     if answer.use_stderr() && env::args_os().any(has_controls) {
         stderr::say(plain(&answer.render().to_string()));
     } else {
-        // Nobody may be reading any more.
+        // The reader may have gone.
         drop(answer.print());
     }
     if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS }

@@ -1,4 +1,4 @@
-//! What the library reports, on stderr.
+//! Writes the library's tracing events to stderr.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use crate::args::{Args, Verb};
 use crate::report::plain;
 use crate::stderr::say;
 
-/// Starts reporting as much as `args` ask for.
+/// Installs the subscriber, at the level that `args` ask for.
 pub(crate) fn start(args: &Args) {
     let log = tracing_subscriber::fmt()
         .compact()
@@ -24,34 +24,34 @@ pub(crate) fn start(args: &Args) {
         .with_ansi(false)
         .with_writer(|| Log)
         .with_max_level(level(args))
-        // It would report them with a macro that panics when nobody reads stderr.
+        // They would be printed with a macro that panics if stderr has no reader.
         .log_internal_errors(false);
-    // Nobody else sets one.
+    // An error means that one is installed already.
     drop(if args.verbose == 0 { log.event_format(Sentence).try_init() } else { log.try_init() });
 }
 
 fn level(args: &Args) -> LevelFilter {
-    // What the library would warn of is in what these tell.
+    // The output of these includes what the library would warn of.
     let tells_itself = args.wants_json() || !matches!(args.verb, Verb::Run(_));
     match args.verbose {
         0 if args.quiet || tells_itself => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
-        // What happens once in the life of a lease or of a connection.
+        // Once per lease or connection.
         1 => LevelFilter::DEBUG,
-        // And each round.
+        // Every round.
         _ => LevelFilter::TRACE,
     }
 }
 
-/// What was reported since somebody began to hold it back.
+/// The events since [`HeldBack::begin`], while they are held back.
 static HELD_BACK: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
-/// Keeps reports until they are [told](Self::tell), or this is dropped, which forgets them: where an
-/// attempt fails soon, its error says of each node what they say.
+/// Holds events back until [`tell`](Self::tell); dropping it discards them. If an attempt fails soon, its
+/// error already says the same of each node.
 pub(crate) struct HeldBack;
 
 impl HeldBack {
-    /// Begins, unless everything was asked for.
+    /// Starts holding back, unless verbose output was asked for.
     pub(crate) fn begin() -> HeldBack {
         if LevelFilter::current() <= LevelFilter::WARN {
             *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
@@ -59,7 +59,7 @@ impl HeldBack {
         HeldBack
     }
 
-    /// Says what was kept, and what comes later at once.
+    /// Prints the events held back; later ones are printed immediately.
     pub(crate) fn tell() {
         let reports = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).take();
         reports.into_iter().flatten().for_each(say);
@@ -72,7 +72,7 @@ impl Drop for HeldBack {
     }
 }
 
-/// Where each write is one event.
+/// A writer that gets one event per write.
 struct Log;
 
 impl Write for Log {
@@ -90,7 +90,7 @@ impl Write for Log {
     }
 }
 
-/// An event as everything else is said: `quorlock: warning: what happened: node redis://a, trouble …`.
+/// Formats an event like the program's other messages: `quorlock: warning: what happened: node redis://a, …`.
 struct Sentence;
 
 impl<S, N> FormatEvent<S, N> for Sentence

@@ -1,5 +1,5 @@
-//! `quorlock`, with the kinds of node that the library has, and those of its workspace: databases of PostgreSQL, of
-//! MariaDB and MySQL, and of SQLite for one host.
+//! `quorlock` with the node kinds of the library and of its workspace: PostgreSQL, MariaDB and MySQL, and SQLite for
+//! one host.
 
 use std::process::ExitCode;
 

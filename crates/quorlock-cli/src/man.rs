@@ -1,4 +1,4 @@
-//! `quorlock man`: the manual, from the same source as the help.
+//! `quorlock man`: the manual pages, generated from the command line definition.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::stdout::print;
 /// `quorlock man`.
 #[derive(clap::Args)]
 pub(crate) struct ManArgs {
-    /// Write a page for each verb into this folder, instead of the first one to stdout
+    /// Write one page per verb to this folder, instead of the main page to stdout
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -25,7 +25,7 @@ Examples:
   quorlock man | man -l -
   quorlock man --out /usr/local/share/man/man1";
 
-/// Writes the manual.
+/// Prints or writes the manual.
 pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
@@ -45,12 +45,12 @@ pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
     Ok(exit::SUCCESS)
 }
 
-/// The page of the program and that of each verb, by the names of their files.
+/// Renders the page of the program and of each verb, by file name.
 fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     let mut pages = vec![("quorlock.1".to_owned(), page(command)?)];
     for verb in verbs {
-        // `git commit` has its page in git-commit(1), and so have most programs with verbs.
+        // As `git commit` has its page in git-commit(1).
         let name = format!("quorlock-{}", verb.get_name());
         pages.push((format!("{name}.1"), page(&verb.clone().display_name(name))?));
     }

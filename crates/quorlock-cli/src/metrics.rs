@@ -1,8 +1,7 @@
-//! `--metrics` and `--metrics-file`: what the library counts, and how the command fares, for
-//! Prometheus.
+//! `--metrics` and `--metrics-file`: the library's metrics and those of the run, for Prometheus.
 //!
-//! A thread of its own answers scrapes and writes the file, so that neither delays the renewal of
-//! the lock nor what watches over the command; it ends with the program, which does not wait for it.
+//! A thread of its own answers scrapes and writes the file, so that neither delays the renewal of the lock or the
+//! watch over the command; it ends with the program, which does not wait for it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
@@ -25,17 +24,16 @@ use textfile::Textfile;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Metrics")]
 pub(crate) struct MetricsArgs {
-    /// Serve metrics for Prometheus over HTTP, at /metrics of this address or port; a port alone is
-    /// one of 127.0.0.1 [default: off]
+    /// Serve Prometheus metrics over HTTP, at /metrics of this address; a port alone listens on
+    /// 127.0.0.1 [default: off]
     #[arg(long, hide_short_help = true, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
-    /// Write them to this file every 5 s and at the end, for the textfile collector of the node
+    /// Write the metrics to this file every 5 s and at the end, for the textfile collector of the node
     /// exporter: for commands that end between two scrapes [default: off]
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub(crate) metrics_file: Option<PathBuf>,
 }
 
-/// Metrics of this program's own. Each counts since it started.
 const WAITED: &str = "quorlock_run_waited_seconds";
 const STARTED: &str = "quorlock_run_start_timestamp_seconds";
 const ENDED: &str = "quorlock_run_end_timestamp_seconds";
@@ -43,14 +41,28 @@ const COMMAND_CODE: &str = "quorlock_run_command_exit_code";
 const STOPPED: &str = "quorlock_run_command_stopped";
 const CODE: &str = "quorlock_run_exit_code";
 
-/// One of the library's, which counts the losses that it sees by itself.
+/// The metrics of the run itself, all gauges: name, unit and meaning.
+pub(crate) const OWN: [(&str, &str, &str); 6] = [
+    (STARTED, "s", "When quorlock run started, since 1970"),
+    (WAITED, "s", "How long quorlock run waited for its lock; only once it has the lock"),
+    (
+        COMMAND_CODE,
+        "",
+        "The exit code of the command, or 128 + N if signal N ended it; only if it was not stopped",
+    ),
+    (STOPPED, "", "1 if the command was stopped because its lock was lost, 0 if it ended on its own"),
+    (CODE, "", "The exit code of quorlock run, as its help lists them"),
+    (ENDED, "s", "When quorlock run ended, since 1970; only then"),
+];
+
+/// A metric of the library, which counts the losses that the library sees itself.
 const LOST: &str = "quorlock_lost_total";
 
-/// How long before the file is written again.
+/// How often the file is written.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
-/// Does the `work` of a verb that takes the lock of `resource`, and counts if `args` ask for it.
-/// Whatever cannot work there is said before a lock is asked for.
+/// Does the `work` of a verb that acquires the lock `resource`, with metrics if `args` ask for them. Errors of the
+/// address or the file are returned before the lock is asked for.
 pub(crate) fn counted(
     args: &MetricsArgs,
     resource: &str,
@@ -60,9 +72,11 @@ pub(crate) fn counted(
         return work();
     }
     let listener = args.metrics.as_deref().map(listen).transpose()?;
-    // Before there is a coordinator, which counts for the recorder that it finds.
+    // Before there is a coordinator, which keeps the recorder that it finds.
     let handle = install(resource).map_err(Failure::to("start counting"))?;
-    describe_own();
+    for (name, _, help) in OWN {
+        describe_gauge!(name, help);
+    }
     gauge!(STARTED).set(SystemClock::default().wall());
     let file = args.metrics_file.as_deref().map(|path| create(path, &handle)).transpose()?;
     endpoint::serve(listener, handle, file.clone()).map_err(Failure::to("serve metrics"))?;
@@ -75,12 +89,12 @@ pub(crate) fn counted(
     outcome
 }
 
-/// The lock is there.
+/// Records that the lock was acquired.
 pub(crate) fn waited(waited: Duration) {
     gauge!(WAITED).set(waited);
 }
 
-/// The command has ended, by itself or because it lost its lock.
+/// Records the end of the command: `None` if it was stopped because of its lock.
 pub(crate) fn command_ended(code: Option<u8>) {
     gauge!(STOPPED).set(u8::from(code.is_none()));
     if let Some(code) = code {
@@ -88,35 +102,20 @@ pub(crate) fn command_ended(code: Option<u8>) {
     }
 }
 
-/// The lock was lost to its command, and was given back before its end: so the library, for which that
-/// is a release like any other, has not counted a loss.
+/// Counts a lock that was running out under its command and was released in time: a release for the library, which
+/// has not counted a loss.
 pub(crate) fn lost(reason: Reason) {
     counter!(LOST, "reason" => reason.label()).increment(1);
 }
 
-fn describe_own() {
-    describe_gauge!(STARTED, "When quorlock run started");
-    describe_gauge!(ENDED, "When quorlock run ended");
-    describe_gauge!(WAITED, "How long quorlock run waited for its lock");
-    describe_gauge!(
-        COMMAND_CODE,
-        "The exit code of the command, or 128 and the number of the signal that ended it"
-    );
-    describe_gauge!(
-        STOPPED,
-        "1 if the command was stopped because its lock was lost, 0 if it ended by itself"
-    );
-    describe_gauge!(CODE, "The exit code of quorlock run, as its help lists them");
-}
-
 fn create(path: &Path, handle: &PrometheusHandle) -> Result<Textfile, Failure> {
     Textfile::create(path, handle).map_err(|error| {
-        let cure = "give another path to --metrics-file, in a folder that exists and may be written to";
+        let cure = "give --metrics-file a path in a folder that exists and is writable";
         Failure::Config(format!("cannot write metrics to {}: {error}; {cure}", path.display()))
     })
 }
 
-/// Listens at an address, or at a port of this machine that others cannot reach.
+/// Listens on an address, or on a port of 127.0.0.1.
 fn listen(address: &str) -> Result<TcpListener, Failure> {
     let port = address.strip_prefix(':').unwrap_or(address).parse::<u16>();
     let addresses: io::Result<Vec<SocketAddr>> = match port {
@@ -130,8 +129,8 @@ fn listen(address: &str) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Counts from now on. One program has one resource, and files of several are read together: so each
-/// sample names it.
+/// Installs the recorder. Each sample has the label `resource`: a program has one resource, and a collector reads the
+/// files of several.
 fn install(resource: &str) -> io::Result<PrometheusHandle> {
     let mut builder = PrometheusBuilder::new().add_global_label("resource", resource);
     for metric in quorlock::metrics::ALL.iter().filter(|metric| !metric.buckets.is_empty()) {

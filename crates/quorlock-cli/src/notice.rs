@@ -1,56 +1,55 @@
-//! When to stop a command whose lock is running out. No clock here: `now` is an argument.
+//! Decides when to stop a command whose lock is running out. No clock here: `now` is an argument.
 
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
 
-/// How long before the end of validity the command is asked to end, and made to.
+/// How long before the end of validity the command gets SIGTERM and SIGKILL.
 ///
-/// The command must be gone *before* the lease is over, because from then on somebody else may
-/// hold the lock. So the time to end in peace comes out of the validity.
+/// The command must have ended *before* the lease expires, since another client may hold the lock from
+/// then on. So the time for a clean shutdown is part of the validity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notice {
-    /// With so much validity left it gets SIGTERM.
+    /// SIGTERM when this much validity is left.
     term: Duration,
-    /// With so much left it gets SIGKILL: time for the kernel to end it, and for us to be late.
+    /// SIGKILL when this much is left: time for the kernel to end it, and for us to be late.
     kill: Duration,
 }
 
-/// How far the command is on its way out.
+/// How far the stop of the command has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// It runs under the lock.
     Running,
-    /// It was asked to end, and will be killed at this moment.
+    /// It got SIGTERM, and gets SIGKILL at this moment.
     Asked { kill_at: Moment },
-    /// It was killed.
+    /// It got SIGKILL.
     Killed,
 }
 
 /// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// Look again at this moment.
+    /// Check again at this moment.
     Look(Moment),
     /// Send SIGTERM, and SIGKILL at this moment.
     Ask { kill_at: Moment },
     /// Send SIGKILL.
     Kill,
-    /// Nothing but wait for its end.
+    /// Wait for its end.
     Wait,
 }
 
-/// Timers stand still while the machine is suspended, so the clock is looked at this often.
+/// How often to read the clock: timers do not run while the machine is suspended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Enough for the kernel on a busy machine.
+/// Enough for the kernel on a busy machine to end a process.
 const LEAST_MARGIN: Duration = Duration::from_millis(50);
 
 impl Notice {
-    /// `kill_after` is what was asked for. It is cut to a third of the TTL, and of the longest
-    /// hold, and to less if the drift is large: a renewal that is merely late must not end the
-    /// command.
+    /// Limits `kill_after` to a third of the TTL and of `max_hold`, and to less if the drift is large: a
+    /// renewal that is merely late must not end the command.
     pub(crate) fn new(kill_after: Duration, ttl: Duration, drift: f64, max_hold: Option<Duration>) -> Notice {
-        // What is left of the validity when a renewal is due.
+        // The validity left when a renewal is due.
         let spare = ttl.mul_f64((2.0 / 3.0 - drift).max(0.0));
         let most = (ttl / 3).min(spare.mul_f64(0.6)).min(max_hold.unwrap_or(Duration::MAX) / 3);
         let term = kill_after.min(most);
@@ -58,20 +57,20 @@ impl Notice {
         Notice { term: term.max(kill), kill }
     }
 
-    /// When the group is to be killed by its guardian, with so much `remaining` at `now`: before the
-    /// end, and after we would have done it.
+    /// Returns when the guardian kills the group, with `remaining` validity at `now`: before the end, but
+    /// after we would have done so.
     pub(crate) fn guard_until(&self, now: Moment, remaining: Duration) -> Moment {
         now + remaining.saturating_sub(self.kill / 2)
     }
 
-    /// What to do at `now`, with so much `remaining` of the validity.
+    /// Returns what to do at `now`, with `remaining` validity.
     ///
-    /// Once the command was asked to end, a renewal that comes after all does not help it: it may
-    /// have stopped half of its work already.
+    /// A renewal that succeeds after SIGTERM does not save the command: it may have stopped half of its
+    /// work already.
     pub(crate) fn next(&self, stage: Stage, now: Moment, remaining: Duration) -> Step {
         match stage {
             Stage::Running if remaining > self.term => {
-                // The guardian is to hear of a renewal long before the end that it knows of.
+                // Often enough that the guardian learns of a renewal well before its deadline.
                 Step::Look(now + remaining.saturating_sub(self.term).min(remaining / 2).min(LOOK_EVERY))
             }
             Stage::Running if remaining > self.kill => {

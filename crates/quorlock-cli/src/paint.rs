@@ -1,4 +1,4 @@
-//! Colours, where they are wanted.
+//! Colours for the terminal.
 
 use std::env;
 use std::fmt;
@@ -10,20 +10,18 @@ use clap::ValueEnum;
 /// When to colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum When {
-    // Where a person is likely to read it.
+    // On a terminal.
     #[default]
     Auto,
-    // Wherever it goes.
     Always,
-    // Nowhere.
     Never,
 }
 
 static WHEN: OnceLock<When> = OnceLock::new();
 
-/// What was asked for on the command line, before anything is printed.
+/// Sets the choice of the command line, before anything is printed.
 pub(crate) fn choose(when: When) {
-    // Nobody else chooses.
+    // Chosen once.
     let _ = WHEN.set(when);
 }
 
@@ -34,8 +32,8 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
-    /// For stdout: what was asked for goes first; else `NO_COLOR` says no, else `CLICOLOR_FORCE` says
-    /// yes, else a terminal does.
+    /// Returns the colours for stdout: as chosen; else off with `NO_COLOR`, else on with `CLICOLOR_FORCE`, else
+    /// on for a terminal.
     pub(crate) fn for_stdout() -> Paint {
         match WHEN.get().copied().unwrap_or_default() {
             When::Auto => Paint { on: Paint::is_likely_wanted() },

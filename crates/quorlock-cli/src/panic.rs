@@ -1,5 +1,5 @@
-//! A defect of this program ends it with the code for that, 125, and says so in one line. Rust's own
-//! end of a panic is the code 101, which no table of ours has, and several lines.
+//! Turns a panic into exit code 125 and one line on stderr. Rust's default is code 101, which is in none of our
+//! tables, and several lines.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
@@ -11,17 +11,17 @@ use serde_json::json;
 use crate::report::{is_json, plain};
 use crate::{exit, stderr};
 
-/// What the last panic of the thread that works has said.
+/// The message of the last panic of the main thread.
 static LAST: Mutex<String> = Mutex::new(String::new());
 
-/// Does `work`, whose value is the exit code. A panic of it becomes [`exit::INTERNAL`].
+/// Runs `work` and returns its exit code, or [`exit::INTERNAL`] if it panics.
 pub(crate) fn contained(work: impl FnOnce() -> u8) -> u8 {
     let here = thread::current().id();
     panic::set_hook(Box::new(move |info| take_note(info, here)));
-    // Nothing is used afterwards but what is said on stderr.
+    // After a panic only stderr is used.
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let said = LAST.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let message = format!("{said}; this is a defect of quorlock, please report it");
+        let message = format!("{said}; this is a bug in quorlock, please report it");
         stderr::say(if is_json() {
             let event = json!({ "event": "error", "message": message, "exit_code": exit::INTERNAL });
             format!("{event}\n")
@@ -32,15 +32,15 @@ pub(crate) fn contained(work: impl FnOnce() -> u8) -> u8 {
     })
 }
 
-/// A panic of `ours`, the thread that works, may yet be caught, as that of a connection's task is: it is
-/// said when it was not. No other thread is waited for.
+/// A panic of `ours`, the main thread, may still be caught, as that of a connection's task is; it is printed if
+/// it was not. Panics of other threads are logged immediately.
 fn take_note(info: &PanicHookInfo<'_>, ours: ThreadId) {
     let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));
     let payload = info.payload();
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let reason = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or_default().replace('\n', " ");
     let said = format!("panicked{place}: {reason}");
-    // As RUST_BACKTRACE says.
+    // If RUST_BACKTRACE asks for it.
     let trace = Backtrace::capture();
     if trace.status() == BacktraceStatus::Captured {
         stderr::say(format!("{trace}\n"));
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::report::{self, Report};
 
-    /// What the next test starts as a process of its own: a hook is one for a whole process.
+    /// Run by the next test in a process of its own, since the panic hook is global.
     #[test]
     #[ignore = "ends its process"]
     fn ends() {

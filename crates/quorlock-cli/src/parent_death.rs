@@ -1,13 +1,12 @@
-//! A command must not outlive the `quorlock` that started it. The guardian of `quorlock run` ends the
-//! whole group, somewhat later; this ends the command itself as soon as `quorlock` has ended, and
-//! also if both were killed.
+//! Makes the kernel kill the command as soon as `quorlock` has ended. The guardian of `quorlock run` kills the whole
+//! group, slightly later; this works also if both `quorlock` and the guardian were killed.
 
 use std::process::Command;
 
-/// Makes the kernel kill the process started by `command` when the thread that starts it ends,
-/// however that happens. Linux only; elsewhere such a command runs on.
+/// Makes the kernel kill the process started by `command` when the thread that starts it ends, for whatever
+/// reason. Linux only; elsewhere it does nothing.
 ///
-/// It reaches that one process and not its descendants, and not a set-uid program.
+/// Affects that one process, not its descendants, and not a set-uid program.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "nothing but code between fork and exec can ask for this")]
 pub(crate) fn die_with_parent(command: &mut Command) {
@@ -29,6 +28,6 @@ pub(crate) fn die_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
-/// There is no such thing here.
+/// Not supported here.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn die_with_parent(_command: &mut Command) {}

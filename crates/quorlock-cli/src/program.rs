@@ -1,4 +1,4 @@
-//! Which program to run, found before the lock is asked for.
+//! Finds the program to run, before the lock is acquired.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::failure::Failure;
 
-/// What is to be run under the lock.
+/// What to run under the lock.
 pub(crate) enum Program {
     /// A command with its arguments.
     Command(Vec<OsString>),
@@ -20,12 +20,12 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    /// Checks that it can be started, as far as that can be told.
+    /// Checks that it can be started, as far as possible without starting it.
     pub(crate) fn find(self) -> Result<Command, Failure> {
         self.find_in(&places())
     }
 
-    /// As [`find`](Program::find), for a command that is to have these places as its `PATH`.
+    /// As [`find`](Program::find), with `places` as the `PATH`.
     pub(crate) fn find_in(self, places: &OsStr) -> Result<Command, Failure> {
         let words = match self {
             Program::Command(words) => words,
@@ -46,12 +46,12 @@ impl Program {
     }
 }
 
-/// Where programs are looked for.
+/// Returns the `PATH`.
 pub(crate) fn places() -> OsString {
     env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into())
 }
 
-/// Looks for `name` as the system will when it starts the command.
+/// Searches for `name` as the system does when it starts the command.
 fn look_up(name: &OsStr, places: &OsStr) -> Result<PathBuf, Failure> {
     if Path::new(name).components().count() > 1 || name.as_encoded_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
@@ -81,14 +81,14 @@ fn executable(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Why the program at `path` cannot be started.
+/// Returns the error for a program at `path` that cannot be started.
 fn refused(path: &Path, source: io::Error) -> Failure {
     if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
         let path = path.display().to_string();
         let cure = if path.contains(char::is_whitespace) {
-            "a command line of several words is for a shell: give it with -c, or behind `sh -c`"
+            "to run a command line of several words, use -c, or `sh -c`"
         } else {
-            "give its path, or a name that stands in PATH"
+            "give its path, or a name in PATH"
         };
         Failure::NotFound(format!("{path} was not found; {cure}"))
     } else {
@@ -96,7 +96,7 @@ fn refused(path: &Path, source: io::Error) -> Failure {
     }
 }
 
-/// Why the program called `name` was not started, although it had been found.
+/// Returns the error for a program that was found but could not be started.
 pub(crate) fn not_started(name: &Path, source: io::Error) -> Failure {
     match look_up(name.as_os_str(), &places()) {
         Ok(path) if source.kind() == io::ErrorKind::NotFound => {
@@ -108,7 +108,7 @@ pub(crate) fn not_started(name: &Path, source: io::Error) -> Failure {
     }
 }
 
-/// What the `#!` of a script names, with a blank before it.
+/// Returns the interpreter that the `#!` of a script names, after a space.
 fn interpreter(script: &Path) -> Option<String> {
     const MOST: u64 = 128;
     let mut line = String::new();

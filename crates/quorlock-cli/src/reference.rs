@@ -1,6 +1,6 @@
-//! `docs/reference.md`, made from what the program knows of itself, and compared with it.
+//! Generates `docs/reference.md` from the program, and compares the two.
 //!
-//! `INSTA_UPDATE=always cargo test -p quorlock-cli reference` writes the page anew.
+//! `INSTA_UPDATE=always cargo test -p quorlock-cli reference` rewrites the page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,6 +11,10 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use crate::args::{Args, SOURCES};
 use crate::config::KEYS;
 use crate::exit;
+use crate::metrics::OWN;
+
+mod events;
+mod json;
 
 const PAGE: &str = "../../docs/reference.md";
 
@@ -21,11 +25,11 @@ fn the_page_of_commands_and_settings_says_what_the_program_does() {
     if std::env::var_os("INSTA_UPDATE").is_some_and(|word| word == "always") {
         fs::write(&path, &page).unwrap();
     }
-    let stands = fs::read_to_string(&path).unwrap_or_default();
-    let differs = stands.lines().zip(page.lines()).find(|(stands, made)| stands != made);
+    let current = fs::read_to_string(&path).unwrap_or_default();
+    let differs = current.lines().zip(page.lines()).find(|(current, made)| current != made);
     assert!(
-        stands == page,
-        "docs/reference.md is out of date, first at {differs:?}; INSTA_UPDATE=always writes it anew"
+        current == page,
+        "docs/reference.md is out of date, first at {differs:?}; INSTA_UPDATE=always rewrites it"
     );
 }
 
@@ -34,13 +38,17 @@ fn page() -> String {
     command.build();
     let verbs: Vec<&Command> = command.get_subcommands().filter(|verb| !verb.is_hide_set()).collect();
     let mut page = "\
-<!-- Made from the program by a test. Do not edit: INSTA_UPDATE=always cargo test -p quorlock-cli reference -->
+<!-- Generated from the program by a test. Do not edit: INSTA_UPDATE=always cargo test -p quorlock-cli reference -->
 
 # Commands and settings
 
-All that `quorlock` can be told, made from the program itself. The `--help` of each verb says the same, and \
-`quorlock man --out DIR` writes it as manual pages. For what a lock can be told in a program see \
-[docs.rs](https://docs.rs/quorlock); which values to choose, see [Choosing the settings](choosing.md).
+Every name of `quorlock`, generated from the program: commands, options, environment variables, configuration keys, \
+exit codes, JSON fields, metrics and log events. `--help` of each command has the same text, and \
+`quorlock man --out DIR` writes it as manual pages. The library is documented on [docs.rs](https://docs.rs/quorlock); \
+for which values to choose, see [Choosing the settings](choosing.md).
+
+[Settings](#settings) · [Exit codes](#exit-codes) · [Options of all commands](#for-all-verbs) · [Commands](#quorlock-run) · \
+[JSON output](#json-output) · [Metrics](#metrics) · [Log events](#log-events)
 
 | verb | what it does |
 |---|---|
@@ -62,17 +70,20 @@ All that `quorlock` can be told, made from the program itself. The `--help` of e
     for verb in verbs {
         page.push_str(&of(verb));
     }
+    page.push_str(&json::section());
+    page.push_str(&metrics());
+    page.push_str(&events::section());
     page
 }
 
-/// What may stand in the file, in the environment and on the command line.
+/// The settings with their names in the file, in the environment and on the command line.
 fn settings(verbs: &[&Command]) -> String {
     let mut table = format!(
         "
 ## Settings
 
-{} A path in the file is relative to the file. A password need not stand in the file or in an argument: it may be \
-in the variable `QUORLOCK_PASSWORD`, or alone in the file that `password-file` names.
+{} A path in the file is relative to the file. Keep the password out of the file and of the arguments: set the \
+variable `QUORLOCK_PASSWORD`, or put it alone into the file that `password-file` names.
 
 | in the file | in the environment | on the command line | default | meaning |
 |---|---|---|---|---|
@@ -83,7 +94,7 @@ in the variable `QUORLOCK_PASSWORD`, or alone in the file that `password-file` n
         let of_key =
             |verb: &&Command| verb.get_arguments().find(|argument| argument.get_long() == Some(key)).cloned();
         let Some(argument) = verbs.iter().find_map(of_key) else {
-            unreachable!("`{key}` can stand in the file, and on no command line");
+            unreachable!("`{key}` is a key of the file, and no option");
         };
         let (default, meaning) = meaning(&argument);
         let variable = key.replace('-', "_").to_uppercase();
@@ -94,7 +105,7 @@ in the variable `QUORLOCK_PASSWORD`, or alone in the file that `password-file` n
 
 fn exit_codes() -> String {
     let mut table =
-        "\n## Exit codes\n\nOf `quorlock run`; where another verb has others, it says so.\n\n| code | meaning |\n|---|---|\n"
+        "\n## Exit codes\n\nOf `quorlock run`; commands with other codes list them in their section.\n\n| code | meaning |\n|---|---|\n"
             .to_owned();
     for line in exit::TABLE.lines().skip(1) {
         let (code, meaning) = line.trim().split_once(' ').unwrap_or_default();
@@ -103,9 +114,52 @@ fn exit_codes() -> String {
     table
 }
 
+/// The metrics of the library, and those of `quorlock run` and `hold`.
+fn metrics() -> String {
+    let mut table = "
+## Metrics
+
+Of the library, for every program that installs a recorder, and so of `quorlock run` and `quorlock hold` with \
+`--metrics` or `--metrics-file`, which add the label `resource`. The label `class` is absent for locks without one. \
+[Observability](observability.md) has the values of the labels.
+
+| metric | type | unit | labels | meaning |
+|---|---|---|---|---|
+"
+    .to_owned();
+    for metric in quorlock::metrics::ALL {
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        let unit = match metric.unit {
+            quorlock::metrics::Unit::Seconds => "s",
+            quorlock::metrics::Unit::Ratio => "ratio, 0 to 1",
+            quorlock::metrics::Unit::Count | _ => "",
+        };
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        let help = text(Some(metric.help.to_owned()));
+        let _ = writeln!(table, "| `{}` | {kind} | {unit} | {} | {help} |", metric.name, labels.join(", "));
+    }
+    table.push_str(
+        "
+Of the run itself; `hold` has the same, but for those of a command:
+
+| metric | type | unit | labels | meaning |
+|---|---|---|---|---|
+",
+    );
+    for (name, unit, help) in OWN {
+        let _ =
+            writeln!(table, "| `{name}` | gauge | {unit} | `resource` | {} |", text(Some(help.to_owned())));
+    }
+    table
+}
+
 fn of(verb: &Command) -> String {
     let usage = verb.clone().render_usage().to_string();
-    let about = text(verb.get_about().map(ToString::to_string));
+    let about = verb.get_long_about().or_else(|| verb.get_about()).map(ToString::to_string);
+    let about = about.unwrap_or_default();
+    let paragraphs: Vec<String> =
+        about.trim_end_matches('.').split("\n\n").map(|part| text(Some(part.to_owned()))).collect();
+    let about = paragraphs.join("\n\n");
     let mut part = format!("\n## `quorlock {}`\n\n{about}.\n\n```text\n", verb.get_name());
     for line in usage.trim_start_matches("Usage: ").lines() {
         let _ = writeln!(part, "{}", line.trim());
@@ -139,7 +193,7 @@ fn options(arguments: Vec<&Arg>) -> String {
     table
 }
 
-/// `-t`, `--ttl DURATION`
+/// Returns the names of an option, such as `-t`, `--ttl DURATION`.
 fn name(argument: &Arg) -> String {
     let value =
         argument.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
@@ -156,7 +210,7 @@ fn name(argument: &Arg) -> String {
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
 }
 
-/// What holds without it, and what it does.
+/// Returns the default and the meaning of an option.
 fn meaning(argument: &Arg) -> (String, String) {
     let help = argument.get_long_help().or_else(|| argument.get_help());
     let help = help.map(|help| help.to_string().trim_end_matches('.').to_owned()).unwrap_or_default();
@@ -177,7 +231,7 @@ fn meaning(argument: &Arg) -> (String, String) {
     (text(Some(default)), format!("{}{one_of}", text(Some(help))))
 }
 
-/// As Markdown in a table, with options and variables as code.
+/// Returns `plain` as Markdown for a table, with options and variables as code.
 fn text(plain: Option<String>) -> String {
     let plain = plain.unwrap_or_default().replace('|', "\\|").replace('<', "\\<").replace('*', "\\*");
     let words = plain.split_whitespace().map(|word| {

@@ -1,4 +1,4 @@
-//! `quorlock release`: gives a lock back by its token, or takes it away from whoever holds it.
+//! `quorlock release`: releases a lock by its token, or takes it from its holders.
 
 use std::io::{self, Read as _};
 use std::iter;
@@ -25,22 +25,22 @@ use outcome::Outcome;
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 #[command(group = ArgGroup::new("whose").required(true).args(["token", "token_file", "force"]))]
 pub(crate) struct ReleaseArgs {
-    /// What is protected
+    /// Name of the lock
     resource: String,
-    /// Release it if it is held with this token: what `quorlock hold` prints, and what the command
-    /// of `quorlock run` has in the variable QUORLOCK_TOKEN
+    /// Release the lock if it is held with this token: `quorlock hold` prints it, and the command of
+    /// `quorlock run` has it in the variable QUORLOCK_TOKEN
     #[arg(long)]
     token: Option<String>,
-    /// The same, with the token in the first line of a file, or of stdin if this is -
+    /// The same, with the token in the first line of FILE, or of stdin if FILE is -
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// What is held with the same token, as it was given to `run` or `hold`
+    /// Also release RESOURCE, which is held with the same token: as given to `run` or `hold`
     #[arg(long, value_name = "RESOURCE", conflicts_with = "force")]
     also: Vec<String>,
-    /// Take it away from whoever holds it, as far as they were seen before
+    /// Take the lock from the holders that are seen now, without a token
     #[arg(long)]
     force: bool,
-    /// With --force: do not ask
+    /// With --force: do not ask for confirmation
     #[arg(short, long, requires = "force")]
     yes: bool,
     /// Print JSON instead of a table
@@ -50,23 +50,23 @@ pub(crate) struct ReleaseArgs {
 
 pub(crate) const RELEASE_CODES: &str = "\
 Exit codes:
-  0    nobody holds it any more with these tokens, as far as a quorum says; or it was free
-  75   it is not held with this token, or you said no; nothing was changed
-  69   too few nodes answered: it may still be held where they did not
-  64   the arguments make no sense, or nobody can be asked
-  78   a setting cannot work
-  125  quorlock itself failed";
+  0    released: a quorum no longer has these tokens; or the lock was free
+  75   the lock is not held with this token, or you answered no; nothing was changed
+  69   too few nodes answered: the lock may still be held on the others
+  64   invalid arguments, or no terminal to ask for confirmation
+  78   invalid configuration
+  125  internal error of quorlock";
 
 pub(crate) const RELEASE_EXAMPLES: &str = "\
 Examples:
   quorlock release db/migrate --token \"$token\"      # compare and delete
-  quorlock release a --also b --token \"$token\"     # all that is held with it
+  quorlock release a --also b --token \"$token\"     # all locks with this token
   quorlock release --force db/migrate               # shows who holds it, and asks
   quorlock release --force --yes db/migrate         # does not ask
 
-With --force a promise is broken: the holder is not told, and works on until it renews next, within
-a third of its TTL; meanwhile somebody else may get the lock. What protects the data then is a
-resource that checks fencing tokens. Their counters are never deleted.";
+--force breaks a promise: the holder is not notified and works on until its next renewal, within a
+third of its TTL, while another client may already hold the lock. Only a resource that checks
+fencing tokens is protected then. Fencing counters are kept.";
 
 /// Revokes the `lock` from the holder of `token`, or from all that are seen to hold it.
 async fn end<K>(
@@ -116,7 +116,7 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     Ok(outcome.code())
 }
 
-/// `None` where it is to be taken from whoever holds it.
+/// Returns the token, or `None` with `--force`.
 fn read_token(args: &ReleaseArgs) -> Result<Option<Token>, Failure> {
     let text = match (&args.token, &args.token_file) {
         (Some(token), _) => token.clone(),
@@ -138,8 +138,7 @@ fn read_token(args: &ReleaseArgs) -> Result<Option<Token>, Failure> {
     let text = text.strip_prefix("token: ").unwrap_or(&text).to_owned();
     if text.starts_with("resource: ") {
         return Err(Failure::Usage(
-            "that is no token but what `quorlock hold` prints before it; its token stands after `token: `"
-                .to_owned(),
+            "this is another line of what `quorlock hold` prints; the token follows `token: `".to_owned(),
         ));
     }
     if text.is_empty() {

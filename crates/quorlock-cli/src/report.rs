@@ -1,4 +1,4 @@
-//! What is said on stderr, in words or in JSON.
+//! Reports on stderr, in words or as JSON.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
@@ -11,31 +11,31 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::stderr::say;
 
-/// Who listens.
+/// The form of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Report {
-    /// A person.
+    /// Sentences.
     Words,
-    /// Nobody, but for errors.
+    /// Sentences, for errors only.
     Errors,
-    /// A program.
+    /// One JSON object per line.
     Json,
 }
 
 static CHOSEN: OnceLock<Report> = OnceLock::new();
 
-/// Says who listens, before anything is said.
+/// Chooses the form, before the first report.
 pub(crate) fn choose(report: Report) {
-    // Nobody else chooses.
+    // Chosen once.
     let _ = CHOSEN.set(report);
 }
 
-/// Whether a program listens.
+/// Whether reports are JSON.
 pub(crate) fn is_json() -> bool {
     CHOSEN.get() == Some(&Report::Json)
 }
 
-/// Says what is not as it should be, and stops nothing.
+/// Prints a warning, unless errors only were asked for.
 pub(crate) fn warn(sentence: &str) {
     match CHOSEN.get().copied().unwrap_or(Report::Words) {
         Report::Words => say(format!("quorlock: warning: {}\n", plain(sentence))),
@@ -44,7 +44,7 @@ pub(crate) fn warn(sentence: &str) {
     }
 }
 
-/// Says what must be known, also where little is to be said.
+/// Prints a notice, also with `--quiet`.
 pub(crate) fn notice(text: &str) {
     say(if is_json() {
         format!("{}\n", json!({ "event": "notice", "message": text }))
@@ -54,7 +54,7 @@ pub(crate) fn notice(text: &str) {
 }
 
 impl Report {
-    /// For these options.
+    /// Returns the form for these options.
     pub(crate) fn to(json: bool, quiet: bool) -> Report {
         match (json, quiet) {
             (true, _) => Report::Json,
@@ -116,23 +116,23 @@ impl Report {
         }));
     }
 
-    /// Given back, and no quorum has confirmed it.
+    /// Reports a release that no quorum has confirmed.
     pub(crate) fn unconfirmed(self, resource: &str, token: &str, held: Duration, report: &VoteReport) {
         self.event(&unconfirmed(resource, token, held, report));
         if self == Report::Errors {
-            // Else the library's warning says it.
+            // Otherwise the library's warning says so.
             self.words(&not_confirmed(resource, report));
         }
     }
 
-    /// A sentence about what went wrong.
+    /// Prints a sentence, unless reports are JSON.
     pub(crate) fn words(self, sentence: &str) {
         if self != Report::Json {
             say(format!("quorlock: {}\n", plain(sentence)));
         }
     }
 
-    /// Whether a line on the terminal may tell what is being waited for.
+    /// Whether to show a progress line on the terminal.
     pub(crate) fn may_show_progress(self) -> bool {
         self == Report::Words && io::stderr().is_terminal()
     }
@@ -147,16 +147,16 @@ impl Report {
 /// Why a command is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reason {
-    /// No quorum has renewed its lock.
+    /// No quorum renewed the lock.
     NotRenewed,
-    /// It has had its lock for long enough.
+    /// `--max-hold` is over.
     MaxHold,
-    /// The lock was lost before its time.
+    /// The lock was lost before it expired.
     Lost(LossReason),
 }
 
 impl Reason {
-    /// For JSON.
+    /// Returns its word in JSON.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "not_renewed",
@@ -166,7 +166,7 @@ impl Reason {
         }
     }
 
-    /// For the metrics: as the library would have called it.
+    /// Returns its label in metrics, which is the library's.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Reason::NotRenewed | Reason::Lost(LossReason::Expired) => "expired",
@@ -187,8 +187,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// `text` without what a terminal would obey. Names of resources and of files come from elsewhere, and
-/// may contain anything.
+/// Escapes the control characters of `text`, which a terminal would obey. Names of resources and files come
+/// from outside and may contain any.
 pub(crate) fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -201,7 +201,7 @@ pub(crate) fn plain(text: &str) -> String {
     shown
 }
 
-/// For JSON: given back, and no quorum has confirmed it.
+/// Returns the JSON event of a release that no quorum has confirmed.
 pub(crate) fn unconfirmed(resource: &str, token: &str, held: Duration, report: &VoteReport) -> Value {
     json!({
         "event": "unconfirmed",
@@ -212,20 +212,20 @@ pub(crate) fn unconfirmed(resource: &str, token: &str, held: Duration, report: &
     })
 }
 
-/// The same in words.
+/// Returns the sentence for it.
 pub(crate) fn not_confirmed(resource: &str, report: &VoteReport) -> String {
     format!(
         "the release of `{resource}` was not confirmed, so it may stay locked until its TTL ends: {report}"
     )
 }
 
-/// Writes `line` over the one before on the terminal, or nothing.
+/// Replaces the progress line on the terminal; an empty `line` clears it.
 pub(crate) fn progress(line: &str) {
     const TO_START_AND_CLEAR: &str = "\r\x1b[K";
     say(format!("{TO_START_AND_CLEAR}{}", plain(line)));
 }
 
-/// A failure, as a JSON line.
+/// Returns a failure as a JSON line.
 pub(crate) fn failure(failure: &Failure) -> String {
     let mut event = json!({
         "event": failure.event(),
@@ -239,13 +239,13 @@ pub(crate) fn failure(failure: &Failure) -> String {
         fields.insert("holder".to_owned(), json!(holder.token.to_string()));
         fields.insert("retained".to_owned(), json!(holder.token.is_retained()));
         fields.insert("remaining_ms".to_owned(), json!(millis(holder.remaining)));
-        // Which of several.
+        // The one of several locks that is held.
         fields.extend(holder.key.map(|key| ("key".to_owned(), json!(&*key))));
     }
     event.to_string()
 }
 
-/// For JSON.
+/// Returns whole milliseconds, for JSON.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

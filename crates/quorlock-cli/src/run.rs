@@ -1,4 +1,4 @@
-//! `quorlock run`: waits for the lock, runs the command under it, gives the lock back.
+//! `quorlock run`: acquires the lock, runs the command under it, and releases the lock.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -34,13 +34,13 @@ use watch::Ended;
 
 const WHILE_WAITING: &str = "while waiting; the command was not started";
 
-/// Runs the command that `args` name, and says with which code to exit.
+/// Runs the command that `args` name, and returns the exit code.
 pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = args.lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);
     metrics::counted(&settings.metrics(&args.metrics), &args.resource.clone(), || {
         block_on(async {
-            // What it has started may live on when it is killed itself.
+            // What the command started may outlive this process.
             let coordinator = settings.builder()?.kept_by_children(true).build()?;
             let outcome = under_lock(args, &settings, &coordinator, report).await;
             coordinator.close(Settings::patience(&coordinator)).await;
@@ -94,7 +94,7 @@ async fn under_lock(
         Ended::ByItself(status) => Some(code_of(status)),
         Ended::Stopped(_) => None,
     });
-    // Only now: nothing of the command is left.
+    // Only now that no process of the command is left.
     let released = slot.end(lease, &run, ended, report).await;
     if let (Ok(()), Ended::Stopped(reason)) = (&released, ended) {
         metrics::lost(reason);
@@ -104,7 +104,7 @@ async fn under_lock(
         (Ended::ByItself(status), Ok(())) => code_of(status),
         (Ended::ByItself(status), Err(lost)) => {
             report.words(&format!(
-                "the command ended by itself with {}, but {lost}; nobody knows whether all of it was protected",
+                "the command exited with {}, but {lost}; part of it may have run without the lock",
                 code_of(status)
             ));
             exit::LOST
@@ -119,7 +119,7 @@ fn tell_command(command: &mut Command, lease: &Acquired, ttl: std::time::Duratio
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())
         .env("QUORLOCK_TOKEN", OsString::from_vec(lease.token().as_bytes().to_vec()))
         .env("QUORLOCK_TTL_MS", ttl.as_millis().to_string())
-        // These are taken; a lock within a lock has metrics of its own.
+        // In use here; an inner `quorlock run` has its own metrics.
         .env_remove("QUORLOCK_METRICS")
         .env_remove("QUORLOCK_METRICS_FILE");
     match lease.permit {
@@ -132,7 +132,7 @@ fn tell_command(command: &mut Command, lease: &Acquired, ttl: std::time::Duratio
     };
 }
 
-/// As shells report it.
+/// Returns the exit code of a process, as shells report it.
 pub(crate) fn code_of(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(exit::INTERNAL),

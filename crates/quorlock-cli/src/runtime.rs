@@ -7,8 +7,8 @@ use quorlock::runtime::{Clock as _, SystemClock};
 
 use crate::failure::Failure;
 
-/// Runs `work` on the main thread and on no other: a child is told to die with the *thread* that
-/// started it, and this one lives as long as the program.
+/// Runs `work` on the main thread: a child dies with the *thread* that started it, and this one lives as long as the
+/// program.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -17,17 +17,17 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
         .block_on(work)
 }
 
-/// The present, on the clock that goes on while the machine is suspended.
+/// Returns the current time, of the clock that also runs while the machine is suspended.
 pub(crate) fn now() -> Moment {
     SystemClock::default().now()
 }
 
-/// Ends at `moment` or somewhat later; see [`quorlock::runtime::Clock::sleep_until`].
+/// Sleeps until `moment` or slightly later; see [`quorlock::runtime::Clock::sleep_until`].
 pub(crate) async fn sleep_until(moment: Moment) {
     SystemClock::default().sleep_until(moment).await;
 }
 
-/// Ends after `duration`.
+/// Sleeps for `duration`.
 pub(crate) async fn sleep(duration: Duration) {
     sleep_until(now() + duration).await;
 }

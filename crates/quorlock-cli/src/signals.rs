@@ -10,7 +10,7 @@ use std::task::Poll;
 use nix::sys::signal::{SigHandler, Signal, raise, signal};
 use tokio::signal::unix::{self, SignalKind};
 
-/// Those that are passed on to the command. The rest keep their usual effect.
+/// The signals forwarded to the command. Others keep their default action.
 const PASSED_ON: [Signal; 9] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -18,7 +18,7 @@ const PASSED_ON: [Signal; 9] = [
     Signal::SIGQUIT,
     Signal::SIGUSR1,
     Signal::SIGUSR2,
-    // Comes here while the command is in the background of the terminal, as within a pipeline.
+    // Comes here while the command is in the background of the terminal, as in a pipeline.
     Signal::SIGWINCH,
     Signal::SIGTSTP,
     Signal::SIGCONT,
@@ -27,15 +27,15 @@ const PASSED_ON: [Signal; 9] = [
 /// Receives signals.
 pub(crate) struct Signals {
     streams: Vec<(Signal, unix::Signal)>,
-    /// Those that were ignored when `quorlock` started, one bit for each.
+    /// The signals that were ignored when `quorlock` started, one bit each.
     ignored: u64,
 }
 
 impl Signals {
     /// Starts receiving.
     ///
-    /// A signal that was ignored when `quorlock` started stays so, for the command as well: that
-    /// is how `nohup` works, and how shells start commands in the background.
+    /// A signal that was ignored when `quorlock` started stays ignored, for the command as well: as under
+    /// `nohup`, and for background commands of shells.
     pub(crate) fn listen() -> io::Result<Signals> {
         let ignored = ignored();
         let streams = PASSED_ON
@@ -45,9 +45,9 @@ impl Signals {
         Ok(Signals { streams: streams.collect::<io::Result<_>>()?, ignored })
     }
 
-    /// Has `command` ignore what `quorlock` was started to ignore, and receives or must not ignore
-    /// itself: SIGCHLD and SIGPIPE. The rest it inherits.
-    #[expect(unsafe_code, reason = "the standard library gives each command the usual effect of SIGPIPE")]
+    /// Makes `command` ignore SIGCHLD and SIGPIPE if `quorlock` was started with them ignored, since it cannot
+    /// ignore these itself. The others are inherited.
+    #[expect(unsafe_code, reason = "the standard library resets SIGPIPE for each command")]
     pub(crate) fn keep_ignored(&self, command: &mut Command) {
         let pipe = PIPE_WAS_IGNORED.load(Ordering::Relaxed).then_some(Signal::SIGPIPE);
         let child = (self.ignored & bit(Signal::SIGCHLD) != 0).then_some(Signal::SIGCHLD);
@@ -66,8 +66,8 @@ impl Signals {
         unsafe { command.pre_exec(ignore) };
     }
 
-    /// The next one that asks to end, for when there is no command to pass others on to. SIGTSTP has
-    /// its usual effect, which being received has taken from it.
+    /// Waits for the next terminating signal, while there is no command to forward others to. SIGTSTP stops the
+    /// process, as without a handler.
     pub(crate) async fn next_end(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
@@ -80,7 +80,7 @@ impl Signals {
         }
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     ///
     /// # Cancel safety
     ///
@@ -98,29 +98,28 @@ impl Signals {
     }
 }
 
-/// Whether SIGPIPE was ignored when this process started. The standard library ignores it before
-/// `main`, for us but not for our caller.
+/// Whether SIGPIPE was ignored when this process started. The standard library ignores it before `main`.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-#[expect(unsafe_code, reason = "only what runs before the standard library begins can see this")]
+#[expect(unsafe_code, reason = "only code that runs before the standard library can see this")]
 #[used]
 #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".init_array"))]
 #[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__mod_init_func"))]
 static AT_START: extern "C" fn() = {
     extern "C" fn look() {
-        // SAFETY: what the standard library does right after this; no handler is installed.
+        // SAFETY: the standard library does the same right after this; no handler is installed.
         let before = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
         PIPE_WAS_IGNORED.store(matches!(before, Ok(SigHandler::SigIgn)), Ordering::Relaxed);
     }
     look
 };
 
-/// Whether `signal` asks to end.
+/// Whether `signal` is a terminating one.
 fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT)
 }
 
-/// Which signals this process ignores, one bit for each; none where the system does not tell.
+/// Returns the signals that this process ignores, one bit each; none where there is no `/proc`.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

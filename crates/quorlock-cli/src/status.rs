@@ -1,4 +1,4 @@
-//! `quorlock status`: who holds a lock, node by node, and who waits for it, once or again and again.
+//! `quorlock status`: shows who holds a lock, node by node, and who waits for it; with `--watch`, repeatedly.
 
 use std::io;
 use std::time::Duration;
@@ -29,38 +29,39 @@ use finding::Finding;
 /// `quorlock status`.
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
-    /// What is protected; several may be named
+    /// Name of the lock; several may be given
     #[arg(required = true)]
     resource: Vec<String>,
-    /// Look again after this long, until Ctrl-C: redraws on a terminal, and else prints a line for
-    /// each change [without a duration: 1s]
+    /// Repeat at this interval until Ctrl-C: redraws on a terminal, elsewhere prints a line for each
+    /// change [without a value: 1s]
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true,
           value_parser = duration::parse)]
-    #[expect(clippy::option_option, reason = "so clap tells an option without a value from none")]
+    #[expect(clippy::option_option, reason = "clap's type for an option with an optional value")]
     watch: Option<Option<Duration>>,
-    /// Print JSON instead of a table, a line for each resource
+    /// Print JSON instead of a table, one line per lock
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Exit codes:
-  0   all of them are held or free
-  69  for one of them, nobody knows, because too few nodes answered; or it is free and cannot be
-      locked yet, because nodes that restarted recently do not vote
-  64  the arguments make no sense
-  78  a setting cannot work
+  0    every lock is held or free
+  69   too few nodes answered to tell whether one of them is held; or one is free but cannot be
+       acquired yet, because recently restarted nodes do not vote
+  64   invalid arguments
+  78   invalid configuration
+  125  internal error of quorlock
 
 Examples:
   quorlock status db/migrate
   quorlock status --watch=500ms db/migrate cron/cleanup
   quorlock status --json db/migrate | jq -r .holder.context";
 
-/// Asks all nodes and prints what they say.
+/// Asks all nodes and prints their answers.
 pub(crate) fn status(args: &StatusArgs, deployment: DeploymentArgs) -> Result<u8, Failure> {
     if let (Some(None), Some(word)) = (args.watch, args.resource.iter().find(|word| is_interval(word))) {
         return Err(Failure::Usage(format!(
-            "`{word}` would be the name of a lock; an interval is written --watch={word}"
+            "`{word}` would be the name of a lock; write an interval as --watch={word}"
         )));
     }
     let settings = Settings::load(deployment)?;
@@ -73,10 +74,10 @@ pub(crate) fn status(args: &StatusArgs, deployment: DeploymentArgs) -> Result<u8
     })
 }
 
-/// How soon it is looked again where nothing else is said.
+/// The default interval of `--watch`.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether that looks like `500ms`, and so was meant for `--watch`.
+/// Whether `word` looks like `500ms`, and so was meant for `--watch`.
 fn is_interval(word: &str) -> bool {
     word.contains(char::is_alphabetic) && duration::parse(word).is_ok()
 }
@@ -88,25 +89,25 @@ async fn once(args: &StatusArgs, coordinator: &Coordinator) -> Result<u8, Failur
     Ok(code(&looks))
 }
 
-/// What was seen of one lock.
+/// One lock as seen at one time.
 struct Look {
     resource: String,
     report: VoteReport,
-    /// For how much longer each node does not vote, in the order of the votes.
+    /// How much longer each node does not vote, in the order of the votes.
     quarantines: Vec<Duration>,
     finding: Finding,
     /// Who waits for it.
     queue: QueueListing,
-    /// How many permits there are, if the name is that of a semaphore as well.
+    /// The number of permits, if the name is also that of a semaphore.
     permits: Option<usize>,
 }
 
-/// Asks for all at the same time.
+/// Asks for all locks concurrently.
 async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>, Failure> {
     let each = async |resource: &String| {
         let mut seen = look_at(coordinator, resource.clone()).await?;
-        // The name may be that of a semaphore: then each of its permits is a lock. A plain lock of the same
-        // name has another key, so that both may be held.
+        // The name may also be that of a semaphore, each permit of which is a lock. The plain lock has another
+        // key, so both may be held.
         let permits = match seen.finding {
             Finding::Free | Finding::Held(_) => coordinator.permits(resource).await,
             Finding::NotYet(_) | Finding::Unclear(_) => None,
@@ -121,7 +122,7 @@ async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>,
     Ok(try_join_all(args.resource.iter().map(each)).await?.into_iter().flatten().collect())
 }
 
-/// No semaphore has more: what stands there otherwise was not stored by this program.
+/// The most permits of a semaphore; a larger number was not stored by this program.
 const MOST_PERMITS: usize = 64;
 
 async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
@@ -133,7 +134,7 @@ async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Fa
     Ok(Look { resource, report, quarantines, finding, queue, permits: None })
 }
 
-/// For how much longer its vote does not count.
+/// Returns how much longer the node's vote does not count.
 fn left(node: &NodeHealth) -> Duration {
     match node.status {
         NodeStatus::Quarantined { left } => left,
@@ -164,14 +165,14 @@ impl Look {
         lines.join("\n")
     }
 
-    /// In lines of at most `width` characters, if that is given.
+    /// Returns the table, in lines of at most `width` characters if given.
     fn table(&self, width: Option<usize>) -> String {
         show::table(&self.report, &self.quarantines, width)
     }
 
     fn sentence(&self) -> String {
         let as_well = self.permits.map_or_else(String::new, |permits| {
-            format!("; the name is that of a semaphore of {permits} as well, and neither excludes the other")
+            format!("; there is also a semaphore of {permits} permits with this name, and neither excludes the other")
         });
         format!("`{}` {}{as_well}", plain(&self.resource), self.finding.in_words(&self.report))
     }

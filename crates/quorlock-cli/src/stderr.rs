@@ -1,8 +1,7 @@
-//! Everything that is said on stderr while a command runs goes through here.
+//! All output to stderr.
 //!
-//! A thread of its own writes it. Whoever reads stderr may stand still, as a pager does, and a
-//! write then blocks for as long as it likes: it must not block renewals, nor the end of a command
-//! whose lock is lost. What does not fit into the queue is dropped.
+//! Written by a thread of its own: a reader that stops reading, such as a pager, blocks the writer, which must delay
+//! neither renewals nor the end of a command whose lock is lost. What does not fit into the queue is dropped.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -16,22 +15,22 @@ static QUEUE: OnceLock<SyncSender<Item>> = OnceLock::new();
 
 enum Item {
     Text(Vec<u8>),
-    /// Tell when all before it has been written.
+    /// Reports when everything before it has been written.
     Done(Sender<()>),
 }
 
-/// Lines that may wait: minutes of talk.
+/// The most queued lines: minutes of output.
 const LENGTH: usize = 1024;
-/// How long the end of the program waits for a reader.
+/// How long to wait at the end for a reader.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Says `text`, soon. Never waits.
+/// Queues `text` to be written. Never waits.
 pub(crate) fn say(text: impl Into<Vec<u8>>) {
-    // Full: nobody has been reading for long.
+    // An error means that the queue is full: stderr has not been read for long.
     drop(queue().try_send(Item::Text(text.into())));
 }
 
-/// Waits until all is said, but not for long.
+/// Waits until everything is written, for [`PATIENCE`] at most.
 pub(crate) fn finish() {
     let (sender, done) = channel();
     if queue().try_send(Item::Done(sender)).is_ok() {
@@ -48,14 +47,14 @@ fn queue() -> &'static SyncSender<Item> {
 }
 
 fn write_all(items: &Receiver<Item>) {
-    // The command may have the terminal, and then a write from here stops the whole process where
-    // `stty tostop` is set; unless this is blocked.
+    // While the command has the terminal and `stty tostop` is set, a write would stop this process, unless the
+    // signal is blocked.
     let mut ttou = SigSet::empty();
     ttou.add(Signal::SIGTTOU);
     let _ = ttou.thread_block();
     for item in items {
         match item {
-            // An error means that nobody reads any more.
+            // An error means that the reader has gone.
             Item::Text(text) => drop(io::stderr().write_all(&text)),
             Item::Done(done) => drop(done.send(())),
         }

@@ -1,4 +1,4 @@
-//! Results, on stdout.
+//! Output to stdout: results.
 
 use std::io::{self, Write as _};
 use std::thread;
@@ -7,13 +7,13 @@ use tokio::sync::oneshot;
 
 use crate::failure::Failure;
 
-/// Prints `text`, and waits until it is written.
+/// Prints `text`, and returns when it is written.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(text).map_err(Failure::to_write)
 }
 
-/// The same on a thread of its own, for a program that holds a lock meanwhile: whoever reads may
-/// stand still, and that must not keep the lock from being renewed, nor its end from being seen.
+/// Prints `text` on a thread of its own, while a lock is held: a reader that stops reading must delay neither the
+/// renewal of the lock nor noticing its loss.
 ///
 /// # Cancel safety
 ///

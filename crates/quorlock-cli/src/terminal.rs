@@ -1,5 +1,4 @@
-//! The terminal, which has one process group in the foreground: only that one may read from it,
-//! and it alone gets Ctrl-C.
+//! The terminal and its foreground process group, which alone may read from it and gets Ctrl-C.
 
 use std::io::{self, IsTerminal as _};
 
@@ -7,18 +6,18 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The terminal on stdin, to be lent to a command. Dropping it takes it back.
+/// The terminal on stdin, to lend to a command. Dropping it takes the terminal back.
 pub(crate) struct Terminal {
     /// The group of `quorlock` itself.
     home: Pid,
-    /// How it was set up.
+    /// Its modes at the start.
     modes: Termios,
     lent_to: Option<Pid>,
 }
 
 impl Terminal {
-    /// The terminal on stdin, if there is one and this process is in its foreground: a job in the
-    /// background must not take it from its owner.
+    /// Returns the terminal on stdin, if there is one and this process is in its foreground: a background job must
+    /// not take it.
     pub(crate) fn of_stdin() -> Option<Terminal> {
         let (stdin, home) = (io::stdin(), getpgrp());
         let ours = stdin.is_terminal() && tcgetpgrp(&stdin) == Ok(home);
@@ -26,13 +25,13 @@ impl Terminal {
         modes.map(|modes| Terminal { home, modes, lent_to: None })
     }
 
-    /// Whether to lend it before the command asks. Not within a pipeline, `quorlock run … | less`,
-    /// where another process of our own group reads from it.
+    /// Whether to lend it before the command asks. Not in a pipeline, `quorlock run … | less`, where another
+    /// process of our own group reads from it.
     pub(crate) fn is_undivided() -> bool {
         io::stdout().is_terminal()
     }
 
-    /// Puts `group` into the foreground, unless somebody else has taken it from us.
+    /// Puts `group` into the foreground, unless another group is; returns whether `group` is.
     pub(crate) fn lend(&mut self, group: Pid) -> bool {
         let present = tcgetpgrp(io::stdin());
         let lent = (present == Ok(self.home) && set_foreground(group)) || present == Ok(group);
@@ -45,17 +44,17 @@ impl Terminal {
         self.lent_to.is_some()
     }
 
-    /// Puts ourselves into the foreground again.
+    /// Puts this process's group into the foreground again.
     pub(crate) fn take_back(&mut self) {
         if let Some(group) = self.lent_to.take() {
-            // Only from the command: a shell may have given it to somebody else by now.
+            // Only from the command: a shell may have given it to another group by now.
             if tcgetpgrp(io::stdin()) == Ok(group) {
                 set_foreground(self.home);
             }
         }
     }
 
-    /// Undoes what a command that was killed did to it, such as switching the echo off.
+    /// Restores the modes that a killed command may have changed, such as the echo.
     pub(crate) fn restore_modes(&self) {
         let _ = with_ttou_blocked(|| tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.modes));
     }
@@ -71,7 +70,7 @@ fn set_foreground(group: Pid) -> bool {
     with_ttou_blocked(|| tcsetpgrp(io::stdin(), group).is_ok())
 }
 
-/// Whoever changes the terminal from the background is stopped by SIGTTOU, unless it is blocked.
+/// Blocks SIGTTOU, which stops a background process that changes the terminal.
 fn with_ttou_blocked<T>(change: impl FnOnce() -> T) -> T {
     let mut ttou = SigSet::empty();
     ttou.add(Signal::SIGTTOU);

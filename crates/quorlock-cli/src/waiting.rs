@@ -1,4 +1,4 @@
-//! Waiting for the lock: it can be interrupted, and says who is in the way.
+//! Waits for the lock, interruptibly, and shows who holds it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::signals::Signals;
 use crate::wanted::{Acquired, Refusal, Wanted};
 use crate::width;
 
-/// Acquires what is `wanted`, for a `ttl` of which most is left.
+/// Acquires what is `wanted`, with more than half of the `ttl` left.
 ///
-/// A signal that asks to end ends the wait at once: [`Failure::Interrupted`], with `what` was
-/// interrupted. The attempt cleans up after itself; whoever closes the coordinator waits for that.
+/// A terminating signal ends the wait immediately with [`Failure::Interrupted`] and `what` was interrupted.
+/// The attempt cleans up after itself; closing the coordinator waits for that.
 pub(crate) async fn acquire(
     (wanted, ttl): (&Wanted, Duration),
     place: &Place,
@@ -53,26 +53,26 @@ async fn acquire_for(wanted: &Wanted, ttl: Duration) -> Result<Acquired, Refusal
     }
 }
 
-/// The place of this process in the queue of those that wait, as a node tells it. It costs a request now and then,
-/// and so is asked for where it is shown.
+/// The place of this process in the queue, as a node reports it. Asked for only if it is shown, since it costs a
+/// request now and then.
 #[derive(Clone, Default)]
 pub(crate) struct Place {
-    /// How many come before, and one more; 0 while that is not known.
+    /// 1 for the first in the queue; 0 while unknown.
     number: Option<Arc<AtomicU64>>,
 }
 
 impl Place {
-    /// As a line of the `report` is to show it.
+    /// Returns a place that is tracked if `report` shows progress.
     pub(crate) fn shown_by(report: Report) -> Place {
         Place { number: report.may_show_progress().then(Arc::default) }
     }
 
-    /// Whether it is shown at all.
+    /// Whether it is shown.
     pub(crate) fn is_shown(&self) -> bool {
         self.number.is_some()
     }
 
-    /// Notes what is shown while waiting.
+    /// Records the place.
     pub(crate) fn note(&self, waiting: &Waiting) {
         if let Some(number) = &self.number {
             number.store(waiting.processes.map_or(0, |before| u64::from(before) + 1), Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Place {
     }
 }
 
-/// What follows the word `waiting`: nothing where the place is not known.
+/// Follows the word `waiting`; empty while the place is unknown.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.number.as_ref().map_or(0, |number| number.load(Ordering::Relaxed)) {
@@ -93,20 +93,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// A node counts no more processes than eight before one.
+/// A node counts at most eight processes in front of one.
 const MOST: u64 = 9;
 
-/// Whoever waits for long is told why meanwhile.
+/// Prints the events held back once the wait has lasted for a while.
 async fn tell_later() -> Infallible {
     sleep(AGAIN_AFTER).await;
     HeldBack::tell();
     std::future::pending().await
 }
 
-/// Most locks are free, and then nothing is worth saying.
+/// The delay before the progress line: most locks are free.
 const FIRST_AFTER: Duration = Duration::from_millis(500);
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Keeps a line on the terminal up to date.
+/// Updates the progress line on the terminal.
 async fn tell(wanted: &Wanted, place: &Place, report: Report) -> Infallible {
     if !report.may_show_progress() {
         return std::future::pending().await;
@@ -115,7 +115,7 @@ async fn tell(wanted: &Wanted, place: &Place, report: Report) -> Infallible {
     let _line = Line;
     loop {
         let text = format!("waiting{place}: {}", wanted.in_the_way().await);
-        // A longer line would wrap, and could not be taken back.
+        // A longer line would wrap, and could not be cleared.
         let width = width::of(io::stderr()).unwrap_or(80).saturating_sub(1);
         let cut: String = text.chars().take(width).collect();
         progress(&cut);
@@ -123,7 +123,7 @@ async fn tell(wanted: &Wanted, place: &Place, report: Report) -> Infallible {
     }
 }
 
-/// A line on the terminal, gone when this is dropped.
+/// The progress line, cleared on drop.
 struct Line;
 
 impl Drop for Line {

@@ -1,4 +1,4 @@
-//! What a command waits for: a lock, or one of so many permits.
+//! What a command waits for: a lock, or a permit of a semaphore.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl Wanted {
         }
     }
 
-    /// Tells `listener` of whoever is in the way.
+    /// Notifies `listener` while waiting.
     pub(crate) fn on_wait(self, listener: impl Fn(&Waiting) + Send + Sync + 'static) -> Wanted {
         match self {
             Wanted::Lock(lock) => Wanted::Lock(lock.on_wait(listener)),
@@ -136,7 +136,7 @@ impl Wanted {
         }
     }
 
-    /// Who is in the way, for people.
+    /// Describes the current holders.
     pub(crate) async fn in_the_way(&self) -> String {
         match self {
             Wanted::Lock(lock) => match lock.inspect().await {
@@ -174,7 +174,7 @@ fn of_lock(report: &VoteReport) -> String {
 fn of_permits(reports: &[VoteReport]) -> String {
     let holders: Vec<Option<Holder>> = reports.iter().map(VoteReport::holder).collect();
     let permit = |(number, holder): (usize, &Option<Holder>)| {
-        let who = holder.as_ref().map_or_else(|| "nobody".to_owned(), Holder::describe);
+        let who = holder.as_ref().map_or_else(|| "free".to_owned(), Holder::describe);
         format!("#{number} {who}")
     };
     let all: Vec<String> = holders.iter().enumerate().map(permit).collect();

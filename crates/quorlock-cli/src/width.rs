@@ -1,17 +1,17 @@
-//! How much fits into a line.
+//! Line widths.
 
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use rustix::termios::tcgetwinsize;
 
-/// How many characters a line of `stream` has, if it is a terminal that tells.
+/// Returns the columns of `stream`, if it is a terminal that reports them.
 pub(crate) fn of(stream: impl AsFd + IsTerminal) -> Option<usize> {
     let size = if stream.is_terminal() { tcgetwinsize(stream).ok() } else { None };
     size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-/// `text` in lines of at most `width` characters, broken between words where there are any.
+/// Wraps `text` to lines of at most `width` characters, between words if possible.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

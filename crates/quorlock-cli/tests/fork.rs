@@ -1,4 +1,4 @@
-//! A process that forks: here, since the library forbids the unsafe code that it takes.
+//! A process that forks: tested here, since the library forbids unsafe code.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use quorlock::{
 };
 use quorlock_testkit::memory_nodes;
 
-/// What a process draws and stores: randomness, and the token of a lock.
+/// Returns random bits, the token of a lock, and the process id.
 fn drawn(coordinator: &Coordinator) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let bits = format!("{:032x}", SystemEntropy::default().next_u128());
@@ -21,20 +21,20 @@ fn drawn(coordinator: &Coordinator) -> Vec<String> {
     vec![bits, token, std::process::id().to_string()]
 }
 
-/// Rule I-4: else the clean-up of one would give the other's lock back.
+/// Rule I-4: otherwise the clean-up of one would release the other's lock.
 #[test]
 fn i42_parent_and_child_draw_different_tokens_and_each_names_its_own_process() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
-    // Whatever is seeded or made once is there before the fork.
+    // So that everything initialised once exists before the fork.
     drop(drawn(&Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap()));
     let (mut reader, mut writer) = std::io::pipe().unwrap();
-    #[expect(unsafe_code, reason = "the child uses nothing that another thread may have had in hand")]
+    #[expect(unsafe_code, reason = "the child uses nothing that another thread may have locked")]
     // SAFETY: allocation works in the child, and nothing else here is shared between threads.
     let forked = unsafe { fork() }.unwrap();
     let child = match forked {
         ForkResult::Child => {
             let told = writer.write_all(drawn(&coordinator).join("\n").as_bytes());
-            // Neither the harness nor its other threads go on here.
+            // The harness must not continue in the child.
             std::process::exit(i32::from(told.is_err()))
         }
         ForkResult::Parent { child } => child,

@@ -370,7 +370,7 @@ fn pace(facts: &Facts, setting: &Setting, sheet: &mut Findings<'_>) {
         let evidence = format!("{took}: more than a tenth of the TTL of {}", duration::format(setting.ttl));
         sheet.note(Severity::Warning, Check::ShortTtl, evidence);
     } else if trips.p99 > limit {
-        let evidence = format!("{took}: its node limit is {}", duration::format(limit));
+        let evidence = format!("{took}: its node timeout is {}", duration::format(limit));
         sheet.note(Severity::Warning, Check::SlowNode, evidence);
     }
 }

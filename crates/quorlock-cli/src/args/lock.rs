@@ -1,4 +1,4 @@
-//! The options of a lock that is to be acquired, the same wherever one is.
+//! The options of every verb that acquires a lock.
 
 use std::iter;
 use std::time::Duration;
@@ -15,53 +15,52 @@ use crate::wanted::Wanted;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Lock")]
 pub(crate) struct LockArgs {
-    /// Do not wait for whoever holds the lock: the same as --wait 0s
+    /// Do not wait if the lock is held: the same as --wait 0s
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
     /// How long to wait for the lock, or `forever` [default: 35s].
     ///
-    /// It bounds the wait for other holders, after which the exit code is 75, and that for a quorum of
-    /// the nodes to answer, after which it is 69. That comes early where waiting cannot help: if nodes
-    /// have to be reconfigured first, as with a wrong password, or have restarted and do not vote
-    /// before the end of the wait.
+    /// Exit code 75 if another client holds the lock until then, 69 if too few nodes answer. 69 comes
+    /// earlier where waiting cannot help: if nodes must be reconfigured, as with a wrong password, or
+    /// have restarted and do not vote before the end of the wait.
     #[arg(short, long, value_name = "DURATION")]
     wait: Option<WaitArg>,
-    /// For how long the nodes keep the lock if it is not renewed, which happens every third of it
+    /// How long the nodes keep the lock without a renewal; it is renewed every third of this
     /// [default: 30s]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// The exit code when somebody else holds the lock
+    /// Exit code if another client holds the lock
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::HELD)]
     pub(crate) conflict_exit_code: u8,
-    /// End the lock, and what runs under it, after this long [default: never]
+    /// Release the lock after this long; `run` stops the command first [default: never]
     #[arg(long, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
-    /// Share the lock with other readers. Writers, without this, have it alone
+    /// Take a read lock, shared with other readers; without this it is a write lock
     #[arg(long)]
     shared: bool,
-    /// Lock this as well, all or none of them; repeatable, up to 64 in all
+    /// Also lock RESOURCE, atomically; repeatable, up to 64 in total
     #[arg(long, value_name = "RESOURCE", conflicts_with = "shared")]
     also: Vec<String>,
-    /// Whether nodes that restarted recently may not vote [default: on]
+    /// Whether recently restarted nodes are excluded from voting [default: on]
     #[arg(long, hide_short_help = true, value_name = "WHETHER")]
     restart_guard: Option<Switch>,
-    /// Whether the holder gets a fencing token, for the guarded resource to check; off stores
-    /// nothing but the lock at the nodes
+    /// Whether to issue a fencing token, for the protected resource to check; `off` stores nothing
+    /// but the lock on the nodes
     #[arg(long, hide_short_help = true, value_name = "WHETHER", default_value = "on")]
     fencing: Switch,
-    /// What others read of this holder, after host and process
+    /// Text shown to other clients after this holder's host and process id
     #[arg(long, default_value = "", hide_default_value = true)]
     label: String,
 }
 
 impl LockArgs {
-    /// These before the environment, and that before the file.
+    /// Loads the settings: these flags, then the environment, then the file.
     pub(crate) fn settings(&self, deployment: DeploymentArgs) -> Result<Settings, Failure> {
         let wait = if self.no_wait { Some(WaitArg(Wait::Never)) } else { self.wait };
         Settings::load_for_lock(deployment, self.restart_guard, self.ttl, wait)
     }
 
-    /// The lock, or the locks, checked.
+    /// Builds and validates the lock.
     pub(crate) fn lock(
         &self,
         coordinator: &Coordinator,
@@ -91,7 +90,7 @@ impl LockArgs {
         lock
     }
 
-    /// A semaphore of so many permits, checked.
+    /// Builds and validates a semaphore of `permits` permits.
     pub(crate) fn semaphore(
         &self,
         coordinator: &Coordinator,

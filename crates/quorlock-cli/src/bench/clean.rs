@@ -1,13 +1,13 @@
-//! Leaves nothing behind.
+//! Cleans up after a measurement.
 
 use futures::future::join_all;
 
 use crate::config::Settings;
 
-/// Deletes the counters of fencing tokens of the locks with these names, which nobody but this
-/// program has used. Anybody else's must never go: the next number would be too small.
+/// Deletes the fencing counters of the locks with these names, which only this run has used. Counters of other locks
+/// must never be deleted: the next token would be too small.
 ///
-/// They would end by themselves five minutes later. At nodes that do not answer now, they do.
+/// On nodes that do not answer now they expire five minutes later.
 pub(super) async fn remove_counters<'a>(settings: &Settings, names: impl Iterator<Item = &'a str>) {
     let Ok(coordinator) = settings.builder().and_then(|builder| Ok(builder.build()?)) else { return };
     let forgotten = names.map(async |name| drop(coordinator.lock(name).delete_fencing_counter().await));

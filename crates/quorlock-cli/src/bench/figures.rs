@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! The results, as tables and as JSON.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use serde_json::{Value, json};
 use crate::args::Switch;
 use crate::failure::Failure;
 
-/// All of it.
+/// All results.
 pub(super) struct Figures {
     pub(super) nodes: Vec<Node>,
-    /// One task alone: the latency without a crowd.
+    /// One task alone.
     pub(super) alone: Load,
     pub(super) together: Load,
     pub(super) tasks: u16,
     pub(super) fencing: Switch,
 }
 
-/// How long a node takes to answer.
+/// The round trips of a node.
 pub(super) struct Node {
     name: Arc<str>,
     round_trip: Latency,
-    /// What it said last instead of an answer, and how often.
+    /// The last error in place of an answer, and how often there was one.
     silent: Option<(String, u64)>,
 }
 
-/// What came of acquiring and releasing for a while.
+/// The results of a load.
 pub(super) struct Load {
     pub(super) acquire: Latency,
     pub(super) release: Latency,
     failed: u64,
-    /// Why the last of those that failed did.
+    /// The last error.
     why: Option<String>,
     pub(super) took: Duration,
 }
@@ -69,7 +69,7 @@ impl Figures {
         let why = self.together.why.as_ref().or(self.alone.why.as_ref());
         let failed = why.map_or_else(String::new, |why| {
             let attempts = if failed == 1 { "attempt" } else { "attempts" };
-            format!("\n{failed} {attempts} failed, the last of them because {why}\n")
+            format!("\n{failed} {attempts} failed, the last with: {why}\n")
         });
         format!("round trips\n{}\n\nlocks\n{}\n{failed}", nodes.trim_fmt(), loads.trim_fmt())
     }
@@ -124,13 +124,13 @@ impl Load {
         self.why = other.why.clone().or(self.why.take());
     }
 
-    /// One attempt came to nothing.
+    /// Counts a failed attempt.
     pub(super) fn fail(&mut self, error: &dyn Error) {
         self.failed += 1;
         self.why = Some(error.to_string());
     }
 
-    /// Locks that were acquired and released.
+    /// Returns the locks acquired and released per second.
     #[expect(clippy::cast_precision_loss, reason = "a figure for people, of fewer than 2^52 locks")]
     fn per_second(&self) -> f64 {
         self.release.times.len() as f64 / self.took.as_secs_f64().max(f64::MIN_POSITIVE)

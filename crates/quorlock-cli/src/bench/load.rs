@@ -1,4 +1,4 @@
-//! What is measured.
+//! The loads.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::runtime::now;
 
-/// The nodes are asked so often, one time after the other.
+/// Sequential requests to each node.
 const ROUNDS: usize = 100;
 
-/// How long each node takes to answer when it has nothing else to do for us.
+/// Measures the round trip of each node without other load from us.
 pub(super) async fn round_trips(lock: &Lock) -> Result<Vec<Node>, Failure> {
     let mut nodes: Vec<Node> = Vec::new();
     for _ in 0..ROUNDS {
@@ -28,9 +28,9 @@ pub(super) async fn round_trips(lock: &Lock) -> Result<Vec<Node>, Failure> {
     Ok(nodes)
 }
 
-/// Acquires and releases each of the locks again and again for so long, each in a task of its own.
+/// Acquires and releases each of the locks in a loop for `lasts`, concurrently.
 ///
-/// The first attempt of each task has to succeed; later ones that do not are counted.
+/// The first attempt on each lock must succeed; later failures are counted.
 pub(super) async fn run(locks: &[Lock], lasts: Duration) -> Result<Load, Failure> {
     let began = now();
     let end = began + lasts;

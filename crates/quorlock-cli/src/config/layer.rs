@@ -1,7 +1,6 @@
 //! The settings of one source: the file `quorlock.toml`, the environment, or the command line.
 //!
-//! Read key by key, so that no message repeats a value: an address may contain a password, and so
-//! may a line that was not understood.
+//! No message repeats a value: an address, or a line that does not parse, may contain a password.
 
 use std::env;
 use std::fs;
@@ -18,7 +17,7 @@ use crate::args::{Switch, WaitArg};
 use crate::failure::Failure;
 use crate::report;
 
-/// What one source says; what it does not say is empty.
+/// The settings of one source; those that it does not set are empty.
 #[derive(Default)]
 pub(super) struct Layer {
     pub(super) nodes: Vec<String>,
@@ -44,7 +43,7 @@ pub(super) struct Layer {
 pub(crate) const KEYS: [&str; 16] = [
     "nodes",
     "key-prefix",
-    "node-limit",
+    "node-timeout",
     "drift",
     "max-ttl",
     "username",
@@ -60,7 +59,7 @@ pub(crate) const KEYS: [&str; 16] = [
     "metrics-file",
 ];
 
-/// Where the file is looked for when none is named, the preferred place first.
+/// Returns where the file is searched for if none is named, in order.
 pub(super) fn usual_places() -> Vec<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
@@ -70,7 +69,7 @@ pub(super) fn usual_places() -> Vec<PathBuf> {
 }
 
 impl Layer {
-    /// What the environment says. A variable that is set to nothing says nothing.
+    /// Reads the environment. An empty variable counts as unset.
     pub(super) fn of_environment(kinds: &Kinds) -> Result<Layer, Failure> {
         let mut layer = Layer::default();
         unknown_variables();
@@ -84,7 +83,7 @@ impl Layer {
         Ok(layer)
     }
 
-    /// What this one says, and for the rest what `other` does.
+    /// Fills what is not set here from `other`.
     pub(super) fn or(self, other: Layer) -> Layer {
         Layer {
             nodes: if self.nodes.is_empty() { other.nodes } else { self.nodes },
@@ -106,7 +105,7 @@ impl Layer {
         }
     }
 
-    /// The file that was named, or the first of the usual ones that only we and root can write to, or none.
+    /// Reads the file that was named, or else the first of the usual ones that no other user but root can write.
     pub(super) fn of_file(named: Option<&Path>, kinds: &Kinds) -> Result<Layer, Failure> {
         if let Some(path) = named {
             let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
@@ -116,8 +115,8 @@ impl Layer {
             match trust::read(&path) {
                 Ok(Found::Text(text)) => return Layer::parse(&text, &path, kinds),
                 Ok(Found::OfOthers(why)) => report::warn(&format!(
-                    "{} is not read, because {why}: they could send your password to servers of theirs; if you \
-                     trust it, say --config {0}",
+                    "{} is not read, because {why}: another user could send your password to a server of \
+                     theirs; if you trust the file, pass --config {0}",
                     path.display()
                 )),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -133,13 +132,13 @@ impl Layer {
             let line = error
                 .span()
                 .map_or(1, |span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
-            refuse(format!("line {line} is no TOML: {}", error.message().replace('\n', ", ")))
+            refuse(format!("line {line} is not valid TOML: {}", error.message().replace('\n', ", ")))
         })?;
         let mut layer = Layer::default();
         for (key, value) in table {
             layer.set(&key, &value, kinds).map_err(refuse)?;
         }
-        // A path in a file is relative to that file, wherever the program is started.
+        // A path in a file is relative to that file.
         let Layer { password_file, tls_ca, tls_cert, tls_key, .. } = &mut layer;
         for file in [password_file, tls_ca, tls_cert, tls_key].into_iter().flatten() {
             *file = path.parent().unwrap_or(Path::new("")).join(&file);
@@ -154,7 +153,7 @@ impl Layer {
         match key {
             "nodes" => self.nodes = nodes(value, kinds)?,
             "key-prefix" => self.key_prefix = Some(string(key, value)?),
-            "node-limit" => self.node_timeout = Some(duration(key, value)?),
+            "node-timeout" => self.node_timeout = Some(duration(key, value)?),
             "drift" => self.drift = Some(share(key, value)?),
             "max-ttl" => self.max_ttl = Some(duration(key, value)?),
             "username" => self.username = Some(string(key, value)?),
@@ -180,7 +179,7 @@ impl Layer {
                 let hint = if KEYS.contains(&&*meant) {
                     format!("did you mean `{meant}`?")
                 } else {
-                    format!("there are {}", KEYS.join(", "))
+                    format!("the settings are {}", KEYS.join(", "))
                 };
                 return Err(format!("there is no setting `{key}`; {hint}"));
             }
@@ -189,9 +188,9 @@ impl Layer {
     }
 }
 
-/// Warns of variables that look like settings of ours and are none: a misspelt one would have no effect.
+/// Warns of variables with our prefix that are no settings, such as misspelt ones.
 fn unknown_variables() {
-    // What else is read, what a command is told of its lock, and what the tests of this program use.
+    // Read elsewhere, set for the command, or used by the tests of this program.
     const OTHERS: [&str; 7] = ["CONFIG", "PASSWORD", "HELD", "RESOURCE", "FENCE", "TOKEN", "TTL_MS"];
     const OF_TESTS: [&str; 4] = ["SERVER", "BUILTIN_", "FAULTS_", "SEED"];
     for (name, value) in env::vars_os() {
@@ -205,13 +204,13 @@ fn unknown_variables() {
     }
 }
 
-/// A variable that is set to something.
+/// Returns the value of a variable, unless it is empty.
 pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
     match env::var(name) {
         Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
         Err(env::VarError::NotPresent) => Ok(None),
         Err(env::VarError::NotUnicode(_)) => {
-            Err(Failure::Config(format!("the variable {name} is no valid UTF-8")))
+            Err(Failure::Config(format!("the variable {name} is not valid UTF-8")))
         }
     }
 }
@@ -220,8 +219,8 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::Config(format!("cannot read {}: {error}", shown("the configuration file", path)))
 }
 
-/// `what`, with its path where that is surely one. What is not there may be a password that was put
-/// where a file is to be named.
+/// Returns `what` with its path, if that is certainly a path: otherwise it may be a password, given where a
+/// file is expected.
 pub(super) fn shown(what: &str, path: &Path) -> String {
     let folder = path.parent().filter(|folder| folder.parent().is_some());
     let is_path = path.exists()
@@ -230,7 +229,7 @@ pub(super) fn shown(what: &str, path: &Path) -> String {
     if is_path { format!("{what} {}", path.display()) } else { format!("{what} that was named") }
 }
 
-/// A list of addresses, or one string with commas, as on the command line.
+/// Parses a list of addresses, or one string with commas, as on the command line.
 fn nodes(value: &Value, kinds: &Kinds) -> Result<Vec<String>, String> {
     let wrong = || "`nodes` must be a list of addresses, such as [\"redis://10.0.0.1\", …]".to_owned();
     match value {
@@ -253,7 +252,7 @@ fn duration(key: &str, value: &Value) -> Result<Duration, String> {
     quorlock::duration::parse(&text).map_err(|error| format!("`{key}`: {error}"))
 }
 
-/// A duration in quotes, or a number of seconds.
+/// Returns a duration as text: a string, or a number of seconds.
 fn time(key: &str, value: &Value) -> Result<String, String> {
     let seconds = || value.as_integer().map(|whole| whole.to_string());
     let seconds = seconds().or_else(|| value.as_float().map(|number| number.to_string()));
@@ -289,7 +288,7 @@ mod tests {
     #[test]
     fn every_setting_can_stand_in_the_file() {
         let file = parse(
-            "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-limit = '20ms'\ndrift = 0.02\n\
+            "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-timeout = '20ms'\ndrift = 0.02\n\
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\
              ttl = '10s'\nwait = 'forever'\ntls-ca = 'ca.pem'\ntls-cert = 'me.pem'\ntls-key = '/run/me.key'\n\
              tls-server-name = 'locks.internal'\n\
@@ -311,7 +310,7 @@ mod tests {
     #[test]
     fn an_unknown_setting_is_refused_with_those_that_exist() {
         let error = parse("tll = '3s'").err().unwrap();
-        assert!(error.contains("`tll`") && error.contains("node-limit"), "{error}");
+        assert!(error.contains("`tll`") && error.contains("node-timeout"), "{error}");
         let error = parse("max_ttl = '3s'").err().unwrap();
         assert!(error.ends_with("there is no setting `max_ttl`; did you mean `max-ttl`?"), "{error}");
         assert!(error.starts_with("/etc/quorlock.toml: "), "{error}");
@@ -343,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Almost a file of settings.
+    /// Text that resembles a settings file.
     fn files() -> impl Strategy<Value = String> {
         let key = prop_oneof![proptest::sample::select(KEYS.to_vec()).prop_map(str::to_owned), "[a-z-]{1,8}"];
         let value = prop_oneof![
@@ -362,7 +361,7 @@ mod tests {
         fn any_text_is_read_or_refused_by_the_name_of_its_file(text in prop_oneof![files(), "\\PC{0,40}", "[\\[\\]{}='\".a\\n]{0,40}"]) {
             if let Err(error) = parse(&text) {
                 prop_assert!(error.starts_with("/etc/quorlock.toml: "), "{error}");
-                prop_assert!(error.contains("is no TOML") || error.contains('`') || error.contains("password"), "{error}");
+                prop_assert!(error.contains("is not valid TOML") || error.contains('`') || error.contains("password"), "{error}");
             }
         }
 

@@ -1,7 +1,7 @@
-//! Whose word a file is that nobody has named.
+//! Decides whether to trust a configuration file at a default place.
 //!
-//! It says where the password goes, and which files are read and written. So it must come from who
-//! starts the program or from root, and not from who happens to own the current folder.
+//! It names the servers that get the password, and files that are read and written. So only the user who starts the
+//! program, or root, may have written it, and not the owner of the current folder.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
@@ -10,19 +10,19 @@ use std::path::Path;
 
 use nix::unistd::{Gid, Group, Uid, User, geteuid};
 
-/// What stands at a usual place.
+/// What was found at a default place.
 pub(super) enum Found {
-    /// The text of a file that only we and root can have written.
+    /// The text of a file that only this user and root can write.
     Text(String),
-    /// A file that others can have written, and why they can.
+    /// A file that other users can write, and why.
     OfOthers(String),
 }
 
-/// Reads the file at `path`, if it is to be trusted.
+/// Reads the file at `path`, if it can be trusted.
 pub(super) fn read(path: &Path) -> io::Result<Found> {
     let mut file = File::open(path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    // Whoever can write to the folder can put another file into it.
+    // A user who can write to the folder can replace the file.
     for (what, metadata) in [("it", file.metadata()?), ("its folder", folder.metadata()?)] {
         if let Some(why) = of_others(&metadata) {
             return Ok(Found::OfOthers(format!("{what} {why}")));
@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path) -> io::Result<Found> {
     Ok(Found::Text(text))
 }
 
-/// Why others may write there, if they may.
+/// Returns why other users can write there, if they can.
 fn of_others(metadata: &Metadata) -> Option<String> {
     const GROUP: u32 = 0o020;
     const WORLD: u32 = 0o002;
@@ -42,11 +42,11 @@ fn of_others(metadata: &Metadata) -> Option<String> {
         return Some(format!("belongs to {}", user(owner).unwrap_or_else(|| owner.to_string())));
     }
     if metadata.mode() & WORLD != 0 {
-        return Some("can be written by everybody".to_owned());
+        return Some("is writable by all users".to_owned());
     }
     let group = Gid::from_raw(metadata.gid());
     if metadata.mode() & GROUP != 0 && !is_private(group, ours) {
-        return Some("can be written by its group".to_owned());
+        return Some("is writable by its group".to_owned());
     }
     None
 }
@@ -55,8 +55,8 @@ fn user(id: Uid) -> Option<String> {
     User::from_uid(id).ok().flatten().map(|user| user.name)
 }
 
-/// Whether `group` has one member: many systems give each user a group of the same name, and make files
-/// that this group can write.
+/// Whether `us` is the only member of `group`: many systems give each user a group of the same name, and make
+/// files writable by it.
 fn is_private(group: Gid, us: Uid) -> bool {
     let (Ok(Some(user)), Ok(Some(group))) = (User::from_uid(us), Group::from_gid(group)) else {
         return false;
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Why a file with this mode in a folder with that one is not trusted.
+    /// Returns why a file with mode `file` in a folder with mode `folder` is not trusted.
     fn why(file: u32, folder: u32) -> Option<String> {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("quorlock.toml");
@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn a_file_that_others_can_write_or_replace_is_not_trusted() {
         assert_eq!(why(0o644, 0o755), None);
-        assert_eq!(why(0o646, 0o755).unwrap(), "it can be written by everybody");
-        assert_eq!(why(0o644, 0o757).unwrap(), "its folder can be written by everybody");
-        assert_eq!(why(0o600, 0o1777).unwrap(), "its folder can be written by everybody");
+        assert_eq!(why(0o646, 0o755).unwrap(), "it is writable by all users");
+        assert_eq!(why(0o644, 0o757).unwrap(), "its folder is writable by all users");
+        assert_eq!(why(0o600, 0o1777).unwrap(), "its folder is writable by all users");
     }
 
     #[test]
@@ -101,14 +101,14 @@ mod tests {
         let alone = Group::from_gid(us.gid).unwrap().unwrap();
         let alone = alone.name == us.name && alone.mem.iter().all(|member| *member == us.name);
         assert_eq!(is_private(us.gid, geteuid()), alone);
-        // `daemon`, of which nobody is.
+        // `daemon`, which has no members.
         assert!(!is_private(Gid::from_raw(1), geteuid()) || us.gid.as_raw() == 1);
     }
 
     #[test]
     fn a_file_of_another_user_is_not_trusted() {
         if !geteuid().is_root() {
-            // Nobody else can give files away.
+            // Only root can change the owner of a file.
             return;
         }
         let place = tempfile::tempdir().unwrap();

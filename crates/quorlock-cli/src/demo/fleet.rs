@@ -1,4 +1,4 @@
-//! The servers of a demonstration: of Redis, or of databases.
+//! The servers of a demonstration: Redis, or databases.
 
 use std::fmt;
 use std::io;
@@ -10,24 +10,24 @@ use quorlock_testkit::{Database, Engine, Server, Servers};
 /// What to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(super) enum ServerKind {
-    /// Redis or Valkey, or stand-ins that are built in
+    /// Redis or Valkey, or built-in stand-ins
     #[default]
     Redis,
-    /// PostgreSQL, which has to be installed
+    /// PostgreSQL, which must be installed
     Postgres,
-    /// MariaDB, which has to be installed
+    /// MariaDB, which must be installed
     #[value(name = "mariadb")]
     MariaDb,
 }
 
-/// Servers that end when this is dropped.
+/// Servers, stopped on drop.
 pub(super) enum Fleet {
     Redis(Servers),
     Databases(Engine, Vec<Database>),
 }
 
 impl Fleet {
-    /// Starts this many servers, and waits until all of them answer.
+    /// Starts `count` servers, and waits until all of them answer.
     pub(super) async fn start(kind: ServerKind, count: usize) -> io::Result<Fleet> {
         let engine = match kind {
             ServerKind::Redis => return Ok(Fleet::Redis(Servers::start(count).await?)),
@@ -38,7 +38,7 @@ impl Fleet {
         Ok(Fleet::Databases(engine, databases))
     }
 
-    /// The address of each, in order.
+    /// Returns the address of each, in order.
     pub(super) fn urls(&self) -> Vec<String> {
         match self {
             Fleet::Redis(servers) => servers.urls(),
@@ -46,7 +46,7 @@ impl Fleet {
         }
     }
 
-    /// What runs.
+    /// Returns which servers these are.
     pub(super) fn kind(&self) -> &dyn fmt::Display {
         match self {
             Fleet::Redis(servers) => servers.kind(),
@@ -54,12 +54,12 @@ impl Fleet {
         }
     }
 
-    /// Whether they still know after a restart what they knew before.
+    /// Whether they keep their data across a restart.
     pub(super) fn remember(&self) -> bool {
         matches!(self, Fleet::Databases(..))
     }
 
-    /// SIGKILL for these.
+    /// Sends SIGKILL to these.
     pub(super) fn kill(&self, which: Range<usize>) {
         match self {
             Fleet::Redis(servers) => servers.get(which).into_iter().flatten().for_each(Server::kill),
@@ -69,7 +69,7 @@ impl Fleet {
         }
     }
 
-    /// Starts these again: with what is on their disks, if they have any.
+    /// Restarts these, with the data on their disks if they keep any.
     pub(super) async fn restart(&self, which: Range<usize>) -> io::Result<()> {
         match self {
             Fleet::Redis(servers) => {

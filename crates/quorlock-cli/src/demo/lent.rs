@@ -1,4 +1,4 @@
-//! Servers for trying `quorlock` out: for one command, or until a signal comes.
+//! Servers for trying `quorlock` out: for one command, or until a signal.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ use crate::terminal::Terminal;
 
 use super::fleet::Fleet;
 
-/// Runs `words` beside these servers, and gives its exit code.
+/// Runs the command `words` with these servers, and returns its exit code.
 pub(super) async fn to_command(
     servers: &Fleet,
     words: Vec<OsString>,
@@ -35,13 +35,13 @@ pub(super) async fn to_command(
     Ok(code_of(status.map_err(Failure::to("watch the command"))?))
 }
 
-/// Says how to reach these servers, in the words of a shell, and waits for a signal.
+/// Prints the shell exports to reach these servers, and waits for a signal.
 pub(super) async fn until_signal(servers: &Fleet, signals: &mut Signals) -> Result<u8, Failure> {
     for (name, value) in settings(servers) {
         print(&format!("export {name}={value}\n"))?;
     }
     stderr::say(format!(
-        "quorlock: {servers}; they forget everything and end with Ctrl-C\n\
+        "quorlock: {servers}; Ctrl-C stops them, and they keep no data\n\
          quorlock: these settings switch the restart guard off, because the servers are new and have nothing to \
          forget; `quorlock doctor` calls that unsafe, as it would be for servers that may restart\n"
     ));
@@ -49,27 +49,26 @@ pub(super) async fn until_signal(servers: &Fleet, signals: &mut Signals) -> Resu
     Ok(exit::SUCCESS)
 }
 
-/// What clients of these servers need. They were started just now, and for the first time: they have
-/// forgotten nothing.
+/// Returns the settings for clients of these servers. The servers are new, so they cannot have forgotten a lock.
 fn settings(servers: &Fleet) -> [(&'static str, String); 2] {
     [("QUORLOCK_NODES", servers.urls().join(",")), ("QUORLOCK_RESTART_GUARD", "off".to_owned())]
 }
 
-/// What a shell shows before each line, unless its own files say otherwise: that the servers end with it.
+/// Returns the prompt of a shell, unless its own files set one: a reminder that the servers end with it.
 fn prompt() -> String {
     format!("(quorlock demo) {}", env::var("PS1").unwrap_or_else(|_| "$ ".to_owned()))
 }
 
-/// So that the command finds `quorlock` by its name where nobody has installed it.
+/// Returns a `PATH` with the folder of this program, so that the command finds `quorlock`.
 fn places_with_this_program() -> OsString {
     let (program, places) = (env::current_exe().unwrap_or_default(), places());
     let ours = program.parent().map(Path::to_owned);
-    // Nobody has a colon in the name of a folder and programs in it.
+    // An error means a colon in the name of a folder.
     env::join_paths(ours.into_iter().chain(env::split_paths(&places))).unwrap_or(places)
 }
 
-/// The command, which is in the foreground of the terminal while it runs, so that Ctrl-C ends it and
-/// leaves the servers alone until it has cleaned up.
+/// The command, in the foreground of the terminal while it runs, so that Ctrl-C reaches the command and not the
+/// servers, which it may need to clean up.
 struct Beside {
     child: Child,
     terminal: Option<Terminal>,
@@ -100,8 +99,8 @@ impl Beside {
         } else if wants_terminal || has_terminal {
             self.stand_still();
         }
-        // Else it was stopped alone; or it stood still together with us, which is reported only now that we
-        // have been continued: standing still again would take another SIGCONT.
+        // Otherwise the command alone was stopped; or it was stopped together with us, which is reported only now
+        // that we have been continued: stopping again would take another SIGCONT.
     }
 
     fn pass_on(&mut self, signal: Signal) {
@@ -119,7 +118,7 @@ impl Beside {
         self.terminal.as_mut().is_some_and(|terminal| terminal.lend(self.child.group()))
     }
 
-    /// The shell that started us waits for us, and not for the command.
+    /// Stops this process: the shell waits for us, not for the command.
     fn stand_still(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();

@@ -1,4 +1,4 @@
-//! The end of stdin, as a sign that whoever wanted the lock has gone.
+//! Watches for the end of stdin, which means that the process that wanted the lock has gone.
 
 use std::future::pending;
 use std::io::{self, Read as _};
@@ -11,17 +11,16 @@ use tokio::sync::oneshot;
 /// When the end of stdin ends the hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum UntilEof {
-    // When somebody is at its other end. The default, because it is safe both ways: a script that is
-    // killed closes its pipe, and must not leave its lock behind; a service manager, or `&` in a
-    // script, gives /dev/null, which ends at once and means nothing.
+    // If stdin is a pipe or a socket. The default, because a script that is killed closes its pipe and must
+    // not leave its lock behind, while a service manager, or `&` in a script, gives /dev/null, which ends
+    // immediately and means nothing.
     Auto,
-    // Whatever it is: on a terminal, Ctrl-D.
+    // For every stdin: on a terminal, Ctrl-D.
     Always,
-    // The end of stdin means nothing.
     Never,
 }
 
-/// Ends when stdin has ended, if that means anything. What is read from it is dropped.
+/// Waits for the end of stdin, or forever if `until` ignores it. Discards what it reads.
 pub(super) async fn closed(until: UntilEof) {
     let heeded = match until {
         UntilEof::Auto => is_a_pipe(),
@@ -32,7 +31,7 @@ pub(super) async fn closed(until: UntilEof) {
         return pending().await;
     }
     let (sender, ended) = oneshot::channel();
-    // It ends with the program: reading cannot be interrupted.
+    // The thread ends with the program, since a read cannot be interrupted.
     thread::spawn(move || {
         let mut rest = [0; 4096];
         loop {
@@ -45,7 +44,7 @@ pub(super) async fn closed(until: UntilEof) {
         }
         let _ = sender.send(());
     });
-    // An error means that the thread has ended, and so has stdin.
+    // An error means that the thread has ended, and so stdin.
     drop(ended.await);
 }
 

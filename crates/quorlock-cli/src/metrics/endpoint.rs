@@ -1,4 +1,7 @@
 //! The thread that answers scrapes.
+//!
+//! By hand with hyper, since the listener of `metrics-exporter-prometheus` binds its own socket (the port of `:0` cannot
+//! be learned), serves every path, and has neither a timeout nor a limit on connections.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,13 +26,13 @@ use tracing::{debug, info};
 use super::WRITE_EVERY;
 use super::textfile::Textfile;
 
-/// A few scrapers and somebody who looks; more wait until one of them has gone.
+/// Connections served at the same time; further ones wait.
 const MOST_CLIENTS: usize = 16;
-/// Whoever takes longer to ask is none.
+/// How long a client may take to send its request; the whole exchange may take twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers scrapes and keeps the file up to date from now on, for as long as the program runs.
+/// Starts the thread that answers scrapes and updates the file until the program ends.
 pub(super) fn serve(
     listener: Option<TcpListener>,
     handle: PrometheusHandle,
@@ -52,7 +55,7 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// The samples of histograms are sorted in now and then, whether or not anybody scrapes.
+/// Drains the histogram samples, which would pile up without scrapes, and updates the file.
 async fn upkeep(handle: PrometheusHandle, file: Option<Textfile>) -> Infallible {
     let clock = SystemClock::default();
     loop {
@@ -76,7 +79,7 @@ async fn accept(listener: tokio::net::TcpListener, handle: PrometheusHandle) -> 
                     drop(place);
                 });
             }
-            // Too many open files, perhaps. They may be closed again.
+            // Such as too many open files: retry.
             Err(error) => {
                 debug!(%error, "a scrape was not accepted");
                 let clock = SystemClock::default();
@@ -91,10 +94,10 @@ async fn answer(stream: TcpStream, handle: &PrometheusHandle) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
-        // One answer for each connection: who keeps one open keeps nobody else out.
+        // One response per connection, so that an idle client does not keep others out.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // Whoever asks has gone, or does not speak HTTP.
+    // An error means that the client has gone, or does not speak HTTP.
     let clock = SystemClock::default();
     let late = clock.sleep_until(clock.now() + PATIENCE * 2);
     tokio::select! {

@@ -1,4 +1,4 @@
-//! The file for the textfile collector, which sees whole files only.
+//! The file for the textfile collector of the node exporter.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tracing::warn;
 
-/// A file with the samples of this moment, replaced as a whole.
+/// A file with the current samples, replaced atomically.
 #[derive(Clone)]
 pub(super) struct Textfile {
     path: PathBuf,
     handle: PrometheusHandle,
-    /// Held while it is written, so that what is older never replaces what is newer.
+    /// Locked during a write, so that an older write never replaces a newer one.
     progress: Arc<Mutex<Progress>>,
 }
 
@@ -26,7 +26,7 @@ enum Progress {
 }
 
 impl Textfile {
-    /// Writes it for the first time.
+    /// Creates the file.
     pub(super) fn create(path: &Path, handle: &PrometheusHandle) -> io::Result<Textfile> {
         let progress = Arc::new(Mutex::new(Progress::Going));
         let file = Textfile { path: path.to_owned(), handle: handle.clone(), progress };
@@ -34,7 +34,7 @@ impl Textfile {
         Ok(file)
     }
 
-    /// Writes it again, unless it is finished.
+    /// Rewrites the file, unless it is finished. Logs the first failure of a series.
     pub(super) fn update(&self) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         if *progress == Progress::Finished {
@@ -47,19 +47,19 @@ impl Textfile {
         *progress = if outcome.is_ok() { Progress::Going } else { Progress::Failing };
     }
 
-    /// Writes it for the last time.
+    /// Writes the file for the last time.
     pub(super) fn finish(&self) {
         self.update();
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Progress::Finished;
     }
 
-    /// Under another name at first, which no collector reads.
+    /// Writes to a temporary name, which the collector ignores, and renames it.
     fn write(&self) -> io::Result<()> {
         let folder = self.path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
         let mut file = tempfile::Builder::new()
             .prefix(".quorlock-")
             .suffix(".tmp")
-            // The collector is usually another user.
+            // The collector usually runs as another user.
             .permissions(Permissions::from_mode(0o644))
             .tempfile_in(folder)?;
         file.write_all(self.handle.render().as_bytes())?;

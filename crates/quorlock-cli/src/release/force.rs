@@ -1,4 +1,4 @@
-//! Taking a lock away: says what that breaks, and asks.
+//! `--force`: shows the holders and what taking the lock breaks, and asks.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal as _};
@@ -12,13 +12,12 @@ use quorlock::{
 };
 
 use super::outcome::Outcome;
-use crate::exit;
+
 use crate::failure::Failure;
 use crate::report::{self, plain};
 use crate::stderr;
 
-/// Takes `lock` away from those who are seen to hold it, after asking unless `sure`. `None` if the
-/// answer was no.
+/// Takes `lock` from the holders seen now, after asking unless `sure`. Returns `None` if the answer was no.
 ///
 /// Compares and deletes: somebody who gets the lock while a person thinks about the answer keeps it.
 ///
@@ -73,10 +72,10 @@ async fn look<K>(lock: &Lock<K>) -> Result<VoteReport, Failure> {
     Ok(lock.inspect().await?)
 }
 
-/// Where readers come as fast as they are taken out, it has to end with those that are left at once.
+/// The most readers removed one by one, in case new ones arrive as fast; then the marker removes the rest.
 const MOST_READERS: usize = 10_000;
 
-/// Somebody who is to lose the lock.
+/// A holder that is to lose the lock.
 struct Seen {
     token: Token,
     nodes: Vec<Arc<str>>,
@@ -84,16 +83,16 @@ struct Seen {
     fencing_token: Option<FencingToken>,
 }
 
-/// Everybody who has it at some node. More than one if they share it, split the vote, or are leftovers.
-/// Keys without an expiry are data of other programs and not listed.
+/// Returns every holder on any node: several if they share the lock, split the vote, or are leftovers. Keys without an
+/// expiry are data of other programs and not listed.
 fn holders(report: &VoteReport) -> Vec<Seen> {
     let mut holders: Vec<Seen> = Vec::new();
     for vote in report.votes() {
         let VoteOutcome::Held(holding) = &vote.outcome else { continue };
         let Expiry::In(remaining) = holding.expiry else { continue };
-        // At last what stands in the place of all readers: a node names no more than a hundred.
+        // The readers, at most a hundred, and then their marker.
         for token in holding.readers.iter().chain([&holding.token]) {
-            // Of what no process holds, the node tells where its counter is.
+            // For a retained lock, the node reports its counter instead.
             let fencing_token = vote.fencing_token.filter(|_| !token.is_retained());
             match holders.iter_mut().find(|holder| holder.token == *token) {
                 Some(holder) => {
@@ -123,31 +122,29 @@ fn warning(resource: &str, holders: &[Seen]) -> String {
         // Writing into a string cannot fail.
         let _ = writeln!(
             text,
-            "  {token}, for up to {} more{fenced}\n    at {}",
+            "  {token}, for up to {} more{fenced}\n    on {}",
             duration::format(*remaining),
             nodes.join(", ")
         );
     }
     if retained {
-        text.push_str(
-            "The run has ended and no process holds it. What is started from now on may run again.",
-        );
+        text.push_str("The run has ended and no process holds it. Once released, the job may run again.");
         return text;
     }
     text.push_str(
-        "Taking it away breaks a promise: the holder is not told, and works on until it renews next,\n\
-         within a third of its TTL; meanwhile somebody else may get the lock. What protects the data\n\
-         then is a resource that checks fencing tokens; their counters are left alone.",
+        "Taking it away breaks a promise: the holder is not notified and works on until its next renewal,\n\
+         within a third of its TTL, while another client may already hold the lock. Only a resource that\n\
+         checks fencing tokens is protected then. Fencing counters are kept.",
     );
     text
 }
 
-/// Asks, if there is somebody to be asked.
+/// Asks for confirmation, which takes a terminal.
 fn is_confirmed() -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::Usage(
-            "nobody can be asked whether to take the lock away, because stdin or stderr is no terminal; \
-             say --yes if you are sure"
+            "cannot ask for confirmation, because stdin or stderr is not a terminal; pass --yes if you are \
+             sure"
                 .to_owned(),
         ));
     }

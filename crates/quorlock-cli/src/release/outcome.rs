@@ -1,4 +1,4 @@
-//! What was deleted, node by node.
+//! The outcome of a release, node by node.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use crate::exit;
 
-/// What came of releasing.
+/// The outcome of a release.
 pub(super) struct Outcome {
     needed: usize,
     nodes: Vec<Node>,
-    /// Whether the token that was given stands nowhere, and another one does.
+    /// Whether the given token was found on no node, but another one was.
     mistaken: bool,
 }
 
@@ -27,25 +27,25 @@ struct Node {
 }
 
 enum State {
-    /// These have lost it here.
+    /// These holders lost the lock on this node.
     Deleted(Vec<Token>),
-    /// It holds nothing of what was to be deleted.
+    /// The node had nothing to delete.
     Nothing,
-    /// It holds data without an expiry, which is no lock and was left alone.
+    /// The key has no expiry, so it is no lock; it was kept.
     Data,
-    /// Nobody knows.
+    /// The node did not answer.
     Unknown(String),
 }
 
 impl Outcome {
-    /// Of releasing the lock of this one token; `mistaken` if others hold it.
+    /// Returns the outcome of releasing `token`; `mistaken` if the lock is held with another one.
     pub(super) fn of_one(token: &Token, report: &VoteReport, mistaken: bool) -> Outcome {
         let mut outcome = Outcome { mistaken, ..Outcome::before(report) };
         outcome.add(token, report);
         outcome
     }
 
-    /// Nothing is deleted yet.
+    /// Returns the outcome before anything is deleted.
     pub(super) fn before(report: &VoteReport) -> Outcome {
         let node = |vote: &NodeVote| Node { name: vote.node.clone(), state: State::before(&vote.outcome) };
         Outcome {
@@ -55,7 +55,7 @@ impl Outcome {
         }
     }
 
-    /// The lock of `token` was released, as the votes say.
+    /// Adds the release of `token`.
     pub(super) fn add(&mut self, token: &Token, report: &VoteReport) {
         for (node, vote) in self.nodes.iter_mut().zip(report.votes()) {
             match (&vote.outcome, &mut node.state) {
@@ -70,7 +70,7 @@ impl Outcome {
         }
     }
 
-    /// Whether a quorum says that there was nothing to release.
+    /// Whether a quorum had nothing to release.
     pub(super) fn found_nothing(&self) -> bool {
         self.code() == exit::SUCCESS && self.count(|state| matches!(state, State::Deleted(_))) == 0
     }
@@ -87,7 +87,7 @@ impl Outcome {
 
     pub(super) fn in_words(&self, resource: &str) -> String {
         let mut table = Table::new();
-        table.load_style(NOTHING).set_header(["node", "what was done"]);
+        table.load_style(NOTHING).set_header(["node", "result"]);
         for node in &self.nodes {
             table.add_row([node.name.to_string(), node.state.in_words()]);
         }
@@ -101,20 +101,20 @@ impl Outcome {
         let rest = if unknown == 0 {
             String::new()
         } else {
-            format!("; {unknown} did not answer, and what they hold ends with its TTL")
+            format!("; {unknown} did not answer, and what is stored there expires with its TTL")
         };
         match self.code() {
             exit::NO_QUORUM if unknown == 0 => {
-                "holds data without an expiry, which is no lock: give one of the two another name".to_owned()
+                "has no expiry, so it is data and no lock: rename one of the two".to_owned()
             }
-            exit::NO_QUORUM => format!("may still be held: released at {deleted} of {of} nodes{rest}"),
+            exit::NO_QUORUM => format!("may still be held: released on {deleted} of {of} nodes{rest}"),
             exit::HELD => {
                 format!(
-                    "is not held with this token, nothing was changed; `quorlock status` says who holds it{rest}"
+                    "is not held with this token, nothing was changed; `quorlock status` shows the holder{rest}"
                 )
             }
             _ if deleted == 0 => format!("is free, there was nothing to release{rest}"),
-            _ => format!("was released at {deleted} of {of} nodes{rest}"),
+            _ => format!("was released on {deleted} of {of} nodes{rest}"),
         }
     }
 
@@ -171,7 +171,7 @@ impl State {
                 format!("deleted: {}", from.join(", "))
             }
             State::Nothing => "nothing to delete".to_owned(),
-            State::Data => "left alone: data without an expiry is no lock".to_owned(),
+            State::Data => "kept: data without an expiry is no lock".to_owned(),
             State::Unknown(error) => error.clone(),
         }
     }

@@ -1,22 +1,21 @@
-//! Those processes that became ours because their parents have ended.
+//! Processes that this process adopted because their parents have ended.
 
 use nix::unistd::Pid;
 
-/// Has the kernel give us, and not the first process of the machine, what the command leaves behind.
-/// So it is reaped also where that first process does not do so, as in many a container, and we can
-/// see whether any is left.
+/// Makes this process the subreaper of what the command leaves behind, in place of process 1: so it is reaped
+/// also where process 1 does not reap, as in many containers, and we can see whether any process is left.
 #[cfg(target_os = "linux")]
 pub(super) fn adopt() {
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
-        tracing::debug!(%error, "what outlives its parent is not reaped here");
+        tracing::debug!(%error, "orphaned processes are not adopted");
     }
 }
 
-/// Elsewhere the first process has them.
+/// Elsewhere process 1 adopts them.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn adopt() {}
 
-/// All children of this process, as far as the system tells.
+/// Returns all children of this process; none where there is no `/proc`.
 pub(super) fn children() -> Vec<Pid> {
     let folders = std::fs::read_dir("/proc").into_iter().flatten();
     let numbers = folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok()?.parse().ok());

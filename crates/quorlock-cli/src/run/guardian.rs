@@ -1,12 +1,10 @@
-//! The guardian: a small process beside the command, which ends the command's whole group when
-//! `quorlock` cannot.
+//! The guardian: a small process that kills the command's process group when `quorlock` cannot.
 //!
-//! It is forked, and reads one pipe. The end of that pipe tells that `quorlock` is gone, however that
-//! happened; what comes through it tells until when the lock is valid, so that a `quorlock` that
-//! stands still is no danger either.
+//! It is forked, and reads a pipe. End of file means that `quorlock` has ended, however that happened; each
+//! message says until when the lock is valid, so that a stopped `quorlock` is covered as well.
 //!
-//! It is a member of the group that it guards. So the number of the group stays taken for as long as
-//! it lives, and cannot come to name processes of others between a look and a signal.
+//! It is a member of the group that it guards. So the group id stays in use as long as the guardian lives, and cannot
+//! be reused by other processes between a check and a signal.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -25,7 +23,7 @@ use rustix::process::{WaitOptions, waitpid};
 
 use crate::runtime::now;
 
-/// The guardian, as `quorlock` sees it. Dropped, it is gone, and has not touched the group.
+/// Handle of the guardian. Dropping it kills the guardian, and leaves the group alone.
 pub(super) struct Guardian {
     number: Pid,
     orders: Arc<OwnedFd>,
@@ -34,10 +32,10 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    /// Forks it, with nothing to guard yet.
+    /// Forks the guardian, with nothing to guard yet.
     pub(super) fn start() -> io::Result<Guardian> {
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
-        // A guardian that was stopped must not stop us.
+        // A stopped guardian must not block us.
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let number = fork_off(&reader)?;
         Ok(Guardian { number, orders: Arc::new(writer), last: None, reaped: false })
@@ -48,7 +46,7 @@ impl Guardian {
         self.number
     }
 
-    /// Has it guard the group that `command` will lead, before the command's own code runs.
+    /// Makes it guard the group that `command` will lead, before the command's own code runs.
     #[expect(unsafe_code, reason = "the command knows its process id only between fork and exec")]
     pub(super) fn guard_from_start(&self, command: &mut Command, until: Moment) {
         let orders = Arc::clone(&self.orders);
@@ -61,39 +59,38 @@ impl Guardian {
         unsafe { command.pre_exec(order) };
     }
 
-    /// Tells it that the lock is valid until then, which is when it kills `group` if it hears nothing
-    /// more.
+    /// Tells it that the lock is valid `until` then: it kills `group` at that time unless this is called again.
     pub(super) fn trust(&mut self, group: Pid, until: Moment) {
         let renewed = self.last.is_none_or(|last| until.since(last.until) > LEAST_NEWS);
         if !renewed {
             return;
         }
         let order = Order { group, until };
-        // An error means that it has gone, which SIGCHLD will tell.
+        // An error means that it has ended, which SIGCHLD reports.
         if write(&self.orders, &order.to_bytes()).is_ok() {
             self.last = Some(order);
         }
     }
 
-    /// Puts it into `group`, which must be in our session and have a member; says whether it was so.
+    /// Moves it into `group`, which must be in our session and have a member; returns whether that succeeded.
     pub(super) fn join(&self, group: Pid) -> bool {
         setpgid(self.number, group).is_ok()
     }
 
-    /// Puts it into a group of its own, so that the other one is empty when nothing else is in it.
+    /// Moves it into a group of its own, so that the command's group is empty once the command has gone.
     pub(super) fn step_out(&self) {
         // An error means that it has ended.
         let _ = setpgid(self.number, self.number);
     }
 
-    /// Continues it after its group was stopped: a guardian never stands still.
+    /// Continues it after its group was stopped.
     pub(super) fn go_on(&self) {
         if !self.reaped {
             let _ = kill(self.number, Signal::SIGCONT);
         }
     }
 
-    /// It has been waited for by somebody else, and its number is no longer ours.
+    /// Notes that it has been reaped elsewhere, so its process id is no longer ours.
     pub(super) fn was_reaped(mut self) {
         self.reaped = true;
     }
@@ -102,19 +99,19 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         if !self.reaped {
-            // Before the pipe ends, which would make it kill the group.
+            // Before the pipe closes, which would make it kill the group.
             let _ = kill(self.number, Signal::SIGKILL);
             let _ = waitpid(rustix::process::Pid::from_raw(self.number.as_raw()), WaitOptions::empty());
         }
     }
 }
 
-/// The clock of a machine is not looked at more exactly than this.
+/// The smallest extension of validity that is worth a message.
 const LEAST_NEWS: Duration = Duration::from_millis(1);
-/// Timers stand still while the machine is suspended, so the clock is looked at this often.
+/// How often to read the clock: timers do not run while the machine is suspended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the guardian is told.
+/// A message to the guardian.
 #[derive(Clone, Copy)]
 struct Order {
     group: Pid,
@@ -124,7 +121,7 @@ struct Order {
 impl Order {
     const LENGTH: usize = size_of::<i32>() + size_of::<u64>();
 
-    /// Short enough to be written in one piece.
+    /// Short enough for one atomic write.
     fn to_bytes(self) -> [u8; Order::LENGTH] {
         let nanos = self.until.since(Moment::since_origin(Duration::ZERO)).as_nanos();
         let mut bytes = [0; Order::LENGTH];
@@ -148,9 +145,9 @@ impl Order {
 fn fork_off(orders: &OwnedFd) -> io::Result<Pid> {
     let open = open_files();
     let has_marks = open.iter().any(|(_, kept)| *kept);
-    // None of our handlers may run in the guardian.
+    // None of our signal handlers may run in the guardian.
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    // SAFETY: there may be other threads, whose locks the child would find taken for ever. So it calls
+    // SAFETY: there may be other threads, whose locks would stay locked in the child. So it calls
     // async-signal-safe functions only, allocates nothing, drops nothing and does not return: `stand`
     // makes system calls and computes with numbers.
     let forked = unsafe { fork() };
@@ -164,8 +161,7 @@ fn fork_off(orders: &OwnedFd) -> io::Result<Pid> {
     }
 }
 
-/// All files that are open, read before the fork, since reading the folder allocates; and whether the guardian
-/// keeps each.
+/// Returns the open files, and whether the guardian keeps each. Called before the fork, since listing them allocates.
 fn open_files() -> Vec<(RawFd, bool)> {
     let files = std::fs::read_dir("/proc/self/fd").or_else(|_| std::fs::read_dir("/dev/fd"));
     let names = files.into_iter().flatten().filter_map(|file| file.ok()?.file_name().into_string().ok());
@@ -176,8 +172,8 @@ fn open_files() -> Vec<(RawFd, bool)> {
     numbers.into_iter().map(|number| (number, is_mark(number))).collect()
 }
 
-/// Whether it is a file by which a node on this host sees that a holder has crashed: the command inherits it, and its
-/// name ends so. The guardian keeps it, since the command may close it.
+/// Whether it is a mark: a file by which a node on this host sees that a holder has crashed. The command inherits it;
+/// the guardian keeps it open, since the command may close it.
 fn is_mark(number: RawFd) -> bool {
     const CLOSED_AT_EXEC: u32 = 0o2_000_000;
     let name = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
@@ -190,13 +186,13 @@ fn is_mark(number: RawFd) -> bool {
     flags.is_some_and(|flags| flags & CLOSED_AT_EXEC == 0)
 }
 
-/// The guardian's whole life. Every signal that can be is blocked.
+/// The main loop of the guardian. Every signal that can be blocked is.
 fn stand(orders: BorrowedFd<'_>, open: &[(RawFd, bool)], has_marks: bool) -> ! {
-    // Whoever reads the command's output waits for the end of all who could write it.
+    // A reader of the command's output waits until every writer has closed it.
     for (file, _) in open.iter().filter(|(file, kept)| *file != orders.as_raw_fd() && !kept) {
         let _ = close(*file);
     }
-    // `killall quorlock` is to leave somebody who can act.
+    // So that `killall quorlock` does not kill the guardian.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_name(c"lock-guardian");
     let mut last = None;
@@ -208,7 +204,7 @@ fn stand(orders: BorrowedFd<'_>, open: &[(RawFd, bool)], has_marks: bool) -> ! {
             match read(orders, &mut bytes) {
                 Ok(Order::LENGTH) => last = Order::from_bytes(bytes).or(last),
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
-                // The end: `quorlock` has gone.
+                // End of file: `quorlock` has ended.
                 Ok(_) | Err(_) => end(last, has_marks),
             }
         } else if last.is_some_and(|order| now() >= order.until) {
@@ -217,21 +213,21 @@ fn stand(orders: BorrowedFd<'_>, open: &[(RawFd, bool)], has_marks: bool) -> ! {
     }
 }
 
-/// For how long to wait for news.
+/// Returns how long to wait for the next message.
 fn patience(last: Option<Order>) -> PollTimeout {
     let Some(order) = last else { return PollTimeout::NONE };
     let wait = order.until.since(now()).min(LOOK_EVERY);
-    // Rounded up, so that it is over by then.
+    // Rounded up, so that the deadline has passed by then.
     u16::try_from(wait.as_millis() + 1).map_or(PollTimeout::MAX, PollTimeout::from)
 }
 
-/// Kills the group, and so itself.
+/// Kills the group, including the guardian.
 fn end(last: Option<Order>, has_marks: bool) -> ! {
     if let Some(order) = last {
         if has_marks {
             keep_marks(order);
         }
-        // Only as one of its members: then the number is that of this group.
+        // Only as a member: otherwise the group id may have been reused.
         let _ = setpgid(Pid::from_raw(0), order.group);
         if getpgrp() == order.group {
             let _ = killpg(order.group, Signal::SIGKILL);
@@ -242,8 +238,8 @@ fn end(last: Option<Order>, has_marks: bool) -> ! {
     }
 }
 
-/// Leaves a process that keeps what the guardian has open until the group is gone: a killed process may first have
-/// to end what it does, and one of another user goes on.
+/// Forks a process that keeps the marks open until the group is gone: a killed process may take time to end, and one
+/// of another user is not killed.
 #[expect(unsafe_code, reason = "the guardian is killed with the group")]
 fn keep_marks(order: Order) {
     const LOOK: u16 = 2;
@@ -251,7 +247,7 @@ fn keep_marks(order: Order) {
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
             let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
-            // After that the lock has ended, though a process may still have its mark.
+            // Then the lock has expired, even if a process still has a mark.
             while now() < order.until && killpg(order.group, None) != Err(Errno::ESRCH) {
                 let _ = poll(&mut [], PollTimeout::from(LOOK));
             }
@@ -259,11 +255,11 @@ fn keep_marks(order: Order) {
                 let _ = kill(Pid::this(), Signal::SIGKILL);
             }
         }
-        // It must be out of the group before that is killed.
+        // The child must have left the group before that is killed.
         Ok(ForkResult::Parent { child }) => {
             let _ = setpgid(child, child);
         }
-        // Then the lock may be seen free while the last of the group end.
+        // Then the lock may appear free while the last processes of the group end.
         Err(_) => {}
     }
 }

@@ -1,5 +1,5 @@
-//! The command with all that it has started: the process that it is, its group, the guardian of
-//! that, and what has left the group.
+//! The command with everything it started: its process, its process group, the guardian of the group, and
+//! processes that have left the group.
 
 use std::io;
 use std::mem::replace;
@@ -19,17 +19,17 @@ use crate::failure::Failure;
 use crate::runtime::sleep;
 use crate::signals::Signals;
 
-/// For what the lock is kept.
+/// What the lock is kept for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeptFor {
     /// The command and its process group.
     Group,
-    /// Also what has left the group, as daemons do.
+    /// Also processes that left the group, such as daemons.
     Descendants,
 }
 
 impl KeptFor {
-    /// For all descendants, or an error where the system does not tell of them.
+    /// Returns what was asked for, or an error where the system does not support it.
     pub(super) fn asked_for(descendants: bool) -> Result<KeptFor, Failure> {
         match descendants {
             false => Ok(KeptFor::Group),
@@ -41,51 +41,50 @@ impl KeptFor {
     }
 }
 
-/// A command that was started under a lock. Dropped before it is over, its group is killed.
+/// A command under a lock. Dropping it before its end kills its group.
 pub(super) struct Job {
     child: Child,
     kept_for: KeptFor,
-    /// There for as long as the group has members. Another one is started if it is killed.
+    /// Present while the group has members; replaced if it is killed.
     guardian: Option<Guardian>,
-    /// Until when the guardian may let the group live.
+    /// When the guardian kills the group.
     until: Moment,
-    /// Whether the command itself has ended, and others have not.
+    /// Whether the command itself has ended, but processes that it started have not.
     lingers: bool,
-    /// Its group is empty, and that number may belong to others.
+    /// Its group is empty, and the group id may be reused.
     group_gone: bool,
-    /// It was sent SIGKILL, so nothing is left that could be signalled.
+    /// It got SIGKILL, so further signals are pointless.
     killed: bool,
-    /// Until the next look, once the command itself has ended.
+    /// The delay before the next check, once the command itself has ended.
     pause: Duration,
 }
 
-/// What became of it.
+/// What happened to the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// The command itself has ended; what it has started works on.
+    /// The command itself has ended; processes that it started have not.
     Lingers(ExitStatus),
-    /// All of it has ended. The status is that of the command itself.
+    /// Everything has ended. The status is that of the command itself.
     Over(ExitStatus),
-    /// It stands still because of a signal.
+    /// A signal stopped it.
     Stopped(Signal),
 }
 
 /// The children of this process.
 struct Family {
-    /// A signal that has stopped some of the group.
+    /// A signal that stopped a process of the group.
     stopped: Option<Signal>,
-    /// Whether there are any.
+    /// Whether there are any children.
     is_left: bool,
 }
 
-/// Most of what outlives its command does so for a moment.
+/// Most processes that outlive their command end soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// A look is three system calls.
+/// A check is three system calls.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 impl Job {
-    /// Starts `command`. Its group lives until then at most, unless it is [trusted](Job::trust) for
-    /// longer.
+    /// Starts `command`. The guardian kills its group at `until`, unless [`trust`](Job::trust) extends that.
     pub(super) fn start(
         mut command: Command,
         kept_for: KeptFor,
@@ -119,7 +118,7 @@ impl Job {
         self.lingers
     }
 
-    /// Lets it live until then, if nothing more is heard from us.
+    /// Tells the guardian that the lock is valid until then.
     pub(super) fn trust(&mut self, until: Moment) {
         self.until = until;
         if let Some(guardian) = &mut self.guardian {
@@ -127,7 +126,7 @@ impl Job {
         }
     }
 
-    /// Waits until it is over, or stands still, or the command itself has ended.
+    /// Waits until the job is over or stopped, or the command itself has ended.
     ///
     /// # Cancel safety
     ///
@@ -141,7 +140,7 @@ impl Job {
                 self.child.changed().await;
                 continue;
             }
-            // The end of a process whose parent left the group and lives on is not announced.
+            // There is no signal for the end of a process whose parent left the group and lives on.
             let pause = self.pause;
             tokio::select! {
                 () = self.child.changed() => {}
@@ -150,7 +149,7 @@ impl Job {
         }
     }
 
-    /// Sends `signal` to all of it.
+    /// Sends `signal` to all processes of the job.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.killed {
             return;
@@ -159,7 +158,7 @@ impl Job {
         if self.child.status().is_none() {
             self.child.signal(signal);
         } else if !self.group_gone {
-            // The number is the group's own: the guardian is a member.
+            // The group id is not reused: the guardian is a member.
             signal_group(self.group(), signal);
         }
         if self.kept_for == KeptFor::Descendants {
@@ -189,14 +188,13 @@ impl Job {
             return Ok(Some(Change::Over(status)));
         }
         if self.killed && self.kept_for == KeptFor::Descendants {
-            // Those whose parents were killed before are our children now.
+            // Processes whose parents were killed are our children now.
             self.signal_adopted(Signal::SIGKILL);
         }
         Ok((!replace(&mut self.lingers, true)).then_some(Change::Lingers(status)))
     }
 
-    /// Reaps all children that have ended: those that we have adopted, too, which is the whole of a
-    /// container for its first process.
+    /// Reaps all children that have ended, also adopted ones: as process 1 of a container, all its processes.
     fn reap(&mut self) -> io::Result<Family> {
         let mut stopped = None;
         loop {
@@ -229,13 +227,13 @@ impl Job {
             }
             return None;
         }
-        // While the command itself is there, it alone says whether the job stands still.
+        // While the command itself lives, it alone decides whether the job counts as stopped.
         let counts = self.lingers && getpgid(Some(number)) == Ok(self.group());
         status.stopping_signal().filter(|_| counts).and_then(|signal| Signal::try_from(signal).ok())
     }
 
-    /// Whether the group has a member other than the guardian, which is asked while that is outside:
-    /// then the answer is that of one system call, and misses nothing that is being forked.
+    /// Whether the group has a member other than the guardian. The guardian leaves the group meanwhile, so
+    /// that one system call answers, which misses no process that is being forked.
     fn group_lives(&mut self) -> bool {
         if let Some(guardian) = &self.guardian {
             guardian.step_out();
@@ -247,7 +245,7 @@ impl Job {
         self.guardian.as_ref().is_none_or(|guardian| guardian.join(self.group()))
     }
 
-    /// Starts another guardian if somebody has killed the last one.
+    /// Starts another guardian if the last one was killed.
     fn keep_guarded(&mut self) {
         if self.guardian.is_some() || self.killed {
             return;
@@ -258,16 +256,16 @@ impl Job {
                 guardian.trust(self.group(), self.until);
                 self.guardian = Some(guardian);
             }
-            Err(error) => tracing::warn!(%error, "the command has no guardian"),
+            Err(error) => tracing::warn!(%error, "cannot start the guardian of the command"),
         }
     }
 
-    /// Sends `signal` to those of our children that are not in the group.
+    /// Sends `signal` to our children outside the group.
     fn signal_adopted(&self, signal: Signal) {
         let guardian = self.guardian.as_ref().map(Guardian::number);
         for number in descendants::children() {
             if Some(number) != guardian && getpgid(Some(number)) != Ok(self.group()) {
-                // Its number is its own: nobody but us can reap it. It may have changed its user.
+                // The process id is not reused, since only we can reap it. It may have changed its user.
                 let _ = kill(number, signal);
             }
         }

@@ -1,11 +1,11 @@
-//! Which signals that ask to end are requests of their own. No clock here: `now` is an argument.
+//! Decides which terminating signals are new requests. No clock here: `now` is an argument.
 
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use quorlock::protocol::Moment;
 
-/// The requests to end that have come so far.
+/// The requests to end so far.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     first: Option<(Signal, Moment)>,
@@ -16,14 +16,14 @@ pub(super) struct Requests {
 pub(super) enum Request {
     /// Pass it on to the command.
     PassOn,
-    /// Nothing: the command has it already.
+    /// Drop it: the command has it already.
     Repeated,
-    /// The command was asked before, and is to be killed now.
+    /// Kill the command: it was asked before.
     Kill,
 }
 
-/// A second request is one only this long after the first. The same request often comes by two ways:
-/// `timeout` signals its child and then its own group, a service manager all processes of a service.
+/// A signal is a second request only this long after the first. The same request often arrives twice: `timeout`
+/// signals its child and then its own group, a service manager all processes of a service.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Requests {

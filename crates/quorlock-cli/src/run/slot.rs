@@ -1,4 +1,4 @@
-//! `--at-least`: one run for each slot, however short it is and on however many hosts it is started.
+//! `--at-least`: one run per slot, however short the run is and on any number of hosts.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,18 +18,18 @@ use crate::runtime::now;
 use crate::waiting::Place;
 use crate::wanted::{Acquired, Refusal, Retained, Wanted};
 
-/// How long the lock stays taken from its start on, if it was asked to.
+/// How long the lock stays taken, counted from the start of the run, if `--at-least` was given.
 #[derive(Debug)]
 pub(super) struct Slot {
     at_least: Option<Duration>,
-    /// Somebody who waits was told that the lock is retained.
+    /// Notified when the wait meets a retained lock.
     met: Arc<Notify>,
 }
 
-/// A run that has begun.
+/// The start of a run.
 pub(super) struct Run {
     since: Moment,
-    /// For people.
+    /// To be shown.
     wall: SystemTime,
 }
 
@@ -44,7 +44,7 @@ impl Slot {
         Slot { at_least, met: Arc::default() }
     }
 
-    /// Has those who wait note their `place`, and look whether the slot has had its run.
+    /// Registers a listener that records the `place` in the queue, and notices a retained lock.
     pub(super) fn watched(&self, wanted: Wanted, place: &Place) -> Wanted {
         if self.at_least.is_none() && !place.is_shown() {
             return wanted;
@@ -71,8 +71,8 @@ impl Slot {
         }
     }
 
-    /// Gives the lock back after the run has ended; or leaves it taken for the rest of the slot, which a
-    /// lock that was lost is not.
+    /// Ends the hold after the run: retains the lock for the rest of the slot, or releases it if there is none
+    /// or the lock was lost.
     pub(super) async fn end(
         &self,
         lease: Acquired,

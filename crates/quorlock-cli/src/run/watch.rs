@@ -1,5 +1,4 @@
-//! The time while the command runs: passes signals on, and stops the command before its lock is
-//! over.
+//! Watches the running command: forwards signals, and stops the command before its lock expires.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -21,17 +20,17 @@ use crate::terminal::Terminal;
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended {
-    /// By itself, or by a signal from outside.
+    /// On its own, or by a signal from outside.
     ByItself(ExitStatus),
-    /// Because the lock was running out, whatever it said in the end.
+    /// Stopped because of its lock, whatever its exit status.
     Stopped(Reason),
 }
 
-/// Watches over `job` until it is over: the command has ended, and so has its whole group.
+/// Watches `job` until the command and its whole group have ended.
 ///
-/// With little validity left, SIGTERM and then SIGKILL go to the group, and it is gone before the
-/// lease is over. If the lease is lost earlier than its time, because a quorum has forgotten it,
-/// another client may hold the lock already: then SIGKILL comes immediately.
+/// With little validity left, the group gets SIGTERM and then SIGKILL, so that it has ended before the lease expires.
+/// If the lease is lost earlier, because a quorum no longer has the key, another client may already hold the lock:
+/// then it gets SIGKILL immediately.
 pub(super) async fn until_ended(
     job: Job,
     lease: &LeaseWatch,
@@ -58,19 +57,19 @@ pub(super) async fn until_ended(
     watch.run(signals).await.map_err(Failure::to("watch the command"))
 }
 
-/// The hold began when the lock was asked for, which is so much earlier than we know of at most.
+/// The hold counts from the request for the lock, which was at most this much before `since`.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 
 struct Watch<'a> {
     job: Job,
     lease: &'a LeaseWatch,
     notice: Notice,
-    /// When the longest hold is over, give or take the round trip of acquiring.
+    /// When `--max-hold` is over, give or take the round trip of acquiring.
     hold_until: Option<Moment>,
     report: Report,
     terminal: Option<Terminal>,
     stage: Stage,
-    /// Why the command was first told to end, if its lock is the reason.
+    /// Why the command was first stopped, if its lock is the reason.
     stopped: Option<Reason>,
     requests: Requests,
 }
@@ -115,7 +114,7 @@ impl Watch<'_> {
                 Event::Job(Change::Lingers(status)) => self.lingers(status),
                 Event::Job(Change::Stopped(signal)) => self.job_stopped(signal),
                 Event::Signal(signal) => self.pass_on(signal),
-                // The next step is to kill: nothing of the validity remains.
+                // No validity remains, so the next step is SIGKILL.
                 Event::Lost | Event::Time => {}
             }
         }
@@ -123,7 +122,7 @@ impl Watch<'_> {
 
     fn ask_to_end(&mut self, kill_at: Moment) {
         self.job.signal(Signal::SIGTERM);
-        // What stands still cannot end.
+        // A stopped process cannot end.
         self.job.signal(Signal::SIGCONT);
         self.stopping(Some(kill_at.since(now())));
         self.stage = Stage::Asked { kill_at };
@@ -163,16 +162,19 @@ impl Watch<'_> {
             Request::PassOn => self.job.signal(signal),
             Request::Repeated => {}
             Request::Kill => {
-                self.report.words("asked to end a second time: SIGKILL to the command");
+                self.report.words("asked to end a second time: killing the command");
                 self.job.signal(Signal::SIGKILL);
             }
         }
     }
 
-    /// The command itself has ended, and the lock is kept for what it has started. From now on Ctrl-C
-    /// comes here: shells have what they start in the background ignore it.
+    /// The command itself has ended, but processes that it started have not, and the lock is kept for them.
+    /// From now on Ctrl-C comes here: shells make their background processes ignore it.
     fn lingers(&mut self, status: ExitStatus) {
-        tracing::info!(code = super::code_of(status), "the command has ended; what it has started has not");
+        tracing::info!(
+            code = super::code_of(status),
+            "the command has ended; processes that it started still run"
+        );
         self.give_terminal_back(status);
     }
 
@@ -183,26 +185,26 @@ impl Watch<'_> {
         if wants_terminal && self.terminal.as_mut().is_some_and(|terminal| terminal.lend(group)) {
             self.job.signal(Signal::SIGCONT);
         } else if wants_terminal || has_terminal {
-            // Ctrl-Z: the shell that started us waits for us, and not for the command.
+            // Ctrl-Z: the shell waits for us, not for the command.
             self.stand_still();
         }
-        // Else somebody has stopped the command alone, and the lock stays.
+        // Otherwise the command alone was stopped, and the lock is kept.
     }
 
-    /// Stands still together with the command. Nobody renews then, so the lock ends after its TTL:
-    /// the command must not go on before that was looked at, and SIGSTOP is what it cannot refuse.
+    /// Stops itself together with the command. Nothing renews the lock then, so it may expire: the command must
+    /// not continue before that was checked, hence SIGSTOP, which it cannot ignore.
     fn stand_still(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
         self.job.signal(Signal::SIGSTOP);
         let _ = raise(Signal::SIGSTOP);
-        // Continued: SIGCONT has arrived here, and `go_on` comes next.
+        // Continued: SIGCONT has arrived, and `go_on` is next.
     }
 
     fn go_on(&mut self) {
         if self.lease.check().is_err() {
-            // The next step kills.
+            // The next step kills the command.
             return;
         }
         let group = self.job.group();
@@ -227,7 +229,7 @@ impl Watch<'_> {
         if !self.job.lingers() {
             self.give_terminal_back(status);
         }
-        // Its guardian has killed it while we stood still.
+        // The guardian killed it while we were stopped.
         let by_guardian = status.signal() == Some(Signal::SIGKILL as i32) && self.lease.check().is_err();
         if self.stopped.is_none() && by_guardian {
             self.stopping(None);

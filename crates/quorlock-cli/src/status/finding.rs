@@ -1,4 +1,4 @@
-//! What the answers of the nodes add up to.
+//! The conclusion from the answers of all nodes.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use quorlock::{
 
 use crate::paint::Paint;
 
-/// What the answers add up to.
+/// The conclusion from the answers.
 pub(super) enum Finding {
-    /// Somebody has a quorum.
+    /// A holder has a quorum.
     Held(Holder),
-    /// Nobody has one, whatever the silent nodes would say.
+    /// No holder has a quorum, whatever the silent nodes would answer.
     Free,
-    /// The same, and for so long nobody can get one: too many nodes have restarted recently.
+    /// Free, but no client can acquire it for this long: too many nodes restarted recently.
     NotYet(Duration),
-    /// The silent nodes decide.
+    /// It depends on the silent nodes.
     Unclear(Option<Holder>),
 }
 
 impl Finding {
-    /// Of what the nodes say, and for how much longer each of them does not vote.
+    /// Concludes from the votes, and from how much longer each node does not vote.
     pub(super) fn of(report: &VoteReport, quarantines: &[Duration]) -> Finding {
         let needed = report.quorum().needed();
         let answered = report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count();
@@ -49,13 +49,13 @@ impl Finding {
         let answered = report.votes().iter().filter(|vote| is_answer(&vote.outcome)).count();
         match self {
             Finding::Held(holder @ Holder { nodes, remaining, .. }) if holder.token.is_retained() => format!(
-                "stays taken at {nodes} of {} nodes for up to {} more: {}",
+                "stays taken on {nodes} of {} nodes for up to {} more: {}",
                 quorum.nodes(),
                 duration::format(*remaining),
                 holder.describe(),
             ),
             Finding::Held(holder @ Holder { fencing_token, nodes, remaining, .. }) => format!(
-                "is held by {} at {nodes} of {} nodes for up to {} more{}",
+                "is held by {} on {nodes} of {} nodes for up to {} more{}",
                 holder.describe(),
                 quorum.nodes(),
                 duration::format(*remaining),
@@ -64,8 +64,8 @@ impl Finding {
             Finding::Free => match report.holder() {
                 None => "is free".to_owned(),
                 Some(holder @ Holder { nodes, .. }) => format!(
-                    "is free: {} stands at {nodes} of {} nodes, fewer than the {} needed; it is being \
-                     acquired, or its rest is about to end",
+                    "is free: {} is stored on {nodes} of {} nodes, fewer than the {} needed; it is being \
+                     acquired, or is a leftover that will expire",
                     holder.describe(),
                     quorum.nodes(),
                     quorum.needed()
@@ -78,10 +78,10 @@ impl Finding {
             ),
             Finding::Unclear(holder) => {
                 let seen = holder.as_ref().map_or_else(String::new, |holder| {
-                    format!("; {} holds it at {} of them at least", holder.describe(), holder.nodes)
+                    format!("; {} holds it on at least {}", holder.describe(), holder.nodes)
                 });
                 format!(
-                    "may be free or held, there is no quorum: {answered} of {} nodes answered, {} needed{seen}",
+                    "may be free or held, no quorum: {answered} of {} nodes answered, {} needed{seen}",
                     quorum.nodes(),
                     quorum.needed(),
                 )
@@ -89,7 +89,7 @@ impl Finding {
         }
     }
 
-    /// In the colour that it deserves.
+    /// Colours `sentence` accordingly.
     pub(super) fn painted(&self, sentence: &str) -> String {
         let paint = Paint::for_stdout();
         match self {
@@ -109,7 +109,7 @@ impl Finding {
     }
 }
 
-/// Whether a node has said who holds its key.
+/// Whether a node reported who holds its key.
 pub(super) fn is_answer(said: &VoteOutcome) -> bool {
     match said {
         VoteOutcome::Held(_) | VoteOutcome::Free | VoteOutcome::Granted | VoteOutcome::Restored => true,

@@ -1,4 +1,4 @@
-//! How the answers are shown.
+//! Formats the answers, as a table and as JSON.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::finding::{Finding, is_answer};
 use crate::report::millis;
 use crate::width::wrapped;
 
-/// A table for people, a line for each node, in lines of at most `width` if that is given. Why a node is
-/// silent stands below: a sentence would make the table too wide.
+/// Returns a table with a row per node, in lines of at most `width` if given. The reasons of silent nodes follow
+/// it, since a sentence would make the table too wide.
 pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option<usize>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header([
@@ -38,7 +38,7 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
         let (state, holder, remaining) = if let VoteOutcome::Held(holding) = &vote.outcome {
             let (state, remaining) = match holding.expiry {
                 Expiry::In(remaining) => (held(&holding.token), duration::format(remaining)),
-                Expiry::Never => ("data, no lock", "for ever".to_owned()),
+                Expiry::Never => ("data, no lock", "forever".to_owned()),
             };
             (state.to_owned(), holding.describe(), remaining)
         } else if is_answer(&vote.outcome) && !quarantine.is_zero() {
@@ -73,8 +73,7 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
     shown
 }
 
-/// Has only words wrapped, those of state and holder, as long as the rest leaves room for them: an address
-/// or a number that is broken cannot be copied.
+/// Wraps the columns state and holder only, if the others leave room: a broken address or number cannot be copied.
 fn keep_whole(table: &mut Table, width: usize) {
     const LEAST_FOR_WORDS: usize = 16;
     const BETWEEN: usize = 2;
@@ -92,7 +91,7 @@ fn keep_whole(table: &mut Table, width: usize) {
     }
 }
 
-/// Whether by a process, or for the rest of a slot.
+/// Returns whether a process holds the lock, or it is retained for the rest of a slot.
 fn held(token: &Token) -> &'static str {
     if token.is_retained() { "retained" } else { "held" }
 }
@@ -101,7 +100,7 @@ fn round_trip(vote: &NodeVote) -> String {
     if is_answer(&vote.outcome) { duration::format(vote.took) } else { String::new() }
 }
 
-/// All of it, for programs.
+/// Returns everything as JSON.
 pub(super) fn in_json(
     resource: &str,
     report: &VoteReport,
@@ -144,7 +143,7 @@ fn waiter_in_json(waiter: &QueuedWaiter) -> Value {
     })
 }
 
-/// Who waits, in the order in which they come, a line for each of the first.
+/// Returns lines about the waiters, in the order of the queue; the first ones by name.
 pub(super) fn waiters(QueueListing { waiters, has_more, .. }: &QueueListing) -> Vec<String> {
     if waiters.is_empty() {
         return Vec::new();
@@ -164,7 +163,7 @@ pub(super) fn waiters(QueueListing { waiters, has_more, .. }: &QueueListing) -> 
     lines
 }
 
-/// As many as one reads.
+/// The waiters shown by name.
 const SHOWN_WAITERS: usize = 8;
 
 fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
@@ -203,8 +202,7 @@ fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
     node
 }
 
-/// What has to differ for a change to be worth a word: neither the time that remains, nor how fast
-/// the nodes are.
+/// Returns what must differ for a change to be shown: neither remaining times nor round trips.
 pub(super) fn gist(report: &VoteReport, finding: &Finding, queue: &QueueListing) -> String {
     let node = |vote: &NodeVote| {
         if let VoteOutcome::Held(holding) = &vote.outcome {

@@ -1,4 +1,4 @@
-//! Looking again and again.
+//! `--watch`.
 
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, SystemTime};
@@ -18,8 +18,7 @@ use crate::signals::Signals;
 use crate::stdout::print;
 use crate::width::wrapped;
 
-/// Shows what is seen until a signal asks to end, which is the usual end and no failure. The last
-/// picture stays.
+/// Shows the locks repeatedly until a signal ends it, which is no failure. The last picture stays.
 pub(super) async fn watch(
     args: &StatusArgs,
     coordinator: &Coordinator,
@@ -27,7 +26,7 @@ pub(super) async fn watch(
 ) -> Result<u8, Failure> {
     if interval.is_zero() {
         return Err(Failure::Usage(
-            "to look again at once would never pause; say --watch=100ms or more".to_owned(),
+            "an interval of zero would never pause; use --watch=100ms or more".to_owned(),
         ));
     }
     let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
@@ -35,7 +34,7 @@ pub(super) async fn watch(
     tokio::select! {
         biased;
         _ = signals.next_end() => {
-            // The terminal has written ^C there.
+            // The terminal has echoed ^C.
             if io::stdout().is_terminal() {
                 print("\n")?;
             }
@@ -54,11 +53,11 @@ pub(super) async fn watch(
     }
 }
 
-/// Where it is shown.
+/// Where the picture goes.
 enum Screen {
-    /// On a terminal, over the picture before, which had so many lines.
+    /// A terminal: replaces the previous picture of `lines` lines.
     Terminal { lines: usize },
-    /// Elsewhere: a line for each lock that has changed.
+    /// Anything else: a line for each lock that has changed.
     Lines { json: bool, before: Vec<String> },
 }
 
@@ -77,8 +76,8 @@ impl Screen {
                 let picture = Picture::of(looks);
                 let back = if *lines == 0 { String::new() } else { format!("\x1b[{lines}A") };
                 *lines = picture.lines.len();
-                // Each line clears what it does not cover, and the end clears what is below: the
-                // screen is never empty in between, so it does not flicker.
+                // Each line clears its rest and the end clears what is below, so that the screen is never
+                // empty in between and does not flicker.
                 let text: Vec<&str> = picture.lines.iter().flat_map(|line| [line, "\x1b[K\n"]).collect();
                 print(&format!("{back}{}\x1b[J", text.concat()))
             }
@@ -115,15 +114,14 @@ impl Picture {
             lines.push(String::new());
         }
         lines.pop();
-        // What has scrolled out of the terminal cannot be written over.
+        // Lines that have scrolled out cannot be overwritten.
         lines.truncate(height - 1);
         Picture { lines }
     }
 }
 
 impl Look {
-    /// What has to differ for a change to be worth a line: not the time that remains, which always
-    /// does.
+    /// Returns what must differ for a change to be shown.
     fn gist(&self) -> String {
         show::gist(&self.report, &self.finding, &self.queue)
     }

@@ -44,7 +44,7 @@ async fn without_fencing_nothing_but_the_lock_stands_at_the_servers() {
     let running = run(&servers, &["--fencing", "off"], "echo started; exec sleep 1000").start();
     running.lines(1).await;
     for server in servers.iter() {
-        // The third may still be asked when the other two have decided.
+        // The third node may answer after the other two have decided.
         eventually("the lock, and nothing else", SOON, async || {
             server.command(&["KEYS", "*"]).await.unwrap().to_string().trim() == "job"
         })
@@ -122,10 +122,10 @@ async fn r5_a_request_that_comes_by_two_ways_is_one() {
     let in_time = clock.now().since(first) < std::time::Duration::from_millis(500);
     std::fs::write(running.path("enough"), "").unwrap();
     let ended = running.end().await;
-    // On a machine so busy it may rightly be taken for another request.
+    // Otherwise it rightly counts as another request.
     if in_time {
         let ended = ended.expect(3);
-        assert_eq!(ended.stdout.matches("asked").count(), 1, "it was told twice; {ended:?}");
+        assert_eq!(ended.stdout.matches("asked").count(), 1, "the signal was forwarded twice; {ended:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `quorlock` on databases: the demonstration, and what it shows of their nodes.
+//! `quorlock` on databases: the demonstration, status, doctor and metrics.
 
 use std::io::Write as _;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 use crate::metrics::{address, scrape};
 use crate::support::{Quorlock, SOON};
 
-/// The engine, or `None` and a loud word where it is not installed.
+/// Returns the engine, or `None`, with a message, if it is not installed.
 fn engine(found: std::io::Result<Engine>) -> Option<Engine> {
     match found {
         Ok(engine) => Some(engine),
         Err(reason) => {
-            // Not by `eprintln`, which the harness keeps to itself while a test passes.
+            // Not by `eprintln`, which the harness captures while a test passes.
             drop(writeln!(std::io::stderr(), "skipped: {reason}"));
             None
         }
@@ -24,7 +24,7 @@ fn engines() -> impl Iterator<Item = Engine> {
     [Engine::postgres(), Engine::mariadb()].into_iter().filter_map(engine)
 }
 
-/// One node of each kind of database that there is here; it was made just now, and has forgotten nothing.
+/// Starts one new node of each kind of database that is installed.
 async fn nodes() -> (Vec<Database>, tempfile::TempDir, Vec<String>) {
     let mut databases = Vec::new();
     for engine in engines() {

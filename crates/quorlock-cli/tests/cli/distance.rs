@@ -1,7 +1,6 @@
-//! Right at the first try, from a program that has met none of its nodes: from far away, on a busy machine,
-//! in a herd, and beside nodes that hang.
+//! Cold starts that succeed at the first try: from far away, on a busy machine, many together, and with hung nodes.
 //!
-//! The gate tries a little of each. All of it, with figures, is
+//! The gate runs a small part. Everything, with figures:
 //! `QUORLOCK_DISTANCE=50 cargo test -p quorlock-cli --all-features --test cli distance:: -- --nocapture --test-threads 1`.
 
 use std::cell::Cell;
@@ -25,19 +24,19 @@ use crate::support::{Quorlock, SOON, run, servers};
 #[cfg(feature = "tls")]
 use crate::tls::World;
 
-/// How often each is tried for the table; `None` in the gate.
+/// The number of tries for the table; `None` in the gate.
 fn times() -> Option<usize> {
     std::env::var("QUORLOCK_DISTANCE").ok()?.parse().ok()
 }
 
-/// Not by `println`, which the harness keeps to itself.
+/// Prints, but not by `println`, which the harness captures.
 fn tell(line: &str) {
     if times().is_some() {
         drop(writeln!(std::io::stderr(), "{line}"));
     }
 }
 
-/// Something else that this machine has to do.
+/// Load on this machine.
 struct Busy(Vec<Child>);
 
 impl Busy {
@@ -56,7 +55,7 @@ impl Drop for Busy {
     }
 }
 
-/// Proxies before nodes, and how to reach those through them.
+/// Proxies in front of nodes, and the addresses of the proxies.
 struct Far {
     proxies: Vec<Proxy>,
     urls: Vec<String>,
@@ -84,7 +83,7 @@ impl Far {
         Far { proxies, urls, options: vec!["--tls-ca".into(), authorities.into()] }
     }
 
-    /// Runs a command that tells when it was started, and gives how long that took.
+    /// Runs a command that prints when it was started, and returns how long that took.
     async fn try_once(&self, name: &str) -> Duration {
         let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
         let words = [&["run", "-n", name], &options[..], &["--", "date", "+%s%N"]].concat();
@@ -96,8 +95,8 @@ impl Far {
         Duration::from_nanos(ended.stdout.trim().parse().unwrap()).saturating_sub(before)
     }
 
-    /// How many exchanges a cold `run -n` has begun with each node by the time its command runs, the fewest
-    /// first. Wall clocks and a busy machine do not change them.
+    /// Returns the exchanges that a cold `run -n` has begun with each node when its command runs, the fewest
+    /// first. Independent of wall clocks and load.
     async fn exchanges(&self, name: &str) -> Vec<usize> {
         let mut nodes = self.urls.join(",");
         let mut counted = Vec::new();
@@ -145,7 +144,7 @@ impl Far {
     }
 }
 
-/// Counts how often clients send something after they were answered, or at first.
+/// Counts the exchanges: how often clients send something, at first or after an answer.
 async fn count_exchanges(listener: TcpListener, upstream: SocketAddr, exchanges: Arc<AtomicUsize>) {
     while let Ok((client, _)) = listener.accept().await {
         tokio::spawn(relay(client, upstream, exchanges.clone()));
@@ -186,8 +185,8 @@ async fn relay(client: TcpStream, upstream: SocketAddr, exchanges: Arc<AtomicUsi
 async fn a_cold_run_has_its_lock_after_four_round_trips() {
     let Some(servers) = servers(5).await else { return };
     let exchanges = Far::plain(&servers).await.exchanges("plain").await;
-    // One opens the connection. Then come the login, the introduction and the vote, of which none may become
-    // two. A quorum of the nodes decides.
+    // One opens the connection, followed by login, handshake and vote, each of which must remain one exchange. A
+    // quorum of the nodes decides.
     assert_eq!(exchanges[2], 3, "exchanges with each node: {exchanges:?}");
 }
 
@@ -223,7 +222,7 @@ async fn a_cold_run_has_a_free_lock_at_the_first_try_from_far_away_over_tls() {
     }
 }
 
-/// Five servers that speak TLS, and a file with the authorities of all of them.
+/// Starts five servers that speak TLS, and writes a file with the authorities of all of them.
 #[cfg(feature = "tls")]
 async fn worlds_and_their_authorities() -> Option<(Vec<World>, TempDir, String)> {
     let mut worlds = Vec::new();
@@ -238,7 +237,7 @@ async fn worlds_and_their_authorities() -> Option<(Vec<World>, TempDir, String)>
     Some((worlds, folder, authorities.display().to_string()))
 }
 
-/// Their exit codes. Whoever has the lock keeps it until all others have ended.
+/// Returns their exit codes. The holder keeps the lock until all others have ended.
 async fn herd(servers: &Servers, name: &str, count: usize) -> Vec<i32> {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate");
@@ -265,21 +264,21 @@ async fn of_a_herd_that_does_not_wait_one_has_the_lock_and_all_others_hear_that_
     for round in 0..rounds {
         let free = format!("free-{round}");
         let codes = herd(&servers, &free, count).await;
-        tell(&format!("free, {count} at once: {:?}", tally(&codes)));
+        tell(&format!("free, {count} concurrently: {:?}", tally(&codes)));
         assert_eq!(tally(&codes), [(0, 1), (75, count - 1)]);
 
         let held = format!("held-{round}");
         let mut holder = Quorlock::new(["hold", "--json", &held]).on(&servers).stdin_open().start();
         holder.lines(1).await;
         let codes = herd(&servers, &held, count).await;
-        tell(&format!("held, {count} at once: {:?}", tally(&codes)));
+        tell(&format!("held, {count} concurrently: {:?}", tally(&codes)));
         assert_eq!(tally(&codes), [(75, count)]);
         holder.close_stdin();
         holder.end().await.expect(0);
     }
 }
 
-/// How often each exit code was seen.
+/// Counts the exit codes.
 fn tally(codes: &[i32]) -> Vec<(i32, usize)> {
     let mut seen = std::collections::BTreeMap::new();
     for code in codes {

@@ -20,14 +20,14 @@ fn doctor(urls: &[String], options: &[&str]) -> Quorlock {
     Quorlock::new([&["doctor"], options].concat()).env("QUORLOCK_NODES", &urls.join(","))
 }
 
-/// What was found: the words for programs.
+/// Returns the codes of the findings.
 fn found(ended: &Ended) -> BTreeSet<String> {
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     let codes = report["findings"].as_array().unwrap().iter();
     codes.map(|finding| finding["finding"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What was found of the node whose address contains `name`, with severities.
+/// Returns the findings about the node whose address contains `name`, with severities.
 fn found_of(ended: &Ended, name: &str) -> BTreeSet<(String, String)> {
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     let findings = report["findings"].as_array().unwrap().iter();
@@ -38,7 +38,7 @@ fn found_of(ended: &Ended, name: &str) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// One server with these options; `None`, and a word, where none is installed.
+/// Starts one server with these options; returns `None`, with a message, if none is installed.
 async fn one(setup: Setup) -> Option<Servers> {
     if Kind::all_found().is_empty() {
         servers(0).await?;
@@ -55,13 +55,13 @@ async fn told(server: &Server, words: &[&str]) {
     assert!(!matches!(answer, Resp::Error(_)), "{words:?}: {answer}");
 }
 
-/// Waits until the server says so of itself.
+/// Waits until `INFO` of the server contains `what`.
 async fn says(server: &Server, what: &str) {
     let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
     eventually(what, SOON, said).await.unwrap();
 }
 
-/// An address of this machine that is not loopback. Nothing is sent to find it.
+/// Returns an address of this machine that is not loopback. Sends nothing.
 fn outward() -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
@@ -150,7 +150,7 @@ async fn every_fault_that_can_be_made_here_is_named() {
     }
     assert!(!ended.stdout.contains("pw@") && !ended.stdout.contains("Qq7Zz9"), "{ended:?}");
 
-    // With the guard off, what was a matter of waiting is unsafe; what is not told is unknown.
+    // With the guard off, what was a matter of waiting is unsafe; what a server does not report is unknown.
     let unguarded = doctor(&urls, &["--json", "--restart-guard", "off"]).end().await;
     let of = |servers: &Servers| found_of(&unguarded, &format!(":{}", servers[0].port()));
     has(of(&master), "not-persistent", "unsafe");
@@ -160,7 +160,7 @@ async fn every_fault_that_can_be_made_here_is_named() {
     stopped[0].thaw().unwrap();
     for server in [&master[0], &evicting[0], &no_scripts[0], &mute[0], &far[0], &barred[0]] {
         let Resp::List(keys) = server.command(&["KEYS", "*"]).await.unwrap() else { panic!("a list") };
-        // It notes that it has met a young server, as any client does.
+        // Like any client, it notes that it has met a recently started server.
         let left: Vec<_> = keys.iter().filter(|key| !key.to_string().starts_with("quorlock:gate:")).collect();
         assert!(left.is_empty(), "the check-up left something behind: {left:?}");
     }
@@ -248,10 +248,10 @@ async fn an_unsafe_deployment_is_shown_with_its_cures() {
     let urls = [evicting.urls(), sound.urls()].concat();
     let examined = || doctor(&urls, &["--restart-guard", "off"]).end();
     shows(examined, 79, include_str!("snapshots/doctor_unsafe.txt")).await;
-    assert_eq!(examined().await.stderr, "", "what stands out is told once");
+    assert_eq!(examined().await.stderr, "", "findings are reported once");
 }
 
-/// Waits until the output is this one. A busy machine makes round trips long, which is found, too.
+/// Waits until the output is `wanted`: on a busy machine long round trips are found as well.
 async fn shows<F: Future<Output = Ended>>(examined: impl Fn() -> F, code: i32, wanted: &str) {
     let mut seen = String::new();
     let as_wanted = eventually("the output", SOON, async || {
@@ -263,7 +263,7 @@ async fn shows<F: Future<Output = Ended>>(examined: impl Fn() -> F, code: i32, w
     assert!(as_wanted.is_ok(), "{seen}");
 }
 
-/// With whatever varies from run to run, and from server to server, taken out.
+/// Masks what differs between runs and between servers.
 fn masked(text: &str) -> String {
     let mut masked = String::new();
     let mut hole = false;
@@ -328,7 +328,7 @@ async fn what_stands_out_is_logged_once_for_each_connection_with_its_cure() {
     assert!(ended.stderr.contains("maxmemory-policy noeviction"), "the cure: {ended:?}");
 }
 
-/// A Sentinel, which needs a file of its own and stores no keys.
+/// A Sentinel, which needs its own configuration file and stores no keys.
 struct Sentinel(Child);
 
 impl Drop for Sentinel {
@@ -355,13 +355,13 @@ async fn a_sentinel_is_told_from_its_master() {
         .unwrap();
 }
 
-/// The address of a service whose Sentinels are at these ports.
+/// Returns the address of a service whose Sentinels are at these ports.
 fn service_at(ports: &[u16]) -> [String; 1] {
     let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     [format!("redis+sentinel://{}/orders", hosts.join(","))]
 }
 
-/// The one finding of this word, with its evidence and its cure.
+/// Returns evidence and cure of the finding with this code.
 fn finding(ended: &Ended, word: &str) -> (String, String) {
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
     let all = report["findings"].as_array().unwrap();

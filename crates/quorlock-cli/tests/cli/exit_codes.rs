@@ -1,4 +1,4 @@
-//! The codes that scripts rely on, as numbers: whoever changes one changes the contract.
+//! The exit codes that scripts rely on, as numbers: changing one breaks the contract.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

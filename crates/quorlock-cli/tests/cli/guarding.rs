@@ -8,16 +8,16 @@ use quorlock_testkit::eventually;
 
 use crate::support::{Running, SOON, is_gone, run, servers};
 
-/// A command that does not listen, and has started something that does not, either.
+/// A command that ignores signals, and has started a process that does as well.
 const STUBBORN: &str =
     "trap '' TERM HUP INT; (trap '' TERM HUP INT; exec sleep 1000) & echo $!; echo $$; wait";
 
-/// The process that guards the command of `running`.
+/// Returns the guardian of the command of `running`.
 async fn guardian(running: &Running) -> String {
     guardian_but(running, None).await
 }
 
-/// The same, when `former` has been killed and may not have been reaped.
+/// Returns the guardian that replaced `former`, which may not have been reaped.
 async fn guardian_but(running: &Running, former: Option<&str>) -> String {
     let mut found = None;
     eventually("the guardian", SOON, async || {
@@ -50,7 +50,7 @@ async fn r2_nothing_of_the_command_outlives_a_quorlock_that_is_killed() {
     pids.push(guardian(&running).await);
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;
-    // Nor what lingers after the command itself has ended.
+    // Nor processes that outlive the command itself.
     let running = run(&servers, &["-w", "forever"], &format!("({STUBBORN}) & exit 0")).start();
     let mut pids = running.lines(2).await;
     pids.push(guardian(&running).await);
@@ -95,7 +95,7 @@ async fn a_guardian_that_is_killed_is_replaced() {
     kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
     eventually("the end of the first", SOON, async || is_gone(&first)).await.unwrap();
     pids.push(guardian_but(&running, Some(&first)).await);
-    // Started before it is in the group, which is what makes the next signal safe.
+    // It is started before it joins the group, which makes the next signal safe.
     eventually("a guardian in the group", SOON, async || group_of(&pids[2]) == pids[1]).await.unwrap();
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;
@@ -150,6 +150,6 @@ async fn r4_a_guardian_is_in_the_commands_group_and_holds_no_file_open() {
     let pids = running.lines(2).await;
     let guardian = guardian(&running).await;
     let files: Vec<_> = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().collect();
-    assert_eq!(files.len(), 1, "whoever reads the output waits for it: {files:?}");
+    assert_eq!(files.len(), 1, "a reader of the output would wait for it: {files:?}");
     assert_eq!(group_of(&guardian), pids[1], "nothing keeps the number of the group");
 }

@@ -10,7 +10,7 @@ fn hold(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["hold"], options, &["job"]].concat()).on(servers)
 }
 
-/// What stands after `name: ` in the output.
+/// Returns the value after `name: ` in the output.
 async fn told(running: &Running, name: &str) -> String {
     let lines = running.lines(4).await;
     let value = lines.iter().find_map(|line| line.strip_prefix(&format!("{name}: ")));
@@ -24,7 +24,7 @@ async fn the_lock_is_held_and_renewed_until_a_signal_comes_and_then_given_back()
         let holder = hold(&servers, &["-t", "600ms"]).start();
         let fencing_token: u64 = told(&holder, "fencing token").await.parse().unwrap();
         assert!(fencing_token > 0);
-        // More than its TTL later it is still held: others ask for as long as that in vain.
+        // Still held after more than its TTL: another client waits that long in vain.
         run(&servers, &["-w", "900ms", "-t", "600ms"], "echo ran").end().await.expect(75);
         holder.signal(signal);
         holder.end().await.expect(0);
@@ -42,7 +42,7 @@ async fn it_tells_the_token_with_which_it_can_be_released() {
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
-/// It could not know for a third of the TTL that others may have had the lock.
+/// For a third of the TTL it could not know that another client may have held the lock.
 #[tokio::test]
 async fn a_lock_that_is_released_from_elsewhere_ends_it_with_76_and_says_so() {
     let Some(servers) = servers(3).await else { return };
@@ -50,7 +50,7 @@ async fn a_lock_that_is_released_from_elsewhere_ends_it_with_76_and_says_so() {
     let token = told(&holder, "token").await;
     Quorlock::new(["release", "job", "--token", &token]).on(&servers).end().await.expect(0);
     let ended = holder.end().await.expect(76);
-    assert!(ended.stderr.contains("`quorlock release` released from elsewhere"), "{ended:?}");
+    assert!(ended.stderr.contains("`quorlock release` released it from elsewhere"), "{ended:?}");
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn an_stdin_that_says_nothing_does_not_end_it_unless_it_is_told_so() {
         holder.signal(Signal::SIGTERM);
         holder.end().await.expect(0);
     }
-    // It is to wait for the lock: the end of its stdin may be seen later than a free lock is had.
+    // It must wait for the lock: a free lock may be acquired before the end of stdin is noticed.
     let other = hold(&servers, &[]).start();
     other.lines(4).await;
     hold(&servers, &["--until-eof", "always"]).start().end().await.expect(129);

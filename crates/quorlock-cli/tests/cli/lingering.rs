@@ -1,4 +1,4 @@
-//! What the command has started and leaves behind: the lock is kept for it.
+//! Processes that outlive the command: the lock is kept for them.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -8,9 +8,9 @@ use quorlock_testkit::{Servers, eventually};
 use crate::loss::TTL;
 use crate::support::{Quorlock, Running, SOON, is_gone, keys, run, servers};
 
-/// Works until it is enough, whatever it is asked; says its number.
+/// Prints its process id, ignores signals, and runs until the file `enough` exists.
 const WORKS: &str = "sh -c 'trap \"\" TERM INT; echo $$; while [ ! -e enough ]; do sleep 0.05; done'";
-/// Leaves the group and says its number, which is when its parent may end.
+/// Leaves the group, and prints its process id when its parent may end.
 const DAEMON: &str = "setsid sh -c 'trap \"\" TERM; echo $$; : > left; exec sleep 1000' & \
                       while [ ! -e left ]; do sleep 0.05; done";
 
@@ -18,12 +18,12 @@ async fn gone(pid: &str) {
     eventually("the end of a process", SOON, async || is_gone(pid)).await.unwrap();
 }
 
-/// Checks that others ask for the lock in vain.
+/// Checks that other clients cannot acquire the lock.
 async fn is_held(servers: &Servers) {
     run(servers, &["-w", "300ms"], "echo ran").end().await.expect(75);
 }
 
-/// Far sooner than the TTL of a lock that was left behind, and with time for nodes that are slow.
+/// Far less than the TTL of a lock that was left behind, but enough for slow nodes.
 async fn is_free(servers: &Servers) {
     run(servers, &["-w", "10s"], "echo ran").end().await.expect(0);
 }
@@ -35,12 +35,12 @@ fn enough(running: &Running) {
 #[tokio::test]
 async fn r1_a_lock_is_kept_while_what_was_started_finishes_its_work_after_its_parent_was_ended() {
     let Some(servers) = servers(3).await else { return };
-    // The shell does not listen, and so it ends at SIGTERM.
+    // The shell has no trap, so SIGTERM ends it.
     let running = run(&servers, &["-t", "900ms"], &format!("echo $$; {WORKS}; true")).start();
     let pids = running.lines(2).await;
     running.signal(Signal::SIGTERM);
     gone(&pids[0]).await;
-    // Longer than its TTL: it is renewed, too.
+    // For longer than its TTL: the lock is renewed.
     run(&servers, &["-w", "1200ms"], "echo ran").end().await.expect(75);
     assert!(!is_gone(&pids[1]), "it was to finish its work");
     enough(&running);
@@ -125,7 +125,7 @@ async fn a_daemon_is_not_waited_for_unless_it_was_asked_for() {
 async fn a_daemon_that_is_waited_for_is_asked_to_end_and_killed_as_the_rest() {
     let Some(servers) = servers(3).await else { return };
     let waits = &["--wait-for-descendants", "-t", "1s"];
-    // What it started itself only becomes ours when it has ended.
+    // Its own children become ours only when it has ended.
     let family = "setsid sh -c 'trap \"\" TERM; (trap \"\" TERM; exec sleep 1000) & echo $!; echo $$; \
                   : > left; wait' & while [ ! -e left ]; do sleep 0.05; done";
     let running = run(&servers, waits, family).start();
@@ -140,7 +140,7 @@ async fn one_that_kills_its_own_group_ends_and_its_lock_with_it() {
     let Some(servers) = servers(3).await else { return };
     run(&servers, &[], "kill -KILL 0").end().await.expect(137);
     is_free(&servers).await;
-    // After the command itself: nothing is left that could say so.
+    // After the command itself, so no process is left to print it.
     let last = "(trap '' TERM; while [ -d /proc/$$ ]; do sleep 0.05; done; kill -KILL 0) & exit 5";
     run(&servers, &[], last).end().await.expect(5);
     is_free(&servers).await;
@@ -157,7 +157,7 @@ async fn the_first_process_of_a_container_reaps_what_it_inherits() {
         drop(writeln!(std::io::stderr(), "skipped: no process namespace can be made here: {tried:?}"));
         return;
     }
-    // Each of them is given to the first process when the shell between has ended.
+    // Each is adopted by process 1 when the shell that started it has ended.
     let script = "for turn in 1 2 3 4 5; do (: & :); done; \
                   while grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null; do sleep 0.05; done; echo reaped";
     let words: Vec<&str> = namespaces.into_iter().chain(["sh", "-c"]).collect();

@@ -1,4 +1,4 @@
-//! A command is gone before its lock is over.
+//! A command ends before its lock expires.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{SOON, is_gone, keys, run, servers};
 /// Long, so that the margin before the end of validity is wider than the delays of a busy machine.
 pub(crate) const TTL: Duration = Duration::from_secs(5);
 
-/// Starts something that does not listen, says what it is asked, and does not listen either.
+/// Starts a process that ignores signals, prints which signals it gets, and ignores them as well.
 const STUBBORN: &str = "trap 'echo asked to end' TERM; (trap '' TERM; exec sleep 1000) & \
                         echo $!; echo $$; while :; do sleep 0.05; done";
 
@@ -22,7 +22,7 @@ async fn it_is_asked_to_end_and_then_killed_with_all_it_started() {
     for server in servers.iter().take(3) {
         server.freeze().unwrap();
     }
-    // No renewal that was sent later can get a quorum.
+    // No later renewal can get a quorum.
     let clock = SystemClock::default();
     let validity_ends = clock.now() + TTL.mul_f64(0.99);
     eventually("the end of the whole group", SOON, async || pids.iter().all(|pid| is_gone(pid)))
@@ -50,7 +50,7 @@ async fn a_command_that_ends_well_when_asked_has_still_lost_its_lock() {
     running.lines(1).await;
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let ended = running.end().await.expect(76);
-    // The shell writes there too.
+    // The shell writes to it as well.
     let ours = ended.stderr.lines().filter(|line| line.starts_with('{'));
     let events: Vec<serde_json::Value> =
         ours.map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
@@ -65,10 +65,13 @@ async fn when_a_quorum_has_forgotten_the_lock_there_is_no_time_to_ask() {
     let running = run(&servers, &["-t", "3s"], STUBBORN).start();
     let pids = running.lines(2).await;
     for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
     }
     let ended = running.end().await.expect(76);
-    assert!(!ended.stdout.contains("asked"), "it ran on although somebody else may hold the lock; {ended:?}");
+    assert!(
+        !ended.stdout.contains("asked"),
+        "it ran on although another client may hold the lock; {ended:?}"
+    );
     // SIGKILL was sent before quorlock ended; the kernel takes its time.
     eventually("nothing that runs on without the lock", SOON, async || pids.iter().all(|pid| is_gone(pid)))
         .await
@@ -86,7 +89,7 @@ async fn a_longest_hold_ends_the_command() {
 #[tokio::test]
 async fn a_reader_of_stderr_who_stands_still_does_not_keep_it_alive() {
     let Some(servers) = servers(3).await else { return };
-    // It fills the pipe, and what quorlock says itself has no room in there either.
+    // It fills the pipe, which then has no room for quorlock's own messages either.
     let script = "trap '' TERM; echo $$; exec cat /dev/zero >&2";
     let running = run(&servers, &["-vv", "-t", "1s"], script).start_unread();
     let pid = running.lines(1).await.remove(0);

@@ -1,4 +1,4 @@
-//! What Prometheus gets to see of `quorlock run`.
+//! The metrics of `quorlock run` and `hold`.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use quorlock_testkit::eventually;
 
 use crate::support::{Quorlock, Running, SOON, keys, run, servers};
 
-/// Where it says that metrics are served.
+/// Returns the address at which it logs that metrics are served.
 pub(crate) async fn address(running: &Running) -> String {
     let mut found = None;
     eventually("the address of the metrics", SOON, async || {
@@ -30,7 +30,7 @@ pub(crate) async fn address(running: &Running) -> String {
     found.unwrap()
 }
 
-/// What it answers to a scrape, head and body.
+/// Scrapes it, and returns head and body of the response.
 pub(crate) fn scrape(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn scrape(address: &str, path: &str) -> String {
     text
 }
 
-/// The value of a series, without the label that names the resource.
+/// Returns the value of a series, named without the label `resource`.
 #[track_caller]
 fn sample(text: &str, series: &str) -> String {
     let line = text.lines().find_map(|line| {
@@ -66,7 +66,7 @@ async fn a_run_is_scraped_while_its_command_runs() {
     assert_eq!(sample(&text, "quorlock_held"), "1");
     assert_eq!(sample(&text, "quorlock_quorum"), "2");
     assert_eq!(sample(&text, "quorlock_acquisitions_total{outcome=\"acquired\"}"), "1");
-    // The lock does not wait for the slowest connection.
+    // The lock is acquired before the slowest connection is made.
     for url in servers.urls() {
         let up = format!("quorlock_node_up{{node=\"{url}\"}}");
         eventually(&up, SOON, async || sample(&scrape(&address, "/metrics"), &up) == "1").await.unwrap();
@@ -146,7 +146,7 @@ async fn a_short_job_leaves_its_metrics_in_a_file() {
 async fn a_job_that_never_ran_says_so_in_its_file() {
     let Some(servers) = servers(3).await else { return };
     for server in servers.iter() {
-        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
@@ -183,17 +183,17 @@ async fn a_lock_that_is_lost_in_whatever_way_is_counted_once() {
     assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("max_hold", 1)]);
     run(&servers, &options(["-t", "5s"]), "exit 3").end().await.expect(3);
     assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [], "it was not");
-    // The library sees this one by itself.
+    // The library sees this loss itself.
     let running = run(&servers, &options(["-t", "3s"]), "echo started; exec sleep 1000").start();
     running.lines(1).await;
     for server in servers.iter().take(2) {
-        server.command(&["SET", "job", "somebody else", "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "job", "another client", "PX", "60000"]).await.unwrap();
     }
     running.end().await.expect(76);
     assert_eq!(lost(&std::fs::read_to_string(&path).unwrap()), [("quorum_lost", 1)]);
 }
 
-/// How many leases were lost, for each reason that there was.
+/// Returns the number of lost leases, for each reason that occurred.
 fn lost(text: &str) -> Vec<(&'static str, u64)> {
     let times =
         |reason| sample(text, &format!("quorlock_lost_total{{reason=\"{reason}\"}}")).parse().unwrap();

@@ -1,4 +1,4 @@
-//! The commands that `docs/migration.md` writes for those who come from `consul lock` and `flock`.
+//! The commands of `docs/migration.md` for users of `consul lock` and `flock`.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,13 @@ async fn every_command_of_the_page_about_moving_over_runs() {
     fs::write(folder.path().join("import.sh"), "#!/bin/sh\n").unwrap();
     let mut run = 0;
     for row in PAGE.lines().filter(|line| line.starts_with("| ")) {
-        // A bar that is part of the code is escaped, for a table's sake.
+        // A bar in the code is escaped in the table.
         let row = row.replace("\\|", "\u{1}");
         let code = row.split(" | ").nth(1).unwrap_or_default().trim_matches('`').replace('\u{1}', "|");
         if !code.starts_with("quorlock") && !code.starts_with('[') {
             continue;
         }
-        // A script of its own, because one of the commands starts the script that it stands in.
+        // In a script, because one of the commands starts the script that contains it.
         let script = folder.path().join("script.sh");
         fs::write(&script, format!("#!/bin/sh\n{code}\n")).unwrap();
         let ended = Command::new("sh")
@@ -42,7 +42,7 @@ async fn every_command_of_the_page_about_moving_over_runs() {
     assert!(run > 19, "{run} were found");
 }
 
-/// The flags of both programs, as the page says where they were looked at.
+/// The flags of both programs, in the versions that the page names.
 const THEIRS: &[(&str, &str)] = &[
     (
         "`consul lock`",

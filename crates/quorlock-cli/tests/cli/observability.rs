@@ -1,4 +1,4 @@
-//! The dashboard, the alerts and the documentation speak of the metrics that there are.
+//! The dashboard, the alerts and the documentation name existing metrics only.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,16 +19,16 @@ use yaml_rust2::{Yaml, YamlLoader};
 use crate::metrics::{address, scrape};
 use crate::support::{run, servers};
 
-/// Each label's values.
+/// The values of each label.
 type Labels = BTreeMap<String, BTreeSet<String>>;
 
-/// Which metrics there are, with their labels and those labels' values, as samples tell.
+/// The emitted metrics, with their labels and the values of these.
 #[derive(Default)]
 struct Emitted {
     metrics: BTreeMap<String, Labels>,
 }
 
-/// Prometheus adds these, and `class` is there for programs that name one.
+/// Labels that Prometheus adds, and `class`, which some programs set.
 const ADDED: [&str; 4] = ["job", "instance", "le", "class"];
 
 impl Emitted {
@@ -50,7 +50,7 @@ impl Emitted {
         }
     }
 
-    /// The metrics themselves, without the parts of histograms.
+    /// Returns the metrics, without the parts of histograms.
     fn names(&self) -> BTreeSet<&str> {
         let part = |name: &str| {
             let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
@@ -59,7 +59,7 @@ impl Emitted {
         self.metrics.keys().map(String::as_str).filter(|name| !part(name)).collect()
     }
 
-    /// What is wrong with an expression.
+    /// Returns what is wrong with an expression.
     fn faults(&self, expression: &str) -> Vec<String> {
         let mut faults = Vec::new();
         let mut known: BTreeSet<&str> = ADDED.into();
@@ -100,7 +100,7 @@ impl Emitted {
     }
 }
 
-/// The labels of a sample or of a selector, with what they are compared with.
+/// Returns the labels of a sample or of a selector, with their values.
 fn matchers(list: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = list;
@@ -120,7 +120,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(docs().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All that a run emits: while its command runs, and at its end.
+/// Returns everything that a run emits: while its command runs, and at its end.
 async fn emitted() -> Option<Emitted> {
     let servers = servers(3).await?;
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ async fn emitted() -> Option<Emitted> {
     fs::write(running.path("go"), "").unwrap();
     running.end().await.expect(0);
     emitted.add(&fs::read_to_string(&path).unwrap());
-    // Histograms are there from their first sample on, and this run renewed nothing.
+    // A histogram exists from its first sample on, and this run renewed nothing.
     for metric in quorlock::metrics::ALL {
         let known =
             emitted.metrics.get(metric.name).unwrap_or_else(|| panic!("{} is not emitted", metric.name));
@@ -177,7 +177,7 @@ async fn dashboard_alerts_and_documentation_name_what_a_real_run_emits() {
         for text in ["summary", "description", "runbook"] {
             let words = rule["annotations"][text].as_str().unwrap_or_default();
             assert!(words.len() > 20, "alert {name} lacks its {text}");
-            // A runbook sends its reader to metrics, too.
+            // Runbooks name metrics as well.
             for (start, _) in words.match_indices("quorlock_") {
                 let metric: String =
                     words[start..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
@@ -238,7 +238,7 @@ fn prometheus_itself_finds_the_alerts_right() {
         match Command::new(&promtool).args([verb, "rules"]).arg(&file).output() {
             Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
             Err(error) => {
-                // Not by `eprintln`, which the harness keeps to itself while a test passes.
+                // Not by `eprintln`, which the harness captures while a test passes.
                 let word = "skipped: no promtool is here; install Debian's package prometheus, or name it in PROMTOOL";
                 drop(writeln!(std::io::stderr(), "{word} ({error})"));
                 return;

@@ -11,8 +11,8 @@ use crate::support::{Ended, Quorlock, SOON, run, servers};
 const HOSTS: usize = 10;
 const SLOTS: usize = 10;
 
-/// What the crontabs of all hosts do in one slot: some of them start when others have ended already, as
-/// after clocks that differ. Returns with which codes they end.
+/// Runs the job on all hosts in one slot; half of them start after the others have ended, as with clocks that differ.
+/// Returns how they ended.
 async fn slot(servers: &Servers, options: &[&str], log: &Path) -> Vec<Ended> {
     let job = format!("echo ran >> {}; sleep 0.05", log.display());
     let mut ended = Vec::new();
@@ -55,7 +55,7 @@ async fn without_it_the_same_hosts_run_the_job_more_than_once() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     slot(&servers, &["--no-wait"], &log).await;
-    assert!(runs(&log) >= 2, "who comes when the first has ended finds the lock free");
+    assert!(runs(&log) >= 2, "a host that starts after the first has ended finds the lock free");
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn a_latecomer_is_told_when_and_where_the_job_ran() {
     let freed = Quorlock::new(["release", "--force", "--yes", "job"]).on(&servers).end().await.expect(0);
     assert!(freed.stderr.contains("no process holds it"), "{}", freed.stderr);
     assert!(!freed.stderr.contains("breaks a promise"), "{}", freed.stderr);
-    assert!(!freed.stderr.contains("fencing token"), "it is nobody's: {}", freed.stderr);
+    assert!(!freed.stderr.contains("fencing token"), "no process has it: {}", freed.stderr);
     run(&servers, &slot, "echo again").end().await.expect(0);
 }
 
@@ -120,7 +120,7 @@ async fn a_host_that_crashes_leaves_the_slot_to_another() {
 async fn when_the_slot_is_over_the_job_runs_again() {
     let Some(servers) = servers(3).await else { return };
     for number in 1..=2 {
-        // Without the option somebody waits for the end of the slot.
+        // Without the option a client waits for the end of the slot.
         let options: &[&str] = if number == 1 { &["--at-least", "2s"] } else { &["-w", "forever"] };
         assert_eq!(run(&servers, options, "echo ran").end().await.expect(0).stdout, "ran\n");
     }

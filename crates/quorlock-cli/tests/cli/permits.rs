@@ -1,4 +1,4 @@
-//! `run --permits`: so many at once, and no more.
+//! `run --permits`: at most N at the same time.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::support::{Quorlock, Running, SOON, keys, run, servers};
 
 const UNTIL_ENOUGH: &str = "echo $QUORLOCK_PERMIT; while [ ! -e enough ]; do sleep 0.05; done";
 
-/// Those who hold both of two permits.
+/// Starts the holders of both of two permits.
 async fn both(servers: &Servers) -> Vec<Running> {
     let mut holders = Vec::new();
     for _ in 0..2 {

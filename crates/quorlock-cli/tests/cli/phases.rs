@@ -1,17 +1,17 @@
-//! Signals in each phase of a run: while it waits, runs, stands still and ends.
+//! Signals in each phase of a run: waiting, running, stopped and ending.
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Servers, eventually};
 
 use crate::support::{Running, SOON, is_gone, keys, run, servers};
 
-/// Says that it runs, again and again. One process, and no shell: a shell that is stopped at the very
-/// moment at which it starts another program (`vfork`) is not reported as stopped.
+/// Prints lines while it runs. One process, and no shell: a shell that is stopped while it starts another program
+/// (`vfork`) is not reported as stopped.
 pub(crate) const TICKS: &str = r#"exec python3 -uc 'import os, time
 print(os.getpid())
 while True: print("tick"); time.sleep(0.02)'"#;
 
-/// Waits until a process stands still, or does not.
+/// Waits until a process is stopped, or is not.
 pub(crate) async fn stands_still(pid: &str, still: bool) {
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -80,7 +80,7 @@ async fn a_command_that_stood_still_past_its_lock_does_not_go_on() {
     stands_still(&running.pid(), true).await;
     stands_still(&pid, true).await;
     let before = running.stdout();
-    // Somebody else may have the lock from here on.
+    // Another client may hold the lock from here on.
     free(&servers).await;
     running.signal(Signal::SIGCONT);
     let ended = running.end().await.expect(76);
@@ -106,7 +106,7 @@ async fn a_signal_while_the_lock_is_given_back_changes_nothing() {
         for server in servers.iter() {
             server.thaw().unwrap();
         }
-        // What had reached the servers is carried out, and nothing stays.
+        // The servers carry out what has reached them, and nothing is left.
         free(&servers).await;
     }
 }
@@ -128,7 +128,7 @@ async fn signals_that_were_ignored_at_the_start_stay_so_for_both() {
 #[tokio::test]
 async fn what_the_caller_ignores_and_quorlock_must_not_is_ignored_by_the_command_too() {
     let Some(servers) = servers(3).await else { return };
-    // The standard library ignores SIGPIPE before `main`, and SIGCHLD tells of the command.
+    // The standard library ignores SIGPIPE before `main`, and quorlock needs SIGCHLD.
     let both = 1 << (Signal::SIGPIPE as i32 - 1) | 1 << (Signal::SIGCHLD as i32 - 1);
     let ignored = async |caller: &str| {
         let start = format!("{caller}; exec \"$0\" run job -- grep ^SigIgn: /proc/self/status");
@@ -136,6 +136,6 @@ async fn what_the_caller_ignores_and_quorlock_must_not_is_ignored_by_the_command
         let mask = ended.stdout.trim_start_matches("SigIgn:").trim();
         u64::from_str_radix(mask, 16).unwrap() & both
     };
-    assert_eq!(ignored(":").await, 0, "what was not ignored has its usual effect");
+    assert_eq!(ignored(":").await, 0, "what was not ignored has its default action");
     assert_eq!(ignored("trap '' PIPE CHLD").await, both);
 }

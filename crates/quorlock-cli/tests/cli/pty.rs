@@ -1,4 +1,4 @@
-//! A terminal, with somebody who types and reads.
+//! A pseudo-terminal with a keyboard and a screen.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use quorlock_testkit::eventually;
 
 use crate::support::{Quorlock, SOON};
 
-/// What runs on a terminal of its own, as the leader of its session.
+/// A process on a terminal of its own, as the leader of its session.
 pub(crate) struct OnTerminal {
     process: Child,
     keyboard: File,
@@ -26,7 +26,7 @@ impl OnTerminal {
         OnTerminal::start_words(quorlock, &[])
     }
 
-    /// Starts a shell on a terminal, in the environment of `quorlock`, which its `$QUORLOCK` is.
+    /// Starts a shell on a terminal, in the environment of `quorlock`, with its path in `$QUORLOCK`.
     pub(crate) async fn shell(quorlock: Quorlock) -> OnTerminal {
         let shell = OnTerminal::start_words(quorlock, &["sh", "-i"]);
         shell.shows("$ ").await;
@@ -73,7 +73,7 @@ impl OnTerminal {
     }
 
     pub(crate) fn types(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).expect("somebody types");
+        self.keyboard.write_all(text.as_bytes()).expect("the keyboard takes it");
     }
 
     pub(crate) fn screen(&self) -> String {
@@ -85,7 +85,7 @@ impl OnTerminal {
         self.shows_times(what, 1).await;
     }
 
-    /// Waits until `what` has been written so often.
+    /// Waits until `what` has been written `times` times.
     pub(crate) async fn shows_times(&self, what: &str, times: usize) {
         let shown = eventually(what, SOON, async || self.screen().matches(what).count() >= times).await;
         shown.unwrap_or_else(|error| panic!("{error}; the screen: {}", self.screen()));
@@ -101,7 +101,7 @@ impl OnTerminal {
         self.process.try_wait().expect("it is our child").is_some()
     }
 
-    /// Waits for its end, and gives its exit code.
+    /// Waits for its end, and returns its exit code.
     pub(crate) async fn end(&mut self) -> Option<i32> {
         let mut status = None;
         let ended = eventually("its end", SOON, async || {

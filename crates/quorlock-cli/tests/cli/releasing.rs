@@ -10,7 +10,7 @@ fn release(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["release", "job"], options].concat()).on(servers)
 }
 
-/// Somebody who holds the lock, and what its command was told of it.
+/// A holder of the lock, with the token and the fencing token of its command.
 async fn holder(servers: &Servers) -> (Running, String, u64) {
     let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCE; exec sleep 1000";
     let running = run(servers, &["--label", "the first", "-t", "1500ms"], script).start();
@@ -29,9 +29,9 @@ async fn with_its_token_a_lock_is_given_back_and_with_another_it_is_not() {
     assert!(wrong.stdout.contains("is not held with this token"), "{wrong:?}");
     assert_eq!(keys(&servers).await, ["job"; 3], "nothing was changed");
     let right = release(&servers, &["--token", &token]).end().await.expect(0);
-    assert!(right.stdout.ends_with("`job` was released at 3 of 3 nodes\n"), "{right:?}");
+    assert!(right.stdout.ends_with("`job` was released on 3 of 3 nodes\n"), "{right:?}");
     assert_eq!(keys(&servers).await, [""; 0]);
-    // It finds out, and does not store its key again.
+    // The holder notices, and does not store its key again.
     holder.end().await.expect(76);
     assert_eq!(keys(&servers).await, [""; 0]);
 }
@@ -59,7 +59,7 @@ async fn by_force_it_says_who_loses_it_and_what_that_breaks_and_asks_nobody_who_
     for word in [
         "the first",
         &fencing_token.to_string(),
-        "the holder is not told",
+        "the holder is not notified",
         "fencing tokens",
         &servers[0].url(),
     ] {
@@ -68,7 +68,7 @@ async fn by_force_it_says_who_loses_it_and_what_that_breaks_and_asks_nobody_who_
     assert_eq!(taken.stdout.matches("deleted: ").count(), 3, "node by node: {taken:?}");
     holder.end().await.expect(76);
     let next = run(&servers, &["-n"], "echo $QUORLOCK_FENCE").end().await.expect(0);
-    assert!(next.stdout.trim().parse::<u64>().unwrap() > fencing_token, "the counters are left alone");
+    assert!(next.stdout.trim().parse::<u64>().unwrap() > fencing_token, "the counters are kept");
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn rests_of_several_holders_all_go() {
         server.command(&["SET", "job", token, "PX", "60000"]).await.unwrap();
     }
     let taken = release(&servers, &["--force", "--yes"]).end().await.expect(0);
-    assert!(taken.stdout.contains("was released at 2 of 3 nodes"), "{taken:?}");
+    assert!(taken.stdout.contains("was released on 2 of 3 nodes"), "{taken:?}");
     assert_eq!(keys(&servers).await, [""; 0]);
 }
 
@@ -118,7 +118,7 @@ async fn nodes_that_do_not_answer_are_named_and_too_many_of_them_are_69() {
     let (holder, _, _) = holder(&servers).await;
     servers[0].kill();
     let most = release(&servers, &["--force", "--yes"]).end().await.expect(0);
-    assert!(most.stdout.contains("released at 2 of 3 nodes; 1 did not answer"), "{most:?}");
+    assert!(most.stdout.contains("released on 2 of 3 nodes; 1 did not answer"), "{most:?}");
     holder.end().await.expect(76);
     servers[1].kill();
     let few = release(&servers, &["--force", "--yes"]).end().await.expect(69);
@@ -138,7 +138,7 @@ async fn a_lock_that_somebody_got_in_between_is_not_taken_away() {
     assert_eq!(held[0].to_string(), other);
 }
 
-/// Every node carries out a lock's acquisition, and refuses its release.
+/// Every node grants the lock, and refuses its release.
 #[tokio::test]
 async fn a_release_that_the_nodes_refuse_is_not_called_one() {
     let servers = Servers::setup().options(&["--rename-command", "DEL", ""]).start(3).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_release_that_the_nodes_refuse_is_not_called_one() {
     let last: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
     assert_eq!(last["event"], "unconfirmed", "{ended:?}");
     assert!(last["message"].as_str().unwrap().contains("0 of 3"), "{last}");
-    // The third may have been asked too late.
+    // The third may not have been asked in time.
     assert!(keys(&servers).await.len() >= 2, "a quorum still has it");
 
     let free = async || {
@@ -173,5 +173,5 @@ async fn a_release_that_the_nodes_refuse_is_not_called_one() {
     assert!(last["held_ms"].is_number() && last["token"].is_string(), "{last}");
 
     let refused = release(&servers, &["--force", "--yes"]).end().await.expect(69);
-    assert!(refused.stdout.contains("may still be held: released at 0 of 3 nodes"), "{refused:?}");
+    assert!(refused.stdout.contains("may still be held: released on 0 of 3 nodes"), "{refused:?}");
 }

@@ -1,6 +1,5 @@
-//! What other programs that run a command under a lock were seen to get wrong, as promises of
-//! ours. The comment of each says which program, and which of its issues; `docs/defects.md` has the
-//! sources.
+//! Bugs of other programs that run a command under a lock, as tests of ours. Each comment names the program and its
+//! issue; `docs/defects.md` has the sources.
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Proxy, Servers, Way, eventually};
@@ -79,7 +78,7 @@ async fn whoever_was_told_to_end_starts_no_command_that_stays() {
         let (holder, held) = started(&servers, &[], STAYS).await;
         let waiter = run(&servers, &["-w", "forever", "-vv"], STAYS).start();
         eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
-        // Both at once: the lock becomes free while the waiter is told to end.
+        // Both together: the lock becomes free while the waiter gets SIGTERM.
         let order = if first == "the waiter" { [&waiter, &holder] } else { [&holder, &waiter] };
         for running in order {
             running.signal(Signal::SIGTERM);
@@ -172,9 +171,9 @@ async fn a_lock_that_is_lost_ends_the_command_before_somebody_else_can_have_it()
     for proxy in &proxies {
         proxy.hold(Way::Both);
     }
-    // The first has told its parent of its end by then, or it would still be there to be signalled.
+    // `kill -0` fails only once the first has ended and been reaped.
     let next = next.end().await.expect(0);
-    assert_eq!(next.stdout, "alone\n", "two ran at once; {next:?}");
+    assert_eq!(next.stdout, "alone\n", "two ran at the same time; {next:?}");
     for proxy in &proxies {
         proxy.release(Way::Both);
     }
@@ -236,8 +235,8 @@ async fn a_hold_without_a_command_says_how_it_ended() {
     holder.end().await.expect(76);
 }
 
-// Whoever releases when it is told to end, and not when its command has ended, lets two run at
-// once: consul lock does when its own end is asked for twice.
+// A program that releases on SIGTERM, and not when its command has ended, lets two run at the same time: consul lock
+// does on the second signal.
 #[tokio::test]
 async fn the_lock_stays_for_as_long_as_its_command_takes_to_end() {
     let Some(servers) = servers(3).await else { return };

@@ -1,4 +1,4 @@
-//! Where settings come from, and what is said of those that cannot work: exit code 78.
+//! The sources of settings, and the errors for invalid ones: exit code 78.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use quorlock_testkit::Servers;
 
 use crate::support::{Quorlock, servers, servers_with_password};
 
-/// The addresses without their password.
+/// Returns the addresses without their password.
 fn bare(servers: &Servers) -> String {
     servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect::<Vec<_>>().join(",")
 }
@@ -62,7 +62,7 @@ async fn a_file_that_others_can_write_is_not_read_unless_it_is_named() {
         quorlock
     };
     let refused = start(&["status", "job"]).end().await.expect(78);
-    let warned = "quorlock: warning: ./quorlock.toml is not read, because it can be written by everybody";
+    let warned = "quorlock: warning: ./quorlock.toml is not read, because it is writable by all users";
     assert!(refused.stderr.starts_with(warned), "{refused:?}");
     assert!(refused.stderr.contains("--config ./quorlock.toml"), "{refused:?}");
     start(&["status", "--config", "./quorlock.toml", "job"]).end().await.expect(0);
@@ -73,7 +73,7 @@ async fn a_file_that_others_can_write_is_not_read_unless_it_is_named() {
         "{json:?}"
     );
 
-    // The next place is read instead.
+    // The file at the next place is read instead.
     let own = format!("nodes = '{}'\nrestart-guard = 'off'\n", bare(&servers));
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("quorlock")).unwrap();
@@ -83,7 +83,7 @@ async fn a_file_that_others_can_write_is_not_read_unless_it_is_named() {
     let running = instead.start();
     let theirs = running.path("theirs");
     running.end().await.expect(0);
-    assert!(!theirs.exists(), "the file of others has chosen a file to write");
+    assert!(!theirs.exists(), "an untrusted file has chosen a file to write");
 }
 
 #[cfg(target_os = "linux")]
@@ -104,7 +104,8 @@ async fn the_systems_file_is_read_last() {
     assert_eq!(by_own.end().await.expect(0).stdout, "8000\n", "one file is read, and not two");
 }
 
-/// What `unshare` needs to run `script` with mounts of its own, or `None` and a word where it may not.
+/// Returns the arguments of `unshare` that run `script` with mounts of its own, or `None`, with a message, if that is
+/// not permitted.
 #[cfg(target_os = "linux")]
 async fn alone(script: &str) -> Option<Vec<String>> {
     let words = ["--mount", "--map-root-user", "sh", "-c"];
@@ -122,13 +123,13 @@ async fn alone(script: &str) -> Option<Vec<String>> {
 #[tokio::test]
 async fn a_name_server_that_never_answers_delays_no_exit() {
     let Some(servers) = servers(3).await else { return };
-    // Takes what it is asked, and says nothing. Only root may listen there.
+    // Accepts requests, and never answers. Only root may listen there.
     let Ok(_mute) = std::net::UdpSocket::bind(("127.0.0.53", 53)) else {
         use std::io::Write as _;
         drop(writeln!(std::io::stderr(), "skipped: this user may not be a name server"));
         return;
     };
-    // It is asked for a minute before it is given up: longer than a test waits for an end.
+    // It is given up after a minute, longer than a test waits.
     let script = "mount -t tmpfs -o mode=755 none /etc && printf 'nameserver 127.0.0.53\noptions timeout:30 attempts:2\n' \
                   > /etc/resolv.conf && exec \"$0\" \"$@\"";
     let Some(words) = alone(script).await else { return };
@@ -197,8 +198,8 @@ async fn a_variable_is_overruled_by_any_flag_and_says_nothing_when_empty() {
     let Some(servers) = servers(3).await else { return };
     let job = || job().on(&servers);
     job().env("QUORLOCK_WAIT", "5s").env("QUORLOCK_TTL", "").end().await.expect(0);
-    let refused = job().env("QUORLOCK_NODE_LIMIT", "soon").end().await.expect(78);
-    assert!(refused.stderr.contains("QUORLOCK_NODE_LIMIT"), "{refused:?}");
+    let refused = job().env("QUORLOCK_NODE_TIMEOUT", "soon").end().await.expect(78);
+    assert!(refused.stderr.contains("QUORLOCK_NODE_TIMEOUT"), "{refused:?}");
 }
 
 #[tokio::test]
@@ -206,7 +207,7 @@ async fn a_named_file_must_be_there_and_must_be_understood() {
     let missing = job().env("QUORLOCK_CONFIG", "nowhere.toml").end().await.expect(78);
     assert!(missing.stderr.contains("nowhere.toml"), "{missing:?}");
     let unknown = job().file("quorlock.toml", "node = 'redis://a'").end().await.expect(78);
-    assert!(unknown.stderr.contains("no setting `node`; there are nodes,"), "{unknown:?}");
+    assert!(unknown.stderr.contains("no setting `node`; the settings are nodes,"), "{unknown:?}");
 }
 
 #[tokio::test]

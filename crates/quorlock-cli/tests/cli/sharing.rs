@@ -1,4 +1,4 @@
-//! Readers that share a lock, and writers that have it alone.
+//! Shared locks: readers hold them together, a writer alone.
 
 use nix::sys::signal::Signal;
 use quorlock::protocol::{Claim, readers_key};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Quorlock, Running, SOON, keys, run, servers};
 
-/// Somebody whose command runs until it is told that it is enough.
+/// Starts a client whose command runs until the file `enough` exists.
 async fn reader(servers: &Servers, label: &str) -> Running {
     let script = "echo \"$QUORLOCK_TOKEN\"; while [ ! -e enough ]; do sleep 0.05; done";
     let running = run(servers, &["--shared", "-t", "1500ms", "--label", label], script).start();
@@ -26,7 +26,7 @@ async fn two_readers_have_the_lock_at_once_and_keep_a_writer_out_and_a_writer_ke
     let Some(servers) = servers(3).await else { return };
     let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
     let writer = run(&servers, &["-n"], "echo ran").end().await.expect(75);
-    assert_eq!(writer.stdout, "", "it has the lock alone, beside readers");
+    assert_eq!(writer.stdout, "", "a writer ran with readers");
     for reader in [one, two] {
         std::fs::write(reader.path("enough"), "").unwrap();
         reader.end().await.expect(0);
@@ -36,7 +36,7 @@ async fn two_readers_have_the_lock_at_once_and_keep_a_writer_out_and_a_writer_ke
     let writer = run(&servers, &[], "echo started; exec sleep 1000").start();
     writer.lines(1).await;
     let reader = run(&servers, &["--shared", "-n"], "echo ran").end().await.expect(75);
-    assert_eq!(reader.stdout, "", "it reads beside a writer");
+    assert_eq!(reader.stdout, "", "a reader ran with a writer");
     writer.signal(Signal::SIGTERM);
     writer.end().await.expect(143);
 }
@@ -83,7 +83,7 @@ async fn a_reader_that_is_revoked_loses_its_share_and_the_others_keep_theirs() {
     assert_eq!(keys(&servers).await, [""; 0], "a share was stored again");
 }
 
-/// A node names a hundred readers; the renewals of the others must not put their shares back.
+/// A node names a hundred readers; renewals of the others must not restore their shares.
 #[tokio::test]
 async fn a_lock_of_more_readers_than_a_node_names_is_taken_from_each_of_them() {
     let Some(servers) = servers(3).await else { return };
@@ -94,7 +94,7 @@ async fn a_lock_of_more_readers_than_a_node_names_is_taken_from_each_of_them() {
     for _ in 0..150 {
         readers.push(lock.acquire().await.unwrap());
     }
-    // At each node, since a share may arrive after the lease has been counted.
+    // On each node, since a share may arrive after the lease was granted.
     for server in servers.iter() {
         let count = async || server.command(&["ZCARD", &readers_key("job")]).await.unwrap().to_string();
         eventually("all shares", SOON, async || count().await == "150").await.unwrap();
@@ -108,7 +108,7 @@ async fn a_lock_of_more_readers_than_a_node_names_is_taken_from_each_of_them() {
         }
     }
     for reader in &readers {
-        assert!(reader.renew().await.is_err(), "a share was renewed that was taken away");
+        assert!(reader.renew().await.is_err(), "a share that was taken was renewed");
     }
     assert_eq!(keys(&servers).await, [""; 0], "a share was stored again");
 }

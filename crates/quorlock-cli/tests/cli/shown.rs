@@ -1,7 +1,7 @@
-//! What each verb shows, kept as snapshots in `snapshots/`, with what varies masked.
+//! The output of each verb, as snapshots in `snapshots/` with variable parts masked.
 //!
-//! `INSTA_UPDATE=always cargo test -p quorlock-cli --test cli shown` writes them anew; read what
-//! changed before you commit it.
+//! `INSTA_UPDATE=always cargo test -p quorlock-cli --test cli shown` rewrites them; review the changes before you
+//! commit them.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use regex::Regex;
 
 use crate::support::{Ended, Quorlock, Running, SOON, keys, run, servers};
 
-/// What differs from run to run, and what stands for it.
+/// What differs between runs, and its replacement.
 static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"\b[0-9a-f]{32}\b", "TOKEN"),
@@ -32,7 +32,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d+\.\d\d s\b", "TIME"),
         (r"(?m)  +\d+$", "  N"),
         (r"/\S*/\.tmp\w+", "HOME"),
-        // Which nodes have answered by the time that it is clear.
+        // It varies which nodes have answered by the time of the decision.
         (r"\d of 3 nodes for up", "N of 3 nodes for up"),
         (r"\d of 3 granted, 2 needed \(.*\)", "N of 3 granted, 2 needed (WHY)"),
         (r"  +", "  "),
@@ -51,7 +51,7 @@ fn masked(text: &str, servers: &[quorlock_testkit::Server]) -> String {
     MASKS.iter().fold(text, |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
 }
 
-/// All that somebody sees who starts it.
+/// Exit code and output, masked.
 fn seen(ended: &Ended, servers: &[quorlock_testkit::Server]) -> String {
     let Ended { code, stdout, stderr } = ended;
     let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
@@ -62,7 +62,7 @@ async fn shows(servers: &Servers, words: &[&str]) -> String {
     seen(&Quorlock::new(words).on(servers).end().await, servers)
 }
 
-/// Somebody who holds the lock at each node.
+/// Starts a holder of the lock, and waits until every node has its key.
 async fn holder(servers: &Servers) -> Running {
     let running = run(servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
     running.lines(1).await;
@@ -74,7 +74,7 @@ async fn holder(servers: &Servers) -> Running {
 
 #[tokio::test]
 async fn the_help_of_each_verb() {
-    // As it is: nothing in it varies.
+    // Unmasked: nothing in it varies.
     assert_snapshot!("help", Quorlock::new(["--help"]).end().await.expect(0).stdout);
     for verb in ["run", "status", "hold", "release", "bench", "doctor", "demo", "completions", "man"] {
         let help = Quorlock::new([verb, "--help"]).end().await.expect(0);
@@ -168,7 +168,7 @@ async fn release_by_token_and_by_force() {
 async fn bench_in_tables_and_in_json() {
     let Some(servers) = servers(3).await else { return };
     // No node is given up on, however busy the machine.
-    let words = ["bench", "--duration", "30ms", "--tasks", "2", "--node-limit", "1s"];
+    let words = ["bench", "--duration", "30ms", "--tasks", "2", "--node-timeout", "1s"];
     assert_snapshot!("bench", shows(&servers, &words).await);
     assert_snapshot!("bench_json", shows(&servers, &[&words[..], &["--json"]].concat()).await);
 }
@@ -179,7 +179,7 @@ async fn the_demonstration() {
         return;
     }
     let ended = Quorlock::new(["demo"]).end().await.expect(0);
-    // How the nodes stand is told by other tests; which of them answers first, nobody knows.
+    // Other tests check the nodes; the order of their answers varies.
     let chapters: Vec<&str> = ended.stdout.lines().filter(|line| line.contains(" s  ")).collect();
     assert_snapshot!("demo", masked(&chapters.join("\n"), &[]));
 }

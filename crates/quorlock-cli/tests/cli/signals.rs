@@ -1,4 +1,4 @@
-//! Signals of those that tests start.
+//! The signal dispositions of processes that tests start.
 
 use std::sync::Once;
 use std::thread;
@@ -6,9 +6,9 @@ use std::thread;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Gives what is started from now on each signal with its usual effect, whatever the tests were started
-/// with: `nohup` ignores SIGHUP, a shell's `&` ignores SIGINT and SIGQUIT, and that is inherited. A handler
-/// is not, and tokio never takes one away. A signal that is not ignored is left alone: Ctrl-C ends tests.
+/// Resets ignored signals for processes started from now on: `nohup` ignores SIGHUP, a shell's `&` ignores SIGINT and
+/// SIGQUIT, and that is inherited. A handler is not, and tokio never removes one. Other signals are left alone, so that
+/// Ctrl-C ends the tests.
 pub(crate) fn ignore_none() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -24,12 +24,12 @@ pub(crate) fn ignore_none() {
     });
 }
 
-/// Which signals are ignored, one bit for each.
+/// Returns the ignored signals, one bit each.
 fn ignored() -> u64 {
     const PIPE: u64 = 1 << (nix::libc::SIGPIPE - 1);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    // Rust's own, which it gives back to what it starts.
+    // Ignored by Rust, which resets it in child processes.
     mask & !PIPE
 }

@@ -1,4 +1,4 @@
-//! Locks in a database of SQLite: one host, no server.
+//! Locks in an SQLite database: one host, no server.
 
 use std::fs;
 #[cfg(target_os = "linux")]
@@ -12,7 +12,7 @@ use quorlock_testkit::eventually;
 
 use crate::support::{Quorlock, Running, SOON, is_gone};
 
-/// In this folder, which several of them share.
+/// Runs `quorlock` in this folder, which several share.
 fn quorlock(folder: &Path, words: &[&str]) -> Quorlock {
     Quorlock::new(words).env("QUORLOCK_NODES", &format!("sqlite://{}/locks.db", folder.display()))
 }
@@ -58,7 +58,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
         let ended = words(&[options, &["--", "echo", "done"]].concat()).end().await.expect(0);
         assert!(ended.stdout.contains("done"), "{ended:#?}");
     }
-    // Retained, though nothing is left of its holder.
+    // Retained, although its holder has ended.
     words(&["run", "--wait", "0", "other", "--", "true"]).end().await.expect(75);
     let mut held = words(&["hold", "third"]).start();
     eventually("the hold", SOON, async || held.stderr().contains("third") || held.stdout().contains("third"))
@@ -83,7 +83,7 @@ async fn beside_other_nodes_it_is_refused() {
     assert!(ended.stderr.contains("is of this host only"), "{ended:#?}");
 }
 
-/// Each writes a line when it begins and one when it ends.
+/// Each prints a line at its begin and its end.
 const COUNTED: &str = "echo begin >> lines; echo end >> lines";
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn two_hundred_that_are_started_together_run_one_after_the_other() {
     assert_eq!(lines, "begin\nend\n".repeat(200), "two of them overlapped, or one is missing");
 }
 
-/// A command that keeps its lock for a minute, if nothing happens.
+/// A command that keeps its lock for a minute, unless it is ended.
 async fn long(folder: &Path, script: &str) -> (Running, Vec<String>) {
     let running = run(folder, &["-t", "30s"], script).start();
     let pids = running.lines(2).await;
@@ -132,13 +132,13 @@ async fn the_lock_of_a_holder_that_is_killed_is_free_when_all_of_its_command_is_
     }
 }
 
-/// As what a command has started does without its guardian.
+/// As for processes that a command has started, without its guardian.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_free() {
     let folder = tempfile::tempdir().unwrap();
     let (holder, pids) = long(folder.path(), "(exec sleep 1000) & echo $!; echo $$; wait").await;
-    // Nor may it start another guardian.
+    // It must not start another guardian either.
     holder.signal(Signal::SIGSTOP);
     for child in children(&holder).into_iter().filter(|child| *child != pids[1]) {
         kill(&child);
@@ -156,8 +156,8 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
     run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
 }
 
-/// What the guardian leaves behind when it kills the group, until the group is gone: a process of another user, that it
-/// may not kill, and that has closed what it inherited.
+/// The guardian leaves a process that keeps the mark until the group is gone: here a process of another user, which it may
+/// not kill, and which has closed what it inherited.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_guardian_may_not_kill() {
@@ -171,7 +171,7 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
     for folder in [&folder, &tools] {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     }
-    // Runs what follows as root, for all users.
+    // Runs a command as root, for all users.
     let as_root = tools.path().join("as-root");
     fs::copy(which("setpriv"), &as_root).unwrap();
     fs::set_permissions(&as_root, fs::Permissions::from_mode(0o4755)).unwrap();
@@ -182,7 +182,7 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
         fs::set_permissions(quorlock.path("."), fs::Permissions::from_mode(0o755)).unwrap();
         quorlock
     };
-    // The programs may be where that user may not go, and the file system may not let programs run as others.
+    // The user may lack access to the programs, and the file system may ignore set-uid.
     let program = format!("{as_root} {} --version", env!("CARGO_BIN_EXE_quorlock"));
     let tried = Command::new("setpriv").args(as_nobody).args(program.split(' ')).output().unwrap();
     if !tried.status.success() {
@@ -223,7 +223,7 @@ fn has_open(running: &Running, name: &str) -> bool {
     open_files(&running.pid(), name).iter().any(|file| file == name)
 }
 
-/// The names of the files that a process has open, of those that begin so.
+/// Returns the names of the open files of a process that begin with `begins`.
 #[cfg(target_os = "linux")]
 fn open_files(pid: &str, begins: &str) -> Vec<String> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();

@@ -29,10 +29,10 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
     let secret = told[0].split(' ').next().unwrap_or_default();
     let fencing_token = &told[1];
 
-    // The third may still be asked when the other two have decided.
+    // The third node may answer after the other two have decided.
     let status = || Quorlock::new(["status", "job"]).on(&servers).end();
     eventually("all three nodes have it", SOON, async || {
-        status().await.expect(0).stdout.contains("nightly report at 3 of 3 nodes")
+        status().await.expect(0).stdout.contains("nightly report on 3 of 3 nodes")
     })
     .await
     .unwrap();
@@ -47,7 +47,7 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
     assert_eq!(value["nodes"].as_array().map(Vec::len), Some(3));
     assert!(value["nodes"][0]["remaining_ms"].as_u64().is_some_and(|left| left <= 30_000), "{json:?}");
     for output in [&text.stdout, &text.stderr, &json.stdout, &json.stderr] {
-        assert!(!output.contains(secret), "whoever sees the token can release the lock: {output}");
+        assert!(!output.contains(secret), "the token, which releases the lock, is shown: {output}");
     }
 }
 
@@ -101,5 +101,5 @@ async fn no_line_of_the_table_is_a_sentence() {
     let told = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
     let table: Vec<&str> = told.stdout.lines().take(4).collect();
     assert!(table.iter().all(|line| line.len() < 80), "{told:?}");
-    assert!(told.stdout.contains("unreachable"), "why they are silent stands below: {told:?}");
+    assert!(told.stdout.contains("unreachable"), "the reasons follow the table: {told:?}");
 }

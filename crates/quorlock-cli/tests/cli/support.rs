@@ -1,4 +1,4 @@
-//! Starts `quorlock`, watches it, and waits for what should happen.
+//! Starts `quorlock`, and waits for what it should do.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "what does not go as expected fails the test")]
 
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use crate::signals;
 
-/// For whatever should happen soon, on a machine that has much else to do.
+/// The deadline for what should happen soon, generous for a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// `count` real servers, or `None` and a loud word when there are none.
+/// Starts `count` real servers; returns `None`, with a message, if none is installed.
 pub(crate) async fn servers(count: usize) -> Option<Servers> {
     real(Servers::start(count).await.expect("the servers start"))
 }
@@ -34,14 +34,14 @@ fn real(servers: Servers) -> Option<Servers> {
     if matches!(servers.kind(), Kind::Program { .. }) {
         return Some(servers);
     }
-    // Not by `eprintln`, which the harness keeps to itself while a test passes.
+    // Not by `eprintln`, which the harness captures while a test passes.
     let word =
         "skipped: no valkey-server or redis-server is here; install one, or name it in QUORLOCK_SERVER";
     drop(writeln!(std::io::stderr(), "{word}"));
     None
 }
 
-/// A `quorlock` to be started, in a folder of its own and with nothing inherited that it reads.
+/// A `quorlock` to start, in a folder of its own and without inherited settings.
 pub(crate) struct Quorlock {
     command: Command,
     folder: TempDir,
@@ -58,14 +58,14 @@ impl Quorlock {
                 command.env_remove(&name);
             }
         }
-        // Whoever runs the tests may have set these.
+        // The environment of the tests may have these.
         command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
         command.args(words).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env("SHELL", "/bin/sh");
         command.current_dir(folder.path()).stdin(Stdio::null());
         Quorlock { command, folder }
     }
 
-    /// Asks these servers, which were started just now and so need no restart guard.
+    /// Uses these servers, which are new and so need no restart guard.
     pub(crate) fn on(self, servers: &Servers) -> Quorlock {
         self.env("QUORLOCK_NODES", &servers.urls().join(",")).env("QUORLOCK_RESTART_GUARD", "off")
     }
@@ -98,12 +98,12 @@ impl Quorlock {
         quorlock
     }
 
-    /// Where a file of its folder is.
+    /// Returns the path of a file in its folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// What would be started.
+    /// Returns the command to start.
     pub(crate) fn command(&self) -> &Command {
         &self.command
     }
@@ -132,13 +132,13 @@ impl Quorlock {
         self.start_with_stderr(errors.into())
     }
 
-    /// Starts it with a stderr that nobody reads.
+    /// Starts it with a stderr that is not read.
     pub(crate) fn start_unread(self) -> Running {
         self.create("stderr");
         self.start_with_stderr(Stdio::piped())
     }
 
-    /// Starts it with a stdout that takes no byte, and that nobody reads.
+    /// Starts it with a stdout that is full and not read.
     pub(crate) fn start_with_full_stdout(mut self) -> Running {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let flags = fcntl(&writer, FcntlArg::F_GETFL).expect("flags");
@@ -169,7 +169,7 @@ impl Quorlock {
     }
 }
 
-/// A `quorlock` that runs. Killed when the test ends before it.
+/// A running `quorlock`, killed on drop.
 pub(crate) struct Running {
     process: Child,
     folder: TempDir,
@@ -190,7 +190,7 @@ impl Running {
         self.folder.path().join(name)
     }
 
-    /// Waits until its output has this many lines, and gives them.
+    /// Waits until its output has this many lines, and returns them.
     pub(crate) async fn lines(&self, count: usize) -> Vec<String> {
         let what = format!("{count} lines on stdout; stderr: {}", self.stderr());
         eventually(&what, SOON, async || self.stdout().matches('\n').count() >= count)
@@ -238,7 +238,7 @@ impl Drop for Running {
     }
 }
 
-/// What a `quorlock` has left behind.
+/// Exit code and output.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -247,7 +247,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Checks the exit code, and shows everything if it is another one.
+    /// Checks the exit code; shows everything if it differs.
     #[track_caller]
     pub(crate) fn expect(self, code: u8) -> Ended {
         assert_eq!(self.code, Some(i32::from(code)), "the exit code; {self:#?}");
@@ -255,13 +255,13 @@ impl Ended {
     }
 }
 
-/// `quorlock run` with `options`, of a script for the shell.
+/// Returns `quorlock run` with `options`, of a shell script.
 pub(crate) fn run(servers: &Servers, options: &[&str], script: &str) -> Quorlock {
     let words = [&["run"], options, &["job", "--", "sh", "-c", script]].concat();
     Quorlock::new(words).on(servers)
 }
 
-/// Which keys stand at each server, but for the tombs of cancelled attempts, which end soon.
+/// Returns the keys of all servers, except tombstones of cancelled attempts, which expire soon.
 pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
     let mut found = Vec::new();
     for server in servers {
@@ -274,8 +274,7 @@ pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
     found
 }
 
-/// Whether a process has ended. One that nobody has waited for yet counts as ended: it does
-/// nothing any more.
+/// Whether a process has ended. A zombie counts as ended.
 pub(crate) fn is_gone(pid: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

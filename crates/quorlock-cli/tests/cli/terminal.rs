@@ -1,4 +1,4 @@
-//! On a terminal: who has it, who is asked, who is stopped.
+//! `quorlock` on a terminal: foreground, confirmation, job control, colours.
 
 use quorlock_testkit::{Servers, eventually};
 
@@ -127,7 +127,7 @@ async fn status_wraps_words_and_breaks_neither_addresses_nor_fencing_tokens() {
     let fencing_token = holder.lines(1).await.remove(0);
     let mut status = OnTerminal::start(words(&servers, &["status", "--watch=50ms", "job"]));
     status.resize(80);
-    // The last line of a picture that was drawn at this width.
+    // The last line of a picture of this width.
     status.shows_times("`job` is held by", 3).await;
     status.types(CTRL_C);
     assert_eq!(status.end().await, Some(0));
@@ -214,7 +214,7 @@ async fn colours_are_for_terminals_unless_somebody_says_otherwise() {
     assert!(coloured(&always.stdout), "{always:?}");
 }
 
-/// The state of a process, as ps has it.
+/// Returns the state of a process, as `ps` shows it.
 fn state(pid: &str) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::support::{Ended, Quorlock, SOON, servers};
 
-/// Who signs certificates.
+/// An authority that signs certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -48,7 +48,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `None`, and a word, where no server can do it.
+    /// Returns `None`, with a message, if no server supports it.
     pub(crate) async fn start(
         wants_certificates: &str,
         change: impl FnOnce(&mut CertificateParams),
@@ -95,10 +95,10 @@ impl World {
         format!("rediss://localhost:{}", self.tls_port)
     }
 
-    /// Runs without having its lock, and says so and the cure in these words.
+    /// Expects a run without the lock, and these words in its error.
     async fn refused(&self, url: &str, options: &[&str], words: &[&str]) -> Ended {
         let ended = run(url, options).env("SSL_CERT_FILE", &self.path("ca.pem")).end().await.expect(69);
-        assert_eq!(ended.stdout, "", "it ran although nobody knows whose server that is");
+        assert_eq!(ended.stdout, "", "it ran although the server is not authenticated");
         for word in words {
             assert!(ended.stderr.contains(word), "{word}: {ended:?}");
         }

@@ -1,4 +1,4 @@
-//! Several resources that are locked at once.
+//! Several resources, locked together.
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Servers, eventually};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{Quorlock, Running, SOON, keys, run, servers};
 
-/// Somebody who has two accounts until it is told that it is enough.
+/// Starts a holder of two accounts, until the file `enough` exists.
 async fn transfer(servers: &Servers, resources: [&str; 2]) -> Running {
     let script = "echo \"$QUORLOCK_RESOURCE\"; echo \"$QUORLOCK_TOKEN\"; exec sleep 1000";
     let words =

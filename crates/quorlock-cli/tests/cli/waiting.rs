@@ -1,4 +1,4 @@
-//! Waiting for a lock that somebody else holds.
+//! Waiting for a lock that another client holds.
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ async fn a_line_is_written_for_each_change_and_none_in_between() {
     quorlock_testkit::eventually("the release is seen", crate::support::SOON, async || free()).await.unwrap();
     watch.signal(Signal::SIGINT);
     let ended = watch.end().await.expect(0);
-    // From nobody over a part of the nodes to all of them and back; each step once.
+    // From no node over some nodes to all of them and back; each step once.
     assert!(ended.stdout.lines().count() <= 2 + 2 * servers.len(), "{ended:?}");
     assert_eq!(ended.stdout.matches("`other`").count(), 1, "it has not changed: {ended:?}");
 }

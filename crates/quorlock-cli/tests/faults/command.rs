@@ -1,16 +1,15 @@
-//! What runs under the lock: writes down that it does.
+//! The command under the lock: records that it runs.
 
 use std::time::Duration;
 
 use crate::record::{Entry, append, now};
 
-/// Where it writes, for how long it runs, for which runner, and what it is to its
-/// command.
+/// The file to write to, how long to run, the runner, and the part that it plays in its command.
 pub(crate) const RECORD: &str = "QUORLOCK_FAULTS_RECORD";
 pub(crate) const LASTS: &str = "QUORLOCK_FAULTS_LASTS_MS";
 pub(crate) const RUNNER: &str = "QUORLOCK_FAULTS_RUNNER";
 pub(crate) const PART: &str = "QUORLOCK_FAULTS_PART";
-/// How often it says that it still runs.
+/// How often it records that it runs.
 pub(crate) const EVERY: Duration = Duration::from_millis(5);
 
 pub(crate) fn is_asked_for() -> bool {

@@ -1,4 +1,4 @@
-//! Chance, from a seed.
+//! A seeded random source.
 
 use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock_testkit::SeededEntropy;
@@ -16,7 +16,7 @@ impl Dice {
         Dice { entropy: SeededEntropy::new(seed) }
     }
 
-    /// A number from 0 to below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.entropy.next_u64() % end
     }

@@ -1,4 +1,4 @@
-//! Whether the record is one that the promises allow.
+//! Checks the record against the promises.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::record::{Entry, Part};
 use crate::runners::{Fate, History};
 use crate::starvation::Gap;
 
-/// One command with all that its lock is kept for, from its first word to its last.
+/// A command and the processes that its lock is kept for, from the first entry to the last.
 #[derive(Clone, Debug)]
 struct Span {
     lock: String,
@@ -19,36 +19,36 @@ struct Span {
     last: Duration,
 }
 
-/// What was seen.
+/// The results.
 #[derive(Default)]
 pub(crate) struct Figures {
     pub(crate) commands: usize,
     /// Two at the same time, because the runner of the first was stopped while it started its command,
     /// and so learned of the end of its lock only after that.
     stopped: usize,
-    /// The same, because the machine had no time for the runner, nor for its guardian.
+    /// The same, because the machine ran neither the runner nor its guardian in time.
     starved: usize,
     /// Processes that were started, and those of them that left the group.
     processes: usize,
     daemons: usize,
     /// Commands whose lock was kept for more than one process.
     families: usize,
-    /// Runners that stood still over their commands for longer than their locks lasted.
+    /// Runners that were stopped for longer than a TTL while their command ran.
     stood_still: usize,
-    /// How long a command outlived a runner that was killed, at most.
+    /// The longest time that a command outlived a killed runner.
     outlived: Duration,
     killed: usize,
 }
 
-/// After a runner that was stopped goes on, or is killed, its command ends within this.
+/// After a stopped runner continues, or is killed, its command ends within this.
 const LATE: Duration = Duration::from_millis(1500);
-/// A runner that goes on looks at its lease at once.
+/// A continued runner checks its lease within this.
 const AT_ONCE: Duration = Duration::from_millis(250);
 /// A gap this long before the overlap may have delayed the timer that would have prevented it.
 const NEAR: Duration = Duration::from_millis(500);
 
-/// Checks that for no lock two commands ran at once, in any other than the documented case, that
-/// their numbers grow, and that none outlived its runner.
+/// Checks that no two commands ran under one lock at the same time, except in the documented case, that their fencing
+/// tokens grow, and that none outlived its runner.
 pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figures {
     let spans = spans(entries, history);
     let mut figures = Figures { commands: spans.len(), ..Figures::default() };
@@ -77,7 +77,7 @@ pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figur
                 figures.starved += 1;
             } else {
                 panic!(
-                    "two ran at once for {:?}: {first:?}, {second:?}; {fate:?}",
+                    "two overlapped for {:?}: {first:?}, {second:?}; {fate:?}",
                     first.last.saturating_sub(second.began)
                 );
             }
@@ -86,9 +86,8 @@ pub(crate) fn judge(entries: &[Entry], history: &History, gaps: &[Gap]) -> Figur
     figures
 }
 
-/// Whether the runner of the first stood still before it had started its command and until the second
-/// began, and the first ended soon after it went on. Of a command that runs already its guardian makes
-/// an end in time.
+/// Whether the runner of the first was stopped before it had started its command and until the second began, and the
+/// first ended soon after the runner continued. The guardian stops a command that already runs in time.
 fn was_stopped(fate: &Fate, first: &Span, second: &Span) -> bool {
     fate.stopped.iter().any(|(from, to)| {
         *from < first.began + AT_ONCE
@@ -98,8 +97,7 @@ fn was_stopped(fate: &Fate, first: &Span, second: &Span) -> bool {
     })
 }
 
-/// Whether the machine had no time right before the second began, and the overlap is no longer than
-/// that explains.
+/// Whether the machine was starved right before the second began, for long enough to explain the overlap.
 fn was_starved(gap: &Gap, first: &Span, second: &Span) -> bool {
     let overlap = first.last.saturating_sub(second.began);
     gap.from < second.began
@@ -107,7 +105,7 @@ fn was_starved(gap: &Gap, first: &Span, second: &Span) -> bool {
         && overlap < gap.to.saturating_sub(gap.from) + AT_ONCE
 }
 
-/// In the order in which they began.
+/// Returns the spans in the order of their start.
 fn spans(entries: &[Entry], history: &History) -> Vec<Span> {
     let mut spans: BTreeMap<(String, u64), Span> = BTreeMap::new();
     for entry @ Entry { at, lock, fence, runner, .. } in entries {
@@ -125,7 +123,7 @@ fn spans(entries: &[Entry], history: &History) -> Vec<Span> {
     spans
 }
 
-/// Whether the process that wrote this is one that the documentation promises to end with its lock.
+/// Whether the process that wrote this is promised to end with its lock.
 fn is_under_its_lock(entry: &Entry, history: &History) -> bool {
     let fate = history.get(&entry.runner);
     match entry.part {

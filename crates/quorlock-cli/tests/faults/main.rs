@@ -1,11 +1,10 @@
 //! `quorlock run` under random faults: no command runs without its lock, and no lock is left without
 //! its command.
 //!
-//! Several `quorlock run` contend for few locks on five real servers, while servers are killed,
-//! restarted empty and stopped, and the runners are cut off from all servers, and get every signal,
-//! SIGKILL, SIGSTOP and SIGCONT among them; so do their guardians. Their commands trap signals, spawn,
-//! daemonise, linger and kill themselves. What works in them is this very program: it writes down that
-//! it runs, every few milliseconds.
+//! Several `quorlock run` contend for few locks on five real servers. Servers are killed, restarted empty and stopped;
+//! the runners are cut off from all servers and get every signal, including SIGKILL, SIGSTOP and SIGCONT, and so do
+//! their guardians. Their commands trap signals, spawn, daemonise, linger and kill themselves. The command is this
+//! program, which records every few milliseconds that it runs.
 //!
 //! ```sh
 //! cargo test -p quorlock-cli --test faults                                 # 12 s
@@ -45,7 +44,7 @@ use crate::starvation::Starvation;
 const TTL: Duration = Duration::from_secs(1);
 const LOCKS: u64 = 3;
 const RUNNERS: usize = 6;
-/// For whatever should happen soon, on a machine that has much else to do.
+/// The deadline for what should happen soon, generous for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::main(flavor = "current_thread")]
@@ -54,7 +53,7 @@ async fn main() {
     if command::is_asked_for() {
         return command::run();
     }
-    // There is no harness here, and so nobody else who heeds the name of a test.
+    // Without a harness the filter by test name must be handled here.
     let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     if wanted.is_some_and(|name| !"faults".contains(&name)) || std::env::args().any(|word| word == "--list") {
         return;
@@ -102,9 +101,9 @@ async fn no_command_runs_without_its_lock_and_no_lock_is_left_without_its_comman
     println!("{figures}; {}; {masters}", runners.fates());
     assert!(
         figures.commands as u64 > lasts.as_secs() / 2,
-        "so few commands ran that nothing is proved: {figures}"
+        "too few commands ran to prove anything: {figures}"
     );
-    // Nothing runs, and nothing is held: what was lost on the way has ended with its TTL.
+    // Nothing runs, and nothing is held: releases that were lost have expired with their TTL.
     for entry in entries.iter().filter(|entry| entry.part == Part::Group) {
         assert!(record::is_gone(entry.pid), "process {} runs on without a runner", entry.pid);
     }

@@ -1,4 +1,4 @@
-//! What the commands have written down, with one clock for all processes of the machine.
+//! The record of the commands, with one clock for all processes of the machine.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, SystemClock};
 use tempfile::TempDir;
 
-/// Somebody ran at a moment.
+/// A process ran at a moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) at: Duration,
@@ -21,14 +21,14 @@ pub(crate) struct Entry {
     pub(crate) part: Part,
 }
 
-/// What a process is to the command that has started it.
+/// The relation of a process to its command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
-    /// It is in its group.
+    /// In its process group.
     Group,
-    /// It left the group, and its lock is kept for it.
+    /// Outside the group, with `--wait-for-descendants`.
     WaitedFor,
-    /// It left the group, which is documented to be its own affair.
+    /// Outside the group, and so not covered by the lock.
     Daemon,
 }
 
@@ -60,7 +60,7 @@ impl Record {
     }
 }
 
-/// One line in one write, at the end of the file whoever else writes there.
+/// Appends a line in one write, atomically among concurrent writers.
 pub(crate) fn append(path: &str, entry: &Entry) {
     let Entry { at, lock, fence, runner, pid, part } = entry;
     let line = format!("{} {lock} {fence} {runner} {pid} {part:?}\n", at.as_nanos());
@@ -80,7 +80,7 @@ fn parse(line: &str) -> Entry {
     }
 }
 
-/// Since the machine was started: the same clock in every process, and the one that leases go by.
+/// Returns the time since boot: the same clock in every process, and the one of leases.
 pub(crate) fn now() -> Duration {
     SystemClock::default().now().since(Moment::since_origin(Duration::ZERO))
 }
@@ -90,7 +90,7 @@ pub(crate) async fn pause(time: Duration) {
     clock.sleep_until(clock.now() + time).await;
 }
 
-/// Whether the process, which is this program, has ended. The number may be that of another by now. One that nobody has waited for yet does nothing any more.
+/// Whether the process, which runs this program, has ended. Its id may be reused; a zombie counts as ended.
 pub(crate) fn is_gone(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

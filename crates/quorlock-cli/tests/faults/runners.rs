@@ -1,4 +1,4 @@
-//! The runners: `quorlock run` again and again, and what is done to them.
+//! The runners: repeated `quorlock run`, and the faults that they get.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,45 +18,44 @@ use crate::{LOCKS, RUNNERS, SOON, TTL};
 
 pub(crate) struct Runners {
     record: PathBuf,
-    /// Each has ways of its own to the servers.
+    /// The proxies of each runner to the servers.
     ways: Vec<Vec<Proxy>>,
-    /// Until when these are cut.
+    /// When each is connected again, if it is cut off.
     cut_until: Vec<Option<Duration>>,
     cuts: usize,
     slots: Vec<Option<Runner>>,
-    /// All that was done to each of them.
+    /// The faults of each runner.
     history: History,
-    /// How many were started.
+    /// The number of runners started.
     count: u32,
     codes: BTreeMap<String, usize>,
     /// By the number of the runner.
     idle_since: BTreeMap<u32, Duration>,
 }
 
-/// What was done to a runner, by its number: process ids come again within minutes.
+/// The faults of runners, by their number: process ids are reused within minutes.
 pub(crate) type History = BTreeMap<u32, Fate>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fate {
-    /// It stood still between these.
+    /// The times during which it was stopped.
     pub(crate) stopped: Vec<(Duration, Duration)>,
     pub(crate) killed: Option<Duration>,
-    /// It was seen to have ended.
+    /// When its end was seen.
     pub(crate) ended: Option<Duration>,
 }
 
 struct Runner {
     number: u32,
     process: Child,
-    /// Since when it stands still, and until when.
+    /// Since when it is stopped, and until when.
     still: Option<(Duration, Duration)>,
-    /// Its guardian was killed, which it is not to be until then itself: both is documented to be too
-    /// much.
+    /// Not to be killed before then, since its guardian was killed: losing both is documented to be unsafe.
     spared_until: Duration,
 }
 
 impl Runner {
-    /// Whether it has started its command, and has not yet reaped it and what it left behind.
+    /// Whether its command, or a process that it left behind, still exists.
     fn has_a_command(&self) -> bool {
         self.children().any(|(_, name)| name != GUARDIAN)
     }
@@ -77,8 +76,8 @@ impl Runner {
 }
 
 const GUARDIAN: &str = "lock-guardian\n";
-/// What runs under the lock, `$0` being this program: some traps signals, spawns, daemonises, lingers,
-/// or kills itself. `$WORK` is one that does not listen, or one that does.
+/// The commands, with this program as `$0`: they trap signals, spawn, daemonise, linger, or kill themselves. `$WORK`
+/// ignores signals, or does not.
 const SCRIPTS: [&str; 9] = [
     "exec $WORK",
     "$WORK; true",
@@ -91,7 +90,7 @@ const SCRIPTS: [&str; 9] = [
     "$DAEMON & $WORK & exit 0",
 ];
 
-/// Long enough for a runner to see that its guardian is gone, and start another.
+/// Long enough for a runner to notice that its guardian has ended, and start another.
 const SPARED: Duration = Duration::from_secs(1);
 
 const SIGNALS: [Signal; 9] = [
@@ -125,7 +124,7 @@ impl Runners {
         }
     }
 
-    /// Starts those that have ended, and continues those that have stood still for long enough.
+    /// Restarts those that have ended, and continues those that were stopped for long enough.
     pub(crate) fn tend(&mut self, dice: &Dice) {
         for place in 0..self.slots.len() {
             if self.cut_until[place].is_some_and(|until| now() >= until) {
@@ -158,10 +157,10 @@ impl Runners {
         let nodes: Vec<String> = self.ways[place].iter().map(Proxy::url).collect();
         let ttl = format!("{}ms", TTL.as_millis());
         let lock = format!("lock-{}", dice.below(LOCKS));
-        // Some end soon, some stay until somebody tells them to end, and some do not listen.
+        // Some end soon, some run until they get a signal, and some ignore signals.
         let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(300) };
         let deaf = if dice.below(3) == 0 { r#"trap "" TERM HUP INT QUIT;"# } else { "" };
-        // Some have their lock kept for what leaves the group. Else that ends after a time of its own.
+        // Some keep their lock for processes that leave the group; otherwise those end on their own.
         let (option, part) = if dice.below(2) == 0 {
             (Some("--wait-for-descendants"), Part::WaitedFor)
         } else {
@@ -191,8 +190,7 @@ impl Runners {
         Runner { number: self.count, process, still: None, spared_until: Duration::ZERO }
     }
 
-    /// Cuts one of them off from all servers, for long enough to lose its lock, while the others can
-    /// get it.
+    /// Cuts one of them off from all servers, for long enough to lose its lock while others can acquire it.
     pub(crate) fn cut(&mut self, dice: &Dice) {
         if let Some(place) = self.busy(dice) {
             self.ways[place].iter().for_each(|way| way.hold(Way::Both));
@@ -215,15 +213,15 @@ impl Runners {
         self.cut_until[place] = None;
     }
 
-    /// Sends something to one of them.
+    /// Sends a signal to one of them, or to its guardian.
     pub(crate) fn hurt(&mut self, dice: &Dice) {
         let signal = SIGNALS[dice.index(SIGNALS.len())];
-        // Any phase of a run for most; these two matter while there is a command.
+        // These two matter while there is a command; the others in any phase.
         let matters = matches!(signal, Signal::SIGKILL | Signal::SIGSTOP);
         let any = dice.index(RUNNERS);
         let place = self.busy(dice).filter(|_| matters).unwrap_or(any);
         let length = Duration::from_millis(dice.below(2 * u64::try_from(TTL.as_millis()).unwrap()));
-        // What is cut off is to feel that, and nothing else.
+        // A runner that is cut off gets no other fault.
         if self.cut_until[place].is_some() {
             return;
         }
@@ -233,7 +231,7 @@ impl Runners {
         }
         if matters && dice.below(3) == 0 {
             if let Some(guardian) = runner.guardian() {
-                // A number that was somebody else's by now would be that of no child of the runner.
+                // A reused id would not be that of a child of the runner.
                 let _ = kill(Pid::from_raw(guardian), signal);
                 runner.spared_until = now() + SPARED;
             }
@@ -244,13 +242,13 @@ impl Runners {
         if signal == Signal::SIGKILL {
             self.history.entry(*number).or_default().killed = Some(now());
         } else if matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP) {
-            // The one stands still at once, the other when it has stopped its command.
+            // SIGSTOP takes effect immediately, SIGTSTP when the runner has stopped its command.
             *still = Some((now(), now() + length));
         }
     }
 
-    /// Checks that no runner keeps a lock for long that has no command. For a moment each does: before
-    /// its command is started, and after that has ended.
+    /// Checks that no runner keeps a lock for long without a command. For a moment each does: before its command
+    /// starts, and after it has ended.
     pub(crate) fn check(&mut self, tokens: &[String]) {
         for runner in self.slots.iter().flatten() {
             let pid = runner.process.id();
@@ -274,7 +272,7 @@ impl Runners {
             if let Some((since, _)) = runner.still.take() {
                 self.history.entry(runner.number).or_default().stopped.push((since, now()));
             }
-            // Twice: those whose command does not listen.
+            // And again below, for commands that ignore it.
             send(&runner.process, Signal::SIGTERM);
         }
         eventually("the end of all runners", SOON, async || {
@@ -296,7 +294,7 @@ impl Runners {
         self.history.clone()
     }
 
-    /// How often one was cut off, and how they ended.
+    /// Describes how often one was cut off, and how they ended.
     pub(crate) fn fates(&self) -> String {
         format!("{} times one was cut off; they ended with {:?}", self.cuts, self.codes)
     }
@@ -312,6 +310,6 @@ impl Drop for Runners {
 }
 
 fn send(process: &Child, signal: Signal) {
-    // It has not been waited for, so the number is its own; an error means that it has ended.
+    // It has not been reaped, so its id is not reused; an error means that it has ended.
     let _ = kill(Pid::from_raw(i32::try_from(process.id()).expect("a process id")), signal);
 }

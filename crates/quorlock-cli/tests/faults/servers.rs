@@ -1,4 +1,4 @@
-//! Five masters that go wrong.
+//! Five masters, with faults.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{LOCKS, TTL};
 pub(crate) struct Masters {
     servers: Servers,
     state: [State; 5],
-    /// Until when each may not vote, because it has restarted.
+    /// When each may vote again after a restart.
     young_until: [Duration; 5],
     faults: usize,
 }
@@ -34,7 +34,7 @@ impl Masters {
         self.servers.kind()
     }
 
-    /// A way to each of them that can be cut.
+    /// Starts a proxy to each of them, which can be cut.
     pub(crate) async fn ways(&self) -> Vec<Proxy> {
         let mut ways = Vec::new();
         for server in self.servers.iter() {
@@ -43,7 +43,7 @@ impl Masters {
         ways
     }
 
-    /// Breaks one, or mends one. Mostly a quorum stays; now and then it does not.
+    /// Breaks or repairs one of them. Usually a quorum remains, sometimes not.
     pub(crate) async fn hurt(&mut self, dice: &Dice) {
         let which = dice.index(5);
         let present = now();
@@ -85,7 +85,7 @@ impl Masters {
         }
     }
 
-    /// The tokens that stand at the servers that nothing is wrong with.
+    /// Returns the tokens stored on the servers without a fault.
     pub(crate) async fn tokens(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (server, state) in self.servers.iter().zip(self.state) {
@@ -102,7 +102,7 @@ impl Masters {
         found
     }
 
-    /// The keys of all locks at all servers.
+    /// Returns the keys of all locks on all servers.
     pub(crate) async fn locks(&self) -> Vec<String> {
         let mut found = Vec::new();
         for server in self.servers.iter() {

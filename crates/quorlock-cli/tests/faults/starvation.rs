@@ -1,4 +1,4 @@
-//! When this machine had no time for anybody: a timer that fires late there fires late elsewhere.
+//! Detects when this machine was starved: a timer that is late here is late elsewhere.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::record::now;
 
-/// Looks at the clock all the time.
+/// Reads the clock all the time.
 pub(crate) struct Starvation {
     gaps: Arc<Mutex<Vec<Gap>>>,
 }
 
-/// Nobody looked between these.
+/// A time without a reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
     pub(crate) from: Duration,
