@@ -78,7 +78,7 @@ async fn main() {
     println!("five servers: {}", servers.kind());
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
     if std::env::args().any(|word| word == "slow") {
-        return beside_by_hand(&servers).await;
+        return compare_by_hand(&servers).await;
     }
     // One client for each number of proxied servers.
     let mut clients = Vec::new();
@@ -127,12 +127,12 @@ async fn main() {
     }
     let (coordinator, _) = clients.first().unwrap();
     throughput(&servers, coordinator).await;
-    beside_by_hand(&servers).await;
+    compare_by_hand(&servers).await;
 }
 
 /// The cost of two nodes that answer 20 ms late, for quorlock and for a hand-written round over the
 /// client crate.
-async fn beside_by_hand(servers: &Servers) {
+async fn compare_by_hand(servers: &Servers) {
     let (mut urls, mut proxies) = (servers.urls(), Vec::new());
     for (url, server) in urls.iter_mut().zip(servers.iter()).take(2) {
         let proxy = Proxy::start(server.address()).await.unwrap();

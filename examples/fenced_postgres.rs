@@ -21,7 +21,7 @@ fn main() -> Outcome<()> {
         let place = env::var("FENCED_POSTGRES").map_err(
             |_| "FENCED_POSTGRES is not set: examples/fenced_postgres.sh starts a database and sets it",
         )?;
-        support::tell::<Postgres>(&place).await
+        support::run_scenario::<Postgres>(&place).await
     })
 }
 

@@ -18,7 +18,7 @@ fn main() -> Outcome<()> {
     support::run::<Sqlite>(async || {
         let folder = tempfile::tempdir()?;
         let place = folder.path().join("account.sqlite");
-        support::tell::<Sqlite>(&place.to_string_lossy()).await
+        support::run_scenario::<Sqlite>(&place.to_string_lossy()).await
     })
 }
 

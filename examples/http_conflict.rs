@@ -73,7 +73,7 @@ async fn end(mut stream: BufReader<TcpStream>) -> Result<String, Box<dyn Error>>
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let dull = ["HTTP/1.1 100", "content-", "connection", "date"];
-    let told =
+    let lines =
         answer.lines().filter(|line| !line.is_empty() && !dull.iter().any(|word| line.starts_with(word)));
-    Ok(told.collect::<Vec<_>>().join(" | "))
+    Ok(lines.collect::<Vec<_>>().join(" | "))
 }

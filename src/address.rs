@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spellings_of_one_server_are_the_same() {
+    fn two_spellings_of_one_server_are_equal() {
         let same =
             |one: &str, two: &str| Address::parse(one).unwrap().same_server(&Address::parse(two).unwrap());
         assert!(same("redis://DB-7", "valkey://anna:x@db-7:6379/3"));

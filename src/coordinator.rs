@@ -162,7 +162,7 @@ impl Coordinator {
     /// The closing continues when the future is dropped.
     pub async fn close(&self, timeout: Duration) {
         self.shared.closing.cancel();
-        self.shared.nodes.timers.ring_all();
+        self.shared.nodes.timers.fire_all();
         self.shared.tasks.tracker.close();
         let end = self.shared.now() + timeout;
         tokio::select! {
@@ -175,9 +175,9 @@ impl Coordinator {
 
 impl Coordinator {
     /// How many keys, or sets of keys, are held or contended for by this coordinator.
-    fn lines(&self) -> usize {
-        let together = self.together.get().map_or(0, |together| together.lines.len());
-        self.shared.lines.len() + self.shared.readers.len() + together
+    fn queues(&self) -> usize {
+        let together = self.together.get().map_or(0, |together| together.queues.len());
+        self.shared.queues.len() + self.shared.readers.len() + together
     }
 }
 
@@ -187,7 +187,7 @@ impl fmt::Debug for Coordinator {
         f.debug_struct("Coordinator")
             .field("nodes", &names.collect::<Vec<_>>())
             .field("quorum", &self.shared.nodes.quorum)
-            .field("lines", &self.lines())
+            .field("queues", &self.queues())
             .finish_non_exhaustive()
     }
 }

@@ -132,7 +132,7 @@ impl<K> Lease<K> {
         match self.watch.state.helped(receiver).await {
             Ok(outcome) => outcome,
             // Nothing is left to renew it: the lease is over, or its runtime has ended.
-            Err(_) => Err(RenewError::Lost(self.watch.state.forsake())),
+            Err(_) => Err(RenewError::Lost(self.watch.state.end_without_keeper())),
         }
     }
 
@@ -163,7 +163,7 @@ impl<K> Lease<K> {
         let (reply, replied) = oneshot::channel();
         state.post(|commands| commands.release = Some(reply));
         let waited = state.helped(replied).await;
-        waited.unwrap_or_else(|_| Err(state.forsake()))
+        waited.unwrap_or_else(|_| Err(state.end_without_keeper()))
     }
 
     /// Returns whether the lock is held exclusively, or shared with other readers.
@@ -241,7 +241,7 @@ impl Lease {
             Some(keeper) => keeper.leave_taken(wanted).await,
             None => state.post(|commands| commands.retain = Some(wanted)),
         }
-        state.helped(replied).await.unwrap_or_else(|_| Err(state.forsake().into()))
+        state.helped(replied).await.unwrap_or_else(|_| Err(state.end_without_keeper().into()))
     }
 
     /// Downgrades to a [shared](crate::Lock::shared) lease atomically: no other writer can acquire the lock
@@ -286,7 +286,7 @@ impl Lease {
         match self.watch.state.helped(receiver).await {
             Ok(Ok(()) | Err(RenewError::Unconfirmed { .. })) => Ok(self),
             Ok(Err(RenewError::Lost(lost))) => Err(lost.into()),
-            Err(_) => Err(self.watch.state.forsake().into()),
+            Err(_) => Err(self.watch.state.end_without_keeper().into()),
         }
     }
 }

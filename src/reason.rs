@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_and_its_source_are_each_written_once() {
+    fn the_message_and_its_source_are_written_once() {
         let quoted = Reason::new("it wants a password").quoting(io());
         for (reason, short, full) in [
             (Reason::from("plain"), "plain", "plain"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_said_is_stripped_and_bounded() {
+    fn foreign_text_is_stripped_and_bounded() {
         let reason = Reason::new("it says").because(io::Error::other("x".repeat(10_000)));
         assert!(format!("{reason:#}").chars().count() < 500, "it could fill the screen");
         assert!(

@@ -332,7 +332,7 @@ impl Semaphore {
     fn is_taken_here(&self, number: usize) -> bool {
         let slot = self.slot(number);
         let (_, key) = slot.parts();
-        self.shared.lines.is_taken(key)
+        self.shared.queues.is_taken(key)
     }
 
     async fn try_slot(&self, number: usize) -> Result<Option<Permit>, PermitError> {

@@ -7,6 +7,6 @@ mod thread;
 mod tls;
 
 pub use dial::{Dial, Stream, SystemDial};
-pub(crate) use no_tls::NoTls;
+pub(crate) use no_tls::TlsFailure;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

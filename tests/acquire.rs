@@ -76,17 +76,17 @@ async fn i1_validity_counts_from_before_the_first_node_was_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i3_a_quorum_that_is_seen_after_the_end_of_validity_is_given_back() {
-    given_back_after_a_suspend_of(TTL).await;
+async fn i3_a_quorum_seen_after_validity_ended_is_released() {
+    released_after_a_suspend_of(TTL).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn i3_a_quorum_that_is_seen_at_the_very_end_of_validity_is_given_back() {
-    given_back_after_a_suspend_of(VALIDITY - Duration::from_millis(10)).await;
+async fn i3_a_quorum_seen_just_as_validity_ends_is_released() {
+    released_after_a_suspend_of(VALIDITY - Duration::from_millis(10)).await;
 }
 
 /// The answers arrive ten milliseconds after the request, plus the suspend.
-async fn given_back_after_a_suspend_of(suspend: Duration) {
+async fn released_after_a_suspend_of(suspend: Duration) {
     let bench = bench(3);
     for node in &bench.nodes {
         node.delay(Duration::from_millis(5), Duration::from_millis(5));
@@ -127,7 +127,7 @@ fn split(nodes: &[MemoryNode], until: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_once_asks_again_where_votes_were_split_and_nobody_has_the_lock() {
+async fn try_acquire_retries_split_votes_if_no_client_has_the_lock() {
     let bench = bench(5);
     split(&bench.nodes, Duration::from_millis(3));
     let lease = bench.lock().try_acquire().await.unwrap();
@@ -135,24 +135,24 @@ async fn who_asks_once_asks_again_where_votes_were_split_and_nobody_has_the_lock
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_once_gives_up_where_votes_stay_split() {
+async fn try_acquire_gives_up_if_votes_stay_split() {
     let bench = bench(5);
     split(&bench.nodes, TTL);
     let before = bench.clock.now();
-    let told = Arc::new(AtomicUsize::new(0));
-    let count = told.clone();
+    let reports = Arc::new(AtomicUsize::new(0));
+    let count = reports.clone();
     let lock = bench.lock().on_wait(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     });
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(bench.clock.now().since(before) < Duration::from_millis(200), "try_acquire does not wait");
-    assert_eq!(told.load(Ordering::Relaxed), 0, "nor does it report a wait");
+    assert_eq!(reports.load(Ordering::Relaxed), 0, "nor does it report a wait");
     bench.pass(LATE).await;
     assert_eq!(bench.nodes[4].holder("r"), None, "no key is left");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_once_asks_only_once_where_somebody_may_have_the_lock() {
+async fn try_acquire_asks_once_if_a_client_may_have_the_lock() {
     for down in [0, 1] {
         let bench = bench(5);
         for node in &bench.nodes[..3] {
@@ -165,7 +165,7 @@ async fn who_asks_once_asks_only_once_where_somebody_may_have_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_acquire_says_none_for_a_held_lock_and_an_error_for_an_outage() {
+async fn try_acquire_is_none_for_a_held_lock_and_an_error_in_an_outage() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     assert!(bench.lock().try_acquire().await.unwrap().is_none(), "other clients hold it");
@@ -186,7 +186,7 @@ async fn try_acquire_says_none_for_a_held_lock_and_an_error_for_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_majority_costs_the_time_limit_of_a_node_and_no_more() {
+async fn a_hung_majority_costs_one_node_timeout_and_no_more() {
     let bench = bench(5);
     for node in &bench.nodes[2..] {
         node.hang();
@@ -254,7 +254,7 @@ async fn i2_two_addresses_of_one_server_are_one_vote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i4_every_attempt_has_a_token_of_its_own() {
+async fn i4_every_attempt_has_its_own_token() {
     let bench = bench(3);
     let mut tokens = Vec::new();
     for _ in 0..3 {
@@ -303,7 +303,7 @@ async fn a_key_that_holds_data_is_named_and_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_clients_never_hold_at_once_and_both_get_their_turn() {
+async fn two_clients_never_hold_together_and_both_get_a_turn() {
     let bench = bench(5);
     let inside = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();

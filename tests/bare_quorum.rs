@@ -50,7 +50,7 @@ fn with_clocks() -> (Bench, Vec<Arc<SkewedClock>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i38_one_clock_that_is_stepped_does_not_take_a_lock_that_few_had_granted() {
+async fn i38_one_stepped_clock_does_not_lose_a_bare_quorum() {
     let (bench, clocks) = with_clocks();
     others_have_two(&bench, 2 * MS);
     let lease = bench.lock().acquire().await.unwrap();
@@ -63,7 +63,7 @@ async fn i38_one_clock_that_is_stepped_does_not_take_a_lock_that_few_had_granted
 }
 
 #[tokio::test(start_paused = true)]
-async fn i38_the_nodes_without_the_key_are_asked_again_whatever_kind_of_lock_it_is() {
+async fn i38_nodes_without_the_key_are_asked_again_for_every_kind_of_lock() {
     for of_readers in [false, true] {
         let bench = bench(5);
         others_have_two(&bench, 2 * MS);
@@ -84,7 +84,7 @@ async fn i38_the_nodes_without_the_key_are_asked_again_whatever_kind_of_lock_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn i38_what_is_stored_later_does_not_prolong_the_lease() {
+async fn i38_a_key_stored_later_does_not_extend_the_lease() {
     let bench = bench(5);
     others_have_two(&bench, 2 * MS);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
@@ -119,7 +119,7 @@ async fn i38_a_node_that_comes_back_gets_the_key_before_a_renewal_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_more_is_asked_where_more_than_a_quorum_has_the_key() {
+async fn no_node_is_asked_again_if_more_than_a_quorum_has_the_key() {
     for away in [0, 1] {
         let bench = bench(5);
         bench.nodes[..away].iter().for_each(MemoryNode::disconnect);
@@ -133,7 +133,7 @@ async fn nothing_more_is_asked_where_more_than_a_quorum_has_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_stays_away_is_asked_ever_less_often() {
+async fn an_unreachable_node_is_asked_less_often() {
     let bench = bench(3);
     bench.nodes[0].set_data("r", "forever", Expiry::Never);
     let lease = bench.lock().wait(Wait::Never).acquire().await.unwrap();
@@ -150,7 +150,7 @@ async fn a_node_that_stays_away_is_asked_ever_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_hangs_has_one_request_more_to_answer_and_no_others() {
+async fn a_hung_node_gets_one_more_request_and_no_others() {
     let bench = bench(5);
     bench.nodes[3].set_data("r", "forever", Expiry::Never);
     bench.nodes[4].delay(MS, TTL);
@@ -161,7 +161,7 @@ async fn a_node_that_hangs_has_one_request_more_to_answer_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_overtakes_no_request_that_was_asked_again() {
+async fn a_release_does_not_overtake_a_repeated_request() {
     let bench = bench(5);
     others_have_two(&bench, 2 * MS);
     bench.nodes[3..].iter().for_each(|node| node.delay(30 * MS, MS));

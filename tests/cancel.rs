@@ -156,7 +156,7 @@ async fn a_release_dropped_at_any_point_leaves_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_dropped_half_way_serves_who_came_meanwhile() {
+async fn a_release_dropped_half_way_serves_a_new_waiter() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
@@ -172,7 +172,7 @@ async fn a_release_dropped_half_way_serves_who_came_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_dropped_half_way_tells_a_node_that_was_away_when_it_is_back() {
+async fn a_dropped_release_reaches_a_node_that_comes_back() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
@@ -188,7 +188,7 @@ async fn a_release_dropped_half_way_tells_a_node_that_was_away_when_it_is_back()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_came_first_and_goes_leaves_the_others_to_a_task() {
+async fn a_task_takes_over_if_the_first_waiter_is_dropped() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = holder.lock("r").ttl(TTL).acquire().await.unwrap();
@@ -243,7 +243,7 @@ async fn a_timed_out_attempt_leaves_no_orphan_when_the_node_resumes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_was_given_up_is_not_sent_any_more() {
+async fn an_abandoned_attempt_is_not_sent() {
     let bench = bench(5);
     drop(bench.lock().acquire().await.unwrap());
     bench.settle().await;
@@ -261,7 +261,7 @@ async fn an_attempt_that_was_given_up_is_not_sent_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_was_given_up_is_not_sent_any_more() {
+async fn an_abandoned_renewal_is_not_sent() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.settle().await;
@@ -308,7 +308,7 @@ async fn dropping_a_lease_gives_the_lock_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_queues_up_behind_what_is_on_its_way_and_needs_no_tombstone() {
+async fn a_release_after_requests_in_flight_needs_no_tombstone() {
     let bench = bench(3);
     bench.nodes[2].delay(Duration::from_millis(10), Duration::from_millis(10));
     let lease = bench.lock().acquire().await.unwrap();
@@ -320,7 +320,7 @@ async fn a_release_queues_up_behind_what_is_on_its_way_and_needs_no_tombstone() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn i5_a_release_reaches_only_nodes_that_may_hold_something() {
+async fn i5_a_release_reaches_only_nodes_that_may_hold_a_key() {
     let bench = bench(5);
     let _lease = bench.lock().acquire().await.unwrap();
     assert!(bench.lock().try_acquire().await.unwrap().is_none());
@@ -341,7 +341,7 @@ async fn a_release_deletes_only_its_own_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_away_during_the_release_is_told_when_it_is_back() {
+async fn a_node_that_missed_the_release_gets_it_when_it_is_back() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[4].disconnect();
@@ -354,7 +354,7 @@ async fn a_node_that_was_away_during_the_release_is_told_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_says_later_that_it_could_not_release_is_told_again() {
+async fn a_release_that_a_node_fails_late_is_sent_again() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[4].lose_requests(true);
@@ -370,7 +370,7 @@ async fn a_node_that_says_later_that_it_could_not_release_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_no_quorum_confirmed_says_so() {
+async fn a_release_without_a_quorum_says_so() {
     for (failing, confirmed) in [(2, true), (3, false), (5, false)] {
         let bench = bench(5);
         let lease = bench.lock().acquire().await.unwrap();
@@ -390,7 +390,7 @@ async fn a_release_that_no_quorum_confirmed_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_could_not_be_passed_on_is_not_confirmed_to_be_released() {
+async fn a_lock_whose_handoff_failed_is_not_confirmed_released() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let (watch, next) = (lease.watch(), bench.lock().wait(Wait::UpTo(TTL / 10)));
@@ -405,7 +405,7 @@ async fn a_lock_that_could_not_be_passed_on_is_not_confirmed_to_be_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_closes_waits_for_answers_that_a_release_did_not_wait_for() {
+async fn close_waits_for_late_answers_of_a_finished_release() {
     for hangs in [Duration::from_millis(5), Duration::from_millis(500)] {
         let bench = bench(5);
         let lease = bench.lock().acquire().await.unwrap();
@@ -422,7 +422,7 @@ async fn whoever_closes_waits_for_answers_that_a_release_did_not_wait_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_closes_during_a_release_waits_for_answers_that_it_does_not_wait_for() {
+async fn close_waits_for_late_answers_of_a_running_release() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
@@ -439,7 +439,7 @@ async fn whoever_closes_during_a_release_waits_for_answers_that_it_does_not_wait
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_closes_waits_no_longer_for_an_answer_than_there_is_something_to_release() {
+async fn close_waits_no_longer_than_a_key_may_be_stored() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[4].hang();
@@ -469,7 +469,7 @@ async fn clean_ups_of_several_clients_do_not_disturb_each_other() {
 
 /// Once the key has expired, nothing is left to clean up.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_stays_away_is_told_again_until_the_ttl_has_passed_and_no_longer() {
+async fn a_release_is_repeated_to_a_down_node_until_its_ttl_ends() {
     let bench = bench(3);
     let mut health = bench.coordinator.health();
     let lease = bench.lock().acquire().await.unwrap();

@@ -43,7 +43,7 @@ async fn refusal<K>(lock: Lock<K>) -> (Arc<str>, Capability) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_node_cannot_do_is_refused_by_name_and_all_else_works() {
+async fn an_operation_one_node_lacks_is_refused_by_name() {
     let bench = bench(3);
     let client = with_one_able_to(&bench, Capabilities::default().in_order(Order::PerKey));
     assert_eq!(refusal(client.lock("r").shared()).await, ("node-1".into(), Capability::Shared));
@@ -59,7 +59,7 @@ async fn what_one_node_cannot_do_is_refused_by_name_and_all_else_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_node_cannot_transfer_the_lock_goes_on_by_release_and_acquisition() {
+async fn without_transfer_a_handoff_is_a_release_and_an_acquire() {
     for capabilities in [Capabilities::all(), Capabilities::all().without(Capability::Transfer)] {
         let bench = bench(3);
         let client = with_one_able_to(&bench, capabilities);
@@ -131,7 +131,7 @@ async fn left_by_clients(seed: u64, claims_order: bool) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i5_nodes_that_keep_no_order_are_asked_in_order_and_no_key_is_left() {
+async fn i5_unordered_nodes_are_asked_in_order_and_keep_no_key() {
     for seed in 1..=5 {
         assert_eq!(left_by_clients(seed, false).await, 0, "seed {seed}");
     }
@@ -146,7 +146,7 @@ async fn i5_nodes_that_keep_no_order_are_asked_in_order_and_no_key_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_never_hold_a_lock_of_nodes_that_keep_no_order() {
+async fn two_clients_never_hold_a_lock_of_unordered_nodes() {
     let bench = bench(3);
     let (held, entropy) = (Arc::new(AtomicBool::default()), Arc::new(SeededEntropy::new(7)));
     let clients = (0..4).map(|_| {
@@ -200,7 +200,7 @@ impl Node for Limited {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ttl_that_a_node_cannot_keep_is_refused_by_its_name_once_that_is_known() {
+async fn a_ttl_a_node_cannot_store_is_refused_by_its_name() {
     let bench = bench(3);
     let limits = Arc::<Mutex<NodeLimits>>::default();
     let nodes = bench.nodes.iter().map(|node| Limited(node.clone(), limits.clone()));
@@ -220,7 +220,7 @@ async fn a_ttl_that_a_node_cannot_keep_is_refused_by_its_name_once_that_is_known
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_waits_for_a_node_as_long_as_it_says_unless_that_is_set_for_all() {
+async fn a_round_uses_the_timeout_of_a_node_unless_one_is_set() {
     let (slow, very) = (TTL / 20, TTL / 5);
     for (own, set, acquired) in [
         (None, Some(LIMIT), false),
@@ -272,7 +272,7 @@ impl Node for Session {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i7_validity_counts_from_the_earlier_moment_that_a_quorum_names() {
+async fn i7_validity_counts_from_the_earliest_time_of_a_quorum() {
     let earlier = Duration::from_secs(3);
     // The number of session-based nodes out of five.
     for (sessions, behind) in [(0, false), (2, false), (3, true), (5, true)] {
@@ -311,7 +311,7 @@ async fn i7_validity_counts_from_the_earlier_moment_that_a_quorum_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_of_one_host_is_alone_or_refused_by_name() {
+async fn a_node_of_one_host_is_single_or_refused() {
     let here = Capabilities::all().of_one_host();
     let findings = with_one_able_to(&bench(1), here).doctor().await.findings;
     let of = |check| findings.iter().find(|finding| finding.check == check);
@@ -323,7 +323,7 @@ async fn a_node_of_one_host_is_alone_or_refused_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_in_whose_store_other_programs_lock_is_alone_or_refused_by_name() {
+async fn a_node_shared_with_other_programs_is_single_or_refused() {
     let shared = Capabilities::all().shared_with_others();
     assert!(with_one_able_to(&bench(1), shared).lock("a").acquire().await.is_ok());
     let nodes = bench(3).nodes.into_iter().enumerate();
@@ -333,7 +333,7 @@ async fn a_node_in_whose_store_other_programs_lock_is_alone_or_refused_by_name()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_node_is_warned_of_unless_it_is_several_servers() {
+async fn a_single_node_warns_unless_it_is_several_servers() {
     for (capabilities, warned) in [
         (Capabilities::all(), Some("forgets")),
         (Capabilities::all().durable(), Some("while it is down")),

@@ -34,9 +34,9 @@ fn word(times: f64) -> &'static str {
 type Column<'a> = (&'a str, &'a str, bool);
 
 fn check(first: &str, ours: &str, columns: &[Column<'_>; 3]) -> usize {
-    let said = table(PAGE, "Measured", first);
+    let rows = table(PAGE, "Measured", first);
     let mut wrong = Vec::new();
-    for row in &said[2..] {
+    for row in &rows[2..] {
         for (index, (heading, column, more_is_better)) in columns.iter().enumerate() {
             let measured = table(MEASURED, heading, "");
             let at = measured[0].iter().position(|name| name == column).unwrap();
@@ -56,11 +56,11 @@ fn check(first: &str, ours: &str, columns: &[Column<'_>; 3]) -> usize {
         }
     }
     assert!(wrong.is_empty(), "docs/benchmarks.md says otherwise:\n{}", wrong.join("\n"));
-    said.len() - 2
+    rows.len() - 2
 }
 
 #[test]
-fn who_is_said_to_be_faster_is() {
+fn claims_of_speed_are_true() {
     const FREE: &str = "A free lock";
     const SYSTEMS: &str = "Other lock systems";
     let libraries = check(
@@ -85,7 +85,7 @@ fn who_is_said_to_be_faster_is() {
 }
 
 #[test]
-fn every_lock_is_in_each_table_and_the_first_says_where_it_was_looked_at() {
+fn every_lock_is_in_each_table_with_its_source() {
     let failing = table(PAGE, "Servers that fail", "lock");
     let plain = |cell: &str| cell.replace(['[', '*'], "").split("](").next().unwrap().to_owned();
     // `[etcd](…)` and `etcd` are the same lock, and so are `[a](…) with [b](…)` and `a with b`.

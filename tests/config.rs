@@ -29,7 +29,7 @@ fn no_nodes() {
 }
 
 #[test]
-fn an_address_that_cannot_be_understood_and_never_its_password() {
+fn an_unreadable_address_and_never_its_password() {
     for url in ["http://:hunter2@a", "redis://:hunter2@a:port", "redis://:hunter2@a/x", "redis://:hunter2@"] {
         let refused = refusal(Coordinator::builder().nodes([url]));
         assert!(!refused.contains("hunter2"), "{refused}");
@@ -38,7 +38,7 @@ fn an_address_that_cannot_be_understood_and_never_its_password() {
 }
 
 #[test]
-fn the_same_server_twice_in_whatever_spelling() {
+fn the_same_server_twice_in_any_spelling() {
     for twin in ["redis://EU-1:6379", "eu-1", "valkey://eu-1:6379/3", "redis://user:hunter2@eu-1"] {
         let refused = refusal(Coordinator::builder().nodes(["redis://eu-1", twin, "redis://eu-2"]));
         assert!(refused.contains("given twice") && refused.contains("eu-1"), "{twin}: {refused}");
@@ -53,7 +53,7 @@ fn too_many_nodes() {
 }
 
 #[test]
-fn a_quorum_that_is_no_majority_or_more_than_all() {
+fn a_quorum_below_a_majority_or_above_all() {
     assert_eq!(
         refusal(with_nodes().quorum(1)),
         "a quorum of 1 of 3 nodes is not possible; it must be at least 2, more than half, and at most 3"
@@ -87,7 +87,7 @@ fn a_ttl_above_the_limit_of_the_deployment() {
 }
 
 #[test]
-fn i13_a_ttl_above_30_s_where_nobody_has_set_the_limit_of_the_deployment() {
+fn i13_a_ttl_above_30_s_where_max_ttl_is_not_set() {
     let minute = Duration::from_secs(60);
     let refused = refusal(with_nodes().ttl(minute));
     assert!(refused.contains("60s is above the deployment's max_ttl of 30s"), "{refused}");
@@ -95,7 +95,7 @@ fn i13_a_ttl_above_30_s_where_nobody_has_set_the_limit_of_the_deployment() {
 }
 
 #[test]
-fn a_limit_below_30_s_is_the_ttl_of_locks_that_set_none() {
+fn a_max_ttl_below_30_s_is_the_default_ttl() {
     let limit = Duration::from_secs(10);
     let coordinator = with_nodes().max_ttl(limit).build().unwrap();
     coordinator.lock("r").validate().unwrap();
@@ -109,7 +109,7 @@ fn limits_of_zero() {
 }
 
 #[tokio::test]
-async fn options_of_a_lock_are_refused_before_anybody_is_asked() {
+async fn options_of_a_lock_are_refused_before_any_request() {
     let nodes = memory_nodes(3);
     let coordinator = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();
     let long = "x".repeat(1025);

@@ -10,7 +10,7 @@ use quorlock::{
 use quorlock_testkit::memory_nodes;
 
 #[test]
-fn every_matter_has_a_word_of_its_own_a_cure_and_a_place_in_the_docs() {
+fn every_finding_has_a_name_a_fix_and_a_place_in_the_docs() {
     let docs = include_str!("../docs/doctor.md");
     let mut codes = HashSet::new();
     for matter in Check::ALL {
@@ -21,7 +21,7 @@ fn every_matter_has_a_word_of_its_own_a_cure_and_a_place_in_the_docs() {
 }
 
 #[tokio::test]
-async fn nodes_that_cannot_be_examined_are_unknown_and_neither_good_nor_bad() {
+async fn nodes_that_cannot_be_examined_are_unknown() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
     let examination = coordinator.doctor().await;
     assert_eq!(examination.summary(), Summary::Unclear);

@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn a_token_of_any_bytes_is_shown_without_control_characters_and_released_by_its_equal_only(
+    fn a_token_of_any_bytes_is_printed_safely_and_releases_only_its_key(
         bytes in prop::collection::vec(any::<u8>(), 1..60),
         at in any::<prop::sample::Index>(),
         bit in 0..8_u32,
@@ -162,7 +162,7 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_without_end_in_sight_ends_when_the_lock_is_free() {
+async fn a_wait_without_a_timeout_ends_when_the_lock_is_free() {
     let bench = bench(3);
     let began = bench.clock.now();
     let held = bench.lock().acquire().await.unwrap();

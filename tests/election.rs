@@ -66,7 +66,7 @@ fn inspections(nodes: &[MemoryNode]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_many_candidates_leads_and_resigning_hands_over_at_once() {
+async fn one_candidate_leads_and_resigning_elects_the_next() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
@@ -95,7 +95,7 @@ async fn dropping_the_leadership_resigns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_that_gives_up_leaves_nothing_behind() {
+async fn a_candidate_that_gives_up_leaves_no_key() {
     let bench = bench(5);
     for step in 0..12 {
         for node in &bench.nodes {
@@ -113,7 +113,7 @@ async fn a_candidate_that_gives_up_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn candidates_of_one_process_announce_each_its_own_value() {
+async fn candidates_of_one_process_announce_their_own_values() {
     let bench = bench(5);
     let election = election(&bench.coordinator);
     let mut observer = elsewhere(&bench).observe().unwrap();
@@ -130,7 +130,7 @@ async fn candidates_of_one_process_announce_each_its_own_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_tells_each_leader_with_its_value_and_fencing_token() {
+async fn an_observer_yields_each_leader_with_value_and_token() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(2 * MS, 2 * MS);
@@ -156,7 +156,7 @@ async fn an_observer_tells_each_leader_with_its_value_and_fencing_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_a_leader_go_that_nobody_renews_and_nodes_that_say_nothing() {
+async fn an_observer_sees_an_expired_leader_and_silent_nodes() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.hints(false);
@@ -172,7 +172,7 @@ async fn an_observer_sees_a_leader_go_that_nobody_renews_and_nodes_that_say_noth
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_not_said_while_too_few_nodes_answer() {
+async fn no_leader_is_not_reported_without_a_quorum() {
     let bench = bench(5);
     let leadership = elsewhere(&bench).campaign("a").await.unwrap();
     let mut observer = elsewhere(&bench).observe().unwrap();
@@ -194,7 +194,7 @@ async fn nobody_is_not_said_while_too_few_nodes_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_told_once_however_often_its_caller_gives_up_waiting() {
+async fn a_change_is_reported_once_though_its_caller_cancels() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
@@ -224,7 +224,7 @@ async fn a_change_is_told_once_however_often_its_caller_gives_up_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_asks_at_a_renewal_and_now_and_then() {
+async fn an_observer_asks_at_renewals_and_heartbeats() {
     let bench = bench(5);
     let _leadership = elsewhere(&bench).campaign("a").await.unwrap();
     let mut observer = elsewhere(&bench).observe().unwrap();
@@ -241,7 +241,7 @@ async fn an_observer_asks_at_a_renewal_and_now_and_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_keeps_no_node_busy_though_leaders_come_and_go_all_the_time() {
+async fn an_observer_stays_cheap_though_leaders_change_constantly() {
     let bench = bench(5);
     let mut observer = elsewhere(&bench).observe().unwrap();
     let changes = Arc::new(AtomicUsize::new(0));
@@ -270,7 +270,7 @@ async fn an_observer_keeps_no_node_busy_though_leaders_come_and_go_all_the_time(
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_is_led_again_after_a_loss_until_it_ends_within_one_leadership() {
+async fn work_is_repeated_until_it_ends_within_one_leadership() {
     let bench = bench(5);
     let begun = Arc::new(AtomicUsize::new(0));
     let (election, clock, counted) = (elsewhere(&bench), bench.clock.clone(), begun.clone());
@@ -296,7 +296,7 @@ async fn work_is_led_again_after_a_loss_until_it_ends_within_one_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_look_says_who_leads() {
+async fn inspect_finds_the_leader() {
     let bench = bench(5);
     let election = election(&bench.coordinator);
     assert_eq!(election.leader().await.unwrap(), Observed::NoLeader);
@@ -310,7 +310,7 @@ async fn a_single_look_says_who_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_work_is_refused_before_anybody_is_asked() {
+async fn invalid_settings_are_refused_before_any_request() {
     let bench = bench(5);
     let nameless = bench.coordinator.election("");
     assert!(matches!(nameless.observe(), Err(ConfigError::Resource(_))));
@@ -401,7 +401,7 @@ impl Chronicle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cut_off_leads_no_longer_before_another_begins() {
+async fn a_partitioned_leader_stops_before_the_next_begins() {
     for seed in 1..=20 {
         let bench = bench(5);
         let cut = Arc::new(AtomicBool::new(false));
@@ -443,7 +443,7 @@ async fn a_leader_that_is_cut_off_leads_no_longer_before_another_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_leader_is_followed_as_soon_as_its_keys_have_run_out() {
+async fn a_dead_leader_is_followed_as_soon_as_its_keys_expire() {
     let bench = bench(5);
     let died = bench.clock.now();
     for node in &bench.nodes {

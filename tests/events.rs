@@ -90,7 +90,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordinary_hold_says_nothing_above_debug_and_never_its_token() {
+async fn an_ordinary_hold_logs_at_debug_and_never_its_token() {
     let bench = bench(5);
     let (log, _guard) = Log::start();
     let lease = bench.lock().label("worker").acquire().await.unwrap();
@@ -130,7 +130,7 @@ async fn an_ordinary_hold_says_nothing_above_debug_and_never_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_share_says_what_a_lock_says_and_a_downgrade_that_it_is_shared_from_then_on() {
+async fn a_share_logs_like_a_lock_and_a_downgrade_logs_its_mode() {
     let bench = bench(3);
     let (log, _guard) = Log::start();
     let writer = bench.lock().acquire().await.unwrap();
@@ -154,7 +154,7 @@ async fn a_share_says_what_a_lock_says_and_a_downgrade_that_it_is_shared_from_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_is_given_up_or_fails_says_so_in_its_span() {
+async fn an_abandoned_or_failed_attempt_says_so_in_its_span() {
     let bench = bench(3);
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let _theirs = other.lock("r").ttl(TTL).acquire().await.unwrap();
@@ -173,7 +173,7 @@ async fn an_attempt_that_is_given_up_or_fails_says_so_in_its_span() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_warns_once_and_before_that_once_of_the_renewals() {
+async fn a_lost_lease_warns_once_after_one_warning_of_renewals() {
     let bench = bench(3);
     let (log, _guard) = Log::start();
     let lease = bench.lock().acquire().await.unwrap();
@@ -189,7 +189,7 @@ async fn a_lost_lease_warns_once_and_before_that_once_of_the_renewals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_coordinator_that_is_closed_warns_of_nothing() {
+async fn closing_a_coordinator_logs_no_warning() {
     let bench = bench(3);
     let (log, _guard) = Log::start();
     let lease = bench.lock().acquire().await.unwrap();
@@ -200,7 +200,7 @@ async fn a_coordinator_that_is_closed_warns_of_nothing() {
 
 /// Single-threaded, so that everything is logged on this thread.
 #[tokio::test]
-async fn a_dead_server_warns_once_however_often_it_is_asked_and_its_return_is_told() {
+async fn a_dead_server_warns_once_and_its_return_is_logged() {
     let servers = Servers::start(3).await.unwrap();
     let (log, _guard) = Log::start();
     let coordinator =

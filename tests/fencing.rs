@@ -75,7 +75,7 @@ async fn hold_and_release(lock: &Lock) -> FencingToken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_grows_from_one_holder_to_the_next_in_one_round_trip() {
+async fn the_token_grows_with_each_holder_in_one_round_trip() {
     let bench = bench(5);
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let mut last = FencingToken::ZERO;
@@ -90,7 +90,7 @@ async fn it_grows_from_one_holder_to_the_next_in_one_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stays_the_same_when_the_lease_is_renewed_or_entered_again() {
+async fn the_token_survives_renewal_and_reentry() {
     let bench = bench(5);
     let owner = Owner::new();
     let outer = bench.lock().owner(&owner).acquire().await.unwrap();
@@ -104,7 +104,7 @@ async fn it_stays_the_same_when_the_lease_is_renewed_or_entered_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_hand_over_within_the_process_draws_a_new_one() {
+async fn each_handoff_in_the_process_draws_a_new_token() {
     let bench = bench(5);
     let lock = bench.lock().wait(Wait::Forever);
     let first = lock.acquire().await.unwrap();
@@ -126,7 +126,7 @@ async fn each_hand_over_within_the_process_draws_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_asks_for_more_than_the_token_so_far() {
+async fn a_handoff_asks_for_a_larger_token() {
     let bench = bench(5);
     put_ahead(&bench, 0, MAX_TTL / 3);
     let lock = bench.lock().wait(Wait::Forever);
@@ -144,7 +144,7 @@ async fn a_hand_over_asks_for_more_than_the_token_so_far() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_that_too_few_nodes_have_drawn_is_written_back_before_it_is_handed_out() {
+async fn a_number_few_nodes_have_drawn_is_written_back_before_use() {
     let bench = bench(5);
     let ahead = put_ahead(&bench, 0, MAX_TTL);
     let lease = bench.lock().acquire().await.unwrap();
@@ -184,7 +184,7 @@ async fn a_counter_that_ran_ahead_in_between_does_not_confirm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_was_refused_has_learnt_how_far_the_counters_are() {
+async fn a_refused_client_learns_the_counters() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.set_data("r", "of another program", Expiry::In(Duration::from_secs(2)));
@@ -208,7 +208,7 @@ async fn a_renewal_that_stores_the_key_anew_raises_the_counter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_was_held_up_for_half_of_max_ttl_is_given_back() {
+async fn an_attempt_delayed_by_half_of_max_ttl_is_released() {
     for (held_up, fencing, carried) in [
         (MAX_TTL / 2 - LATE, Fencing::On, true),
         (MAX_TTL / 2, Fencing::On, false),
@@ -234,7 +234,7 @@ async fn an_attempt_that_was_held_up_for_half_of_max_ttl_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_that_was_held_up_for_half_of_max_ttl_is_made_anew() {
+async fn a_handoff_delayed_by_half_of_max_ttl_is_repeated() {
     let bench = bench(3);
     for node in &bench.nodes {
         node.delay(Duration::from_millis(1), Duration::from_millis(1));
@@ -299,7 +299,7 @@ async fn nodes_that_draw_no_numbers_grant_no_lock_with_fencing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_fencing_there_is_no_number_and_nothing_but_the_lock_at_the_nodes() {
+async fn without_fencing_the_nodes_store_only_the_lock() {
     let bench = bench(5);
     let lease = bench.lock().fencing(Fencing::Off).acquire().await.unwrap();
     assert_eq!(lease.fencing_token(), None);
@@ -318,7 +318,7 @@ mod without_trusting_clocks {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_whose_clock_is_years_behind_draws_larger_numbers_all_the_same() {
+    async fn a_clock_years_behind_still_draws_larger_numbers() {
         let bench = bench(5);
         let before = hold_and_release(&bench.lock()).await;
         let behind = with_calendar(&bench, |clock| clock.calendar_back(Duration::from_secs(86_400 * 400)));
@@ -327,7 +327,7 @@ mod without_trusting_clocks {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_whose_clock_is_years_ahead_puts_the_counters_ahead_by_the_allowed_lead_only() {
+    async fn a_clock_years_ahead_raises_counters_by_the_allowed_lead() {
         let bench = bench(5);
         let ahead = with_calendar(&bench, |clock| clock.calendar_forward(Duration::from_secs(86_400 * 400)));
         let fence = hold_and_release(&lock_of(&ahead)).await;
@@ -382,7 +382,7 @@ fn the_calendar_of_paused_time_does_not_depend_on_the_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f9_what_names_that_are_used_once_leave_behind_is_gone_after_minutes() {
+async fn f9_keys_of_names_used_once_expire_within_minutes() {
     const EACH_MINUTE: usize = 20;
     let bench = bench(3);
     for minute in 0..10 * 60 {

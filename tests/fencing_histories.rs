@@ -37,7 +37,7 @@ struct Troubles {
 }
 
 #[test]
-fn numbers_grow_in_the_order_of_the_grants_whatever_the_calendars_show() {
+fn numbers_grow_in_grant_order_whatever_the_calendars() {
     let troubles = Troubles { keys_vanish: false, nodes_forget: false, calendars: 86_400 * SECOND };
     every_history(troubles, History::grows_in_order_of_grants);
 }
@@ -49,13 +49,13 @@ fn numbers_grow_from_one_grant_to_the_next_request_though_keys_vanish() {
 }
 
 #[test]
-fn nodes_that_forget_keep_the_order_while_calendars_agree_within_half_of_max_ttl() {
+fn volatile_nodes_keep_the_order_if_calendars_agree() {
     let troubles = Troubles { keys_vanish: false, nodes_forget: true, calendars: TTL / 4 };
     every_history(troubles, History::grows_in_order_of_grants);
 }
 
 #[test]
-fn nodes_that_forget_lose_the_order_when_calendars_differ_by_more() {
+fn volatile_nodes_lose_the_order_if_calendars_differ() {
     let troubles = Troubles { keys_vanish: false, nodes_forget: true, calendars: 60 * SECOND };
     let broken = seeds().find(|seed| run(*seed, troubles).grows_in_order_of_grants().is_err());
     assert!(broken.is_some(), "the bound is not needed, or the check does not detect anything");

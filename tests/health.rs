@@ -45,7 +45,7 @@ struct Place {
     /// Whether it accepts connections.
     up: bool,
     /// Whether the server has stopped reading its requests.
-    deaf: bool,
+    stuck: bool,
     serving: Vec<JoinHandle<()>>,
 }
 
@@ -61,7 +61,7 @@ impl World {
         let place = |id: &str| Place {
             server: BuiltinServer::simulated(Arc::clone(&clock), id),
             up: true,
-            deaf: false,
+            stuck: false,
             serving: Vec::new(),
         };
         World { places: Arc::new(Mutex::new(["a1", "b1", "c1"].map(place).into())), clock }
@@ -131,7 +131,7 @@ mod io_impl {
             buffer: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
             let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-            if self.world.places.lock().unwrap()[self.index].deaf {
+            if self.world.places.lock().unwrap()[self.index].stuck {
                 buffer.clear();
                 return Poll::Pending;
             }
@@ -184,7 +184,7 @@ fn is_connected(condition: &NodeStatus) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_known_before_the_first_contact_and_asking_makes_none() {
+async fn health_is_unknown_before_contact_and_makes_none() {
     let world = World::new();
     let client = world.client(RestartGuard::Off);
     let mut health = client.health();
@@ -198,7 +198,7 @@ async fn nothing_is_known_before_the_first_contact_and_asking_makes_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_told_apart_when_it_connects_is_cut_off_and_comes_back_as_another_process() {
+async fn a_node_is_seen_to_connect_disconnect_and_restart() {
     let world = World::new();
     let client = world.client(RestartGuard::Off);
     let mut health = client.health();
@@ -225,7 +225,7 @@ async fn a_node_is_told_apart_when_it_connects_is_cut_off_and_comes_back_as_anot
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_quarantine_is_told_although_nothing_happens_then() {
+async fn the_end_of_a_quarantine_is_reported_by_a_timer() {
     let world = World::new();
     let client = world.client(RestartGuard::On);
     let mut health = client.health();
@@ -242,20 +242,20 @@ async fn the_end_of_a_quarantine_is_told_although_nothing_happens_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_stops_answering_is_stalled_until_it_goes_on() {
+async fn a_node_that_stops_answering_is_stalled_until_it_resumes() {
     let world = World::new();
     let client = world.client(RestartGuard::Off);
     let mut health = client.health();
     drop(lock(&client).acquire().await.unwrap());
     world.pass(TTL).await;
-    world.places.lock().unwrap()[2].deaf = true;
+    world.places.lock().unwrap()[2].stuck = true;
     drop(lock(&client).acquire().await.unwrap());
     let node = until(&mut health, 2, |condition| matches!(condition, NodeStatus::Stalled { .. })).await;
     assert!(node.to_string().contains("stalled"), "{node}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_not_missed_by_somebody_who_stops_waiting_for_it() {
+async fn a_cancelled_wait_does_not_miss_a_change() {
     let world = World::new();
     let client = world.client(RestartGuard::Off);
     let mut health = client.health();
@@ -284,7 +284,7 @@ async fn a_node_that_stays_down_is_no_news() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_with_the_coordinator_and_does_not_keep_it_alive() {
+async fn the_watch_ends_with_the_coordinator() {
     let world = World::new();
     let client = world.client(RestartGuard::Off);
     drop(lock(&client).acquire().await.unwrap());
@@ -302,7 +302,7 @@ async fn it_ends_with_the_coordinator_and_does_not_keep_it_alive() {
 /// In a separate runtime, which ends while a node is connected.
 #[cfg(feature = "metrics")]
 #[test]
-fn connections_restarts_and_quarantines_are_counted_and_nothing_stays_up() {
+fn connections_restarts_and_quarantines_are_counted() {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -329,12 +329,12 @@ fn connections_restarts_and_quarantines_are_counted_and_nothing_stays_up() {
         assert_eq!((node("up"), node("connects_total"), node("restarts_total")), (1.0, 2.0, 1.0));
         let ends = node("quarantine_end_timestamp_seconds") - world.clock.wall().as_secs_f64();
         assert!(ends.abs() < 2.0, "it has just ended: {ends}");
-        world.places.lock().unwrap()[0].deaf = true;
+        world.places.lock().unwrap()[0].stuck = true;
         drop(lock(&client).acquire().await.unwrap());
         until(&mut health, 0, |condition| matches!(condition, NodeStatus::Stalled { .. })).await;
         assert_eq!((node("up"), node("stalls_total")), (0.0, 1.0));
         let second = metrics::with_local_recorder(&recorder, || world.client(RestartGuard::Off));
-        world.places.lock().unwrap()[0].deaf = false;
+        world.places.lock().unwrap()[0].stuck = false;
         drop(lock(&second).acquire().await.unwrap());
         assert_eq!(node("up"), 1.0, "one of the two coordinators is connected");
         // It is connected when its runtime ends.

@@ -58,7 +58,7 @@ impl Drop for Counted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_leases_wait_for_one_timer_and_are_all_renewed() {
+async fn a_hundred_leases_share_one_timer_and_are_renewed() {
     let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
     let bench = bench_with(5, |builder| builder.clock(clock.clone()));
     let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
@@ -73,7 +73,7 @@ async fn a_hundred_leases_wait_for_one_timer_and_are_all_renewed() {
 
 /// Before, each had its own timer, which fired once a second.
 #[tokio::test(start_paused = true)]
-async fn a_hundred_watchers_of_leases_wait_for_one_timer_and_are_all_told_of_the_loss() {
+async fn a_hundred_lease_watchers_share_one_timer_and_see_the_loss() {
     let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
     let bench = bench_with(5, |builder| builder.clock(clock.clone()));
     let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
@@ -96,13 +96,13 @@ async fn a_hundred_watchers_of_leases_wait_for_one_timer_and_are_all_told_of_the
     let ends: Vec<_> = leases.iter().map(|lease| clock.now() + lease.remaining()).collect();
     bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
     for (watching, end) in watching.into_iter().zip(ends) {
-        let (_, told) = watching.await.unwrap();
-        assert!(told <= end, "it was notified {:?} after the end of its lease", told.since(end));
+        let (_, notified) = watching.await.unwrap();
+        assert!(notified <= end, "it was notified {:?} after the end of its lease", notified.since(end));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_that_are_merely_held_have_no_task() {
+async fn idle_leases_have_no_task() {
     let bench = bench(5);
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
@@ -117,7 +117,7 @@ async fn leases_that_are_merely_held_have_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lock_is_acquired_and_released_by_whoever_asks_and_nobody_else() {
+async fn a_free_lock_is_acquired_and_released_without_a_task() {
     let bench = bench(5);
     bench.lock().acquire().await.unwrap().release().await.unwrap();
     // These nodes answer immediately.
@@ -127,7 +127,7 @@ async fn a_free_lock_is_acquired_and_released_by_whoever_asks_and_nobody_else() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_a_release_does_not_wait_for_need_no_task() {
+async fn late_answers_to_a_release_need_no_task() {
     let bench = bench(5);
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     bench.nodes[3..].iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
@@ -175,11 +175,11 @@ impl Voter {
         reply.send(Ok(Response::new(Vote::Granted, self.identity.clone())));
     }
 
-    fn keep_back(&self) {
+    fn hold_answers(&self) {
         *self.kept.lock().unwrap() = Some(Vec::new());
     }
 
-    fn let_go(&self) {
+    fn send_answers(&self) {
         let kept = self.kept.lock().unwrap().take();
         kept.into_iter().flatten().for_each(|reply| self.answer(reply));
     }
@@ -212,22 +212,22 @@ impl Node for Voter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_keeps_no_answers_once_all_have_come_and_still_knows_where_it_stands() {
+async fn a_lease_frees_all_answers_and_still_knows_its_nodes() {
     let clock = TokioClock::new();
     let voters: Vec<_> = (0..5).map(|number| Voter::new(number, &clock)).collect();
     let coordinator = Coordinator::builder().custom_nodes(voters.clone()).clock(clock).build().unwrap();
     let (late, prompt) = voters.split_last().unwrap();
-    late.keep_back();
+    late.hold_answers();
     let lease = coordinator.lock("r").fencing(Fencing::Off).acquire().await.unwrap();
     clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
     assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one answer is missing: {voters:?}");
     assert!(format!("{late:?}").contains("Responder"), "a delayed answer keeps its responder: {late:?}");
-    late.let_go();
+    late.send_answers();
     assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
-    late.keep_back();
+    late.hold_answers();
     lease.renew().await.unwrap();
     assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one answer is missing: {voters:?}");
-    late.let_go();
+    late.send_answers();
     assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
     lease.release().await.unwrap();
     let released = voters.iter().map(|voter| voter.released.load(Ordering::Relaxed));
@@ -274,7 +274,7 @@ impl std::fmt::Debug for Meddling {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wanted_of_a_lease_at_any_moment_of_a_renewal_is_done() {
+async fn a_lease_obeys_commands_at_any_moment_of_a_renewal() {
     let mut meddled = 0;
     for reading in 0..100 {
         let clock = Meddling::default();

@@ -39,7 +39,7 @@ async fn lose_a_renewal(bench: &Bench, late: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i40_a_release_stops_a_renewal_of_which_nothing_is_known_though_the_next_was_confirmed() {
+async fn i40_a_release_stops_an_unanswered_renewal_before_a_confirmed_one() {
     for late in DELAYS {
         let bench = bench(5);
         let lease = lock(&bench.coordinator).acquire().await.unwrap();
@@ -52,7 +52,7 @@ async fn i40_a_release_stops_a_renewal_of_which_nothing_is_known_though_the_next
 }
 
 #[tokio::test(start_paused = true)]
-async fn i40_a_lease_that_is_passed_on_stops_its_renewals_of_which_nothing_is_known() {
+async fn i40_a_handed_off_lease_stops_its_unanswered_renewals() {
     for late in DELAYS {
         let bench = bench(5);
         let first = lock(&bench.coordinator).acquire().await.unwrap();
@@ -73,7 +73,7 @@ async fn i40_a_lease_that_is_passed_on_stops_its_renewals_of_which_nothing_is_kn
 }
 
 #[tokio::test(start_paused = true)]
-async fn r13_a_lock_that_was_retained_is_not_taken_again_by_a_late_renewal_of_its_lease() {
+async fn r13_a_late_renewal_does_not_retake_a_retained_lock() {
     for late in DELAYS {
         let bench = bench(5);
         let lease = lock(&bench.coordinator).acquire().await.unwrap();
@@ -124,7 +124,7 @@ impl Node for EndsAtRelease {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i5_a_node_that_is_told_again_also_stops_what_comes_late() {
+async fn i5_a_repeated_release_also_stops_late_requests() {
     let late = DELAYS[0];
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let nodes = memory_nodes_on(&clock, 3);

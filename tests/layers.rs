@@ -40,7 +40,7 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn no_part_names_one_above_it_or_beside_it() {
+fn no_layer_names_one_above_or_next_to_it() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
     files(&source, &mut all);

@@ -57,7 +57,7 @@ impl Node for Measured {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lock_is_acquired_at_the_first_try_at_any_round_trip_up_to_a_tenth_of_the_ttl() {
+async fn a_free_lock_takes_one_try_at_round_trips_up_to_a_tenth_ttl() {
     let ttl = Duration::from_secs(30);
     for thousandths in [0, 1, 5, 25, 50, 75, 100] {
         let bench = bench(5);
@@ -76,7 +76,7 @@ async fn a_free_lock_is_acquired_at_the_first_try_at_any_round_trip_up_to_a_tent
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_never_measured_anything_has_a_second() {
+async fn an_unmeasured_node_has_a_timeout_of_1_s() {
     let bench = bench(3);
     bench.nodes.iter().for_each(|node| node.delay(450 * MS, 450 * MS));
     assert!(bench.lock().try_acquire().await.unwrap().is_some());
@@ -91,7 +91,7 @@ async fn whoever_never_measured_anything_has_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_preferred_node_costs_whoever_waits_a_moment_and_not_its_limit() {
+async fn a_hung_preferred_node_delays_a_waiter_only_briefly() {
     let claim = |key: &str| quorlock::protocol::Claim::new(key.into(), quorlock::Token::new(1, ""));
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
@@ -107,7 +107,7 @@ async fn a_hung_preferred_node_costs_whoever_waits_a_moment_and_not_its_limit() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_contested_lock_is_given_up_soon_although_nodes_hang() {
+async fn a_contested_lock_is_given_up_soon_with_hung_nodes() {
     let bench = bench(5);
     bench.nodes[3..].iter().for_each(MemoryNode::hang);
     bench.nodes[0].set_data("r", "another client", quorlock::node::Expiry::In(TTL));
@@ -120,7 +120,7 @@ async fn a_contested_lock_is_given_up_soon_although_nodes_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_waits_for_what_is_needed_and_a_quarter_of_a_second_for_the_rest() {
+async fn an_inspection_waits_a_quarter_second_past_a_quorum() {
     let bench = bench(5);
     bench.nodes[3..].iter().for_each(MemoryNode::hang);
     let before = bench.clock.now();
@@ -199,7 +199,7 @@ fn cold(round_trip: Duration, hung: usize) -> (Arc<dyn Clock>, Coordinator) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cold_program_has_a_free_lock_after_four_round_trips() {
+async fn a_cold_start_acquires_a_lock_in_four_round_trips() {
     for round_trip in [10, 60, 150, 300, 750, 1_000].map(|millis| millis * MS) {
         let (clock, coordinator) = cold(round_trip, 0);
         let before = clock.now();
@@ -211,7 +211,7 @@ async fn a_cold_program_has_a_free_lock_after_four_round_trips() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minority_that_hangs_from_the_beginning_costs_nothing() {
+async fn a_minority_hung_from_the_start_costs_nothing() {
     let (clock, coordinator) = cold(20 * MS, 2);
     let before = clock.now();
     let lease = coordinator.lock("r").try_acquire().await.unwrap().expect("it is free");
@@ -221,7 +221,7 @@ async fn a_minority_that_hangs_from_the_beginning_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quorum_that_hangs_from_the_beginning_is_given_up_after_two_seconds() {
+async fn a_quorum_hung_from_the_start_fails_after_two_seconds() {
     let (clock, coordinator) = cold(20 * MS, 3);
     let before = clock.now();
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();

@@ -35,9 +35,9 @@ async fn loss_is_announced_by_the_deadline_with_all_nodes_silent() {
     }
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::Expired);
-    let told = bench.clock.now().since(start);
-    assert!(told <= VALIDITY, "reported after {told:?}");
-    assert!(told >= VALIDITY - Duration::from_millis(3), "but not too early: {told:?}");
+    let reported = bench.clock.now().since(start);
+    assert!(reported <= VALIDITY, "reported after {reported:?}");
+    assert!(reported >= VALIDITY - Duration::from_millis(3), "but not too early: {reported:?}");
     assert!(lease.check().is_err(), "check reports the same");
 }
 
@@ -55,7 +55,7 @@ async fn check_needs_no_timer_and_no_task() {
 
 /// The runtime's timers do not advance during it.
 #[tokio::test(start_paused = true)]
-async fn a_watcher_is_told_of_the_loss_within_a_second_after_a_suspend() {
+async fn a_watcher_sees_the_loss_within_a_second_of_resuming() {
     let bench = bench(3);
     let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
@@ -69,7 +69,7 @@ async fn a_watcher_is_told_of_the_loss_within_a_second_after_a_suspend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_machine_does_not_renew_what_has_lapsed() {
+async fn a_resumed_machine_does_not_renew_an_expired_lease() {
     let bench = bench(3);
     let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
@@ -99,7 +99,7 @@ async fn work_under_a_lock_stops_when_the_lease_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_ends_after_the_lease_is_not_reported_as_protected() {
+async fn work_ending_after_the_lease_is_not_called_protected() {
     let bench = bench(3);
     let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
@@ -115,7 +115,7 @@ async fn work_that_ends_after_the_lease_is_not_reported_as_protected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ran_until_after_the_loss_did_not_run_under_the_lease() {
+async fn work_ending_after_the_loss_did_not_run_under_it() {
     let bench = bench(3);
     let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
     let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(clock.clone()));
@@ -150,17 +150,17 @@ async fn watchers_learn_of_a_release_and_cannot_undo_it() {
     let bench = bench(3);
     let lease = bench.lock().acquire().await.unwrap();
     let watch = lease.watch();
-    let told = tokio::spawn({
+    let reported = tokio::spawn({
         let watch = watch.clone();
         async move { watch.lost().await }
     });
     lease.release().await.unwrap();
-    assert_eq!(told.await.unwrap().reason, LossReason::Released);
+    assert_eq!(reported.await.unwrap().reason, LossReason::Released);
     assert_eq!(watch.check().unwrap_err().reason, LossReason::Released);
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_tells_holders_gives_back_all_leases_and_refuses_new_ones() {
+async fn closing_notifies_holders_and_releases_all_leases() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let waiting = tokio::spawn({
@@ -176,7 +176,7 @@ async fn closing_tells_holders_gives_back_all_leases_and_refuses_new_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_an_acquire_that_is_on_its_way() {
+async fn closing_waits_for_an_acquire_in_flight() {
     let bench = bench(5);
     bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
     let lock = bench.lock();
@@ -192,7 +192,7 @@ async fn closing_waits_for_an_acquire_that_is_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_a_release_that_is_on_its_way() {
+async fn closing_waits_for_a_release_in_flight() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
@@ -239,7 +239,7 @@ async fn a_max_hold_that_is_shorter_than_the_ttl_ends_the_lease() {
 
 /// Timers fire late: one set for the deadline would report the loss after it.
 #[tokio::test(start_paused = true)]
-async fn the_loss_is_told_two_milliseconds_before_the_end_and_not_at_it() {
+async fn the_loss_is_announced_two_milliseconds_early() {
     let bench = bench(5);
     let start = bench.clock.now();
     let lease = bench.lock().acquire().await.unwrap();
@@ -270,7 +270,7 @@ impl Clock for LateTimers {
 }
 
 #[tokio::test]
-async fn a_release_after_the_end_says_that_the_lease_was_lost_though_no_timer_has_fired() {
+async fn a_late_release_reports_the_loss_before_any_timer_fires() {
     let late = Arc::new(LateTimers::default());
     let clock: Arc<dyn Clock> = late.clone();
     let nodes = memory_nodes_on(&clock, 3);
@@ -305,7 +305,7 @@ impl From<Lost> for Own {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_may_have_any_error_that_can_be_made_of_ours() {
+async fn work_may_fail_with_any_error_made_from_ours() {
     let bench = bench(3);
     let lock = bench.lock().wait(Wait::Never);
     let paper = || Err::<u32, _>(std::io::Error::other("out of paper"));

@@ -138,7 +138,7 @@ async fn shared_leases_are_counted_as_plain_ones_and_a_downgrade_is_no_new_lease
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_outcome_of_asking_is_counted_by_its_name() {
+async fn each_outcome_of_an_acquire_is_counted() {
     let counted = Counted::new(3);
     let lease = counted.lock().acquire().await.unwrap();
     assert!(counted.lock().try_acquire().await.unwrap().is_none());
@@ -182,7 +182,7 @@ async fn each_outcome_of_asking_is_counted_by_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_dropped_lost_closed_or_outlived_leaves_no_gauge_behind() {
+async fn a_lease_ended_in_any_way_leaves_no_gauge_up() {
     let counted = Counted::new(3);
     drop(counted.lock().acquire().await.unwrap());
     counted.bench.settle().await;
@@ -225,7 +225,7 @@ async fn a_lease_that_is_dropped_lost_closed_or_outlived_leaves_no_gauge_behind(
 }
 
 #[test]
-fn a_runtime_that_is_shut_down_leaves_no_gauge_behind() {
+fn a_runtime_shut_down_leaves_no_gauge_up() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let counted = runtime.block_on(async { Counted::new(3) });
     let lease = runtime.block_on(counted.lock().acquire()).unwrap();
@@ -241,7 +241,7 @@ fn a_runtime_that_is_shut_down_leaves_no_gauge_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ways_to_the_next_in_line_are_told_apart() {
+async fn each_kind_of_handoff_is_counted_apart() {
     let counted = Counted::new(5);
     let first = counted.lock().acquire().await.unwrap();
     let second = counted.next(&counted.lock()).await;
@@ -271,7 +271,7 @@ async fn the_ways_to_the_next_in_line_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_are_counted_by_what_they_say_and_how_late() {
+async fn answers_are_counted_by_outcome_and_delay() {
     let counted = Counted::new(3);
     counted.bench.nodes[2].delay(LATE, Duration::ZERO);
     drop(counted.lock().acquire().await.unwrap());
@@ -292,7 +292,7 @@ async fn nodes_are_counted_by_what_they_say_and_how_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_that_nodes_disagree_about_is_counted_as_written_back() {
+async fn a_disputed_number_is_counted_as_written_back() {
     let counted = Counted::new(3);
     let clock = &counted.bench.clock;
     // One node is ahead, and the others have to follow.
@@ -337,7 +337,7 @@ fn a_class_is_counted_apart_without_async_as_well() {
 
 /// The list in the library is complete, with the right labels.
 #[tokio::test(start_paused = true)]
-async fn everything_that_is_counted_is_listed_and_everything_listed_is_counted() {
+async fn the_listed_metrics_are_the_counted_metrics() {
     let counted = Counted::new(3);
     let lock = metrics::with_local_recorder(&counted.recorder, || counted.lock().metrics_class("orders"));
     let lease = lock.acquire().await.unwrap();
@@ -345,20 +345,20 @@ async fn everything_that_is_counted_is_listed_and_everything_listed_is_counted()
     drop(lease);
     counted.bench.settle().await;
     let text = counted.recorder.handle().render();
-    let mut told: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut recorded: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for series in samples(&counted.recorder.handle()).keys() {
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
         let name =
             ["_sum", "_count", "_bucket"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         let labels = labels.split(',').filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
-        told.entry(name.to_owned()).or_default().extend(labels.filter(|name| name != "quantile"));
+        recorded.entry(name.to_owned()).or_default().extend(labels.filter(|name| name != "quantile"));
     }
     for metric in ALL {
-        let labels = told.remove(metric.name).unwrap_or_else(|| panic!("{} is not counted", metric.name));
+        let labels = recorded.remove(metric.name).unwrap_or_else(|| panic!("{} is not counted", metric.name));
         let listed: BTreeSet<String> = metric.labels.iter().map(|label| (*label).to_owned()).collect();
         assert_eq!(labels, listed, "the labels of {}", metric.name);
         assert!(text.contains(&format!("# HELP {} {}", metric.name, metric.help)), "{}", metric.name);
         assert_eq!(metric.kind == Kind::Histogram, !metric.buckets.is_empty(), "{}", metric.name);
     }
-    assert_eq!(told, BTreeMap::new(), "these are not listed");
+    assert_eq!(recorded, BTreeMap::new(), "these are not listed");
 }

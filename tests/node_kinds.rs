@@ -75,7 +75,7 @@ fn names(coordinator: &Coordinator) -> Vec<String> {
 }
 
 #[test]
-fn a_list_of_several_kinds_is_cut_where_each_kind_says_and_built() {
+fn a_list_of_several_kinds_is_split_by_each_kind() {
     let list = "redis://r1, toy://a,b/x,plaything://u:pw@c/y,r2:7,redis+sentinel://s1,s2/m,toy://d,e/z,\
                 redis+cluster://c1,c2,toy://f/q";
     let urls = Kinds::default().with(Toys::default()).split(list).unwrap();
@@ -122,7 +122,7 @@ fn services_and_clusters_keep_their_commas() {
 }
 
 #[test]
-fn a_scheme_without_slashes_names_its_kind_and_a_port_behind_it_a_host() {
+fn a_scheme_needs_no_slashes_and_a_port_means_a_host() {
     let kinds = Kinds::default().with(Toys::default());
     let list = "redis+sentinel://s1,s2/m,toy:a/x,TOY:/b/y,toy:6379,redis://c";
     let urls = ["redis+sentinel://s1,s2/m", "toy:a/x", "TOY:/b/y", "toy:6379", "redis://c"];
@@ -132,7 +132,7 @@ fn a_scheme_without_slashes_names_its_kind_and_a_port_behind_it_a_host() {
 }
 
 #[test]
-fn a_list_that_cannot_be_cut_is_refused_without_its_password() {
+fn a_malformed_list_is_refused_without_its_password() {
     let cuts = [
         ("redis://anna:Qq7Zz9,more@a", AddressError::CutAtComma),
         ("redis+unix:///run/a?pass=more,Qq7Zz9", AddressError::CutAtComma),
@@ -152,7 +152,7 @@ fn kinds_may_be_named_after_the_addresses() {
 }
 
 #[test]
-fn an_unknown_scheme_is_refused_with_those_of_all_kinds() {
+fn an_unknown_scheme_is_refused_with_all_known_ones() {
     let error = with_toys().nodes(["http://:hunter2@a"]).build().unwrap_err().to_string();
     assert!(error.contains("unknown scheme; use redis://, rediss://"), "{error}");
     assert!(error.ends_with("valkeys+cluster://, toy:// or plaything://"), "{error}");
@@ -162,7 +162,7 @@ fn an_unknown_scheme_is_refused_with_those_of_all_kinds() {
 }
 
 #[test]
-fn one_server_of_a_kind_is_refused_twice_and_another_kind_may_be_on_its_host() {
+fn a_duplicate_is_refused_and_a_second_kind_on_its_host_is_not() {
     let error = with_toys().nodes(["toy://a,b/x", "redis://c", "toy://:hunter2@b,c/y"]).build().unwrap_err();
     assert_eq!(error, ConfigError::SameServerTwice { name: "toy://b,c/y".into() });
     with_toys().nodes(["toy://a:6379/x", "redis://a:6379"]).build().unwrap();
@@ -189,7 +189,7 @@ fn a_scheme_of_two_kinds_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_kind_cannot_use_is_refused_in_its_words() {
+fn an_unusable_setting_is_refused_by_its_kind() {
     for (url, words) in [
         ("toy://a", "the node address `toy://…` has no name; write `toy://host,host/name`"),
         ("toy://a/broken", "the node toy://a/broken cannot be used: it is broken: a wheel is off"),
@@ -199,7 +199,7 @@ fn what_a_kind_cannot_use_is_refused_in_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
+async fn every_node_gets_the_settings_of_the_builder() {
     let (toys, clock) = (Toys::default(), TokioClock::new());
     let coordinator = Coordinator::builder()
         .kinds(Kinds::default().with(toys.clone()))
@@ -232,7 +232,7 @@ async fn every_node_gets_time_credentials_limits_and_names_from_the_builder() {
     // Each node reports the `max_ttl` of other clients separately.
     assert!(coordinator.warnings().is_empty());
     let theirs = Duration::from_secs(60);
-    let told: Vec<_> = made.iter().map(|seams| seams.max_ttls().unwrap().hear(theirs)).collect();
-    assert_eq!(told, [Some(theirs), None], "it is reported once");
+    let heard: Vec<_> = made.iter().map(|seams| seams.max_ttls().unwrap().hear(theirs)).collect();
+    assert_eq!(heard, [Some(theirs), None], "it is reported once");
     assert_eq!(coordinator.warnings().len(), 1);
 }

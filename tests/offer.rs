@@ -44,7 +44,7 @@ fn offers(bench: &Bench) -> usize {
 
 /// One release in eight is open, and takes two trips.
 #[tokio::test(start_paused = true)]
-async fn o1_the_next_waiter_has_the_lock_one_trip_after_its_release() {
+async fn o1_the_next_waiter_gets_the_lock_one_trip_later() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
@@ -114,7 +114,7 @@ async fn closed_loop(processes: u32, trip: Duration, fault: Fault) -> (Vec<u128>
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_that_want_the_lock_again_and_again_have_it_one_trip_after_each_other() {
+async fn contending_processes_get_the_lock_one_trip_apart() {
     for processes in [2, 8, 32] {
         let (gaps, asked) = closed_loop(processes, 20 * MS, |_| {}).await;
         let single = gaps.iter().filter(|gap| **gap <= 22).count();
@@ -128,7 +128,7 @@ async fn processes_that_want_the_lock_again_and_again_have_it_one_trip_after_eac
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_have_the_lock_one_trip_after_each_other_when_the_node_with_the_queue_has_gone() {
+async fn contending_processes_get_it_one_trip_apart_without_the_queue_node() {
     let far: Fault = |node| node.delay(60 * MS, 60 * MS);
     for (what, fault, longest) in
         [("gone", MemoryNode::disconnect as Fault, 250), ("hung", MemoryNode::hang, 250), ("far", far, 250)]
@@ -181,7 +181,7 @@ async fn until_offered(bench: &Bench) -> Lease {
 }
 
 #[tokio::test(start_paused = true)]
-async fn o3_o7_a_lease_that_was_offered_counts_from_the_request_and_is_renewed_to_its_ttl() {
+async fn o3_o7_an_offered_lease_counts_from_the_request_and_is_renewed() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(10 * MS, 10 * MS);
@@ -197,7 +197,7 @@ async fn o3_o7_a_lease_that_was_offered_counts_from_the_request_and_is_renewed_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn o1_o2_an_offer_by_a_minority_is_none_and_is_given_back() {
+async fn o1_o2_an_offer_of_a_minority_is_released() {
     let bench = bench(5);
     let held = until_offered(&bench).await;
     let waiting = waiter(&bench).await;
@@ -228,7 +228,7 @@ async fn o2_a_process_at_two_addresses_has_one_vote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn o5_an_offer_that_comes_too_late_is_not_taken_up() {
+async fn o5_an_offer_that_arrives_too_late_is_ignored() {
     let bench = bench(5);
     let held = until_offered(&bench).await;
     let (waiting, acquired) = (waiter(&bench).await, || bench.nodes[0].requests().acquire);
@@ -243,7 +243,7 @@ async fn o5_an_offer_that_comes_too_late_is_not_taken_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn o6_what_is_offered_to_a_waiter_that_has_gone_is_given_back() {
+async fn o6_an_offer_to_a_waiter_that_left_is_released() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(20 * MS, 20 * MS);
@@ -267,7 +267,7 @@ async fn o6_what_is_offered_to_a_waiter_that_has_gone_is_given_back() {
 /// A waiter whose turn has come asks all nodes; the lock may have gone to another, which offers it
 /// meanwhile.
 #[tokio::test(start_paused = true)]
-async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes() {
+async fn an_offer_in_the_turn_of_its_waiter_is_accepted() {
     let bench = bench(5);
     let holder = Arc::new(Claim::new("r".into(), Token::new(7, "db-7:41")));
     let each = async |request: Request| {
@@ -300,7 +300,7 @@ async fn an_offer_that_comes_in_the_turn_of_the_waiter_is_taken_up_when_it_comes
 
 /// A waiter has seen another program's token, which the holders learn through the node with the queue.
 #[tokio::test(start_paused = true)]
-async fn o9_while_another_program_was_seen_each_release_is_open() {
+async fn o9_a_release_is_open_once_another_program_was_seen() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.set_data("r", "another program's token", Expiry::In(TTL));

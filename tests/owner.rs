@@ -9,7 +9,7 @@ use common::{TTL, VALIDITY, another, bench};
 use quorlock::{AcquireError, ConfigError, LossReason, Owner, Renewal, Wait};
 
 #[tokio::test(start_paused = true)]
-async fn i19_an_owner_enters_again_without_asking_anybody() {
+async fn i19_an_owner_reenters_without_a_request() {
     let bench = bench(5);
     let me = Owner::new();
     let lock = bench.lock().owner(&me);
@@ -30,7 +30,7 @@ async fn i19_an_owner_enters_again_without_asking_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_lease_to_be_released_gives_the_lock_back_in_whatever_order() {
+async fn the_last_lease_in_any_order_releases_the_lock() {
     let bench = bench(5);
     let lock = bench.lock().owner(&Owner::new());
     let outer = lock.acquire().await.unwrap();
@@ -44,7 +44,7 @@ async fn the_last_lease_to_be_released_gives_the_lock_back_in_whatever_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_owner_waits_like_everybody_else() {
+async fn another_owner_waits_like_any_client() {
     let bench = bench(5);
     let _held = bench.lock().owner(&Owner::new()).acquire().await.unwrap();
     assert!(bench.lock().owner(&Owner::new()).try_acquire().await.unwrap().is_none());
@@ -92,7 +92,7 @@ async fn a_reentrant_lock_outside_of_a_scope_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_tasks_of_one_owner_that_come_at_once_share_one_hold() {
+async fn two_tasks_of_one_owner_share_one_hold() {
     let bench = bench(5);
     let lock = bench.lock().wait(Wait::Forever).owner(&Owner::new());
     let (first, second) = tokio::join!(lock.acquire(), lock.acquire());

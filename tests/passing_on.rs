@@ -22,7 +22,7 @@ fn forever(coordinator: &Coordinator) -> Lock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hand_over_did_not_replace_is_taken_back() {
+async fn keys_a_handoff_did_not_replace_are_deleted() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator);
     let first = lock.acquire().await.unwrap();
@@ -42,7 +42,7 @@ async fn what_a_hand_over_did_not_replace_is_taken_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_takes_nothing_back_where_nothing_stood() {
+async fn a_handoff_deletes_nothing_if_nothing_was_stored() {
     let bench = bench(5);
     bench.nodes[0].disconnect();
     let lock = forever(&bench.coordinator);
@@ -64,7 +64,7 @@ async fn a_hand_over_takes_nothing_back_where_nothing_stood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
+async fn handoffs_respect_their_number_and_duration() {
     let passed_on = async |handoff, tasks, held| {
         let bench = bench(5);
         let lock = forever(&bench.coordinator).handoff(handoff);
@@ -90,7 +90,7 @@ async fn a_lease_passes_on_as_often_and_for_as_long_as_was_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_get_their_chance_after_a_bounded_number_of_handoffs() {
+async fn other_processes_get_a_turn_after_bounded_handoffs() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator).handoff(Handoff::times(5));
     let greedy: Arc<AtomicUsize> = Arc::default();
@@ -118,7 +118,7 @@ async fn others_get_their_chance_after_a_bounded_number_of_handoffs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_releases_and_asks_again_at_once_lets_the_others_go_first() {
+async fn a_holder_that_asks_again_queues_behind_the_others() {
     let bench = bench(5);
     bench.nodes.iter().for_each(|node| node.delay(MS / 2, MS / 2));
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
@@ -144,7 +144,7 @@ async fn whoever_releases_and_asks_again_at_once_lets_the_others_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_passes_on_without_a_moment_in_which_the_lock_is_free() {
+async fn a_handoff_never_leaves_the_lock_free() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator);
     let first = lock.acquire().await.unwrap();
@@ -168,7 +168,7 @@ async fn a_lease_passes_on_without_a_moment_in_which_the_lock_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_that_fails_leaves_nothing_and_the_next_one_still_comes() {
+async fn a_failed_handoff_leaves_no_key_and_the_next_succeeds() {
     let bench = bench(5);
     let lock = forever(&bench.coordinator);
     let first = lock.acquire().await.unwrap();
@@ -218,7 +218,7 @@ impl Node for Panicking {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_whose_keeper_has_panicked_is_served_all_the_same() {
+async fn a_queue_is_still_served_after_its_keeper_panics() {
     let bench = bench(3);
     let armed = Arc::<AtomicBool>::default();
     let nodes = bench.nodes.iter().cloned().map(|node| Panicking { node, armed: armed.clone() });

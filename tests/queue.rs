@@ -68,7 +68,7 @@ fn asked(bench: &Bench) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w2_processes_are_served_in_the_order_they_came_whatever_their_calendars_show() {
+async fn w2_processes_are_served_in_order_despite_their_calendars() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(MS, MS);
@@ -97,7 +97,7 @@ async fn w2_processes_are_served_in_the_order_they_came_whatever_their_calendars
 
 /// Without a queue, all waiters would be notified of a release, and each would send requests.
 #[tokio::test(start_paused = true)]
-async fn w3_a_release_wakes_one_of_those_who_wait_who_has_the_lock_in_two_round_trips() {
+async fn w3_a_release_wakes_one_waiter_which_acquires_in_two_trips() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
@@ -138,7 +138,7 @@ async fn a_waiter_that_gives_up_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w5_a_waiter_that_died_costs_the_others_one_turn() {
+async fn w5_a_dead_waiter_costs_the_others_one_turn() {
     for dead in 0..4 {
         let bench = bench(5);
         let first = lock(&client(&bench)).acquire().await.unwrap();
@@ -158,7 +158,7 @@ async fn w5_a_waiter_that_died_costs_the_others_one_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w5_a_waiter_that_died_long_ago_costs_nothing() {
+async fn w5_a_waiter_dead_for_long_costs_nothing() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     for number in 0..20 {
@@ -175,7 +175,7 @@ async fn w5_a_waiter_that_died_long_ago_costs_nothing() {
 
 /// It was notified of its turn, and is dropped instead of acquiring.
 #[tokio::test(start_paused = true)]
-async fn w5_who_is_dropped_in_its_turn_leaves_it_to_the_next() {
+async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(5 * MS, 5 * MS);
@@ -197,7 +197,7 @@ async fn w5_who_is_dropped_in_its_turn_leaves_it_to_the_next() {
 
 /// A waiter whose place is lost with its node regains it.
 #[tokio::test(start_paused = true)]
-async fn w2_who_has_lost_its_place_gets_it_back() {
+async fn w2_a_waiter_regains_its_lost_place() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -225,7 +225,7 @@ async fn w2_who_has_lost_its_place_gets_it_back() {
 
 /// A lost attempt is undone where it was granted; its caller may still get its turn.
 #[tokio::test(start_paused = true)]
-async fn w8_what_takes_back_an_attempt_tells_nobody() {
+async fn w8_undoing_an_attempt_wakes_no_waiter() {
     let bench = bench(5);
     for node in bench.nodes.iter().filter(|node| node.name() != home(&bench).name()) {
         node.set_data("r", "another library's token", Expiry::In(TTL));
@@ -244,7 +244,7 @@ async fn w8_what_takes_back_an_attempt_tells_nobody() {
 /// The node has lost the lock; waiters must not store their tokens there, which would keep the holder
 /// from restoring its own.
 #[tokio::test(start_paused = true)]
-async fn w4_waiters_take_no_vote_of_a_node_that_has_restarted_from_who_holds_the_lock() {
+async fn w4_waiters_take_no_vote_of_a_restarted_node_from_the_holder() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     for _ in 0..8 {
@@ -267,7 +267,7 @@ async fn w4_waiters_take_no_vote_of_a_node_that_has_restarted_from_who_holds_the
 
 /// It holds a leftover of a client that died before it had a quorum: the others are free.
 #[tokio::test(start_paused = true)]
-async fn w4_a_key_that_one_node_alone_holds_keeps_nobody_waiting() {
+async fn w4_a_key_on_one_node_alone_delays_no_waiter() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     let next = lock(&client(&bench));
@@ -284,7 +284,7 @@ async fn w4_a_key_that_one_node_alone_holds_keeps_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w6_where_the_preferred_node_is_away_they_queue_at_the_next() {
+async fn w6_waiters_queue_on_the_next_node_if_one_is_down() {
     let bench = bench(5);
     home(&bench).disconnect();
     let mut held = lock(&bench.coordinator).acquire().await.unwrap();
@@ -304,7 +304,7 @@ async fn w6_where_the_preferred_node_is_away_they_queue_at_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w6_where_no_node_has_a_queue_all_are_told_of_each_release() {
+async fn w6_without_a_queue_each_release_wakes_all_waiters() {
     let bench = bench(5);
     for node in &bench.nodes {
         // Applies to all clients of the server.
@@ -326,7 +326,7 @@ async fn w6_where_no_node_has_a_queue_all_are_told_of_each_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_wait_for_other_libraries_like_for_any_lock() {
+async fn waiters_wait_for_locks_of_other_libraries() {
     let bench = bench(3);
     for node in &bench.nodes {
         node.set_data("r", "another library's token", Expiry::In(Duration::from_secs(2)));
@@ -338,7 +338,7 @@ async fn waiters_wait_for_other_libraries_like_for_any_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_asks_once_stands_in_no_queue() {
+async fn a_caller_that_tries_once_joins_no_queue() {
     let bench = bench(5);
     let first = lock(&client(&bench)).acquire().await.unwrap();
     assert!(lock(&client(&bench)).try_acquire().await.unwrap().is_none());
@@ -389,7 +389,7 @@ async fn a_waiter_learns_how_many_processes_wait_before_it() {
 /// Its node has seen the release, and another one has not yet: the waiter asks again as soon as that
 /// one has.
 #[tokio::test(start_paused = true)]
-async fn w4_a_node_that_is_a_moment_behind_delays_nobody_for_longer() {
+async fn w4_a_slow_node_delays_waiters_only_by_its_lag() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.set_data("r", "another library's token", Expiry::In(TTL));
@@ -409,7 +409,7 @@ async fn w4_a_node_that_is_a_moment_behind_delays_nobody_for_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_are_listed_in_order_by_name_and_for_how_long() {
+async fn waiters_are_listed_in_order_with_name_and_age() {
     let bench = bench(5);
     let held = lock(&bench.coordinator).acquire().await.unwrap();
     let mut waiting = Vec::new();

@@ -13,7 +13,7 @@ fn manifest() -> Table {
 }
 
 #[test]
-fn each_feature_is_documented_where_docs_rs_shows_it_and_none_that_is_not_there() {
+fn each_feature_is_documented_for_docs_rs_and_no_other() {
     let manifest = manifest();
     let mut features: Vec<&str> =
         manifest["features"].as_table().unwrap().keys().map(String::as_str).collect();
@@ -38,7 +38,7 @@ fn docs_rs_shows_all_features() {
 }
 
 #[test]
-fn the_minimum_rust_in_the_readme_is_the_one_that_is_declared() {
+fn the_readme_names_the_declared_minimum_rust() {
     let manifest = manifest();
     let least = manifest["workspace"]["package"]["rust-version"].as_str().unwrap();
     assert!(README.contains(&format!("Rust {least}")), "the README must name Rust {least}");

@@ -63,7 +63,7 @@ async fn i8_i11_a_renewal_that_reaches_a_minority_keeps_the_old_deadline_and_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_a_renewal_that_is_on_its_way_waits_for_that_one() {
+async fn a_second_renewal_waits_for_the_one_in_flight() {
     let bench = bench(5);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     for node in &bench.nodes {
@@ -188,7 +188,7 @@ async fn max_hold_ends_a_lease_however_often_it_was_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manual_lease_is_not_renewed_behind_the_holders_back() {
+async fn a_manual_lease_is_not_renewed_automatically() {
     let bench = bench(5);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     let lost = lease.lost().await;
@@ -223,7 +223,7 @@ async fn a_renewal_interval_that_leaves_no_second_try_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_takes_the_place_of_a_vote_that_was_not_sent() {
+async fn a_renewal_replaces_a_vote_that_was_not_sent() {
     let bench = bench(5);
     bench.nodes[4].connecting();
     let lease = bench.lock().acquire().await.unwrap();
@@ -250,7 +250,7 @@ fn renewals(nodes: &[MemoryNode]) -> Vec<usize> {
 const LATEST: Duration = Duration::from_millis(10_000 / 3 + 10_000 / 30 + 2);
 
 #[tokio::test(start_paused = true)]
-async fn of_many_leases_that_are_due_at_once_a_part_is_renewed_at_a_time() {
+async fn many_leases_due_together_are_renewed_in_batches() {
     let bench = bench(5);
     let leases = leases_due_together(&bench, 1000).await;
     for node in &bench.nodes {
@@ -265,7 +265,7 @@ async fn of_many_leases_that_are_due_at_once_a_part_is_renewed_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minority_that_hangs_holds_up_no_renewal() {
+async fn a_hung_minority_delays_no_renewal() {
     let bench = bench(5);
     let leases = leases_due_together(&bench, 1000).await;
     bench.nodes[..2].iter().for_each(MemoryNode::hang);
@@ -276,7 +276,7 @@ async fn a_minority_that_hangs_holds_up_no_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_renewal_is_put_off_for_longer_than_its_slack_whatever_the_nodes_do() {
+async fn no_renewal_is_delayed_beyond_its_slack() {
     let bench = bench(5);
     let leases = leases_due_together(&bench, 2000).await;
     bench.nodes[..3].iter().for_each(MemoryNode::hang);

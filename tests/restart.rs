@@ -79,7 +79,7 @@ async fn a_node_must_have_been_old_enough_when_it_was_asked_and_not_when_it_answ
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_wait_in_vain_for_quarantines_to_end_is_told_at_once() {
+async fn waiting_for_quarantines_in_vain_fails_immediately() {
     let bench = bench(5);
     for node in &bench.nodes[..3] {
         node.restart_empty();

@@ -22,7 +22,7 @@ fn elsewhere(bench: &Bench) -> quorlock::Coordinator {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_a_retained_lock_stays_taken_for_its_time_held_by_no_process() {
+async fn r10_a_retained_lock_stays_held_without_a_process() {
     let bench = bench(5);
     let lease = bench.lock().label("import").acquire().await.unwrap();
     let (token, watch) = (lease.token().clone(), lease.watch());
@@ -50,7 +50,7 @@ async fn r10_a_retained_lock_stays_taken_for_its_time_held_by_no_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_the_lock_is_free_at_no_moment_in_between() {
+async fn r10_the_lock_is_never_free_in_between() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().for_each(|node| node.delay(MS * 2, MS * 2));
@@ -75,7 +75,7 @@ async fn without_time_left_the_lock_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_time_than_the_ttl_is_not_made_longer_by_it() {
+async fn a_retention_below_the_ttl_is_not_extended() {
     let bench = bench(5);
     bench.lock().acquire().await.unwrap().retain(Duration::from_secs(1), "").await.unwrap();
     bench.pass(Duration::from_millis(1001)).await;
@@ -83,7 +83,7 @@ async fn a_shorter_time_than_the_ttl_is_not_made_longer_by_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_get_the_lock_when_the_time_is_up_here_and_elsewhere() {
+async fn waiters_here_and_elsewhere_get_the_lock_after_it() {
     let bench = bench(5);
     let elsewhere = elsewhere(&bench);
     for coordinator in [&bench.coordinator, &elsewhere] {
@@ -101,7 +101,7 @@ async fn those_who_wait_get_the_lock_when_the_time_is_up_here_and_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i15_a_renewal_on_its_way_does_not_come_after_it() {
+async fn i15_a_renewal_in_flight_does_not_follow_it() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().for_each(|node| node.delay(MS * 20, MS * 20));
@@ -121,7 +121,7 @@ async fn i15_a_renewal_on_its_way_does_not_come_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_it_asks_again_until_a_quorum_confirms_while_the_lease_would_last() {
+async fn r11_it_repeats_until_a_quorum_confirms_or_the_lease_ends() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes.iter().take(3).for_each(|node| node.fail(NodeErrorKind::Busy, "down"));
@@ -144,7 +144,7 @@ async fn r11_it_asks_again_until_a_quorum_confirms_while_the_lease_would_last() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_what_no_quorum_confirms_in_time_is_said_not_to_be_certain() {
+async fn r11_a_retention_without_a_quorum_is_uncertain() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.pass(Duration::from_secs(1)).await;
@@ -175,7 +175,7 @@ async fn r11_a_confirmation_after_the_end_of_the_lease_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_on_when_the_future_is_dropped() {
+async fn retaining_continues_if_it_is_dropped() {
     let bench = bench(5);
     bench.nodes.iter().for_each(|node| node.delay(MS * 5, MS * 5));
     for polled in [false, true] {
@@ -196,7 +196,7 @@ async fn it_goes_on_when_the_future_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_which_others_depend_on_is_given_back_instead() {
+async fn a_lease_that_others_depend_on_is_released() {
     let bench = bench(5);
     let refused = |outcome: Result<(), RetainError>| {
         let error = outcome.unwrap_err();
@@ -221,7 +221,7 @@ async fn a_lease_of_which_others_depend_on_is_given_back_instead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_retained_can_be_revoked() {
+async fn a_retained_lock_can_be_revoked() {
     let bench = bench(5);
     bench.lock().acquire().await.unwrap().retain(HOUR, "").await.unwrap();
     let lock = bench.lock();
@@ -231,7 +231,7 @@ async fn what_is_retained_can_be_revoked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_the_coordinator_waits_until_the_nodes_that_are_slower_have_it_too() {
+async fn closing_waits_until_slower_nodes_have_retained_it() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.nodes[4].delay(MS * 20, MS * 20);
@@ -242,7 +242,7 @@ async fn closing_the_coordinator_waits_until_the_nodes_that_are_slower_have_it_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_forget_it_free_the_lock_once_they_are_a_majority_and_may_vote() {
+async fn nodes_that_forgot_it_free_the_lock_as_a_voting_majority() {
     let bench = bench_with(5, |builder| builder.max_ttl(TTL).restart_guard(RestartGuard::On));
     bench.lock().acquire().await.unwrap().retain(HOUR, "").await.unwrap();
     let elsewhere = another(&bench.clock, &bench.nodes, |builder| builder.max_ttl(TTL));
@@ -256,7 +256,7 @@ async fn nodes_that_forget_it_free_the_lock_once_they_are_a_majority_and_may_vot
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_that_is_retained_keeps_the_number_of_permits() {
+async fn a_retained_permit_keeps_the_number_of_permits() {
     let bench = bench(5);
     let two = bench.coordinator.semaphore("s", 2).ttl(TTL).wait(Wait::Never);
     for _ in 0..2 {
@@ -273,7 +273,7 @@ async fn a_permit_that_is_retained_keeps_the_number_of_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_token_of_the_lease_is_worth_nothing_any_more() {
+async fn the_token_of_the_lease_becomes_invalid() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let watch = lease.watch();

@@ -15,7 +15,7 @@ use quorlock::{
 use quorlock_testkit::UnreadRequests;
 
 #[tokio::test(start_paused = true)]
-async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_number() {
+async fn a_revoked_lock_is_free_and_its_next_token_is_larger() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let operator = another(&bench.clock, &bench.nodes, |builder| builder);
@@ -27,7 +27,7 @@ async fn a_revoked_lock_is_free_at_every_node_and_its_next_holder_has_a_larger_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_holder_learns_of_it_at_the_next_renewal_and_gets_nothing_back() {
+async fn a_revoked_holder_learns_of_it_at_its_next_renewal() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let operator = another(&bench.clock, &bench.nodes, |builder| builder);
@@ -35,13 +35,13 @@ async fn its_holder_learns_of_it_at_the_next_renewal_and_gets_nothing_back() {
     assert!(lease.check().is_ok(), "the holder does not know yet, as documented");
     let revoked = bench.clock.now();
     assert_eq!(lease.lost().await.reason, LossReason::QuorumLost);
-    let told = bench.clock.now().since(revoked);
-    assert!(told <= TTL / 2, "reported by the first renewal, not at the end of validity: {told:?}");
+    let notified = bench.clock.now().since(revoked);
+    assert!(notified <= TTL / 2, "reported by the first renewal, not at the end of validity: {notified:?}");
     assert_eq!(operator.lock("r").inspect().await.unwrap().holder(), None, "the renewal has stored it again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_on_its_way_does_not_store_the_key_again() {
+async fn a_renewal_in_flight_does_not_restore_the_key() {
     let bench = bench(3);
     let lease = bench.lock().acquire().await.unwrap();
     let operator = another(&bench.clock, &bench.nodes, |builder| builder);
@@ -54,7 +54,7 @@ async fn a_renewal_that_is_on_its_way_does_not_store_the_key_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_somebody_else_got_in_between_is_left_alone() {
+async fn a_lock_acquired_in_between_is_left_alone() {
     let bench = bench(3);
     let first = bench.lock().acquire().await.unwrap();
     let seen = first.token().clone();
@@ -68,7 +68,7 @@ async fn a_lock_that_somebody_else_got_in_between_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_does_not_answer_is_reported_and_keeps_nobody_waiting() {
+async fn a_silent_node_is_reported_and_delays_no_call() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.settle().await;
@@ -81,7 +81,7 @@ async fn a_node_that_does_not_answer_is_reported_and_keeps_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_share_is_taken_away_from_one_reader_and_the_others_keep_theirs() {
+async fn a_share_of_one_reader_is_revoked_and_others_stay() {
     let bench = bench(3);
     let (one, two) =
         (bench.lock().shared().acquire().await.unwrap(), bench.lock().shared().acquire().await.unwrap());
@@ -95,7 +95,7 @@ async fn a_share_is_taken_away_from_one_reader_and_the_others_keep_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_loses_its_share_by_its_token_and_the_others_keep_theirs() {
+async fn a_share_is_revoked_by_token_and_others_stay() {
     let bench = bench(3);
     let catalog = bench.lock().shared();
     let (one, other) = (catalog.acquire().await.unwrap(), catalog.acquire().await.unwrap());
@@ -107,18 +107,18 @@ async fn a_reader_loses_its_share_by_its_token_and_the_others_keep_theirs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_revoked_everywhere_though_a_node_has_not_heard_of_its_downgrade() {
+async fn a_lease_is_revoked_though_a_node_missed_its_downgrade() {
     let bench = bench(5);
     let writer = bench.lock().acquire().await.unwrap();
-    let deaf = &bench.nodes[4];
-    deaf.hang();
+    let behind = &bench.nodes[4];
+    behind.hang();
     let reader = writer.downgrade().await.unwrap();
-    deaf.unread_requests(UnreadRequests::Lost);
-    deaf.disconnect();
-    deaf.resume();
-    deaf.connect();
+    behind.unread_requests(UnreadRequests::Lost);
+    behind.disconnect();
+    behind.resume();
+    behind.connect();
     bench.settle().await;
-    assert_eq!(deaf.holder("r").as_ref(), Some(reader.token()), "still exclusive there");
+    assert_eq!(behind.holder("r").as_ref(), Some(reader.token()), "still exclusive there");
     let operator = another(&bench.clock, &bench.nodes, |builder| builder);
     let report = operator.lock("r").revoke(reader.token()).await.unwrap();
     assert_eq!(report.granted(), 5, "{report}");

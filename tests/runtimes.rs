@@ -97,7 +97,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn leases_are_renewed_while_another_runtime_with_a_lease_stands_still() {
+fn leases_are_renewed_while_another_runtime_stalls() {
     let Bench { clock, coordinator, .. } = bench();
     let (still, driven) = (runtime(), runtime());
     let idle = still.block_on(coordinator.lock("idle").acquire()).unwrap();
@@ -112,7 +112,7 @@ fn leases_are_renewed_while_another_runtime_with_a_lease_stands_still() {
 }
 
 #[test]
-fn nodes_that_hang_are_given_up_while_another_runtime_with_a_lease_stands_still() {
+fn hung_nodes_time_out_while_another_runtime_stalls() {
     let Bench { clock, coordinator, nodes } = bench();
     let (still, driven) = (runtime(), runtime());
     let _idle = still.block_on(coordinator.lock("idle").acquire()).unwrap();
@@ -138,7 +138,7 @@ fn nodes_that_hang_are_given_up_while_another_runtime_with_a_lease_stands_still(
 }
 
 #[test]
-fn whoever_watches_a_lease_is_told_of_its_end_though_its_runtime_stands_still() {
+fn a_watcher_sees_the_end_of_a_lease_of_a_stalled_runtime() {
     let Bench { clock, coordinator, .. } = bench();
     let (still, driven) = (runtime(), runtime());
     let lease = still.block_on(coordinator.lock("r").acquire()).unwrap();
@@ -169,7 +169,7 @@ fn leases_of_runtimes_that_are_driven_again_are_renewed_again() {
 }
 
 #[test]
-fn a_lease_is_given_back_from_another_runtime_though_its_own_stands_still() {
+fn a_lease_of_a_stalled_runtime_is_released_from_another() {
     let Bench { coordinator, nodes, .. } = bench();
     let (still, driven) = (runtime(), runtime());
     let lease = still.block_on(coordinator.lock("r").acquire()).unwrap();
@@ -179,7 +179,7 @@ fn a_lease_is_given_back_from_another_runtime_though_its_own_stands_still() {
 }
 
 #[test]
-fn a_lease_that_is_dropped_outside_of_any_runtime_is_given_back_by_its_own() {
+fn a_lease_dropped_outside_a_runtime_is_released_by_its_own() {
     let Bench { coordinator, nodes, .. } = bench();
     let runtime = runtime();
     let lease = runtime.block_on(coordinator.lock("r").acquire()).unwrap();
@@ -189,7 +189,7 @@ fn a_lease_that_is_dropped_outside_of_any_runtime_is_given_back_by_its_own() {
 }
 
 #[test]
-fn i20_an_acquire_that_is_dropped_outside_of_any_runtime_is_taken_back_where_it_began() {
+fn i20_an_acquire_dropped_outside_a_runtime_is_undone_in_its_own() {
     let Bench { clock, coordinator, nodes } = bench();
     let runtime = runtime();
     let lock = coordinator.lock("r");
@@ -248,7 +248,7 @@ fn i32_a_lease_that_came_from_another_runtime_lives_in_that_of_its_holder() {
 }
 
 #[test]
-fn i33_a_lease_of_a_runtime_that_stands_still_or_has_ended_is_released_elsewhere_while_others_wait() {
+fn i33_a_lease_of_a_stalled_or_ended_runtime_is_released_elsewhere() {
     for ends in [true, false] {
         for drops in [true, false] {
             let bench = bench();
@@ -293,7 +293,7 @@ async fn settle_with<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 #[test]
-fn i33_what_a_runtime_has_begun_and_does_not_drive_is_done_by_another_that_needs_it() {
+fn i33_the_work_of_a_stalled_runtime_is_done_by_another() {
     for ends in [true, false] {
         let bench = bench();
         let (first, driven) = (runtime(), runtime());
@@ -318,7 +318,7 @@ fn i33_what_a_runtime_has_begun_and_does_not_drive_is_done_by_another_that_needs
 }
 
 #[test]
-fn i33_who_waits_behind_a_lease_that_nobody_renews_gets_the_lock_when_it_ends() {
+fn i33_a_waiter_gets_the_lock_when_an_unrenewed_lease_ends() {
     let bench = bench();
     let (still, driven) = (runtime(), runtime());
     let lock = bench.coordinator.lock("r").renewal(Renewal::Manual).wait(Wait::Forever);
@@ -339,7 +339,7 @@ fn i33_who_waits_behind_a_lease_that_nobody_renews_gets_the_lock_when_it_ends() 
 }
 
 #[test]
-fn i33_a_lease_of_a_runtime_that_stands_still_is_given_back_where_it_is_dropped() {
+fn i33_a_lease_of_a_stalled_runtime_is_released_where_dropped() {
     let Bench { coordinator, nodes, .. } = bench();
     let (still, driven) = (runtime(), runtime());
     let lease = still.block_on(coordinator.lock("r").acquire()).unwrap();
@@ -351,7 +351,7 @@ fn i33_a_lease_of_a_runtime_that_stands_still_is_given_back_where_it_is_dropped(
 }
 
 #[test]
-fn who_waits_behind_a_lease_of_a_runtime_that_ends_gets_the_lock_after_it() {
+fn a_waiter_gets_the_lock_after_the_runtime_of_its_holder_ends() {
     let Bench { clock, coordinator, nodes } = bench();
     let (first, driven) = (runtime(), runtime());
     let lease = first.block_on(coordinator.lock("r").acquire()).unwrap();

@@ -49,7 +49,7 @@ async fn free_permit(semaphore: &Semaphore) -> Permit {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_fills_up_and_then_says_who_has_the_permits() {
+async fn a_full_semaphore_names_its_holders() {
     for permits in [1, 2, 4, 10] {
         let bench = bench(5);
         let mut held = Vec::new();
@@ -79,7 +79,7 @@ async fn it_fills_up_and_then_says_who_has_the_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_nodes_that_hang_take_no_permit_away() {
+async fn two_hung_nodes_cost_no_permit() {
     let bench = bench(5);
     for node in &bench.nodes[3..] {
         node.hang();
@@ -99,7 +99,7 @@ async fn two_nodes_that_hang_take_no_permit_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_gets_the_permit_that_ends_first_and_does_not_poll() {
+async fn a_waiter_gets_the_first_permit_to_end_without_polling() {
     let bench = bench(5);
     let holders = elsewhere(&bench, 4).ttl(TTL * 3).renewal(Renewal::Manual);
     let mut held = Vec::new();
@@ -163,7 +163,7 @@ async fn tasks_of_one_process_are_served_in_the_order_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gives_up_at_whatever_point_leaves_nothing() {
+async fn a_wait_cancelled_at_any_point_leaves_no_key() {
     for taken in [0, 1, 2] {
         for step in 0..40 {
             let bench = bench(3);
@@ -192,7 +192,7 @@ async fn whoever_gives_up_at_whatever_point_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_over_says_who_had_the_permits() {
+async fn a_wait_that_times_out_names_the_holders() {
     let bench = bench(5);
     let _held = [free_permit(&elsewhere(&bench, 2)).await, free_permit(&elsewhere(&bench, 2)).await];
     let semaphore = elsewhere(&bench, 2);
@@ -207,7 +207,7 @@ async fn a_wait_that_is_over_says_who_had_the_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_answer_decides_nothing_is_said_not_to_be_waited_for() {
+async fn a_node_that_decides_nothing_is_not_waited_for() {
     let bench = bench(5);
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     for node in &bench.nodes[3..] {
@@ -221,7 +221,7 @@ async fn a_node_whose_answer_decides_nothing_is_said_not_to_be_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p1_another_number_of_permits_is_an_error_that_says_so() {
+async fn p1_another_number_of_permits_is_a_clear_error() {
     let bench = bench(5);
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     for other in [1, 2, 5] {
@@ -241,7 +241,7 @@ async fn p1_another_number_of_permits_is_an_error_that_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p1_the_number_stands_for_as_long_as_a_permit_is_renewed() {
+async fn p1_the_number_is_kept_while_a_permit_is_renewed() {
     let bench = bench(5);
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     bench.pass(TTL * 5).await;
@@ -253,7 +253,7 @@ async fn p1_the_number_stands_for_as_long_as_a_permit_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p1_a_permit_ends_by_its_validity_when_another_number_stands_at_a_quorum() {
+async fn p1_a_permit_expires_if_a_quorum_has_another_number() {
     let bench = bench(5);
     let permit = free_permit(&elsewhere(&bench, 4)).await;
     let began = bench.clock.now();
@@ -269,7 +269,7 @@ async fn p1_a_permit_ends_by_its_validity_when_another_number_stands_at_a_quorum
 }
 
 #[tokio::test(start_paused = true)]
-async fn p1_clients_that_differ_never_hold_permits_at_once() {
+async fn p1_clients_that_differ_never_hold_together() {
     let mut grants = [0, 0];
     for seed in 0..20 {
         let bench = bench(5);
@@ -353,7 +353,7 @@ async fn work_runs_under_a_permit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_that_cannot_work_is_refused_before_anybody_is_asked() {
+async fn an_invalid_number_is_refused_before_any_request() {
     let bench = bench(5);
     for permits in [0, 65, usize::MAX] {
         let semaphore = bench.coordinator.semaphore(NAME, permits);
@@ -367,7 +367,7 @@ async fn a_number_that_cannot_work_is_refused_before_anybody_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p1_a_permit_that_is_passed_on_within_the_process_needs_the_number_as_well() {
+async fn p1_a_permit_handed_off_in_a_process_needs_the_number() {
     let bench = bench(5);
     let semaphore = elsewhere(&bench, 1).wait(Wait::UpTo(TTL));
     let first = semaphore.acquire().await.unwrap();
@@ -384,7 +384,7 @@ async fn p1_a_permit_that_is_passed_on_within_the_process_needs_the_number_as_we
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_many_permits_there_are_is_known_while_one_is_taken() {
+async fn the_number_of_permits_is_known_while_one_is_held() {
     let bench = bench(5);
     let coordinator = &bench.coordinator;
     assert_eq!(coordinator.permits("s").await, None);

@@ -53,7 +53,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m1_all_are_locked_at_once_and_kept_from_everybody_else() {
+async fn m1_all_are_locked_together_and_exclude_others() {
     let bench = bench(5);
     let lease = bench.both().acquire().await.unwrap();
     assert_eq!((bench.locked(["a", "b"]), lease.resource().as_str()), ([5, 5], "a + b"));
@@ -75,7 +75,7 @@ async fn m1_all_are_locked_at_once_and_kept_from_everybody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m1_one_that_is_held_keeps_all_and_the_error_says_which_and_by_whom() {
+async fn m1_one_held_resource_blocks_all_and_is_named_with_its_holder() {
     let bench = bench(5);
     let holder = bench.stranger();
     let _held = holder.lock("b").label("nightly").acquire().await.unwrap();
@@ -91,7 +91,7 @@ async fn m1_one_that_is_held_keeps_all_and_the_error_says_which_and_by_whom() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minority_that_is_held_or_dead_does_not_keep_anybody_out() {
+async fn a_held_or_dead_minority_blocks_no_client() {
     let bench = bench(5);
     bench.nodes[0].set_data("a", "left behind", Expiry::In(TTL));
     bench.nodes[1].disconnect();
@@ -131,7 +131,7 @@ async fn one_resource_given_once_or_twice_is_a_plain_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_work_is_refused_with_its_reason_and_nothing_is_asked() {
+async fn an_invalid_set_is_refused_before_any_request() {
     let bench = bench(3);
     let many: Vec<String> = (0..65).map(|number| number.to_string()).collect();
     let long = "x".repeat(1025);
@@ -171,7 +171,7 @@ impl Node for OfOneKey {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_does_not_say_that_it_takes_several_is_not_asked_for_them() {
+async fn a_node_without_the_capability_is_not_asked() {
     let bench = bench(3);
     let nodes = bench.nodes.iter().cloned().map(OfOneKey);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
@@ -226,7 +226,7 @@ async fn m2_nodes_that_confirm_different_resources_are_no_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m2_what_a_minority_lost_is_stored_there_again_and_never_beside_somebody_elses() {
+async fn m2_a_key_lost_by_a_minority_is_restored_unless_another_holds_it() {
     let bench = bench(5);
     let lease = bench.both().acquire().await.unwrap();
     bench.nodes[0].remove("b");
@@ -271,7 +271,7 @@ async fn m3_an_acquisition_that_is_dropped_at_any_point_leaves_nothing_at_any_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn m3_a_late_request_of_a_dropped_acquisition_stores_nothing() {
+async fn m3_a_late_request_of_a_dropped_acquire_stores_nothing() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(LATE, MS);
@@ -291,7 +291,7 @@ async fn m3_a_late_request_of_a_dropped_acquisition_stores_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m4_the_fencing_token_is_above_those_of_each_resource_and_below_all_that_follow() {
+async fn m4_the_token_is_above_every_earlier_and_below_every_later_one() {
     let bench = bench(5);
     // The locks come from nodes that have drawn differently.
     let mut before = Vec::new();
@@ -325,7 +325,7 @@ async fn m4_the_fencing_token_is_above_those_of_each_resource_and_below_all_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn m4_a_number_that_too_few_nodes_have_drawn_is_written_back_at_each_resource() {
+async fn m4_a_number_few_nodes_have_drawn_is_written_back_per_resource() {
     let bench = bench(3);
     let counter = quorlock::protocol::fence_counter("b");
     let ahead = u64::try_from((bench.clock.wall() + SECOND).as_micros()).unwrap();
@@ -341,7 +341,7 @@ async fn m4_a_number_that_too_few_nodes_have_drawn_is_written_back_at_each_resou
 
 /// Whoever waits holds nothing, so nobody waits for somebody who waits for him.
 #[tokio::test(start_paused = true)]
-async fn m5_sets_that_overlap_in_any_order_all_get_their_turn_and_never_two_at_once() {
+async fn m5_overlapping_sets_all_get_a_turn_and_never_two_together() {
     const TURNS: usize = 12;
     let bench = bench(5);
     for node in &bench.nodes {
@@ -378,7 +378,7 @@ async fn m5_sets_that_overlap_in_any_order_all_get_their_turn_and_never_two_at_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_is_told_when_the_one_in_the_way_goes_and_not_of_the_others() {
+async fn a_waiter_is_notified_only_of_the_resource_that_blocks() {
     let bench = bench(5);
     let other = bench.stranger();
     let held = other.lock("b").acquire().await.unwrap();
@@ -402,7 +402,7 @@ async fn whoever_waits_is_told_when_the_one_in_the_way_goes_and_not_of_the_other
 
 /// Where those are who contend for it alone: its winner meets no competition at the others.
 #[tokio::test(start_paused = true)]
-async fn whoever_contends_asks_first_the_node_of_the_one_in_the_way() {
+async fn a_contender_first_asks_the_node_of_the_blocking_resource() {
     for name in ["a", "b", "c", "d", "e"] {
         let bench = bench(5);
         let _held = bench.stranger().lock(name).acquire().await.unwrap();
@@ -420,7 +420,7 @@ async fn whoever_contends_asks_first_the_node_of_the_one_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_one_after_the_other_is_told_of_each() {
+async fn a_waiter_is_notified_of_each_blocking_resource() {
     let bench = bench(5);
     let other = bench.stranger();
     let (a, b) = (other.lock("a").acquire().await.unwrap(), other.lock("b").acquire().await.unwrap());
@@ -437,7 +437,7 @@ async fn whoever_waits_for_one_after_the_other_is_told_of_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_asks_again_when_the_keys_in_the_way_have_run_out() {
+async fn a_waiter_asks_again_when_the_blocking_keys_expire() {
     let bench = bench(5);
     for (index, node) in bench.nodes.iter().enumerate() {
         node.set_data(["a", "b"][index % 2], "another library's token", Expiry::In(SECOND * 6 / 10));
@@ -484,7 +484,7 @@ impl Node for Reticent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_in_one_process_are_told_what_the_servers_do_not_tell_it() {
+async fn waiters_of_one_process_are_notified_without_the_servers() {
     let bench = bench(5);
     let nodes = bench.nodes.iter().cloned().map(Reticent);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
@@ -505,7 +505,7 @@ async fn those_who_wait_in_one_process_are_told_what_the_servers_do_not_tell_it(
 
 /// The same for other kinds of lock, whose waiters stand in lines of their own as well.
 #[tokio::test(start_paused = true)]
-async fn readers_writers_and_semaphores_of_one_process_tell_each_other() {
+async fn readers_writers_and_semaphores_notify_each_other() {
     let bench = bench(5);
     let nodes = bench.nodes.iter().cloned().map(Reticent);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
@@ -532,7 +532,7 @@ async fn readers_writers_and_semaphores_of_one_process_tell_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_want_the_same_in_one_process_stand_in_one_line() {
+async fn equal_requests_of_one_process_share_one_queue() {
     let bench = bench(5);
     let held = bench.both().acquire().await.unwrap();
     let asked = bench.asked();
@@ -556,7 +556,7 @@ async fn those_who_want_the_same_in_one_process_stand_in_one_line() {
 
 /// Readers of one of them come and go so that there is always one.
 #[tokio::test(start_paused = true)]
-async fn readers_of_one_of_them_that_keep_coming_do_not_starve_whoever_wants_several() {
+async fn readers_of_one_resource_do_not_starve_a_lock_of_several() {
     let bench = bench(5);
     for number in 0..4_u32 {
         let (lock, clock) = (bench.stranger().lock("b").shared().wait(Wait::Forever), bench.clock.clone());
@@ -577,7 +577,7 @@ async fn readers_of_one_of_them_that_keep_coming_do_not_starve_whoever_wants_sev
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_enters_the_same_set_again_in_whatever_order() {
+async fn an_owner_reenters_the_same_set_in_any_order() {
     let bench = bench(3);
     let me = Owner::new();
     let outer = bench.coordinator.lock_all(["a", "b"]).owner(&me).acquire().await.unwrap();
@@ -591,7 +591,7 @@ async fn an_owner_enters_the_same_set_again_in_whatever_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_under_several_locks_runs_without_fencing_and_is_given_back() {
+async fn work_under_several_locks_runs_without_fencing() {
     let bench = bench(5);
     let lock = bench.both().fencing(Fencing::Off);
     lock.with(async |lease| {
@@ -607,7 +607,7 @@ async fn work_under_several_locks_runs_without_fencing_and_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inspection_tells_who_holds_which_and_a_revocation_takes_all() {
+async fn an_inspection_names_holders_and_a_revocation_takes_all() {
     let bench = bench(5);
     let wide = bench.coordinator.lock_all(["0", "a", "b"]);
     assert_eq!(wide.inspect().await.unwrap().holder(), None);
@@ -625,7 +625,7 @@ async fn an_inspection_tells_who_holds_which_and_a_revocation_takes_all() {
 
 /// By somebody who knows of one of them only.
 #[tokio::test(start_paused = true)]
-async fn what_is_revoked_at_one_of_them_is_lost_at_all_and_not_stored_again() {
+async fn a_lease_revoked_on_one_resource_is_lost_on_all() {
     for name in ["a", "b"] {
         let bench = bench(5);
         let lease = bench.both().acquire().await.unwrap();
@@ -638,7 +638,7 @@ async fn what_is_revoked_at_one_of_them_is_lost_at_all_and_not_stored_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_prefixes_are_two_worlds_and_the_key_in_the_way_is_named_with_its_own() {
+async fn two_prefixes_are_independent_and_the_blocking_key_has_its_own() {
     let bench = bench(3);
     let prefixed = another(&bench.clock, &bench.nodes, |builder| builder.key_prefix("app:"));
     let _held = bench.both().acquire().await.unwrap();

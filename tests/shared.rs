@@ -76,7 +76,7 @@ async fn readers_renew_themselves_and_a_writer_waits_for_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_the_share_of_a_dead_reader_ends_by_itself_whatever_the_others_do() {
+async fn s2_the_share_of_a_dead_reader_expires_on_its_own() {
     let bench = bench(5);
     let dead = bench.reader().renewal(Renewal::Manual).acquire().await.unwrap();
     std::mem::forget(dead);
@@ -89,7 +89,7 @@ async fn s2_the_share_of_a_dead_reader_ends_by_itself_whatever_the_others_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2_a_reader_that_leaves_early_does_not_shorten_the_time_of_the_others() {
+async fn s2_a_reader_that_leaves_early_shortens_no_other_share() {
     let bench = bench(5);
     let manual = || bench.reader().renewal(Renewal::Manual);
     let early = manual().acquire().await.unwrap();
@@ -183,7 +183,7 @@ async fn s5_a_stream_of_readers_does_not_starve_a_writer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s5_while_a_writer_waits_those_who_read_go_on_and_new_ones_wait() {
+async fn s5_while_a_writer_waits_new_readers_wait_too() {
     let bench = bench(5);
     let ann = bench.reader().acquire().await.unwrap();
     let writer = tokio::spawn(acquire(bench.lock().wait(Wait::Forever)));
@@ -219,7 +219,7 @@ async fn s5_a_writer_that_gives_up_lets_the_readers_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s6_a_writer_that_downgrades_lets_readers_in_and_never_a_writer() {
+async fn s6_a_downgrade_admits_readers_and_never_a_writer() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     let (token, fence, watch) = (lease.token().clone(), lease.fencing_token(), lease.watch());
@@ -241,7 +241,7 @@ async fn s6_a_writer_that_downgrades_lets_readers_in_and_never_a_writer() {
 /// The counter-example to a downgrade that leaves the lease as it was when it fails: two nodes have
 /// heard of it, a third never had the key, and a reader gets in over these three.
 #[tokio::test(start_paused = true)]
-async fn s6_a_downgrade_that_a_minority_has_heard_of_leaves_a_reader_with_the_old_end() {
+async fn s6_a_downgrade_on_a_minority_keeps_the_old_deadline() {
     let bench = bench(5);
     for node in &bench.nodes[3..] {
         node.disconnect();
@@ -266,7 +266,7 @@ async fn s6_a_downgrade_that_a_minority_has_heard_of_leaves_a_reader_with_the_ol
 }
 
 #[tokio::test(start_paused = true)]
-async fn s6_a_downgrade_that_no_quorum_confirms_is_told_again_by_the_next_renewal() {
+async fn s6_an_unconfirmed_downgrade_is_repeated_by_the_next_renewal() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     for node in &bench.nodes[..3] {
@@ -299,7 +299,7 @@ async fn a_downgrade_that_is_dropped_gives_the_lock_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_over_cannot_be_downgraded() {
+async fn an_ended_lease_cannot_be_downgraded() {
     let bench = bench(5);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.pass(TTL).await;
@@ -308,7 +308,7 @@ async fn a_lease_that_is_over_cannot_be_downgraded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_may_share_what_it_holds_alone_and_not_the_other_way_round() {
+async fn an_owner_may_reenter_shared_but_not_exclusive() {
     let bench = bench(5);
     let me = Owner::new();
     let (alone, shared) = (bench.lock().owner(&me), bench.reader().owner(&me));
@@ -350,7 +350,7 @@ async fn readers_of_one_process_do_not_queue_behind_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_behind_a_writer_that_waits_asks_again_by_hints_and_slow_heartbeats() {
+async fn a_reader_behind_a_waiting_writer_polls_slowly() {
     let bench = bench(5);
     let first = bench.reader().acquire().await.unwrap();
     for node in &bench.nodes {
@@ -367,7 +367,7 @@ async fn a_reader_behind_a_writer_that_waits_asks_again_by_hints_and_slow_heartb
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_readers_that_wait_here_enter_when_the_writer_goes() {
+async fn all_waiting_readers_enter_when_the_writer_leaves() {
     let bench = bench(5);
     let writer = bench.lock().acquire().await.unwrap();
     let many: Vec<_> = (0..100).map(|_| tokio::spawn(acquire(bench.reader().wait(Wait::Forever)))).collect();
@@ -401,7 +401,7 @@ async fn a_shared_acquire_dropped_at_any_point_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_share_is_taken_back_where_the_connection_was_lost() {
+async fn a_share_is_removed_where_the_connection_was_lost() {
     let bench = bench(5);
     bench.nodes[0].hang();
     let ann = bench.reader().acquire().await.unwrap();
@@ -430,7 +430,7 @@ async fn s7_tokens_of_readers_are_above_every_writer_before_and_below_every_writ
 
 /// A later writer may miss the node that drew most. It must meet the number all the same.
 #[tokio::test(start_paused = true)]
-async fn s7_a_number_that_too_few_nodes_carry_is_written_back_by_a_reader() {
+async fn s7_a_reader_writes_back_a_number_few_nodes_have() {
     let bench = bench(5);
     let far = u64::try_from(bench.clock.wall().as_micros()).unwrap() + 60_000_000;
     let key = quorlock::protocol::fence_counter("r");
@@ -449,7 +449,7 @@ async fn s7_a_number_that_too_few_nodes_carry_is_written_back_by_a_reader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inspection_tells_who_reads() {
+async fn an_inspection_lists_readers() {
     let bench = bench(5);
     let leases = [
         bench.reader().label("ann").acquire().await.unwrap(),
@@ -478,7 +478,7 @@ async fn acquire(lock: quorlock::Lock) -> Result<quorlock::Lease, AcquireError> 
 
 /// Those who follow the first reader ask in an attempt of their own.
 #[tokio::test(start_paused = true)]
-async fn i3_a_reader_that_follows_and_is_let_in_after_the_end_of_validity_goes_on_waiting() {
+async fn i3_a_reader_granted_after_validity_ended_waits_on() {
     let bench = bench(3);
     let writer = bench.lock().acquire().await.unwrap();
     // The machine is suspended while the answers are on their way: its clock goes on.

@@ -149,7 +149,7 @@ impl Node for Noting {
 /// A client that does not know of contention acquires without a script, which raises the counters even
 /// if it is refused: the next holder then has to write its number back, in a second round.
 #[tokio::test(start_paused = true)]
-async fn that_others_want_a_lock_is_known_to_the_first_request_of_the_next_contest() {
+async fn the_next_contest_starts_with_known_contention() {
     let bench = bench(5);
     let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
     let nodes = bench.nodes.iter().cloned().map(|node| Noting(node, noted.clone()));
@@ -203,7 +203,7 @@ async fn a_plain_delete_and_an_expiry_wake_just_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_holders_lock_is_taken_after_its_ttl_and_not_before_its_validity_ended() {
+async fn a_dead_holders_lock_is_free_after_its_ttl_and_not_earlier() {
     let bench = bench(5);
     let start = bench.clock.now();
     // Neither renewed nor released, as after SIGKILL.
@@ -218,7 +218,7 @@ async fn a_dead_holders_lock_is_taken_after_its_ttl_and_not_before_its_validity_
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nodes_cannot_tell_waiters_ask_again_after_random_pauses() {
+async fn without_notifications_waiters_poll_at_random() {
     let bench = bench(5);
     bench.nodes.iter().for_each(|node| node.hints(false));
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
@@ -257,7 +257,7 @@ async fn a_hint_that_is_lost_costs_a_heartbeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_ends_makes_a_waiter_ask_again_since_hints_may_be_lost() {
+async fn a_lost_connection_makes_a_waiter_ask_again() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let _held = forever(&holder).acquire().await.unwrap();
@@ -337,7 +337,7 @@ impl Node for Echoing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_waiter_has_itself_taken_back_is_no_reason_to_ask_again() {
+async fn a_waiter_ignores_hints_of_its_own_cleanup() {
     // Whichever node is asked first: the other holder has three of five.
     for first in 0..5 {
         let bench = bench(5);
@@ -385,7 +385,7 @@ async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_waiters_cancelled_at_random_leave_no_key_no_place_and_no_task() {
+async fn a_thousand_cancelled_waiters_leave_no_key_place_or_task() {
     for seed in 0..5 {
         let bench = bench(5);
         let entropy = SeededEntropy::new(seed);
@@ -413,13 +413,13 @@ async fn a_thousand_waiters_cancelled_at_random_leave_no_key_no_place_and_no_tas
         let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
         // A memory node has one task for its timers.
         assert!(tasks <= bench.nodes.len(), "{tasks} tasks are left, seed {seed}");
-        assert!(format!("{:?}", bench.coordinator).contains("lines: 0"), "{:?}", bench.coordinator);
+        assert!(format!("{:?}", bench.coordinator).contains("queues: 0"), "{:?}", bench.coordinator);
         assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and the lock is free");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_acquire_asks_nobody_when_this_process_has_the_lock() {
+async fn try_acquire_sends_no_request_if_this_process_holds() {
     let bench = bench(5);
     let lease = bench.lock().acquire().await.unwrap();
     bench.settle().await;
@@ -431,7 +431,7 @@ async fn try_acquire_asks_nobody_when_this_process_has_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_acquire_does_not_queue_up_behind_somebody_who_waits_here() {
+async fn try_acquire_does_not_queue_behind_a_local_waiter() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
@@ -451,7 +451,7 @@ async fn try_acquire_does_not_queue_up_behind_somebody_who_waits_here() {
 /// After contention, a waiter first asks a single node. A call that tries only once must not take one
 /// refusal for the verdict, whatever happened before.
 #[tokio::test(start_paused = true)]
-async fn try_acquire_hears_from_a_quorum_also_right_after_others_wanted_the_lock() {
+async fn try_acquire_asks_a_quorum_right_after_contention() {
     let bench = bench(5);
     let others = another(&bench.clock, &bench.nodes, |builder| builder);
     // A node with a leftover key of a crashed program; each node in turn is the preferred one.
@@ -468,7 +468,7 @@ async fn try_acquire_hears_from_a_quorum_also_right_after_others_wanted_the_lock
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_acquire_does_not_take_an_outage_for_somebody_who_has_given_up() {
+async fn try_acquire_does_not_take_an_outage_for_contention() {
     let bench = bench(5);
     for node in &bench.nodes[..3] {
         node.hang();
@@ -483,7 +483,7 @@ async fn try_acquire_does_not_take_an_outage_for_somebody_who_has_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
+async fn a_waiter_learns_the_holder_and_its_position() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder.label("the import"));
     let _held = forever(&holder).acquire().await.unwrap();
@@ -506,7 +506,7 @@ async fn a_waiter_learns_who_holds_the_lock_and_how_many_came_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_panics_strands_nobody() {
+async fn a_panicking_listener_strands_no_task() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let held = forever(&holder).acquire().await.unwrap();
@@ -521,7 +521,7 @@ async fn a_listener_that_panics_strands_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_stops_waiting_leaves_the_line_at_once() {
+async fn a_cancelled_waiter_leaves_the_queue() {
     let bench = bench(5);
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let _held = forever(&holder).acquire().await.unwrap();
@@ -543,7 +543,7 @@ async fn whoever_stops_waiting_leaves_the_line_at_once() {
 }
 
 #[test]
-fn a_lease_that_outlives_its_runtime_is_given_back_by_whoever_comes_next() {
+fn a_lease_that_outlives_its_runtime_is_released_by_the_next() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let nodes = memory_nodes(3);
     let client = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();
@@ -561,7 +561,7 @@ fn a_lease_that_outlives_its_runtime_is_given_back_by_whoever_comes_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_processes_that_come_at_once_all_get_the_lock_soon() {
+async fn many_simultaneous_processes_all_get_the_lock_soon() {
     for seed in 0..10 {
         let clock: Arc<dyn quorlock::runtime::Clock> = Arc::new(quorlock_testkit::TokioClock::new());
         let nodes = memory_nodes_on(&clock, 5);
@@ -597,7 +597,7 @@ async fn many_processes_that_come_at_once_all_get_the_lock_soon() {
 
 /// Each must get its answer before either releases, so a caller that waits for the other would block.
 #[test]
-fn of_two_threads_that_try_at_the_same_moment_neither_waits_for_the_other() {
+fn two_threads_that_try_together_do_not_wait_for_each_other() {
     const DEADLINE: Duration = Duration::from_secs(20);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
@@ -631,7 +631,7 @@ async fn waited_for_a_millisecond(lock: &Lock) -> AcquireError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_shorter_than_a_round_never_says_that_others_hold_a_free_lock() {
+async fn a_wait_shorter_than_a_round_never_calls_a_free_lock_held() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(10 * MS, 10 * MS);
@@ -650,7 +650,7 @@ async fn a_wait_shorter_than_a_round_never_says_that_others_hold_a_free_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_shorter_than_a_round_says_who_holds_the_lock() {
+async fn a_wait_shorter_than_a_round_names_the_holder() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(10 * MS, 10 * MS);

@@ -46,21 +46,21 @@ const TTL: Duration = Duration::from_secs(2);
 pub(crate) fn run<A: Account>(story: impl AsyncFnOnce() -> Outcome<()>) -> Outcome<()> {
     let play = async {
         match Part::from_env() {
-            Some(part) => be_anna::<A>(&part).await,
+            Some(part) => play_anna::<A>(&part).await,
             None => story().await,
         }
     };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         // However the scenario ends, the servers and Anna's process end with it.
         tokio::select! {
-            told = play => told,
+            result = play => result,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
         }
     })
 }
 
 /// Runs the scenario, for an account in the database at `place`.
-pub(crate) async fn tell<A: Account>(place: &str) -> Outcome<()> {
+pub(crate) async fn run_scenario<A: Account>(place: &str) -> Outcome<()> {
     let servers = Servers::start(5).await?;
     println!("Lock servers: {servers}");
     for (check, title, right) in [
@@ -97,14 +97,14 @@ async fn act<A: Account>(place: &str, servers: &Servers, check: Check) -> Outcom
     println!("  Ben reads {balance}, writes {}, and releases the lock.", balance + IN);
 
     println!("  Anna's process continues (SIGCONT), and she writes.");
-    anna.go_on()?;
+    anna.resume()?;
     for line in anna.rest()? {
         println!("  {line}");
     }
     account.read(Check::Off, token).await
 }
 
-async fn be_anna<A: Account>(part: &Part) -> Outcome<()> {
+async fn play_anna<A: Account>(part: &Part) -> Outcome<()> {
     let check = part.check;
     let mut account = A::open(&part.place).await?;
     let lock = lock(&part.servers, "anna")?;

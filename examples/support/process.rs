@@ -28,7 +28,7 @@ impl Part {
 /// A child process that can be paused. Killed when dropped.
 pub(crate) struct Paused {
     child: Child,
-    says: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Paused {
@@ -40,13 +40,13 @@ impl Paused {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let says = BufReader::new(child.stdout.take().ok_or("the child has no output")?);
-        Ok(Paused { child, says })
+        let output = BufReader::new(child.stdout.take().ok_or("the child has no output")?);
+        Ok(Paused { child, output })
     }
 
     pub(crate) fn next_line(&mut self) -> Outcome<String> {
         let mut line = String::new();
-        match self.says.read_line(&mut line)? {
+        match self.output.read_line(&mut line)? {
             0 => Err("Anna's process ended too early".into()),
             _ => Ok(line.trim_end().to_owned()),
         }
@@ -65,7 +65,7 @@ impl Paused {
 
     /// Resumes the child.
     #[cfg(unix)]
-    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
         use rustix::process::{Pid, Signal, kill_process};
 
         kill_process(Pid::from_child(&self.child), Signal::CONT)?;
@@ -79,13 +79,13 @@ impl Paused {
     }
 
     #[cfg(not(unix))]
-    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
         self.stop()
     }
 
     /// Returns everything that the child still prints until it exits.
     pub(crate) fn rest(mut self) -> Outcome<Vec<String>> {
-        let lines = self.says.by_ref().lines().collect::<io::Result<_>>()?;
+        let lines = self.output.by_ref().lines().collect::<io::Result<_>>()?;
         let status = self.child.wait()?;
         if status.success() { Ok(lines) } else { Err(format!("Anna's process failed: {status}").into()) }
     }

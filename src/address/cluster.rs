@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_password_is_never_shown_wherever_a_mistake_puts_it(
+        fn a_misplaced_password_is_never_shown(
             before in "redis\\+cluster://(user:|:|user@)?[a@:/?#%&=,]{0,3}",
             after in "[a@:/?#%&=,]{0,3}@db-7(:1)?(/x)?(,db-8)?",
         ) {

@@ -308,7 +308,7 @@ mod tests {
         }
 
         #[test]
-        fn a_password_is_never_shown_wherever_a_mistake_puts_it(
+        fn a_misplaced_password_is_never_shown(
             before in "(redis|rediss|valkey|http|redis\\+sentinel)://(/|user:|:|user@)?[a@:/?#%&=]{0,3}",
             after in "[a@:/?#%&=]{0,3}@db-7(:1)?(/x)?(\\?pass=)?",
         ) {
@@ -326,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_as_shown_names_the_same_server(
+        fn a_shown_address_names_the_same_server(
             text in prop_oneof![
                 "(redis|rediss|valkey)://([a-z]{1,3}:[a-z]{1,3}@)?\\PC{1,12}(:[0-9]{1,5})?(/[0-9]{1,3})?",
                 "unix:///(\\PC|%[0-7][0-9a-f]|/|\\.){0,12}(\\?db=[0-9])?",

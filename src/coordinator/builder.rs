@@ -12,7 +12,7 @@ use super::Coordinator;
 use crate::engine::context::{EngineContext, context};
 use crate::engine::offer::{Inbox, Offers};
 use crate::engine::options::Options;
-use crate::engine::queue::{Ear, Lines};
+use crate::engine::queue::{HintSink, WaitQueues};
 use crate::error::ConfigError;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Kinds, MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
@@ -318,14 +318,14 @@ impl Builder {
             .seams
             .node_timeout
             .map_or(LEAST_TTL, |limit| LEAST_TTL.max(limit.saturating_mul(TIMEOUTS_IN_A_TTL)));
-        let (lines, readers) = (Arc::<Lines>::default(), Arc::<Lines>::default());
+        let (queues, readers) = (Arc::<WaitQueues>::default(), Arc::<WaitQueues>::default());
         let offers = Arc::new(Offers::new(InboxId::new(self.seams.entropy.next_u64())));
         for (node, listened) in nodes.iter().enumerate() {
-            for lines in [&lines, &readers] {
-                listened.listen(Arc::new(Ear { lines: Arc::downgrade(lines), node }));
+            for queues in [&queues, &readers] {
+                listened.listen(Arc::new(HintSink { queues: Arc::downgrade(queues), node }));
             }
-            let (offers, lines) = (Arc::downgrade(&offers), Arc::downgrade(&lines));
-            listened.listen(Arc::new(Inbox { offers, lines, clock: self.seams.clock.clone(), node }));
+            let (offers, queues) = (Arc::downgrade(&offers), Arc::downgrade(&queues));
+            listened.listen(Arc::new(Inbox { offers, queues, clock: self.seams.clock.clone(), node }));
         }
         let (host, label) = (host(), self.seams.label);
         let meters = Meters::new(quorum);
@@ -348,7 +348,7 @@ impl Builder {
             number: EngineContext::next_number(),
             tasks,
             closing: CancellationToken::new(),
-            lines,
+            queues,
             readers,
             offers: Some(offers),
             renewals: Arc::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::context::EngineContext;
-use crate::engine::queue::Lines;
+use crate::engine::queue::WaitQueues;
 use crate::lock::Lock;
 use crate::node::{Expiry, Holding, Request};
 use crate::quorum::node_set::NodeSet;
@@ -24,7 +24,7 @@ pub struct Observer {
     key: Arc<str>,
     ttl: Duration,
     /// Its own queues, since other tasks may wait for the key.
-    lines: Arc<Lines>,
+    queues: Arc<WaitQueues>,
     /// The round in flight, kept when its caller gives up.
     asking: Option<Arc<Round>>,
     pause: Pause,
@@ -90,13 +90,13 @@ const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
 impl Observer {
     pub(crate) fn new(lock: &Lock) -> Observer {
         let (shared, key) = lock.parts();
-        let lines = shared.lines.branch();
-        lines.watch(key);
+        let queues = shared.queues.branch();
+        queues.watch(key);
         let now = shared.now();
         Observer {
             key: key.clone(),
             ttl: shared.ttl,
-            lines,
+            queues,
             asking: None,
             pause: Pause { least: now, until: now, wanted: 0, among: NodeSet::default() },
             last: None,
@@ -137,9 +137,9 @@ impl Observer {
         }
         let Pause { least, until, wanted, among } = self.pause;
         // Before the first look, so that no hint is missed in between.
-        let bell = self.lines.bell(&self.key).unwrap_or_default();
+        let bell = self.queues.bell(&self.key).unwrap_or_default();
         let enough = async {
-            while self.lines.hints(&self.key).changed(among) < wanted {
+            while self.queues.hints(&self.key).changed(among) < wanted {
                 bell.notified().await;
             }
         };
@@ -156,7 +156,7 @@ impl Observer {
     async fn ask(&mut self) -> Observed {
         self.shared.introduced().await;
         let round = self.asking.get_or_insert_with(|| {
-            self.lines.ask_anew(&self.key);
+            self.queues.clear_hints(&self.key);
             let request = |_| Some(Request::Inspect { key: self.key.clone() });
             Round::start(&self.shared.nodes, Expect::AnyAnswer, self.ttl, request)
         });

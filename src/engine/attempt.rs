@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strays_and_those_passed_over_are_not_asked_first() {
+    fn outliers_and_skipped_nodes_are_not_asked_first() {
         let first = |outliers: &[usize], skipped| {
             Preference { outliers: outliers.iter().copied().collect(), skipped, home: None }.first(3, 5)
         };

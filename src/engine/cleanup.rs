@@ -86,7 +86,7 @@ impl Cleanup {
         let offer = if let CleanupOf::Release(number) = of { Offer::of(shared, claim, number) } else { None };
         let round = if offer.is_none()
             && of != CleanupOf::Attempt
-            && shared.lines.is_contended(claim.key(), || shared.now())
+            && shared.queues.is_contended(claim.key(), || shared.now())
             && at_all()
         {
             // The preferred node comes last: the next client is notified by it, and then finds the
@@ -133,7 +133,7 @@ impl Cleanup {
         wanted
             || (!in_a_queue
                 && self.round.standings().get(preferred) == Standing::InFlight
-                && self.shared.lines.is_contended(self.claim.key(), || self.shared.now()))
+                && self.shared.queues.is_contended(self.claim.key(), || self.shared.now()))
     }
 
     /// Records contention that a node has reported, and returns whether several clients were
@@ -143,7 +143,7 @@ impl Cleanup {
         if (wanted || self.round.has_vote(&Vote::Notified))
             && let Some(key) = self.claim.keys().next()
         {
-            self.shared.lines.mark_contended(key, self.shared.now());
+            self.shared.queues.mark_contended(key, self.shared.now());
         }
         wanted
     }

@@ -59,7 +59,7 @@ const SPLITS: usize = 5;
 
 impl Contender {
     pub(crate) fn new(shared: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contender {
-        let contended = shared.lines.is_contended(keys.line(), || shared.now());
+        let contended = shared.queues.is_contended(keys.line(), || shared.now());
         Contender {
             shared: shared.clone(),
             keys: keys.clone(),
@@ -88,7 +88,7 @@ impl Contender {
     /// If dropped, the attempt is withdrawn, and so is every trace of a waiter.
     pub(crate) async fn win(&mut self, plan: &Arc<AcquireRequest>) -> Result<Attempt, AcquireError> {
         self.rounds = 0;
-        let subscription = Subscription::open(self.shared.lines_of(self.mode), &self.keys);
+        let subscription = Subscription::open(self.shared.queues_of(self.mode), &self.keys);
         let mut guard = ContendGuard { contender: self, plan, won: false };
         let outcome = guard.contender.contend(plan, &subscription).await;
         guard.won = outcome.is_ok();
@@ -128,7 +128,7 @@ impl Contender {
                 self.order = AskOrder::AllAtOnce;
             }
             let mut attempt = offered.unwrap_or_else(|| {
-                subscription.ask_anew();
+                subscription.clear_hints();
                 Attempt::start(&self.shared, plan, self.order, self.seen)
             });
             let asked = attempt.sent();
@@ -151,7 +151,7 @@ impl Contender {
             // Even if no node has reported a number: others want the lock.
             self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
             if verdict == Verdict::Contended {
-                self.shared.lines.mark_contended(self.keys.line(), now);
+                self.shared.queues.mark_contended(self.keys.line(), now);
             }
             self.learn(&report);
             self.queue.waits |= verdict == Verdict::Contended && report.holder().is_some();
@@ -214,7 +214,7 @@ impl Contender {
             let waited = now.since(plan.since);
             notify_listener(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
         }
-        self.shared.lines_of(self.mode).report(self.keys.line(), Some(news), || (holder, processes), now);
+        self.shared.queues_of(self.mode).report(self.keys.line(), Some(news), || (holder, processes), now);
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::keeper::Renewals;
 use super::offer::Offers;
 use super::options::{AcquireRequest, Fencing, Options};
-use super::queue::Lines;
+use super::queue::WaitQueues;
 use crate::error::ConfigError;
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Sleep;
@@ -43,9 +43,9 @@ pub(crate) struct EngineContext {
     pub(crate) number: u64,
     pub(crate) tasks: Tasks,
     pub(crate) closing: CancellationToken,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) queues: Arc<WaitQueues>,
     /// The wait queues of readers.
-    pub(crate) readers: Arc<Lines>,
+    pub(crate) readers: Arc<WaitQueues>,
     /// Offers between processes; `None` in a context with wait queues of its own.
     pub(crate) offers: Option<Arc<Offers>>,
     pub(crate) renewals: Arc<Renewals>,
@@ -71,14 +71,14 @@ impl EngineContext {
 
     fn branch(&self) -> EngineContext {
         let number = EngineContext::next_number();
-        let (lines, readers) = (self.lines.branch(), self.readers.branch());
-        EngineContext { number, lines, readers, offers: None, ..self.clone() }
+        let (queues, readers) = (self.queues.branch(), self.readers.branch());
+        EngineContext { number, queues, readers, offers: None, ..self.clone() }
     }
 
     /// The wait queues of this mode.
-    pub(crate) fn lines_of(&self, mode: Mode) -> &Arc<Lines> {
+    pub(crate) fn queues_of(&self, mode: Mode) -> &Arc<WaitQueues> {
         match mode {
-            Mode::Exclusive => &self.lines,
+            Mode::Exclusive => &self.queues,
             Mode::Shared => &self.readers,
         }
     }

@@ -18,7 +18,7 @@ use crate::error::AcquireError;
 use quorlock_protocol::Mode;
 
 /// Serves one waiter after the other, until one of them has the lock or the queue is empty.
-async fn serve(mut dispatcher: Service, mut waiter: Waiter) {
+async fn serve(mut dispatcher: Dispatcher, mut waiter: Waiter) {
     loop {
         let won = tokio::select! {
             biased;
@@ -43,7 +43,7 @@ async fn serve(mut dispatcher: Service, mut waiter: Waiter) {
 }
 
 /// Serves one wait queue. Dropped, it continues in a task, or closes the queue if that is empty.
-pub(crate) struct Service {
+pub(crate) struct Dispatcher {
     shared: Arc<EngineContext>,
     key: Arc<str>,
     mode: Mode,
@@ -63,10 +63,10 @@ pub(crate) enum ServedBy {
     None,
 }
 
-impl Service {
+impl Dispatcher {
     /// Starts to serve the queue in which this `plan` is first.
-    pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Service {
-        Service { shared, key: plan.line().clone(), mode: plan.mode, by, contender: None }
+    pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Dispatcher {
+        Dispatcher { shared, key: plan.line().clone(), mode: plan.mode, by, contender: None }
     }
 
     /// Stops serving while the lock is held. The keeper resumes the returned succession after the
@@ -89,7 +89,7 @@ impl Service {
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
         // Built before the future is polled, so that dropping the future closes the queue.
-        let dispatcher = Service { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contender };
+        let dispatcher = Dispatcher { shared, key, mode: Mode::Exclusive, by: ServedBy::Task, contender };
         Box::pin(serve(dispatcher, first))
     }
 
@@ -116,7 +116,7 @@ impl Service {
         shared.introduced().await;
         let new = || Box::new(Contender::new(shared, &plan.keys, self.mode));
         let contender = self.contender.get_or_insert_with(new);
-        if shared.lines.take_cooldown(&self.key, || shared.now()) {
+        if shared.queues.take_cooldown(&self.key, || shared.now()) {
             contender.back_off().await;
         }
         let won = contender.win(plan).instrument(plan.span.get()).await;
@@ -129,7 +129,7 @@ impl Service {
 
     /// Returns the next waiter, or closes the queue if there is none.
     pub(crate) fn next(&mut self) -> Option<Waiter> {
-        let next = self.shared.lines_of(self.mode).next_or_end(&self.key);
+        let next = self.shared.queues_of(self.mode).next_or_end(&self.key);
         if next.is_none() {
             self.by = ServedBy::None;
         }
@@ -145,7 +145,7 @@ impl Succession for Contender {
         key: Arc<str>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
-        Service::resumed(shared, key, Some(self), first)
+        Dispatcher::resumed(shared, key, Some(self), first)
     }
 }
 
@@ -159,11 +159,11 @@ impl Succession for Uncontended {
         key: Arc<str>,
         first: Waiter,
     ) -> BoxFuture<'static, ()> {
-        Service::resumed(shared, key, None, first)
+        Dispatcher::resumed(shared, key, None, first)
     }
 }
 
-impl Drop for Service {
+impl Drop for Dispatcher {
     fn drop(&mut self) {
         match mem::replace(&mut self.by, ServedBy::None) {
             ServedBy::Holder => {
@@ -172,11 +172,11 @@ impl Drop for Service {
                     let runtime = waiter.runtime.clone();
                     let (shared, key) = (self.shared.clone(), self.key.clone());
                     let (mode, contender) = (self.mode, self.contender.take());
-                    let dispatcher = Service { shared, key, mode, by: ServedBy::Task, contender };
+                    let dispatcher = Dispatcher { shared, key, mode, by: ServedBy::Task, contender };
                     self.shared.tasks.spawn(serve(dispatcher, waiter), &runtime);
                 }
             }
-            ServedBy::Task => self.shared.lines_of(self.mode).end(&self.key),
+            ServedBy::Task => self.shared.queues_of(self.mode).end(&self.key),
             ServedBy::None => {}
         }
     }

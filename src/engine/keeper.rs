@@ -214,7 +214,7 @@ impl Keeper {
             readers: Vec::new(),
             key: None,
         };
-        self.shared.lines.report(&self.queue_key, None, || (Some(holder()), None), now);
+        self.shared.queues.report(&self.queue_key, None, || (Some(holder()), None), now);
     }
 
     /// Works until the lease has ended, or nothing is left to do (`None`).
@@ -317,7 +317,7 @@ fn lease_env(shared: &EngineContext) -> (&Arc<Timers>, Weak<Registry>, Capabilit
 
 impl ParkedKeeper for Keeper {
     fn is_waited_for(&self) -> bool {
-        self.succession.is_some() && self.shared.lines.is_waited_for(&self.queue_key)
+        self.succession.is_some() && self.shared.queues.is_waited_for(&self.queue_key)
     }
 
     fn give_back(mut self: Box<Self>) -> FinishInBackground {

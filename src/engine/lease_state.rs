@@ -178,7 +178,7 @@ impl LeaseState {
     }
 
     /// Ends a lease whose keeper is gone.
-    pub(crate) fn forsake(&self) -> Lost {
+    pub(crate) fn end_without_keeper(&self) -> Lost {
         self.end(self.lapsed(self.timers.now()))
     }
 

@@ -13,7 +13,7 @@ use super::attempt::{Attempt, expect, new_claim};
 use super::cleanup::{Cleanup, CleanupOf};
 use super::context::EngineContext;
 use super::options::{AcquireRequest, Fencing, Renewal};
-use super::queue::Lines;
+use super::queue::WaitQueues;
 use super::recently_contended::Contended;
 use crate::node::{Hint, HintListener, Identity, Response, Vote};
 use crate::quorum::key_states::KeyStates;
@@ -325,7 +325,7 @@ impl OfferRequests {
 pub(crate) struct Inbox {
     /// Nodes keep their listeners, and may outlive the coordinator.
     pub(crate) offers: Weak<Offers>,
-    pub(crate) lines: Weak<Lines>,
+    pub(crate) queues: Weak<WaitQueues>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) node: usize,
 }
@@ -350,24 +350,24 @@ impl HintListener for Inbox {
     }
 
     fn receive(&self, message: InboxMessage<'_>, from: &Arc<Identity>) {
-        let (Some(offers), Some(lines)) = (self.offers.upgrade(), self.lines.upgrade()) else { return };
+        let (Some(offers), Some(queues)) = (self.offers.upgrade(), self.queues.upgrade()) else { return };
         let now = self.clock.now();
         match message {
             InboxMessage::Offered { token, number, life } => {
                 let Some(request) = offers.request(token) else { return };
                 let answer = Response::new(Vote::Granted, from.clone()).with_fencing_token(number);
                 request.offered(self.node, answer, life, now);
-                lines.notify_offer(request.claim.key());
+                queues.notify_offer(request.claim.key());
             }
             InboxMessage::Soon { token } => {
                 let Some(request) = offers.request(token) else { return };
                 if now.since(request.round.sent) >= offer_heartbeat(request.life) {
                     request.stale.store(true, Ordering::Relaxed);
-                    lines.notify_offer(request.claim.key());
+                    queues.notify_offer(request.claim.key());
                 }
             }
             InboxMessage::Next { key, to, next, others_seen } => {
-                if let Some(key) = lines.known(key) {
+                if let Some(key) = queues.known(key) {
                     let (waiter, to) = (Arc::new(next), to.into());
                     let next = Next { waiter, home: self.node, to, received: now, others_seen };
                     offers.note_next(&key, next, now);

@@ -21,16 +21,16 @@ use quorlock_protocol::Moment;
 mod hints;
 mod waiter;
 
-pub(crate) use hints::{Ear, HintState, HolderMode};
-pub(crate) use waiter::{Delivery, Joined, Place, Waiter};
+pub(crate) use hints::{HintSink, HintState, HolderMode};
+pub(crate) use waiter::{HoldReceiver, Joined, Place, Waiter};
 
 /// The wait queues of a coordinator. A key has one while a keeper holds it or a contender wants it.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct WaitQueues {
     inside: Mutex<Inner>,
     /// The queues that forward hints to these. Kept alive by their branches when their coordinator
     /// is gone.
-    parent: Option<Arc<Lines>>,
+    parent: Option<Arc<WaitQueues>>,
     /// Whether there was ever a branch.
     branched: AtomicBool,
     /// Whether any caller ever waited here or in a branch.
@@ -50,7 +50,7 @@ struct Inner {
     /// The nodes that send hints.
     hearing: NodeSet,
     /// Other wait queues that receive the same hints.
-    branches: Vec<Weak<Lines>>,
+    branches: Vec<Weak<WaitQueues>>,
     /// The keys by which nodes notify us of our turn, and the lock of each.
     turns: HashMap<Arc<str>, Arc<str>>,
 }
@@ -129,11 +129,11 @@ impl WaitQueue {
     }
 }
 
-impl Lines {
+impl WaitQueues {
     /// Creates queues of their own that receive the same hints, for callers which only watch or
     /// want more than the key, and so do not queue with the others.
-    pub(crate) fn branch(self: &Arc<Self>) -> Arc<Lines> {
-        let branch = Arc::new(Lines { parent: Some(self.clone()), ..Lines::default() });
+    pub(crate) fn branch(self: &Arc<Self>) -> Arc<WaitQueues> {
+        let branch = Arc::new(WaitQueues { parent: Some(self.clone()), ..WaitQueues::default() });
         let mut inside = self.lock();
         branch.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);
@@ -185,7 +185,7 @@ impl Lines {
                     sender,
                     runtime: runtime.clone(),
                 });
-                Joined::Behind(Place { lines: self.clone(), key: queue.key().clone(), arrival }, delivery)
+                Joined::Behind(Place { queues: self.clone(), key: queue.key().clone(), arrival }, delivery)
             }
             Entry::Vacant(queue) => {
                 queue.insert(WaitQueue { served: Some(arrival), ..WaitQueue::default() });
@@ -220,7 +220,7 @@ impl Lines {
     }
 
     /// Puts a waiter back in its former place, unless it has gone. A key that was held for it must
-    /// be [released](Lines::clear_held) only after that, or a caller that does not wait might join in
+    /// be [released](WaitQueues::clear_held) only after that, or a caller that does not wait might join in
     /// front of it.
     pub(crate) fn put_back(&self, key: &str, waiter: Waiter) {
         if waiter.sender.is_closed() {
@@ -317,8 +317,8 @@ impl Lines {
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for WaitQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines").field("keys", &self.len()).finish_non_exhaustive()
+        f.debug_struct("WaitQueues").field("keys", &self.len()).finish_non_exhaustive()
     }
 }

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use super::attempt::{AskOrder, Attempt};
 use super::contender::Contender;
 use super::context::EngineContext;
-use super::dispatcher::{ServedBy, Service};
+use super::dispatcher::{Dispatcher, ServedBy};
 use super::keeper::Keeper;
 use super::queue::Waiter;
 use quorlock_protocol::{Mode, Verdict};
@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 pub(crate) async fn serve(shared: Arc<EngineContext>, first: Waiter) {
     let keys = first.plan.keys.clone();
     let key = keys.line();
-    let mut dispatcher = Service::begin(shared.clone(), &first.plan, ServedBy::Task);
+    let mut dispatcher = Dispatcher::begin(shared.clone(), &first.plan, ServedBy::Task);
     shared.introduced().await;
     let mut contender = Contender::new(&shared, &keys, Mode::Shared);
     let mut next = Some(first).filter(|first| !first.sender.is_closed()).or_else(|| dispatcher.next());
@@ -65,16 +65,16 @@ async fn contend(shared: &Arc<EngineContext>, contender: &mut Contender, mut wai
 
 /// Acquires the lock for the other readers, until one is refused.
 async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
-    let lines = shared.lines_of(Mode::Shared);
+    let queues = shared.queues_of(Mode::Shared);
     loop {
-        let batch: Vec<Waiter> = iter::from_fn(|| lines.next(key)).take(BATCH).collect();
+        let batch: Vec<Waiter> = iter::from_fn(|| queues.next(key)).take(BATCH).collect();
         if batch.is_empty() {
             return;
         }
         let refused = join_all(batch.into_iter().map(|waiter| try_to_enter(shared, waiter))).await;
         let mut refused = refused.into_iter().flatten().peekable();
         let is_shut = refused.peek().is_some();
-        refused.for_each(|waiter| lines.put_back(key, waiter));
+        refused.for_each(|waiter| queues.put_back(key, waiter));
         if is_shut {
             return;
         }

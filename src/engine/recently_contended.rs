@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_others_wanted_is_remembered_for_a_moment() {
+    fn a_contended_lock_is_remembered_for_a_moment() {
         let (now, mut contended) = (Moment::ORIGIN, Contended::default());
         contended.remember(&key(0), now);
         let still = |at| contended.contains(&key(0), at);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_locks_are_remembered_and_the_old_ones_make_room() {
+    fn a_limited_number_of_locks_is_remembered() {
         let (now, mut contended) = (Moment::ORIGIN, Contended::default());
         (0..2 * MOST).for_each(|number| contended.remember(&key(number), now));
         assert_eq!(contended.until.len(), MOST);

@@ -4,14 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
-use super::queue::{HintState, Lines};
+use super::queue::{HintState, WaitQueues};
 use crate::quorum::node_set::NodeSet;
 use quorlock_protocol::{Keys, WaiterId, turn_key};
 
 /// Receives the hints for one key, through its queue; or for several, through queues of their own,
 /// since other callers may contend for each key as well.
 pub(crate) struct Subscription {
-    lines: Arc<Lines>,
+    queues: Arc<WaitQueues>,
     keys: Keys,
     /// Notified for each of several keys.
     bell: Option<Arc<Notify>>,
@@ -21,22 +21,22 @@ pub(crate) struct Subscription {
 
 impl Subscription {
     /// Subscribes. Must be called before the nodes are asked.
-    pub(crate) fn open(lines: &Arc<Lines>, keys: &Keys) -> Subscription {
+    pub(crate) fn open(queues: &Arc<WaitQueues>, keys: &Keys) -> Subscription {
         let keys = keys.clone();
         if !keys.are_several() {
-            return Subscription { lines: lines.clone(), keys, bell: None, turn_key: OnceLock::new() };
+            return Subscription { queues: queues.clone(), keys, bell: None, turn_key: OnceLock::new() };
         }
-        let (lines, bell) = (lines.branch(), Arc::<Notify>::default());
+        let (queues, bell) = (queues.branch(), Arc::<Notify>::default());
         for key in keys.iter() {
-            lines.watch(key);
-            lines.ring(key, &bell);
+            queues.watch(key);
+            queues.ring(key, &bell);
         }
-        Subscription { lines, keys, bell: Some(bell), turn_key: OnceLock::new() }
+        Subscription { queues, keys, bell: Some(bell), turn_key: OnceLock::new() }
     }
 
     /// Drops the hints so far: the nodes are about to be asked.
-    pub(crate) fn ask_anew(&self) {
-        self.keys.iter().for_each(|key| self.lines.ask_anew(key));
+    pub(crate) fn clear_hints(&self) {
+        self.keys.iter().for_each(|key| self.queues.clear_hints(key));
     }
 
     /// Subscribes to the turns of this waiter. Returns the nodes that have announced one since the
@@ -44,29 +44,29 @@ impl Subscription {
     pub(crate) fn turns(&self, waiter: WaiterId) -> NodeSet {
         self.turn_key.get_or_init(|| {
             let turn_key = turn_key(self.keys.first(), waiter).into();
-            self.lines.listen_for_turns(&turn_key, self.keys.first());
+            self.queues.listen_for_turns(&turn_key, self.keys.first());
             turn_key
         });
-        self.lines.take_turns(self.keys.first())
+        self.queues.take_turns(self.keys.first())
     }
 
     /// Returns the hints for the contended keys; changes of the others do not matter.
     pub(crate) fn hints(&self, in_the_way: &[Arc<str>]) -> HintState {
-        let hints = |key: &Arc<str>| self.lines.hints(key);
+        let hints = |key: &Arc<str>| self.queues.hints(key);
         let first = hints(in_the_way.first().unwrap_or_else(|| self.keys.first()));
         in_the_way.iter().skip(1).map(hints).fold(first, HintState::and)
     }
 
     /// Returns what is notified when a node hints at a change of any of the keys.
     pub(crate) fn bell(&self) -> Arc<Notify> {
-        self.bell.clone().or_else(|| self.lines.bell(self.keys.first())).unwrap_or_default()
+        self.bell.clone().or_else(|| self.queues.bell(self.keys.first())).unwrap_or_default()
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(turn_key) = self.turn_key.get() {
-            self.lines.forget_turns(turn_key);
+            self.queues.forget_turns(turn_key);
         }
     }
 }

@@ -8,11 +8,11 @@ use tokio::runtime::Handle;
 
 use super::Lock;
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
-use crate::engine::dispatcher::{ServedBy, Service};
+use crate::engine::dispatcher::{Dispatcher, ServedBy};
 use crate::engine::hold::{Hold, WeakHold};
 use crate::engine::options::{AcquireRequest, Reentry, Renewal};
 use crate::engine::owner::Owner;
-use crate::engine::queue::{Delivery, Joined, Place, Waiter};
+use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};
 use crate::engine::readers;
 use crate::engine::wait::Wait;
 use crate::error::{AcquireError, ConfigError};
@@ -115,8 +115,8 @@ impl<K> Lock<K> {
             return came.map(Got::Hold);
         }
         // A lease that is granted from here on is released.
-        let lines = self.shared.lines_of(plan.mode);
-        let (news, held_here) = (lines.news(plan.line()), lines.is_held(plan.line()));
+        let queues = self.shared.queues_of(plan.mode);
+        let (news, held_here) = (queues.news(plan.line()), queues.is_held(plan.line()));
         let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
         let waited = self.shared.now().since(plan.since);
@@ -147,12 +147,12 @@ impl<K> Lock<K> {
             self.shared.tasks.spawn(readers::ask_once(shared, waiter), &runtime);
             return Some(self.served(delivery, None));
         }
-        Some(match (self.shared.lines_of(plan.mode).join(plan, &runtime), plan.mode) {
+        Some(match (self.shared.queues_of(plan.mode).join(plan, &runtime), plan.mode) {
             (Joined::Taken, _) => return None,
             (Joined::Behind(place, delivery), _) => self.served(delivery, Some(place)),
             (Joined::First, Mode::Exclusive) => {
-                let service = Service::begin(shared, plan, ServedBy::Holder);
-                Coming::Led(Box::pin(service.lead(plan.clone())))
+                let dispatcher = Dispatcher::begin(shared, plan, ServedBy::Holder);
+                Coming::Led(Box::pin(dispatcher.lead(plan.clone())))
             }
             (Joined::First, Mode::Shared) => {
                 let (first, delivery) = Waiter::alone(plan.clone(), runtime.clone());
@@ -173,7 +173,7 @@ impl<K> Lock<K> {
         }
     }
 
-    fn served(&self, delivery: Delivery, place: Option<Place>) -> Coming {
+    fn served(&self, delivery: HoldReceiver, place: Option<Place>) -> Coming {
         Coming::Served(Helped::new(self.shared.tasks.registry(), delivery), place)
     }
 
@@ -275,7 +275,7 @@ enum Coming {
     Led(BoxFuture<'static, Result<Hold, AcquireError>>),
     /// Another task delivers it; with the place in the queue, given up when this is dropped, where other waiters of
     /// the process came before.
-    Served(Helped<Delivery>, Option<Place>),
+    Served(Helped<HoldReceiver>, Option<Place>),
 }
 
 impl Coming {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::reason::Reason;
-use crate::transport::NoTls;
+use crate::transport::TlsFailure;
 pub use kind::{Access, NodeErrorKind};
 
 mod kind;
@@ -145,7 +145,7 @@ impl NodeError {
     /// Converts an error of [`Dial`](crate::transport::Dial): a failed TLS handshake, or an unreachable node.
     #[must_use]
     pub fn undialled(error: io::Error) -> NodeError {
-        match NoTls::behind(error) {
+        match TlsFailure::behind(error) {
             Ok(no_tls) => no_tls.into(),
             Err(error) => NodeError::Unreachable { reason: error.into() },
         }
@@ -168,8 +168,8 @@ impl NodeError {
     }
 }
 
-impl From<NoTls> for NodeError {
-    fn from(NoTls { meaning, source }: NoTls) -> NodeError {
+impl From<TlsFailure> for NodeError {
+    fn from(TlsFailure { meaning, source }: TlsFailure) -> NodeError {
         let reason = Reason::new(format!("no TLS: {meaning}")).quoting_boxed(source);
         NodeError::Failed { kind: NodeErrorKind::Tls, reason }
     }

@@ -15,7 +15,7 @@ pub(crate) struct MaxTtls {
     /// How many nodes must report a larger one: fewer may all be wrong, and must not silence the others.
     believed_by: usize,
     /// The largest that each node has ever reported. Kept when a node restarts and forgets it.
-    told: Mutex<Vec<Duration>>,
+    reported: Mutex<Vec<Duration>>,
     /// The largest that enough nodes have reported, in nanoseconds; 0 while none is larger than ours.
     believed: AtomicU64,
     /// The last one that differs from ours, in nanoseconds; 0 for none.
@@ -28,7 +28,7 @@ impl MaxTtls {
             ours,
             drift,
             believed_by: quorum.blocking(),
-            told: Mutex::new(vec![Duration::ZERO; quorum.nodes()]),
+            reported: Mutex::new(vec![Duration::ZERO; quorum.nodes()]),
             believed: AtomicU64::new(0),
             differs: AtomicU64::new(0),
         }
@@ -45,12 +45,12 @@ impl MaxTtls {
         if millis(theirs) == millis(self.ours) {
             return None;
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(largest) = told.get_mut(index) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(largest) = reported.get_mut(index) {
             *largest = theirs.max(*largest);
         }
-        let mut sorted = told.clone();
-        drop(told);
+        let mut sorted = reported.clone();
+        drop(reported);
         sorted.sort_unstable_by(|one, two| two.cmp(one));
         let believed = sorted.get(self.believed_by.saturating_sub(1)).copied().unwrap_or_default();
         if believed > self.ours {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn i37_a_larger_max_ttl_lengthens_the_quarantine_once_more_nodes_tell_of_it_than_may_be_wrong() {
+    fn i37_a_larger_max_ttl_from_enough_nodes_extends_the_quarantine() {
         let (ttls, before) = (of_five(), length(&of_five()));
         for node in [0, 1, 1] {
             ttls.hear(node, Duration::MAX);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_different_max_ttl_is_told_of_once_and_stays_found() {
+    fn a_different_max_ttl_is_reported_once_and_kept() {
         let ttls = of_five();
         assert!(ttls.hear(0, OURS).is_none() && ttls.differing().is_none());
         assert!(ttls.hear(0, LONGER).is_some());

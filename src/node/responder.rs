@@ -25,7 +25,7 @@ pub(crate) trait Collect: fmt::Debug + Send + Sync {
     fn answer(&self, index: usize, answer: Result<Response, NodeError>);
 
     /// Like [`answer`](Collect::answer), with the moment at which the response was received.
-    fn answer_that_came(&self, index: usize, answer: Result<Response, NodeError>, _: ReceivedAt<'_>) {
+    fn answer_received(&self, index: usize, answer: Result<Response, NodeError>, _: ReceivedAt<'_>) {
         self.answer(index, answer);
     }
 
@@ -49,9 +49,9 @@ impl Responder {
 
     /// Like [`send`](Responder::send), for one of several responses that were received together, with one
     /// reading of the clock for all.
-    pub(crate) fn send_what_came(mut self, answer: Result<Response, NodeError>, came: ReceivedAt<'_>) {
+    pub(crate) fn send_received(mut self, answer: Result<Response, NodeError>, came: ReceivedAt<'_>) {
         if let Some(to) = self.to.take() {
-            to.answer_that_came(self.index, answer, came);
+            to.answer_received(self.index, answer, came);
         }
     }
 

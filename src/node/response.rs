@@ -196,7 +196,7 @@ impl Response {
     /// Returns the fencing number of the holder. A refusal carries the counter, which other clients may have
     /// raised since; then the number in the holder's token is preferred. An inspection has looked up the
     /// holder's number.
-    pub(crate) fn number_told(&self, inspected: bool) -> Option<FencingToken> {
+    pub(crate) fn holder_number(&self, inspected: bool) -> Option<FencingToken> {
         let Vote::Held(holding) = &self.vote else { return self.fencing_token };
         if inspected { self.fencing_token } else { holding.token.number().or(self.fencing_token) }
     }
@@ -251,7 +251,7 @@ impl Identity {
     }
 
     /// Returns the remaining time at `now` until its vote counts.
-    pub(crate) fn stands_aside(&self, quarantine: Quarantine, now: Moment) -> Duration {
+    pub(crate) fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Duration {
         let left = quarantine.left(self.age_at(now));
         if left.is_zero() { left } else { left.saturating_add(self.seen.since(now)) }
     }
@@ -270,16 +270,16 @@ mod tests {
     use quorlock_protocol::Drift;
 
     #[test]
-    fn a_process_of_any_age_ages_without_end() {
+    fn the_age_of_a_process_does_not_overflow() {
         let seconds = |seconds| Moment::since_origin(Duration::from_secs(seconds));
         let quarantine = Quarantine::new(Duration::from_secs(30), Drift::default());
         for age in [Duration::MAX, Duration::from_secs(u64::MAX)] {
             let identity = Identity::new("abc", seconds(1), age);
             assert!(identity.age_at(Moment::NEVER) >= age);
-            assert_eq!(identity.stands_aside(quarantine, seconds(9)), Duration::ZERO);
+            assert_eq!(identity.quarantine_left(quarantine, seconds(9)), Duration::ZERO);
         }
         let endless = Quarantine::new(Duration::MAX, Drift::default());
         let unborn = Identity::new("abc", Moment::NEVER, Duration::ZERO);
-        assert_eq!(unborn.stands_aside(endless, seconds(1)), Duration::MAX);
+        assert_eq!(unborn.quarantine_left(endless, seconds(1)), Duration::MAX);
     }
 }

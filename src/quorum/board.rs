@@ -183,7 +183,7 @@ impl NodeEntry {
 
     fn quarantine_left(&self, quarantine: Quarantine, now: Moment) -> Option<Duration> {
         let Some(ConnectionState::Connected(identity)) = &self.contact else { return None };
-        let left = identity.stands_aside(quarantine, now);
+        let left = identity.quarantine_left(quarantine, now);
         (!left.is_zero()).then_some(left)
     }
 }

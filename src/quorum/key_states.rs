@@ -82,7 +82,7 @@ mod tests {
 
     /// Earlier state by later one: rule I-40.
     #[test]
-    fn i40_what_is_unknown_stays_unknown_whatever_a_node_says_later() {
+    fn i40_an_unknown_state_stays_unknown_after_later_answers() {
         use Standing::{Holds, InFlight, Unknown, Without};
         for (before, afterwards) in [
             (Without, [Without, Holds, InFlight, Unknown]),

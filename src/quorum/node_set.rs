@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_the_nodes_that_were_put_in_and_no_others() {
+    fn a_set_has_exactly_the_inserted_nodes() {
         let set: NodeSet = [0, 3, 30].into_iter().collect();
         let has = |set: NodeSet| (0..31).filter(|node| set.contains(*node)).collect::<Vec<_>>();
         assert_eq!((has(set), set.len()), (vec![0, 3, 30], 3));

@@ -270,8 +270,8 @@ impl Collect for Asked {
         self.answered(answer, Responder::send);
     }
 
-    fn answer_that_came(&self, _: usize, answer: Result<Response, NodeError>, came: ReceivedAt<'_>) {
-        self.answered(answer, |responder, answer| responder.send_what_came(answer, came));
+    fn answer_received(&self, _: usize, answer: Result<Response, NodeError>, came: ReceivedAt<'_>) {
+        self.answered(answer, |responder, answer| responder.send_received(answer, came));
     }
 
     fn wanted(&self) -> bool {

@@ -298,7 +298,7 @@ impl Collect for Round {
         self.answered(index, result, self.nodes.clock.now());
     }
 
-    fn answer_that_came(&self, index: usize, result: Result<Response, NodeError>, came: ReceivedAt<'_>) {
+    fn answer_received(&self, index: usize, result: Result<Response, NodeError>, came: ReceivedAt<'_>) {
         let now = came.on(&*self.nodes.clock).unwrap_or_else(|| self.nodes.clock.now());
         self.answered(index, result, now);
     }

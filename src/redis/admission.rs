@@ -58,7 +58,7 @@ impl Ask {
     pub(crate) fn answer_with(self, answer: Response, came: ReceivedAt<'_>) {
         let Ask { permit, responder, .. } = self;
         drop(permit);
-        catch_panic(ROUND, || responder.send_what_came(Ok(answer), came));
+        catch_panic(ROUND, || responder.send_received(Ok(answer), came));
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_node_takes_as_many_votes_a_second_as_a_near_one() {
+    fn a_distant_node_admits_as_many_votes_a_second() {
         let state = Arc::new(State::new());
         state.introduced(Facts::default(), Duration::from_millis(300));
         // Twenty thousand leases of 30 s are renewed two thousand times a second.
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_node_takes_releases_and_a_node_that_is_down_takes_nothing() {
+    fn a_stalled_node_admits_releases_and_a_down_node_none() {
         let state = Arc::new(State::new());
         let trouble = NodeError::Unreachable { reason: "it is unplugged".into() };
         state.stalled(trouble.clone());

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_a_cluster_acts_under_its_history_only() {
+    fn a_cluster_member_acts_under_its_history_only() {
         let plain = Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None };
         for request in [inspect(), plain] {
             let (mut library, mut buffer) = (Library::default(), Vec::new());
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_sent_in_full_once_and_again_when_it_was_forgotten() {
+    fn a_script_is_sent_in_full_once_and_after_a_flush() {
         let mut library = Library::default();
         let words = |library: &mut Library| {
             let (by_hash, packed) = written(&inspect(), library);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_copied_for_servers_that_are_sent_the_same_and_no_others() {
+    fn a_request_is_copied_only_for_the_same_encoding() {
         let asked = SharedRequest::from(Request::Release { claim: claim() });
         let written = |asked: &SharedRequest, history: Option<&str>, library: &mut Library| {
             let mut buffer = b"before".to_vec();

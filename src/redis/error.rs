@@ -10,7 +10,7 @@ use super::server_error::{MissingRight, ServerError, ServerErrorKind};
 use crate::node::{NodeError, NodeErrorKind};
 use crate::reason::Reason;
 use crate::reason::printable;
-use crate::transport::NoTls;
+use crate::transport::TlsFailure;
 use quorlock_protocol::Slot;
 
 /// The longest excerpt of text from outside, in characters.
@@ -65,7 +65,7 @@ pub(crate) fn failed(kind: NodeErrorKind, reason: impl Into<Reason>) -> NodeErro
 pub(crate) fn unconnected(reason: ConnectionError) -> NodeError {
     match reason {
         ConnectionError::FrameError(FOREIGN) => unexpected(FOREIGN.0),
-        ConnectionError::Stream(error) => match NoTls::behind(error) {
+        ConnectionError::Stream(error) => match TlsFailure::behind(error) {
             Ok(no_tls) => no_tls.into(),
             Err(error) => NodeError::Unreachable { reason: ConnectionError::Stream(error).into() },
         },

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn o8_there_are_no_offers_where_a_vote_is_bound_to_a_time_or_needs_more_than_one_server() {
+    fn o8_no_offers_where_votes_depend_on_time_or_other_servers() {
         let settings = || super::super::tests::settings();
         let guarded = || Settings { gate: Some("quorlock:gate:{}:reign".into()), ..settings() };
         let offers = |address, settings| may_offer(&Address::parse(address).unwrap(), &settings);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn t2_a_successor_waits_until_the_one_before_it_is_asked_no_more() {
+    fn t2_a_successor_waits_until_its_predecessor_is_unused() {
         let age = |address, reign, later: u64| {
             let address = Address::parse(address).unwrap();
             let mut connector = Connector::new(address, super::super::tests::settings(), Arc::default());

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_is_nonsense_is_unknown_and_not_good() {
+    fn missing_and_malformed_fields_are_unknown() {
         for info in
             ["", "role:king\r\nmaxmemory:lots\r\nloading:perhaps\r\nrun_id:\r\nuptime_in_seconds:-4\r\n"]
         {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uptime_that_cannot_be_is_unknown() {
+    fn an_implausible_uptime_is_unknown() {
         for (said, uptime) in [
             ("3153600000", Some(3_153_600_000)),
             ("3153600001", None),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_cannot_be_is_unknown() {
+    fn an_implausible_time_is_unknown() {
         let time = |seconds: &str, micros: &str| {
             let texts = [seconds, micros].map(|text| Value::BulkString(text.into()));
             time_in(Value::Array(texts.to_vec()))
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_cut_and_moves_no_cursor() {
+    fn text_of_a_server_is_cut_and_printable() {
         let info = format!("redis_version:\x1b[2J{}\r\nrun_id:a\x07b\r\n", "9".repeat(9999));
         let facts = facts_in(&info);
         let version = facts.software.unwrap().version;

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_that_panics_keeps_no_other_from_its_notice() {
+    fn a_panic_of_an_observer_does_not_affect_others() {
         let (observers, seen) = (Observers::default(), Arc::new(Seen::default()));
         let lost = || Some(ConnectionState::Lost(NodeError::NotAsked));
         observers.add(Arc::new(Panics), lost);

@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn an_uptime_that_cannot_be_is_no_age() {
+    fn an_implausible_uptime_is_no_age() {
         let info = INFO.replace("seconds:90", "seconds:-5");
         assert_eq!(Process::fit_to_vote(&info, Membership::Alone).unwrap().uptime, Duration::ZERO);
     }
 
     #[test]
-    fn whoever_may_not_vote_is_told_why() {
+    fn an_unfit_server_is_refused_with_the_reason() {
         for (have, instead, reason, lasts) in [
             ("role:master", "role:slave", "replica (role:slave)", true),
             ("redis_mode:standalone", "redis_mode:sentinel", "sentinel", true),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_a_cluster_votes_as_such_and_nobody_else_does() {
+    fn only_cluster_members_vote_as_cluster_members() {
         let member = INFO.replace("cluster_enabled:0", "cluster_enabled:1");
         assert!(Process::fit_to_vote(&member, Membership::OfCluster).is_ok());
         let cure = Process::fit_to_vote(&member, Membership::Alone).unwrap_err().to_string();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_panics_keeps_no_other_from_hearing() {
+    fn a_panic_of_a_listener_does_not_affect_others() {
         let (mut audience, hints) = (Audience::default(), Arc::new(HintLog::default()));
         audience.add(Arc::new(Panics));
         audience.add(Arc::clone(&hints) as Arc<dyn HintListener>);
@@ -179,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn each_key_that_changed_is_told() {
+    fn each_changed_key_is_notified() {
         assert_eq!(heard(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"), ["a", "b"]);
     }
 
     #[test]
-    fn nothing_instead_of_keys_means_all_and_so_does_what_is_not_known() {
+    fn nil_or_an_unknown_value_means_all_keys() {
         for said in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n%0\r\n"] {
             let push = format!(">2\r\n+invalidate\r\n{said}");
             assert_eq!(heard(push.as_bytes()), ["Flushed"], "{said:?}");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_one_key_is_told_from_others() {
+    fn a_change_of_one_key_is_distinguished() {
         let of_a = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n";
         assert!(is_change_of(of_a, b"a") && !is_change_of(of_a, b"b"));
         assert!(!is_change_of(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"a"));
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn other_pushes_say_nothing() {
+    fn other_pushes_are_ignored() {
         for push in [">0\r\n", ">-1\r\n", ">3\r\n+subscribe\r\n+a\r\n:1\r\n", ">1\r\n%0\r\n"] {
             assert!(heard(push.as_bytes()).is_empty(), "{push:?}");
         }
     }
 
     #[test]
-    fn a_late_listener_is_told_that_changes_are_heard() {
+    fn a_late_listener_learns_of_the_subscription() {
         let (listeners, early) = (Listeners::default(), Arc::new(HintLog::default()));
         listeners.add(Arc::clone(&early) as Arc<dyn HintListener>);
         listeners.deaf();

@@ -285,13 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_knows_of_the_latest_failover_is_believed() {
+    fn the_sentinel_with_the_latest_failover_counts() {
         assert_eq!(newest(&[at(1, 3), at(2, 4), at(1, 3)]), Some(&at(2, 4)));
         assert_eq!(newest(&[]), None);
     }
 
     #[test]
-    fn a_sentinel_that_is_behind_the_times_ends_no_connection() {
+    fn an_outdated_sentinel_ends_no_connection() {
         let current = at(2, 4);
         assert_eq!(successor(&current, &[at(1, 3)]), None);
         assert_eq!(successor(&current, &[]), None, "no Sentinel answers");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn most_are_counted_of_all_that_any_of_them_knows() {
+    fn a_majority_counts_all_known_sentinels() {
         assert_eq!(most(&[], 3), 2);
         assert_eq!(most(&[at(1, 1)], 1), 2, "an address that names one of three is not enough");
         assert_eq!(most(&[Named { sentinels: 5, ..at(1, 1) }, at(1, 1)], 3), 3);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_sentinels_is_good_for_a_time() {
+    fn a_confirmation_by_sentinels_expires() {
         let second = |seconds| Moment::since_origin(Duration::from_secs(seconds));
         let confirmed = Arc::new(Mutex::new(second(10)));
         let watch = Watch { replaced: Box::pin(std::future::pending()), confirmed };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sentinel_says_is_an_address_or_nothing() {
+    fn a_report_of_a_sentinel_is_an_address_or_none() {
         let texts = |words: &[&str]| {
             Value::Array(words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect())
         };

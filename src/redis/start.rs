@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn i24_a_note_counts_for_the_process_that_it_names_and_from_a_time_that_was() {
+    fn i24_a_note_counts_for_its_process_and_from_the_past() {
         assert_eq!(told("abc 990000"), Some(Duration::from_secs(10)));
         assert_eq!(told("abc 1000000"), Some(Duration::ZERO));
         for other in ["abd 990000", "abc 1000001", "abc", "abc -5", "abc 99999999999999999999999", " ", ""] {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_is_beside_that_of_a_reign_and_in_its_slot() {
+    fn the_note_has_the_slot_of_that_of_a_promotion() {
         assert_eq!(key("quorlock:gate:{jobs:}:reign"), "quorlock:gate:{jobs:}:start");
     }
 }

@@ -155,7 +155,7 @@ impl Timers {
     }
 
     /// Fires all timers once, after a change that all tasks should notice.
-    pub(crate) fn ring_all(&self) {
+    pub(crate) fn fire_all(&self) {
         let all: Vec<_> = self.lock().runtimes.iter_mut().map(|queue| mem::take(&mut queue.set)).collect();
         all.into_iter().for_each(wake);
     }

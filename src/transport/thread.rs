@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_ends_although_a_lookup_does_not() {
+    fn a_runtime_shuts_down_during_a_lookup() {
         let (never, name_server) = channel::<()>();
         let (ended, end) = channel();
         thread::spawn(move || {

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::dial::Stream;
-use super::no_tls::NoTls;
+use super::no_tls::TlsFailure;
 use super::thread::on_thread;
 use crate::reason::Reason;
 
@@ -228,7 +228,7 @@ impl<S: Stream> AsyncWrite for Explained<S> {
 /// Adds a message with the remedy to a TLS error.
 fn explain(error: io::Error, name: &str) -> io::Error {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) else { return error };
-    io::Error::new(error.kind(), NoTls { meaning: meaning(tls, name), source: tls.clone().into() })
+    io::Error::new(error.kind(), TlsFailure { meaning: meaning(tls, name), source: tls.clone().into() })
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "dozens of others have the same remedy")]

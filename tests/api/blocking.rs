@@ -12,7 +12,7 @@ const ASYNC_ONLY: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn each_type_without_async_can_do_what_its_async_one_can_unless_it_says_why_not() {
+fn each_blocking_type_has_every_method_of_its_async_type() {
     let verbs = verbs(&Listing::of(&super::quorlock()).text);
     let mut lacking = BTreeSet::new();
     let mut compared = 0;

@@ -60,7 +60,7 @@ fn difference(known: &str, text: &str) -> String {
 }
 
 #[test]
-fn the_interface_is_the_one_that_is_listed() {
+fn the_interface_matches_its_listing() {
     for library in [quorlock(), protocol(), testkit(), cli()].into_iter().chain(kinds()) {
         let file = root().join("api").join(format!("{}.txt", library.name.replace('_', "-")));
         let head = format!(
@@ -93,7 +93,7 @@ const FOREIGN_IN_TESTS: &[(&str, &str)] =
     &[("tokio::net::TcpListener", "the built-in server listens within tokio only")];
 
 #[test]
-fn no_type_of_another_library_is_part_of_the_interface_unless_it_says_why() {
+fn the_interface_has_no_foreign_types_without_a_reason() {
     let names =
         |list: &[(&str, &str)]| list.iter().map(|(name, _)| (*name).to_owned()).collect::<BTreeSet<_>>();
     assert_eq!(Listing::of(&protocol()).foreign, BTreeSet::new(), "of quorlock-protocol");
@@ -112,7 +112,7 @@ fn no_type_of_another_library_is_part_of_the_interface_unless_it_says_why() {
 }
 
 #[test]
-fn what_is_private_hidden_or_for_tests_is_not_listed() {
+fn private_hidden_and_test_items_are_not_listed() {
     let text = Listing::of(&Library::read("sample", &root().join("tests/api/sample"))).text;
     assert_eq!(text, include_str!("sample/expected.txt"));
 }

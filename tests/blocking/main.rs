@@ -69,7 +69,7 @@ fn a_thread_acquires_renews_and_releases() {
 }
 
 #[test]
-fn a_thread_has_several_locks_at_once() {
+fn a_thread_holds_several_locks() {
     let bench = bench();
     let lease = bench.coordinator.lock_all(["r", "another"]).acquire().unwrap();
     assert_eq!((bench.keys(), lease.resource().as_str()), (5, "another + r"));
@@ -79,7 +79,7 @@ fn a_thread_has_several_locks_at_once() {
 }
 
 #[test]
-fn many_threads_at_once_exclude_each_other() {
+fn many_threads_exclude_each_other() {
     let bench = bench();
     let (inside, grants) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn many_threads_at_once_exclude_each_other() {
 }
 
 #[test]
-fn a_closure_runs_under_the_lock_and_tells_if_it_outlived_it() {
+fn a_closure_runs_under_the_lock_and_reports_a_loss() {
     let bench = bench();
     let value = bench.lock().with(|lease| Ok::<_, WithError>(lease.check().map(|()| 42)?)).unwrap();
     assert_eq!(value, 42);
@@ -118,7 +118,7 @@ fn a_closure_runs_under_the_lock_and_tells_if_it_outlived_it() {
 }
 
 #[test]
-fn a_loss_is_waited_for_no_longer_than_wanted() {
+fn waiting_for_a_loss_respects_its_timeout() {
     let bench = bench();
     let lease = bench.lock().acquire().unwrap();
     assert_eq!(lease.lost_within(Duration::from_millis(1)), None);
@@ -130,7 +130,7 @@ fn a_loss_is_waited_for_no_longer_than_wanted() {
 }
 
 #[test]
-fn whoever_wants_to_be_told_of_a_loss_may_block_meanwhile() {
+fn a_thread_may_block_until_the_lease_is_lost() {
     let bench = bench();
     let lease = bench.lock().max_hold(Duration::from_millis(50)).acquire().unwrap();
     let (told, hears) = mpsc::channel();
@@ -164,7 +164,7 @@ fn a_thread_that_panics_gives_its_lock_back() {
 }
 
 #[test]
-fn a_writer_becomes_a_reader_beside_others() {
+fn a_writer_downgrades_to_a_reader() {
     let bench = bench();
     let writer = bench.lock().acquire().unwrap();
     let token = writer.fencing_token();
@@ -192,7 +192,7 @@ fn a_writer_becomes_a_reader_beside_others() {
 }
 
 #[test]
-fn threads_share_a_semaphore_and_no_more_hold_it_than_it_has_permits() {
+fn threads_never_hold_more_permits_than_a_semaphore_has() {
     let bench = bench();
     let semaphore = bench.coordinator.semaphore("s", 3).wait(Wait::UpTo(DEADLINE));
     let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -232,7 +232,7 @@ fn threads_share_a_semaphore_and_no_more_hold_it_than_it_has_permits() {
 }
 
 #[test]
-fn one_of_two_threads_leads_and_a_third_is_told() {
+fn one_thread_of_two_leads_and_a_third_watches() {
     let bench = bench();
     let election = bench.coordinator.election("e").wait(Wait::UpTo(DEADLINE));
     let mut observer = election.observe().unwrap();
@@ -265,7 +265,7 @@ fn one_of_two_threads_leads_and_a_third_is_told() {
 
 /// All kinds, on real servers, of which two of five are gone.
 #[test]
-fn all_kinds_work_on_real_servers_with_a_minority_gone() {
+fn all_kinds_work_on_real_servers_without_a_minority() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let servers = runtime.block_on(Servers::start(5)).unwrap();
     println!("on {}", servers.kind());
@@ -318,7 +318,7 @@ fn misuse(bench: &Bench, held: &quorlock::blocking::Lease) {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn in_an_async_context_of_one_thread_calls_that_wait_panic() {
+async fn blocking_calls_panic_on_a_current_thread_runtime() {
     let bench = Arc::new(bench());
     let within = bench.clone();
     let held = tokio::task::spawn_blocking(move || within.lock().acquire().unwrap()).await.unwrap();
@@ -328,7 +328,7 @@ async fn in_an_async_context_of_one_thread_calls_that_wait_panic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_an_async_context_of_many_threads_calls_that_wait_panic() {
+async fn blocking_calls_panic_on_a_multi_thread_runtime() {
     let bench = Arc::new(bench());
     for spawned in [false, true] {
         let within = bench.clone();
@@ -347,7 +347,7 @@ async fn in_an_async_context_of_many_threads_calls_that_wait_panic() {
 }
 
 #[test]
-fn a_thread_that_only_knows_a_runtime_may_wait() {
+fn a_thread_inside_a_runtime_guard_may_block() {
     let bench = bench();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _entered = runtime.enter();
@@ -355,7 +355,7 @@ fn a_thread_that_only_knows_a_runtime_may_wait() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_as_in_the_async_api() {
+fn bad_settings_are_refused_as_in_the_async_api() {
     assert_eq!(Builder::default().build_blocking().unwrap_err(), ConfigError::NoNodes);
     let bench = bench();
     assert!(matches!(bench.coordinator.lock("").acquire(), Err(AcquireError::Config(_))));
@@ -387,7 +387,7 @@ fn a_program_that_ends() {
 }
 
 #[test]
-fn a_program_ends_at_once_whatever_it_holds_and_leaves_nothing_if_it_closed() {
+fn a_program_exits_promptly_and_leaves_no_key_if_it_closed() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let servers = runtime.block_on(Servers::start(3)).unwrap();
     println!("on {}", servers.kind());

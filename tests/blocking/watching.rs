@@ -13,7 +13,7 @@ use quorlock_testkit::{Servers, memory_nodes};
 use super::{AcquireError, ConfigError, DEADLINE, bench};
 
 #[test]
-fn another_thread_watches_a_lease_and_learns_of_its_end() {
+fn another_thread_watches_a_lease_until_its_end() {
     let bench = bench();
     let lease = bench.lock().acquire().unwrap();
     let watch = lease.watch();
@@ -60,7 +60,7 @@ fn within_a_scope_a_lock_is_acquired_again_and_outside_it_is_not() {
 }
 
 #[test]
-fn a_lock_is_taken_away_from_the_holder_that_was_seen() {
+fn a_lock_is_revoked_from_the_inspected_holder() {
     let bench = bench();
     let lease = bench.lock().acquire().unwrap();
     let seen = bench.lock().inspect().unwrap().holder().unwrap();
@@ -75,7 +75,7 @@ fn a_lock_is_taken_away_from_the_holder_that_was_seen() {
 }
 
 #[test]
-fn how_the_nodes_stand_is_told_to_threads() {
+fn threads_observe_the_state_of_the_nodes() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let servers = runtime.block_on(
         Servers::setup().options(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).start(3),
@@ -107,7 +107,7 @@ fn how_the_nodes_stand_is_told_to_threads() {
 }
 
 #[test]
-fn whoever_looks_on_is_told_that_there_is_nothing_more_to_see() {
+fn an_observer_is_notified_of_the_end() {
     let coordinator = Builder::default().custom_nodes(memory_nodes(3)).build_blocking().unwrap();
     let (mut one, mut two) = (coordinator.health(), coordinator.health());
     let watchers =

@@ -10,7 +10,7 @@ use crate::{goes_down, token};
 
 proptest! {
     #[test]
-    fn accepted_is_what_is_not_smaller_than_the_largest_accepted(arrivals in prop::collection::vec(0..9_u64, 0..40)) {
+    fn a_token_not_below_the_largest_is_accepted(arrivals in prop::collection::vec(0..9_u64, 0..40)) {
         let gate = Gate::new();
         let guarded = Guarded::new(Vec::new());
         let mut newest: Option<FencingToken> = None;
@@ -28,7 +28,7 @@ proptest! {
 }
 
 #[test]
-fn threads_that_race_for_guarded_data_leave_it_in_the_order_of_their_tokens() {
+fn racing_threads_write_guarded_data_in_token_order() {
     let guarded = Guarded::new(Vec::new());
     thread::scope(|scope| {
         for first in 0..4 {
@@ -63,7 +63,7 @@ fn threads_that_race_for_a_gate_leave_the_largest() {
 }
 
 #[test]
-fn a_gate_orders_who_is_let_in_and_not_what_they_do_then() {
+fn a_gate_orders_entry_and_not_the_work_after_it() {
     let gate = Gate::new();
     let mut written = Vec::new();
     gate.admit(token(33)).unwrap();
@@ -85,7 +85,7 @@ fn data_whose_writer_panics_is_still_guarded() {
 }
 
 #[test]
-fn what_is_refused_is_told_why_and_what_to_do() {
+fn a_refusal_names_its_reason_and_the_fix() {
     let stale = check(Some(token(34)), token(33)).unwrap_err();
     assert_eq!(
         stale.to_string(),

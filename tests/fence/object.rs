@@ -58,7 +58,7 @@ async fn replace(store: &dyn ObjectStore, token: FencingToken) -> Result<(), Sta
 }
 
 #[tokio::test]
-async fn an_object_of_a_later_holder_is_not_replaced() {
+async fn a_later_holders_object_is_not_replaced() {
     let store = InMemory::new();
     replace(&store, token(33)).await.unwrap();
     replace(&store, token(33)).await.unwrap();
@@ -68,7 +68,7 @@ async fn an_object_of_a_later_holder_is_not_replaced() {
 }
 
 #[tokio::test]
-async fn a_write_between_look_and_put_is_noticed() {
+async fn a_write_between_get_and_put_is_detected() {
     let store = InMemory::new();
     let absent = look(&store, token(33)).await.unwrap();
     replace(&store, token(34)).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_write_between_look_and_put_is_noticed() {
 }
 
 #[tokio::test]
-async fn an_object_that_is_deleted_takes_its_mark_along() {
+async fn deleting_an_object_deletes_its_token() {
     let store = InMemory::new();
     replace(&store, token(34)).await.unwrap();
     store.delete(&place()).await.unwrap();

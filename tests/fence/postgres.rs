@@ -29,13 +29,13 @@ fn the_checks_hold_in_postgresql() {
         .args(["--exact", "postgres::inside", "--nocapture"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
+    let stderr = String::from_utf8_lossy(&ended.stderr);
     if ended.status.code() == Some(SKIPPED) {
         // Not with `eprintln`, which the harness captures while a test passes.
-        drop(writeln!(std::io::stderr(), "skipped: {}", told.lines().last().unwrap_or_default()));
+        drop(writeln!(std::io::stderr(), "skipped: {}", stderr.lines().last().unwrap_or_default()));
         return;
     }
-    assert!(ended.status.success(), "{}\n{told}", String::from_utf8_lossy(&ended.stdout));
+    assert!(ended.status.success(), "{}\n{stderr}", String::from_utf8_lossy(&ended.stdout));
 }
 
 /// Runs all of them in turn, on one database.
@@ -45,15 +45,15 @@ async fn inside() {
     let database = Database { place };
     for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         println!("{isolation}");
-        database.a_late_update_waits_and_then_finds_the_later_token(isolation).await;
+        database.a_late_update_waits_and_finds_the_newer_token(isolation).await;
         database.the_next_holder_waits_for_the_guarded_transaction_before_it(isolation).await;
         database.a_late_guard_waits_and_is_then_refused(isolation).await;
         database.a_first_guard_is_waited_for_too(isolation).await;
         database.a_guard_that_is_rolled_back_was_not_there(isolation).await;
     }
-    database.a_guard_that_refuses_locks_its_row_all_the_same().await;
-    database.a_check_in_a_statement_of_its_own_is_no_check().await;
-    database.two_marks_let_readers_and_writers_in_as_they_held_the_lock().await;
+    database.a_guard_that_refuses_still_locks_its_row().await;
+    database.a_check_in_a_separate_statement_is_no_check().await;
+    database.two_marks_admit_readers_and_writers_in_lock_order().await;
 }
 
 struct Database {
@@ -108,7 +108,7 @@ impl Database {
         self.connect().await.query_one("SELECT balance FROM account", &[]).await.unwrap().get(0)
     }
 
-    async fn two_marks_let_readers_and_writers_in_as_they_held_the_lock(&self) {
+    async fn two_marks_admit_readers_and_writers_in_lock_order(&self) {
         let client = self.connect().await;
         client.batch_execute(shared::CREATE_GUARD_TABLE).await.unwrap();
         client.batch_execute(shared::CREATE_GUARD_TABLE).await.unwrap();
@@ -119,7 +119,7 @@ impl Database {
         }
     }
 
-    async fn a_late_update_waits_and_then_finds_the_later_token(&self, isolation: &str) {
+    async fn a_late_update_waits_and_finds_the_newer_token(&self, isolation: &str) {
         let (anna, ben) = self.anna_and_ben(isolation).await;
         begin(&ben).await;
         ben.execute(UPDATE, &[&34_i64, &150_i64]).await.unwrap();
@@ -183,7 +183,7 @@ impl Database {
         sql::written(rows.unwrap(), token(33)).expect("34 has written nothing yet");
     }
 
-    async fn a_guard_that_refuses_locks_its_row_all_the_same(&self) {
+    async fn a_guard_that_refuses_still_locks_its_row(&self) {
         let (anna, ben) = self.anna_and_ben("READ COMMITTED").await;
         guard(&ben, 34).await.unwrap();
         begin(&anna).await;
@@ -193,7 +193,7 @@ impl Database {
         sql::written(next.task.await.unwrap().1.unwrap(), token(34)).unwrap();
     }
 
-    async fn a_check_in_a_statement_of_its_own_is_no_check(&self) {
+    async fn a_check_in_a_separate_statement_is_no_check(&self) {
         let (anna, ben) = self.anna_and_ben("READ COMMITTED").await;
         begin(&anna).await;
         let fencing_token: i64 =

@@ -32,7 +32,7 @@ pub(crate) const STORY: [(bool, u64, bool); 12] = [
 const READ: bool = false;
 const WRITE: bool = true;
 
-fn tell(what: &str, mut show: impl FnMut(bool, FencingToken) -> Result<(), Stale>) {
+fn check_cases(what: &str, mut show: impl FnMut(bool, FencingToken) -> Result<(), Stale>) {
     for (step, (writes, number, is_let_in)) in STORY.into_iter().enumerate() {
         let shown = show(writes, token(number));
         assert_eq!(shown.is_ok(), is_let_in, "{what}, step {step}: {number} {shown:?}");
@@ -40,20 +40,20 @@ fn tell(what: &str, mut show: impl FnMut(bool, FencingToken) -> Result<(), Stale
 }
 
 #[test]
-fn in_memory_readers_and_writers_are_let_in_as_they_held_the_lock() {
+fn in_memory_readers_and_writers_enter_in_lock_order() {
     let guarded = shared::Guarded::new(0);
-    tell("in memory", |writes, token| {
+    check_cases("in memory", |writes, token| {
         if writes { guarded.write(token, |data| *data += 1) } else { guarded.read(token, |_| ()) }
     });
     assert_eq!(guarded.read(token(40), |data| *data).unwrap(), 3, "one write per accepted token");
 }
 
 #[test]
-fn in_sqlite_readers_and_writers_are_let_in_as_they_held_the_lock() {
+fn in_sqlite_readers_and_writers_enter_in_lock_order() {
     let database = Connection::open_in_memory().unwrap();
     database.execute_batch(shared::CREATE_GUARD_TABLE).unwrap();
     database.execute_batch(shared::CREATE_GUARD_TABLE).unwrap();
-    tell("in SQLite", |writes, token| {
+    check_cases("in SQLite", |writes, token| {
         let guard = if writes { shared::WRITE_GUARD } else { shared::READ_GUARD };
         sql::written(database.execute(guard, params!["account/7", i64::from(token)]).unwrap(), token)
     });
@@ -62,7 +62,7 @@ fn in_sqlite_readers_and_writers_are_let_in_as_they_held_the_lock() {
 }
 
 #[test]
-fn readers_in_memory_are_inside_together() {
+fn readers_in_memory_enter_together() {
     let (guarded, meeting) = (shared::Guarded::new(7), Barrier::new(2));
     thread::scope(|scope| {
         for number in [33, 34] {
@@ -75,7 +75,7 @@ fn readers_in_memory_are_inside_together() {
 
 /// The tokens of real leases: late writes and late reads are refused, current readers are not.
 #[tokio::test]
-async fn tokens_of_real_leases_are_let_in_while_they_hold_and_not_after() {
+async fn tokens_of_real_leases_are_accepted_until_superseded() {
     let coordinator = Coordinator::builder().custom_nodes(memory_nodes(5)).build().unwrap();
     let (alone, together) = (coordinator.lock("r"), coordinator.lock("r").shared());
     let store = shared::Guarded::new(0);

@@ -55,7 +55,7 @@ fn write(connection: &Connection, statement: &str, number: u64, balance: i64) ->
 }
 
 #[test]
-fn a_column_refuses_who_comes_late_and_lets_the_same_holder_write_again() {
+fn a_column_refuses_late_holders_and_admits_repeats() {
     let database = Database::new();
     let (anna, ben) = (database.connect(), database.connect());
     assert!(write(&anna, UPDATE, 33, 90));
@@ -75,7 +75,7 @@ fn without_the_condition_the_late_write_stays() {
 }
 
 #[test]
-fn a_check_in_a_statement_of_its_own_is_no_check() {
+fn a_check_in_a_separate_statement_is_no_check() {
     let database = Database::new();
     let (anna, ben) = (database.connect(), database.connect());
     let fencing_token: i64 =
@@ -96,7 +96,7 @@ fn the_first_write_of_a_row_is_guarded_too() {
 }
 
 #[test]
-fn a_row_that_is_deleted_takes_its_mark_along_and_the_guard_table_does_not() {
+fn a_deleted_row_loses_its_token_and_the_guard_table_does_not() {
     let database = Database::new();
     let connection = database.connect();
     assert!(write(&connection, UPSERT, 34, 150));
@@ -113,7 +113,7 @@ fn a_row_that_is_deleted_takes_its_mark_along_and_the_guard_table_does_not() {
 }
 
 #[test]
-fn the_guards_of_two_resources_do_not_know_each_other() {
+fn the_guards_of_two_resources_are_independent() {
     let database = Database::new();
     let connection = database.connect();
     for (resource, number) in [("a", 34), ("b", 33), ("a", 34), ("b", 33)] {
@@ -136,7 +136,7 @@ fn every_fencing_token_is_exact_in_the_database() {
 }
 
 #[test]
-fn rows_that_the_client_cannot_count_are_no_success() {
+fn an_unknown_row_count_is_no_success() {
     for rows in [-1, 0] {
         let refused = sql::written(rows, token(33)).unwrap_err();
         assert!(refused.to_string().contains("has a larger one, or no such row"), "{refused}");
@@ -198,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn in_any_interleaving_the_guard_table_keeps_transactions_in_order(
+    fn the_guard_table_orders_transactions_in_any_interleaving(
         tokens in prop::collection::vec(1..6_i64, 2..5),
         schedule in prop::collection::vec(0..4_usize, 0..40),
     ) {
@@ -252,17 +252,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn who_shows_its_token_before_it_reads_loses_nothing_and_takes_nothing(
+    fn a_token_checked_before_the_read_loses_no_update(
         schedule in prop::collection::vec(0..3_usize, 0..40),
     ) {
-        let (told, stored) = pay(SHOW_AND_READ, &[33, 34, 35], &schedule);
-        prop_assert_eq!(told, stored);
+        let (reported, stored) = pay(SHOW_AND_READ, &[33, 34, 35], &schedule);
+        prop_assert_eq!(reported, stored);
     }
 }
 
 #[test]
-fn who_shows_its_token_only_when_it_writes_overwrites_what_it_has_not_read() {
+fn a_token_checked_only_at_the_write_loses_updates() {
     // 34 reads; the late write of 33 arrives, and the store does not know of 34 yet; 34 writes.
-    let (told, stored) = pay(ONLY_READ, &[33, 34], &[0, 1, 0, 1]);
-    assert_eq!((told, stored), (102, 101), "33 believes that it has paid");
+    let (reported, stored) = pay(ONLY_READ, &[33, 34], &[0, 1, 0, 1]);
+    assert_eq!((reported, stored), (102, 101), "33 believes that it has paid");
 }

@@ -18,7 +18,7 @@ use crate::server::{Hostile, Phase};
 use crate::{attack, deployment, in_time, on_both_runtimes};
 
 on_both_runtimes! {
-    a_server_that_floods_is_put_out_and_said_to_be
+    a_flooding_server_is_disconnected_and_named
 }
 
 /// How many bytes a flooding server may push over one connection: 64 KiB unasked, eight times the bytes
@@ -26,14 +26,14 @@ on_both_runtimes! {
 /// read ahead or still in the pipe.
 const BOUND: usize = (64 + 8 * (64 + 8) + 16 + 64) * 1024;
 
-async fn a_server_that_floods_is_put_out_and_said_to_be() {
+async fn a_flooding_server_is_disconnected_and_named() {
     let push = ">2\r\n+invalidate\r\n*1\r\n$9\r\norders/42\r\n";
     for (name, words) in
         [("changes", push), ("all changes", ">2\r\n+invalidate\r\n_\r\n"), ("nothing", ">0\r\n")]
     {
         let server = Hostile::new(Phase::Vote, attack("a flood", "", words.repeat(20)));
         let coordinator = deployment(&server, 1);
-        let said = in_time(name, async {
+        let message = in_time(name, async {
             loop {
                 let lease = coordinator.lock("orders/42").acquire().await.unwrap();
                 lease.release().await.unwrap();
@@ -46,8 +46,8 @@ async fn a_server_that_floods_is_put_out_and_said_to_be() {
                 tokio::task::yield_now().await;
             }
         });
-        let said = said.await;
-        assert!(said.contains("it pushed far more data than the requests explain"), "{said}");
+        let message = message.await;
+        assert!(message.contains("it pushed far more data than the requests explain"), "{message}");
         let taken = Hostile::count(&server.taken);
         assert!(taken <= BOUND, "{name}: {taken} bytes were taken in");
         in_time(name, coordinator.close(Duration::from_millis(100))).await;
@@ -76,7 +76,7 @@ impl Dial for Leaving {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_closes_each_connection_is_dialled_less_and_less_often() {
+async fn a_server_that_closes_connections_is_dialled_less_often() {
     let server = Hostile::saying(crate::server::Words::sound());
     let clock = Arc::new(TokioClock::new());
     let coordinator = Coordinator::builder()

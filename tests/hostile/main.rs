@@ -42,9 +42,9 @@ macro_rules! on_both_runtimes {
 pub(crate) use on_both_runtimes;
 
 on_both_runtimes! {
-    a_hostile_server_gets_no_vote_no_memory_and_no_time
-    a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time
-    a_server_that_babbles_makes_nobody_panic_and_spoils_nothing
+    a_hostile_server_gets_no_vote_memory_or_time
+    doctor_ends_in_time_and_trusts_no_hostile_server
+    random_bytes_of_a_server_cause_no_panic_or_harm
 }
 
 /// The most that a server may make its client take in with one answer, including the read-ahead and the
@@ -124,8 +124,8 @@ async fn survive(phase: Phase, attack: Attack) {
     let error = in_time(&what, coordinator.lock("orders/42").wait(Wait::Never).acquire()).await.unwrap_err();
     // A malformed vote counts as none: no server here has ever granted anything.
     assert!(matches!(error, AcquireError::Unavailable { .. }), "{what}: {error}");
-    let said = error.to_string();
-    assert!(said.len() < 4096 && !said.chars().any(char::is_control), "{what}: {said}");
+    let message = error.to_string();
+    assert!(message.len() < 4096 && !message.chars().any(char::is_control), "{what}: {message}");
     in_time(&what, coordinator.close(Duration::from_millis(100))).await;
 
     let taken = Hostile::count(&server.taken);
@@ -133,7 +133,7 @@ async fn survive(phase: Phase, attack: Attack) {
     assert!(Hostile::count(&server.attacks) > 0, "{what}: it never misbehaved");
 }
 
-async fn a_hostile_server_gets_no_vote_no_memory_and_no_time() {
+async fn a_hostile_server_gets_no_vote_memory_or_time() {
     for phase in PHASES {
         join_all(attacks().into_iter().map(|attack| tokio::spawn(survive(phase, attack))))
             .await
@@ -157,15 +157,15 @@ async fn examined(request: &'static str, attack: Attack) -> bool {
         "{what}: {examination:#?}"
     );
     for finding in &examination.findings {
-        let said = finding.to_string();
-        assert!(said.len() < 2048 && !said.chars().any(char::is_control), "{what}: {said}");
+        let message = finding.to_string();
+        assert!(message.len() < 2048 && !message.chars().any(char::is_control), "{what}: {message}");
     }
     let taken = Hostile::count(&server.taken);
     assert!(taken <= MEMORY, "{what}: {taken} bytes were taken in");
     Hostile::count(&server.attacks) > 0
 }
 
-async fn a_check_up_of_hostile_servers_calls_none_of_them_fit_and_ends_in_time() {
+async fn doctor_ends_in_time_and_trusts_no_hostile_server() {
     for request in QUESTIONS {
         let examined = attacks().into_iter().map(|attack| tokio::spawn(examined(request, attack)));
         let attacked = join_all(examined).await.into_iter().filter(|outcome| *outcome.as_ref().unwrap());
@@ -186,7 +186,7 @@ pub(crate) fn babble() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![line, text, list, word], 1..20).prop_map(|parts| parts.concat())
 }
 
-async fn a_server_that_babbles_makes_nobody_panic_and_spoils_nothing() {
+async fn random_bytes_of_a_server_cause_no_panic_or_harm() {
     let mut runner = TestRunner::default();
     let cases: Vec<_> = (0..64).map(|_| babble().new_tree(&mut runner).unwrap().current()).collect();
     for (number, cases) in cases.chunks(16).enumerate() {

@@ -21,7 +21,7 @@ use crate::server::{Hostile, Words, bulk};
 use crate::{babble, in_time, on_both_runtimes};
 
 on_both_runtimes! {
-    no_number_makes_anything_panic_or_touches_the_other_nodes
+    no_number_causes_a_panic_or_affects_other_nodes
 }
 
 /// How many servers run concurrently.
@@ -203,7 +203,7 @@ fn panics() -> &'static AtomicUsize {
     &PANICS
 }
 
-async fn no_number_makes_anything_panic_or_touches_the_other_nodes() {
+async fn no_number_causes_a_panic_or_affects_other_nodes() {
     let of = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = of("QUORLOCK_SEED")
         .unwrap_or_else(|| u64::try_from(SystemClock::default().wall().as_micros()).unwrap());

@@ -32,18 +32,18 @@ pub(crate) async fn our_lock_keeps_theirs_out(mut meeting: Meeting) {
     assert_eq!(kept.to_string(), "1", "the counter outlives what they do with the lock");
 }
 
-pub(crate) async fn their_lock_keeps_ours_out_which_tells_who_holds_it(mut meeting: Meeting) {
+pub(crate) async fn their_lock_keeps_ours_out_and_is_named(mut meeting: Meeting) {
     for fencing in [Fencing::On, Fencing::Off] {
         let token = meeting.theirs.acquire(NAME, TTL).await.token();
-        let (holder, told) = meeting.refusal().await;
-        println!("{fencing:?}: {told}");
+        let (holder, notice) = meeting.refusal().await;
+        println!("{fencing:?}: {notice}");
         assert_eq!(holder.token.as_bytes(), token, "the bytes that they stored");
         assert!(holder.nodes >= QUORUM, "at {} nodes", holder.nodes);
         assert!(holder.remaining > TTL / 2 && holder.remaining <= TTL, "for {:?} more", holder.remaining);
         // The full token would release their lock.
         let shown = Token::found(&token).to_string();
-        assert!(told.contains(&shown), "{told} names {shown}");
-        assert!(!str::from_utf8(&token).is_ok_and(|token| told.contains(token)), "{told} keeps a secret");
+        assert!(notice.contains(&shown), "{notice} names {shown}");
+        assert!(!str::from_utf8(&token).is_ok_and(|token| notice.contains(token)), "{notice} keeps a secret");
         assert_eq!(meeting.theirs.release(NAME).await, Answer::Released);
         let lease = meeting.lock().fencing(fencing).try_acquire().await.unwrap();
         lease.expect("the lock is free immediately").release().await.unwrap();
@@ -93,16 +93,16 @@ pub(crate) async fn holders_take_turns_and_never_meet(mut meeting: Meeting) {
 }
 
 /// Our waiter has no timers, so only a push can wake it; and it sends no requests in between.
-pub(crate) async fn their_release_wakes_our_waiter_by_the_message_of_the_nodes(mut meeting: Meeting) {
+pub(crate) async fn their_release_wakes_our_waiter_by_a_push(mut meeting: Meeting) {
     let ours = client(&meeting.servers.urls(), |builder| {
         builder.key_prefix(meeting.library.prefix).clock(NoAlarms::default())
     });
     let token = meeting.theirs.acquire(NAME, TTL).await.token();
-    let (told, waits) = tokio::sync::oneshot::channel();
-    let told = std::sync::Mutex::new(Some(told));
+    let (notice, waits) = tokio::sync::oneshot::channel();
+    let notice = std::sync::Mutex::new(Some(notice));
     let lock = ours.lock(NAME).wait(Wait::Forever).on_wait(move |waiting| {
-        if let Some(told) = told.lock().unwrap().take() {
-            drop(told.send(waiting.clone()));
+        if let Some(notice) = notice.lock().unwrap().take() {
+            drop(notice.send(waiting.clone()));
         }
     });
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
@@ -127,7 +127,7 @@ pub(crate) async fn their_release_wakes_our_waiter_by_the_message_of_the_nodes(m
     lease.release().await.unwrap();
 }
 
-pub(crate) async fn a_lock_of_theirs_ends_with_its_ttl_when_its_process_is_killed(mut meeting: Meeting) {
+pub(crate) async fn their_lock_expires_when_its_process_is_killed(mut meeting: Meeting) {
     let asked = now();
     let token = meeting.theirs.acquire(NAME, SHORT).await.token();
     meeting.theirs.kill();
@@ -137,7 +137,7 @@ pub(crate) async fn a_lock_of_theirs_ends_with_its_ttl_when_its_process_is_kille
     lease.release().await.unwrap();
 }
 
-pub(crate) async fn a_lock_of_ours_ends_with_its_ttl_when_its_process_is_killed(mut meeting: Meeting) {
+pub(crate) async fn our_lock_expires_when_its_process_is_killed(mut meeting: Meeting) {
     let mut holder = Holder::start(&meeting.servers.urls(), meeting.library.prefix);
     let held = async || meeting.lock().inspect().await.unwrap().holder().is_some_and(|h| h.nodes == NODES);
     eventually("a holder in another process", DEADLINE, held).await.unwrap();
@@ -169,8 +169,8 @@ pub(crate) async fn their_extension_is_seen_by_ours(mut meeting: Meeting) {
         return;
     }
     assert_eq!(extended, Answer::Extended);
-    let (holder, told) = meeting.refusal().await;
-    println!("{told}");
+    let (holder, notice) = meeting.refusal().await;
+    println!("{notice}");
     assert!(holder.remaining > FIRST && holder.remaining <= TTL, "{:?}", holder.remaining);
     assert_eq!(holder.token.as_bytes(), token, "an extension keeps its token");
 }
@@ -188,7 +188,7 @@ pub(crate) async fn our_renewal_is_seen_by_theirs(mut meeting: Meeting) {
 }
 
 /// Their hold has ended, and the guarded data may have changed since.
-pub(crate) async fn their_extension_comes_after_ours_had_the_lock(mut meeting: Meeting) {
+pub(crate) async fn their_extension_follows_a_hold_of_ours(mut meeting: Meeting) {
     meeting.theirs.acquire(NAME, TTL).await.token();
     meeting.forget().await;
     meeting.lock().acquire().await.unwrap().release().await.unwrap();
@@ -243,8 +243,8 @@ pub(crate) async fn a_minority_of_nodes_is_down(mut meeting: Meeting) {
         return;
     }
     let token = theirs.token();
-    let (holder, told) = meeting.refusal().await;
-    println!("{told}");
+    let (holder, notice) = meeting.refusal().await;
+    println!("{notice}");
     assert_eq!(holder.token.as_bytes(), token);
     println!("{:?}", meeting.theirs.release(NAME).await);
     meeting.lock().acquire().await.unwrap().release().await.unwrap();

@@ -46,11 +46,11 @@ impl Driver {
                 assert!(ready.contains(library.version), "pinned to {}: {ready}", library.version);
                 Ok(driver)
             }
-            said => {
+            reply => {
                 let why = last_of(words).await;
                 assert!(
                     library.has(Quirk::Abandoned),
-                    "{} answered {said:?} instead of `ready`: {why}",
+                    "{} answered {reply:?} instead of `ready`: {why}",
                     library.name
                 );
                 Err(format!("it does not run here: {why}"))
@@ -59,15 +59,15 @@ impl Driver {
     }
 
     pub(crate) async fn acquire(&mut self, resource: &str, ttl: Duration) -> Answer {
-        self.tell(&format!("acquire {resource} {}", ttl.as_millis())).await
+        self.request(&format!("acquire {resource} {}", ttl.as_millis())).await
     }
 
     pub(crate) async fn extend(&mut self, resource: &str, ttl: Duration) -> Answer {
-        self.tell(&format!("extend {resource} {}", ttl.as_millis())).await
+        self.request(&format!("extend {resource} {}", ttl.as_millis())).await
     }
 
     pub(crate) async fn release(&mut self, resource: &str) -> Answer {
-        self.tell(&format!("release {resource}")).await
+        self.request(&format!("release {resource}")).await
     }
 
     /// SIGKILL.
@@ -76,16 +76,16 @@ impl Driver {
         self.process.wait().unwrap();
     }
 
-    async fn tell(&mut self, order: &str) -> Answer {
+    async fn request(&mut self, order: &str) -> Answer {
         writeln!(self.stdin, "{order}").unwrap();
-        let said = self.answer().await.unwrap_or_else(|| panic!("the driver gave no answer to `{order}`"));
-        let (verb, rest) = said.split_once(' ').unwrap_or((&said, ""));
+        let reply = self.answer().await.unwrap_or_else(|| panic!("the driver gave no answer to `{order}`"));
+        let (verb, rest) = reply.split_once(' ').unwrap_or((&reply, ""));
         match verb {
             "acquired" => Answer::Acquired { token: bytes(rest) },
             "extended" => Answer::Extended,
             "released" => Answer::Released,
             "refused" => Answer::Refused { reason: rest.to_owned() },
-            _ => panic!("`{order}` was answered by `{said}`"),
+            _ => panic!("`{order}` was answered by `{reply}`"),
         }
     }
 

@@ -26,14 +26,14 @@ macro_rules! beside {
         mod $library {
             each_case! { $library:
                 our_lock_keeps_theirs_out
-                their_lock_keeps_ours_out_which_tells_who_holds_it
+                their_lock_keeps_ours_out_and_is_named
                 holders_take_turns_and_never_meet
-                their_release_wakes_our_waiter_by_the_message_of_the_nodes
-                a_lock_of_theirs_ends_with_its_ttl_when_its_process_is_killed
-                a_lock_of_ours_ends_with_its_ttl_when_its_process_is_killed
+                their_release_wakes_our_waiter_by_a_push
+                their_lock_expires_when_its_process_is_killed
+                our_lock_expires_when_its_process_is_killed
                 their_extension_is_seen_by_ours
                 our_renewal_is_seen_by_theirs
-                their_extension_comes_after_ours_had_the_lock
+                their_extension_follows_a_hold_of_ours
                 their_late_release_and_extension_leave_our_lock_alone
                 our_late_release_and_renewal_leave_their_lock_alone
                 a_minority_of_nodes_is_down

@@ -7,7 +7,7 @@ use crate::meeting::{Meeting, NAME, QUORUM, TTL, client};
 
 /// A warning to users: it holds because pottery's key is a different one.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_prefix_pottery_and_ours_hold_the_same_resource_at_once() {
+async fn without_its_prefix_pottery_and_ours_hold_together() {
     let Some(mut meeting) = Meeting::with(pottery()).await else { return };
     let blind = client(&meeting.servers.urls(), |builder| builder);
     let lease = blind.lock(NAME).acquire().await.unwrap();
@@ -17,7 +17,7 @@ async fn without_its_prefix_pottery_and_ours_hold_the_same_resource_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_that_are_no_text_are_compared_as_bytes() {
+async fn non_text_tokens_are_compared_as_bytes() {
     let Some(mut meeting) = Meeting::with(rslock()).await else { return };
     // One in millions is valid UTF-8 by chance.
     let mut token = meeting.theirs.acquire(NAME, TTL).await.token();
@@ -25,16 +25,16 @@ async fn tokens_that_are_no_text_are_compared_as_bytes() {
         meeting.theirs.release(NAME).await;
         token = meeting.theirs.acquire(NAME, TTL).await.token();
     }
-    let (holder, told) = meeting.refusal().await;
+    let (holder, message) = meeting.refusal().await;
     assert_eq!(holder.token.as_bytes(), token);
     let first = u32::from_be_bytes(token[..4].try_into().unwrap());
-    assert!(told.contains(&format!("another program ({first:#010x}…)")), "{told:?}");
+    assert!(message.contains(&format!("another program ({first:#010x}…)")), "{message:?}");
 }
 
 /// Its lock is a hash under the same key, so each finds a value that it cannot read: neither gets the
 /// lock, neither changes the key, and our error names the fix.
 #[tokio::test(flavor = "multi_thread")]
-async fn redisson_and_ours_refuse_to_touch_what_the_other_has_stored() {
+async fn redisson_and_ours_refuse_each_others_keys() {
     let Some(mut meeting) = Meeting::with(redisson()).await else { return };
     meeting.theirs.acquire(NAME, TTL).await.token();
     let error = meeting.lock().acquire().await.unwrap_err();

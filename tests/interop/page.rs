@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::library::libraries;
 
 #[test]
-fn the_page_names_every_library_with_the_version_that_is_tested_and_the_prefix_that_it_needs() {
+fn the_page_names_every_library_with_version_and_prefix() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/interoperability.md");
     let page = fs::read_to_string(page).unwrap();
     for library in libraries() {

@@ -97,10 +97,10 @@ pub async fn run<K: NodeKind + Copy>(
         task.await.unwrap();
     }
     let ended = ended.await.unwrap();
-    let said =
+    let output =
         [ended.stdout, ended.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    let count = said.lines().find_map(|line| line.strip_prefix("sections ")?.parse().ok());
-    assert!(ended.status.success(), "their client said: {said}");
+    let count = output.lines().find_map(|line| line.strip_prefix("sections ")?.parse().ok());
+    assert!(ended.status.success(), "their client output: {output}");
     let outcome = Outcome {
         ours: sections.load(Ordering::Relaxed),
         theirs: count.unwrap(),

@@ -66,7 +66,7 @@ fn url_of(server: &Server, user: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_rights_name_the_command_and_the_cure() {
+async fn missing_rights_name_the_command_and_the_fix() {
     let servers = Servers::start(1).await.unwrap();
     set_user(&servers[0], "no_eval", &["~*", "+@all", "-eval"]).await;
     set_user(&servers[0], "no_info", &["~*", "+@all", "-info"]).await;
@@ -118,7 +118,7 @@ async fn missing_rights_name_the_command_and_the_cure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_see_who_wants_a_lock_gives_it_back_all_the_same() {
+async fn a_user_without_queue_rights_can_still_release() {
     let servers = Servers::start(1).await.unwrap();
     set_user(&servers[0], "no_want", &["~r", "~quorlock:tomb:*", "~quorlock:fence:*", "+@all"]).await;
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_want")).unwrap());
@@ -132,13 +132,13 @@ async fn a_user_who_may_not_see_who_wants_a_lock_gives_it_back_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
+async fn a_user_without_tracking_rights_can_still_vote() {
     let servers = Servers::start(1).await.unwrap();
     // Before Redis 7 a subcommand can be granted, but not revoked.
     set_user(&servers[0], "no_tracking", &["~*", "+@all", "-client", "+client|setname"]).await;
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_tracking")).unwrap());
-    let ear = Arc::new(Ear::default());
-    node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
+    let listener = Arc::new(CountingListener::default());
+    node.listen(Arc::clone(&listener) as Arc<dyn HintListener>);
     let claim = |number| Arc::new(Claim::new("r".into(), Token::new(number, "bad_nodes")));
     let acquire =
         |number| Request::Acquire { claim: claim(number), ttl: TTL, fence_hint: Some(fence_hint()) };
@@ -147,7 +147,7 @@ async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
     servers[0].command(&["DEL", "r"]).await.unwrap();
     assert_eq!(ask(&node, acquire(2)).await.unwrap().vote, Vote::Granted);
     assert_eq!(
-        ear.hints.load(Ordering::Relaxed),
+        listener.hints.load(Ordering::Relaxed),
         0,
         "without tracking it must not report that it is subscribed"
     );
@@ -155,11 +155,11 @@ async fn a_user_who_may_not_hear_hints_votes_all_the_same() {
 
 /// Counts hints.
 #[derive(Debug, Default)]
-struct Ear {
+struct CountingListener {
     hints: AtomicUsize,
 }
 
-impl HintListener for Ear {
+impl HintListener for CountingListener {
     fn on_hint(&self, _hint: Hint<'_>) {
         self.hints.fetch_add(1, Ordering::Relaxed);
     }
@@ -182,7 +182,7 @@ async fn a_key_that_holds_something_else_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_port_and_something_that_is_no_redis_are_told_apart() {
+async fn a_closed_port_differs_from_a_foreign_server() {
     // Accepts connections, and does not speak Redis' protocol.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = stranger.local_addr().unwrap().port();

@@ -56,7 +56,7 @@ async fn votes(client: &Coordinator, resource: &str) {
 }
 
 /// Waits until the only node is in quarantine.
-async fn stands_aside(client: &Coordinator) {
+async fn wait_for_quarantine(client: &Coordinator) {
     let quarantined = async || {
         let answer = client.lock("r").try_acquire().await;
         answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
@@ -104,7 +104,7 @@ async fn a_cluster_keeps_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_member_that_answers_is_enough_to_find_the_others() {
+async fn one_reachable_member_is_enough_to_find_the_others() {
     let cluster = cluster(3, 0).await;
     let url = format!("redis+cluster://127.0.0.1:1,{}", cluster[1].address());
     let coordinator = client(&[url], |builder| builder);
@@ -115,7 +115,7 @@ async fn one_member_that_answers_is_enough_to_find_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_locks_at_once_need_one_hash_tag_in_a_cluster() {
+async fn several_locks_need_one_hash_tag_in_a_cluster() {
     let cluster = cluster(3, 0).await;
     let coordinator = alone(&cluster);
     // In slots of two different masters.
@@ -154,7 +154,7 @@ async fn a_lease_survives_the_move_of_its_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slot_that_moves_to_a_young_master_is_not_voted_for_until_that_is_old_enough() {
+async fn a_slot_moved_to_a_young_master_has_no_vote_until_it_is_old() {
     let cluster = cluster(3, 0).await;
     let coordinator = guarded(&[cluster.url()]);
     votes(&coordinator, "r").await;
@@ -162,12 +162,12 @@ async fn a_slot_that_moves_to_a_young_master_is_not_voted_for_until_that_is_old_
     to.restart_empty().await.unwrap();
     cluster.settled().await.unwrap();
     cluster.move_slot("r", to).await.unwrap();
-    stands_aside(&coordinator).await;
+    wait_for_quarantine(&coordinator).await;
     votes(&coordinator, "r").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_granted_while_a_slot_is_on_its_way_and_nothing_stays_behind() {
+async fn a_moving_slot_grants_nothing_and_leaves_no_key() {
     let cluster = cluster(3, 0).await;
     let coordinator = alone(&cluster);
     let lease = coordinator.lock("r").acquire().await.unwrap();
@@ -175,8 +175,8 @@ async fn nothing_is_granted_while_a_slot_is_on_its_way_and_nothing_stays_behind(
     let to = another(&cluster, 3, "r").await;
     let slot = from.command(&["CLUSTER", "KEYSLOT", "r"]).await.unwrap().to_string();
     let (source, target) = (id(from).await, id(to).await);
-    told(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await;
-    told(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
+    run_command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]).await;
+    run_command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]).await;
 
     // A held lock is renewed; a free key may be free or may have moved.
     lease.renew().await.expect("the key has not moved yet");
@@ -186,7 +186,7 @@ async fn nothing_is_granted_while_a_slot_is_on_its_way_and_nothing_stays_behind(
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("being migrated"), "{error}");
     for server in [from, to] {
-        told(server, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
+        run_command(server, &["CLUSTER", "SETSLOT", &slot, "STABLE"]).await;
     }
     votes(&coordinator, "r").await;
     for key in ["r", "{r}/free"] {
@@ -198,11 +198,11 @@ async fn id(server: &Server) -> String {
     server.command(&["CLUSTER", "MYID"]).await.unwrap().to_string()
 }
 
-async fn told(server: &Server, words: &[&str]) {
+async fn run_command(server: &Server, words: &[&str]) {
     assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
 }
 
-async fn says(server: &Server, what: &str) {
+async fn wait_for_info(server: &Server, what: &str) {
     let said = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
@@ -210,7 +210,7 @@ async fn says(server: &Server, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_ends_what_a_cluster_alone_has_granted_and_never_in_silence() {
+async fn a_failover_of_a_single_cluster_ends_its_leases_audibly() {
     let cluster = cluster(3, 1).await;
     let holder = guarded(&[cluster.url()]);
     votes(&holder, "r").await;
@@ -247,7 +247,7 @@ async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, q
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i17_a_replica_that_takes_over_grants_nothing_that_it_may_have_missed() {
+async fn i17_a_promoted_replica_grants_nothing_it_may_have_missed() {
     let (cluster, lease) = lossy_failover(|cluster| guarded(&[cluster.url()])).await;
     let other = guarded(&[cluster.url()]);
     // On a busy machine the quarantine may be over by now, and then so is the lease.
@@ -268,7 +268,7 @@ async fn with_the_guard_off_a_failover_makes_two_holders() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_three_nodes_a_cluster_may_fail_over_and_no_lease_is_lost() {
+async fn one_of_three_nodes_fails_over_and_no_lease_is_lost() {
     let (cluster, servers) = (cluster(3, 1).await, Servers::start(2).await.unwrap());
     let urls = [servers.urls(), vec![cluster.url()]].concat();
     let coordinator = guarded(&urls);
@@ -289,7 +289,7 @@ async fn of_three_nodes_a_cluster_may_fail_over_and_no_lease_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vote_at_the_latest() {
+async fn a_demoted_and_repromoted_master_is_noticed_by_its_next_vote() {
     let cluster = cluster(3, 1).await;
     let coordinator = guarded(&[cluster.url()]);
     votes(&coordinator, "r").await;
@@ -305,16 +305,16 @@ async fn a_master_that_was_demoted_and_promoted_again_is_noticed_by_its_next_vot
     let replica = replica.unwrap();
     // No request is sent meanwhile, and no connection ends.
     for (promoted, demoted) in [(replica, master), (master, replica)] {
-        told(promoted, &["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
-        says(promoted, "role:master").await;
-        says(demoted, "master_link_status:up").await;
+        run_command(promoted, &["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+        wait_for_info(promoted, "role:master").await;
+        wait_for_info(demoted, "master_link_status:up").await;
     }
     let error = coordinator.lock("r").try_acquire().await.unwrap_err().to_string();
     // The slot map is refreshed every second: on a slow machine the refresh may have noticed first.
     let noticed =
         ["was one since the handshake", "restarted too recently"].iter().any(|said| error.contains(said));
     assert!(noticed, "{error}");
-    stands_aside(&coordinator).await;
+    wait_for_quarantine(&coordinator).await;
     votes(&coordinator, "r").await;
 }
 
@@ -380,7 +380,7 @@ async fn i2_two_nodes_that_share_a_cluster_are_one_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_a_member_for_a_server_is_told_the_cure() {
+async fn a_cluster_member_used_as_a_server_names_the_fix() {
     let (cluster, servers) = (cluster(3, 0).await, Servers::start(1).await.unwrap());
     let error = client(&[cluster[0].url()], |builder| builder).lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("`redis+cluster://host:port,host:port`"), "{error}");
@@ -416,7 +416,7 @@ async fn every_kind_of_lock_works_on_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
+async fn doctor_examines_every_master_and_leaves_no_key() {
     let cluster = cluster(3, 0).await;
     for (prefix, masters) in [("", 3), ("{locks}/", 1)] {
         let coordinator = client(&[cluster.url()], |builder| builder.key_prefix(prefix));
@@ -444,11 +444,11 @@ async fn a_check_up_looks_at_every_master_and_leaves_nothing_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_needs_the_right_to_ask_for_the_map_and_no_other_than_at_a_server() {
+async fn a_cluster_user_needs_one_more_right_for_the_slot_map() {
     let cluster = cluster(3, 0).await;
     let grant = async |rights: &[&str]| {
         for server in cluster.iter() {
-            told(server, &[&["ACL", "SETUSER", "anna"], rights].concat()).await;
+            run_command(server, &[&["ACL", "SETUSER", "anna"], rights].concat()).await;
         }
     };
     // As documented in SECURITY.md.

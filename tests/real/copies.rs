@@ -39,7 +39,7 @@ async fn keys(server: &Server) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_granted_stands_at_the_replica() {
+async fn a_granted_lock_is_stored_on_the_replica() {
     let servers = Servers::start(2).await.unwrap();
     // Replication is delayed: without WAIT, the reply would arrive before the key is replicated.
     let way = Proxy::start(servers[0].address()).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_lock_that_is_granted_stands_at_the_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_replica_that_answers_nothing_is_granted_and_nothing_stays() {
+async fn without_a_replica_nothing_is_granted_or_left() {
     let servers = replicated().await;
     let coordinator = waiting(&servers[0]);
     // Until it is released, this process itself holds it, and sends no request.
@@ -73,7 +73,7 @@ async fn without_a_replica_that_answers_nothing_is_granted_and_nothing_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_that_no_replica_has_does_not_count() {
+async fn a_renewal_without_a_replica_does_not_count() {
     let servers = replicated().await;
     let coordinator = waiting(&servers[0]);
     let lease = lock(&coordinator).acquire().await.unwrap();
@@ -103,7 +103,7 @@ async fn votes_of_many_tasks_are_confirmed_together_and_each_on_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_that_may_not_wait_is_told_so() {
+async fn a_user_without_wait_gets_an_error() {
     let servers = replicated().await;
     let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-wait"];
     servers[0].command(&words).await.unwrap();

@@ -54,7 +54,7 @@ async fn a_release_cut_at_any_point_leaves_no_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attempts_that_time_out_at_a_hung_majority_leave_no_key() {
+async fn attempts_that_time_out_leave_no_key() {
     let world = World::start(5).await;
     world.warm_up().await;
     for server in &world.servers[..3] {

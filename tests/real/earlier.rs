@@ -58,7 +58,7 @@ struct Earlier {
 }
 
 /// The answer of a node.
-enum Said {
+enum Answer {
     Granted(u64),
     Refused { first: Vec<u8> },
     Free,
@@ -66,10 +66,10 @@ enum Said {
 
 impl Earlier {
     async fn connect(servers: &Servers, seed: u64) -> Earlier {
-        let (tell, changes) = unbounded_channel();
+        let (notify, changes) = unbounded_channel();
         let connect = async |(node, url): (usize, String)| {
-            let tell = tell.clone();
-            let config = AsyncConnectionConfig::new().set_push_sender(move |_| tell.send(node));
+            let notify = notify.clone();
+            let config = AsyncConnectionConfig::new().set_push_sender(move |_| notify.send(node));
             let client = Client::open(format!("{url}?protocol=resp3")).unwrap();
             let mut node = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
             let tracking = redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP").to_owned();
@@ -92,18 +92,20 @@ impl Earlier {
             let asked = self.clock.now();
             let hint = u64::try_from(self.clock.wall().as_micros()).unwrap();
             let everywhere: Vec<usize> = (0..self.nodes.len()).collect();
-            let mut said = Vec::new();
+            let mut answers = Vec::new();
             if !all {
-                said = self.ask(&[preferred], &claim, hint).await;
+                answers = self.ask(&[preferred], &claim, hint).await;
             }
-            if all || matches!(said[..], [(_, Said::Granted(_))]) {
+            if all || matches!(answers[..], [(_, Answer::Granted(_))]) {
                 let rest: Vec<usize> =
                     everywhere.iter().copied().filter(|node| all || *node != preferred).collect();
-                said.extend(self.ask(&rest, &claim, hint).await);
+                answers.extend(self.ask(&rest, &claim, hint).await);
             }
-            let numbers: Vec<u64> = said
+            let numbers: Vec<u64> = answers
                 .iter()
-                .filter_map(|(_, said)| if let Said::Granted(number) = said { Some(*number) } else { None })
+                .filter_map(
+                    |(_, answers)| if let Answer::Granted(number) = answers { Some(*number) } else { None },
+                )
                 .collect();
             if numbers.len() >= needed {
                 let largest = numbers.iter().copied().max().unwrap();
@@ -112,13 +114,13 @@ impl Earlier {
                     return (claim, largest);
                 }
             }
-            let first = said.iter().find_map(|(node, said)| match said {
-                Said::Refused { first } if *node == preferred => Some(first == claim.token().as_bytes()),
-                Said::Refused { .. } | Said::Granted(_) | Said::Free => None,
+            let first = answers.iter().find_map(|(node, answers)| match answers {
+                Answer::Refused { first } if *node == preferred => Some(first == claim.token().as_bytes()),
+                Answer::Refused { .. } | Answer::Granted(_) | Answer::Free => None,
             });
-            let (was_split, by_one) = (!numbers.is_empty(), said.len() == 1);
+            let (was_split, by_one) = (!numbers.is_empty(), answers.len() == 1);
             let took = self.clock.now().since(asked);
-            for (node, _) in said {
+            for (node, _) in answers {
                 self.cancel(node, &claim).await;
             }
             all = self.rest(was_split, if by_one { 1 } else { needed }).await && first == Some(true);
@@ -134,33 +136,33 @@ impl Earlier {
         let pause =
             if was_split { self.entropy.next_u64() % 100 } else { 500 + self.entropy.next_u64() % 1_000 };
         let end = self.clock.now() + Duration::from_millis(pause);
-        let mut told = BTreeSet::new();
-        while told.len() < wanted {
+        let mut notified = BTreeSet::new();
+        while notified.len() < wanted {
             tokio::select! {
-                node = self.changes.recv() => told.insert(node.unwrap()),
+                node = self.changes.recv() => notified.insert(node.unwrap()),
                 () = self.clock.sleep_until(end) => return false,
             };
         }
         true
     }
 
-    async fn ask(&self, nodes: &[usize], claim: &Claim, hint: u64) -> Vec<(usize, Said)> {
+    async fn ask(&self, nodes: &[usize], claim: &Claim, hint: u64) -> Vec<(usize, Answer)> {
         let ask = async |node: &usize| {
             let mut invocation = self.scripts.acquire.key(KEY);
             invocation.arg(claim.token().as_bytes()).arg(TTL_MILLIS).arg(claim.tombstone());
             invocation.arg(claim.want_mark()).arg(claim.fence_counter()).arg(hint).arg(1_000_000);
-            let said: Vec<Value> = invocation.invoke_async(&mut self.nodes[*node].clone()).await.unwrap();
-            let said = match &said[..] {
+            let answers: Vec<Value> = invocation.invoke_async(&mut self.nodes[*node].clone()).await.unwrap();
+            let answers = match &answers[..] {
                 [Value::BulkString(word), Value::Int(number)] if word == b"granted" => {
-                    Said::Granted((*number).try_into().unwrap())
+                    Answer::Granted((*number).try_into().unwrap())
                 }
                 [Value::BulkString(word), .., Value::BulkString(first)] if word == b"held" => {
-                    Said::Refused { first: first.clone() }
+                    Answer::Refused { first: first.clone() }
                 }
-                [Value::BulkString(word)] if word == b"free" => Said::Free,
+                [Value::BulkString(word)] if word == b"free" => Answer::Free,
                 other => panic!("{other:?}"),
             };
-            (*node, said)
+            (*node, answers)
         };
         join_all(nodes.iter().map(ask)).await
     }
@@ -169,8 +171,8 @@ impl Earlier {
         let write = async |node: &MultiplexedConnection| {
             let mut invocation = self.scripts.write_back.key(KEY);
             invocation.arg(claim.token().as_bytes()).arg(claim.fence_counter()).arg(number);
-            let said: Vec<Value> = invocation.invoke_async(&mut node.clone()).await.unwrap();
-            said.first() == Some(&Value::BulkString(b"granted".to_vec()))
+            let answers: Vec<Value> = invocation.invoke_async(&mut node.clone()).await.unwrap();
+            answers.first() == Some(&Value::BulkString(b"granted".to_vec()))
         };
         join_all(self.nodes.iter().map(write)).await.into_iter().filter(|written| *written).count()
     }
@@ -211,7 +213,7 @@ impl Room {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_before_the_queue_and_of_today_are_all_served_and_exclude_each_other() {
+async fn clients_from_before_the_queue_and_current_ones_exclude_each_other() {
     let servers = Servers::start(5).await.unwrap();
     if !servers.kind().is_real() {
         return println!("skipped: {} cannot run the earlier scripts", servers.kind());

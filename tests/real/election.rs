@@ -68,7 +68,7 @@ fn written_end(place: &Path) -> Option<Moment> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_leader_is_followed_when_its_leadership_has_run_out() {
+async fn a_killed_leader_is_followed_when_its_lease_expires() {
     let world = World::start(5).await;
     let place = tempfile::tempdir().unwrap();
     let mut doomed = Command::new(std::env::current_exe().unwrap())
@@ -94,7 +94,7 @@ async fn a_killed_leader_is_followed_when_its_leadership_has_run_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_resigns_is_followed_and_every_observer_is_told() {
+async fn a_resigned_leader_is_followed_and_observers_see_it() {
     // So long that no candidate would win in time through expiry.
     let servers = Servers::start(5).await.unwrap();
     let elections: [Election; 3] =
@@ -120,7 +120,7 @@ async fn who_resigns_is_followed_and_every_observer_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_is_cut_off_is_told_before_another_begins() {
+async fn a_partitioned_leader_learns_of_it_before_the_next() {
     let servers = Servers::start(5).await.unwrap();
     let mut proxies = Vec::new();
     for server in servers.iter() {
@@ -161,9 +161,9 @@ async fn a_leader_that_is_cut_off_is_told_before_another_begins() {
 
 /// Subscribes to one key.
 #[derive(Debug, Default)]
-struct Told(AtomicBool);
+struct Listener(AtomicBool);
 
-impl HintListener for Told {
+impl HintListener for Listener {
     fn on_hint(&self, hint: Hint<'_>) {
         if hint == Hint::Invalidated(b"r") {
             self.0.store(true, Ordering::Relaxed);
@@ -172,15 +172,15 @@ impl HintListener for Told {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_tells_who_found_no_leader_when_there_is_one() {
+async fn an_observer_without_a_leader_is_notified_of_one() {
     for kind in Kind::all_found() {
         println!("on {kind}");
         let servers = Servers::setup().kind(kind).start(1).await.unwrap();
         let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
-        let told = Arc::new(Told::default());
-        node.listen(told.clone());
+        let listener = Arc::new(Listener::default());
+        node.listen(listener.clone());
         assert_eq!(ask(&node, Request::Inspect { key: "r".into() }).await.unwrap().vote, Vote::Free);
         servers[0].command(&["SET", "r", "theirs", "PX", "600000"]).await.unwrap();
-        eventually("a hint", DEADLINE, async || told.0.load(Ordering::Relaxed)).await.unwrap();
+        eventually("a hint", DEADLINE, async || listener.0.load(Ordering::Relaxed)).await.unwrap();
     }
 }

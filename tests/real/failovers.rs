@@ -20,7 +20,7 @@ const PROCESSES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_nodes_of_which_two_are_services_go_on_through_failovers() {
+async fn five_nodes_with_two_services_survive_failovers() {
     let services = [service("one").await, service("two").await];
     let plain = Servers::start(3).await.unwrap();
     let urls: Vec<_> = services.iter().map(Service::url).chain(plain.urls()).collect();
@@ -34,7 +34,7 @@ async fn five_nodes_of_which_two_are_services_go_on_through_failovers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_are_all_services_hold_nothing_twice_when_most_of_them_fail_over() {
+async fn services_alone_grant_no_lock_twice_when_most_fail_over() {
     let services = [service("one").await, service("two").await, service("three").await];
     let urls: Vec<_> = services.iter().map(Service::url).collect();
     let load = Load::start(&urls);
@@ -48,7 +48,7 @@ async fn nodes_that_are_all_services_hold_nothing_twice_when_most_of_them_fail_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_service_alone_holds_nothing_twice_through_its_failover() {
+async fn a_single_service_grants_no_lock_twice_in_failover() {
     let service = service("one").await;
     let load = Load::start(&[service.url()]);
     load.long_hold().await;

@@ -5,7 +5,7 @@ use quorlock::{AcquireError, LossReason, node::NodeError, votes::VoteOutcome};
 use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_hung_server_and_then_two_change_nothing_for_the_caller() {
+async fn two_hung_servers_change_nothing_for_the_caller() {
     let world = World::start(5).await;
     for hung in 0..=2 {
         if hung > 0 {
@@ -24,7 +24,7 @@ async fn one_hung_server_and_then_two_change_nothing_for_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_three_of_five_gone_each_has_its_cause() {
+async fn with_three_of_five_down_each_has_its_cause() {
     let world = World::start(5).await;
     world.warm_up().await;
     world.servers[0].kill();
@@ -46,7 +46,7 @@ async fn with_three_of_five_gone_each_has_its_cause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_outlives_two_of_five_servers_and_tells_when_a_third_dies() {
+async fn a_lease_survives_two_of_five_servers_and_is_lost_with_three() {
     let world = World::start(5).await;
     let lock = world.lock().ttl(std::time::Duration::from_millis(1_500));
     let lease = lock.acquire().await.unwrap();
@@ -62,7 +62,7 @@ async fn a_lease_outlives_two_of_five_servers_and_tells_when_a_third_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hung_during_a_release_gives_its_key_up_when_it_goes_on() {
+async fn a_server_hung_during_a_release_deletes_its_key_later() {
     let world = World::start(5).await;
     world.warm_up().await;
     world.servers[4].freeze().unwrap();

@@ -56,7 +56,7 @@ async fn a_late_write_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_largest_tokens_are_told_apart() {
+async fn the_largest_tokens_are_distinct() {
     for servers in every_server().await {
         let most = FencingToken::MAX.get();
         write(&servers[0], most, &["balance", "1"]).await.unwrap();
@@ -67,7 +67,7 @@ async fn the_largest_tokens_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_writes_nothing() {
+async fn invalid_arguments_write_nothing() {
     for servers in every_server().await {
         let server = &servers[0];
         write(server, 34, &["balance", "100"]).await.unwrap();
@@ -84,7 +84,7 @@ async fn what_makes_no_sense_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_arrives_in_whatever_order_the_accepted_tokens_never_go_down() {
+async fn accepted_tokens_never_decrease_in_any_order() {
     for servers in every_server().await {
         let seed = std::process::id().into();
         println!("seed {seed}");
@@ -126,7 +126,7 @@ const READERS_AND_WRITERS: [(&str, u64, bool); 9] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_two_marks_readers_do_not_refuse_each_other_and_what_is_late_is_refused() {
+async fn with_two_marks_late_writes_are_refused_and_readers_are_not() {
     for servers in every_server().await {
         let server = &servers[0];
         let eval = async |words: &[&str]| {

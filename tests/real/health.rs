@@ -23,7 +23,7 @@ async fn until(health: &mut Health, wanted: impl Fn(&NodeHealth) -> bool) -> Nod
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_started_again_and_stopped_is_seen_at_each_step() {
+async fn a_server_killed_restarted_and_stopped_is_seen_each_time() {
     let world = World::start(3).await;
     let mut health = world.coordinator.health();
     assert!(health.now().iter().all(|node| node.status == NodeStatus::Unknown));

@@ -101,7 +101,7 @@ fn finding(examination: &Report, matter: Check) -> Option<(Severity, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same() {
+async fn only_masters_vote_and_doctor_agrees() {
     let servers = Servers::start(1).await.unwrap();
     for (role, words, matter, severity) in [
         ("active-replica", "active replica", Check::ActiveReplica, Severity::Unsafe),
@@ -129,7 +129,7 @@ async fn only_what_says_that_it_is_a_master_votes_and_the_check_up_says_the_same
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i23_several_servers_behind_one_address_are_found_out() {
+async fn i23_several_servers_at_one_address_are_detected() {
     let servers = Servers::start(2).await.unwrap();
     let between = Between::of(&servers, None);
     let coordinator = through(&between, RestartGuard::Off);
@@ -171,7 +171,7 @@ async fn a_tcp_proxy_before_one_server_is_fine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_old() {
+async fn i24_a_clock_set_forward_does_not_age_a_server() {
     let servers = Servers::start(1).await.unwrap();
     // A client that connects before the clock is corrected.
     let young = Between::of(&servers, None);
@@ -203,7 +203,7 @@ async fn i24_a_clock_that_is_put_forward_after_the_start_does_not_make_a_server_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_a_transaction_cannot_be_ended_a_lock_is_acquired_by_scripts() {
+async fn without_exec_a_lock_is_acquired_by_scripts() {
     for command in ["EXEC", "MULTI"] {
         let setup = Servers::setup().options(&["--rename-command", command, ""]);
         let servers = setup.start(1).await.unwrap();

@@ -34,7 +34,7 @@ async fn a_plain_redlock_client_and_ours_exclude_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prefix_stands_before_every_key() {
+async fn every_key_has_the_prefix() {
     let servers = Servers::start(1).await.unwrap();
     let coordinator = client(&servers.urls(), |builder| builder.key_prefix("redlock:"));
     let lease = coordinator.lock("r").acquire().await.unwrap();
@@ -43,7 +43,7 @@ async fn a_prefix_stands_before_every_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_number_and_a_unix_socket_are_other_ways_to_the_same_server() {
+async fn a_database_and_a_unix_socket_reach_the_same_server() {
     let servers = Servers::start(1).await.unwrap();
     let coordinator = client(&[format!("{}/3", servers[0].url())], |builder| builder);
     let lease = coordinator.lock("r").acquire().await.unwrap();

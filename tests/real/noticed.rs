@@ -6,7 +6,7 @@ use quorlock_testkit::{Servers, eventually};
 use crate::world::{DEADLINE, client};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eviction_and_replicas_are_noticed_at_the_connection_and_votes_count_all_the_same() {
+async fn eviction_and_replicas_warn_and_votes_still_count() {
     let Ok(evicting) = Servers::setup()
         .options(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lfu"])
         .start(1)

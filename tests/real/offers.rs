@@ -84,7 +84,7 @@ async fn a_lock_is_offered_from_client_to_client() {
 
 /// A user without channel rights, and one with them, hold the same lock in turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_same() {
+async fn without_channel_rights_a_lock_still_reaches_the_next_client() {
     let servers = Servers::start(3).await.unwrap();
     if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
         return println!("skipped: {} has no channel rights", servers.kind());
@@ -120,7 +120,7 @@ async fn without_rights_for_channels_a_lock_goes_from_client_to_client_all_the_s
 /// Users may have different rights on one of the nodes. That node publishes nothing, and the others are
 /// a quorum.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_for_channels_at_one_node_a_lock_is_offered_by_the_others() {
+async fn a_lock_is_offered_without_channel_rights_on_one_node() {
     let servers = Servers::start(5).await.unwrap();
     if !servers.kind().is_real() || !knows(servers.kind(), "resetchannels") {
         return println!("skipped: {} has no channel rights", servers.kind());
@@ -148,7 +148,7 @@ async fn without_rights_for_channels_at_one_node_a_lock_is_offered_by_the_others
 
 /// As a monitoring program does. Messages still reach the inboxes, and no vote is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_offered_from_client_to_client_where_another_program_subscribes_to_all_channels() {
+async fn a_lock_is_offered_despite_a_subscriber_to_all_channels() {
     let servers = Servers::start(5).await.unwrap();
     if !servers.kind().is_real() {
         return println!("skipped: {} has no patterns of channels", servers.kind());
@@ -171,7 +171,7 @@ async fn a_lock_is_offered_from_client_to_client_where_another_program_subscribe
 /// A monitor that subscribes to all channels receives the messages to a dead waiter. It must not count
 /// as a waiter.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_not_offered_to_a_dead_waiter_where_another_program_subscribes_to_all_channels() {
+async fn a_dead_waiter_gets_no_offer_despite_a_subscriber_to_all() {
     let servers = Servers::start(1).await.unwrap();
     if !servers.kind().is_real() {
         return println!("skipped: {} has no patterns of channels", servers.kind());
@@ -194,7 +194,7 @@ async fn a_lock_is_not_offered_to_a_dead_waiter_where_another_program_subscribes
 /// Each server is restarted empty as soon as the previous one votes again. Waiters take no vote of a
 /// node that has lost the lock, and regain their places in the queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_with_32_waiters_survives_the_restart_of_one_server_after_the_other() {
+async fn a_lease_with_32_waiters_survives_a_rolling_restart() {
     let servers = Servers::start(5).await.unwrap();
     let holder = client(&servers, None);
     let first = eventually("a vote", DEADLINE, async || {

@@ -10,7 +10,7 @@ use crate::world::{DEADLINE, client};
 const TTL: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_node_excludes_and_its_end_is_told_to_the_holder() {
+async fn a_single_node_excludes_and_its_holder_sees_its_end() {
     let servers = Servers::start(1).await.unwrap();
     let [one, two] = [(); 2].map(|()| client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL)));
     let lease = one.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
@@ -22,7 +22,7 @@ async fn one_node_excludes_and_its_end_is_told_to_the_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_node_that_restarted_does_not_vote_until_what_it_forgot_has_run_out() {
+async fn a_restarted_single_node_waits_out_what_it_forgot() {
     let servers = Servers::start(1).await.unwrap();
     let guarded =
         || client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL).restart_guard(RestartGuard::On));

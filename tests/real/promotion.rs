@@ -17,23 +17,23 @@ fn of(server: &Server, guard: RestartGuard) -> Coordinator {
     client(&[server.url()], |builder| builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(guard))
 }
 
-async fn told(server: &Server, words: &[&str]) {
+async fn run_command(server: &Server, words: &[&str]) {
     assert_eq!(server.command(words).await.unwrap().to_string(), "OK", "{words:?}");
 }
 
-async fn says(server: &Server, what: &str) {
+async fn wait_for_info(server: &Server, what: &str) {
     let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
     eventually(what, DEADLINE, said).await.unwrap();
 }
 
 async fn follow(replica: &Server, master: &Server) {
-    told(replica, &["REPLICAOF", "127.0.0.1", &master.port().to_string()]).await;
-    says(replica, "master_link_status:up").await;
+    run_command(replica, &["REPLICAOF", "127.0.0.1", &master.port().to_string()]).await;
+    wait_for_info(replica, "master_link_status:up").await;
 }
 
 async fn promote(server: &Server) {
-    told(server, &["REPLICAOF", "NO", "ONE"]).await;
-    says(server, "role:master").await;
+    run_command(server, &["REPLICAOF", "NO", "ONE"]).await;
+    wait_for_info(server, "role:master").await;
 }
 
 /// Waits until the uptime of a server proves nothing: it is longer than the quarantine.
@@ -53,7 +53,7 @@ async fn cut_off() -> Servers {
     follow(&servers[1], &servers[0]).await;
     grown_up(&servers[1]).await;
     // An unused port: it keeps its data, and receives nothing more.
-    told(&servers[1], &["REPLICAOF", "127.0.0.1", "1"]).await;
+    run_command(&servers[1], &["REPLICAOF", "127.0.0.1", "1"]).await;
     servers
 }
 
@@ -62,7 +62,7 @@ async fn hold(server: &Server) -> Lease {
 }
 
 /// Whether the server is treated as restarted.
-async fn stands_aside(client: &Coordinator) -> bool {
+async fn is_quarantined(client: &Coordinator) -> bool {
     match client.lock("r").try_acquire().await {
         Err(AcquireError::Unavailable { report, .. }) => {
             report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }))
@@ -77,13 +77,13 @@ async fn votes(client: &Coordinator) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i17_a_promoted_replica_does_not_vote_until_what_it_lacks_has_run_out() {
+async fn i17_a_promoted_replica_waits_out_the_keys_it_lacks() {
     let servers = cut_off().await;
     let held = hold(&servers[0]).await;
     servers[0].kill();
     promote(&servers[1]).await;
     let other = of(&servers[1], RestartGuard::On);
-    assert!(stands_aside(&other).await);
+    assert!(is_quarantined(&other).await);
     let second = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
     assert!(held.check().is_err(), "two holders");
     assert!(second.check().is_ok());
@@ -104,7 +104,7 @@ async fn with_the_guard_off_a_promotion_makes_two_holders() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i17_what_was_noted_at_one_master_says_nothing_of_the_next() {
+async fn i17_a_note_of_one_master_says_nothing_of_the_next() {
     let servers = Servers::start(3).await.unwrap();
     follow(&servers[1], &servers[0]).await;
     promote(&servers[1]).await;
@@ -114,8 +114,8 @@ async fn i17_what_was_noted_at_one_master_says_nothing_of_the_next() {
     follow(&servers[2], &servers[1]).await;
     grown_up(&servers[2]).await;
     promote(&servers[2]).await;
-    assert!(stands_aside(&of(&servers[2], RestartGuard::On)).await);
-    assert!(!stands_aside(&of(&servers[1], RestartGuard::On)).await, "it has been master for long enough");
+    assert!(is_quarantined(&of(&servers[2], RestartGuard::On)).await);
+    assert!(!is_quarantined(&of(&servers[1], RestartGuard::On)).await, "it has been master for long enough");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,6 +140,6 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
     let kept = servers[1].command(&["EXISTS", "quorlock:gate:{}:reign"]).await.unwrap();
     assert_eq!(kept.to_string(), "1", "the note exists");
     promote(&servers[1]).await;
-    assert!(stands_aside(&of(&servers[1], RestartGuard::On)).await);
+    assert!(is_quarantined(&of(&servers[1], RestartGuard::On)).await);
     votes(&known).await;
 }

@@ -65,7 +65,7 @@ async fn with_the_guard_off_a_restart_makes_two_holders() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_server_is_another_instance_and_nothing_is_sent_twice() {
+async fn a_restarted_server_is_another_instance_and_gets_nothing_twice() {
     let world = World::start(1).await;
     let lease = world.lock().acquire().await.unwrap();
     world.servers[0].restart_empty().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_restarted_server_is_another_instance_and_nothing_is_sent_twice() {
 
 /// The findings of a client about other clients with a different `max_ttl`.
 #[tokio::test(flavor = "multi_thread")]
-async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the_larger() {
+async fn i37_differing_max_ttl_warns_and_the_larger_one_counts() {
     let world = World::start(3).await;
     let hour = Duration::from_secs(3600);
     let with = |max_ttl: Duration| {
@@ -101,14 +101,14 @@ async fn i37_clients_with_different_max_ttl_are_told_and_the_guard_waits_for_the
     let longer = with(hour);
     drop(longer.lock("r").inspect().await);
     eventually("it finds the shorter one", DEADLINE, async || !found(&longer).is_empty()).await.unwrap();
-    let told: Vec<String> = found(&longer);
-    assert!(told[0].contains("max_ttl is 1h here, and another client has 2s"), "{told:?}");
+    let warnings: Vec<String> = found(&longer);
+    assert!(warnings[0].contains("max_ttl is 1h here, and another client has 2s"), "{warnings:?}");
 
     let shorter = with(MAX_TTL);
     drop(shorter.lock("r").inspect().await);
     eventually("it finds the longer one", DEADLINE, async || !found(&shorter).is_empty()).await.unwrap();
-    let told: Vec<String> = found(&shorter);
-    assert!(told[0].contains("max_ttl is 2s here, and another client has 1h"), "{told:?}");
+    let warnings: Vec<String> = found(&shorter);
+    assert!(warnings[0].contains("max_ttl is 2s here, and another client has 1h"), "{warnings:?}");
     let examined = shorter.doctor().await;
     assert_eq!(examined.findings.iter().filter(|finding| finding.check == Check::MaxTtl).count(), 1);
 

@@ -100,7 +100,7 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_semaphore_needs_one_right_more() {
+async fn a_semaphore_needs_one_more_right() {
     let servers = Servers::start(1).await.unwrap();
     let documented = documented(&servers);
     let text = include_str!("../../SECURITY.md");
@@ -114,7 +114,7 @@ async fn a_semaphore_needs_one_right_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_and_writers_that_meet_them_need_some_rights_more() {
+async fn readers_and_competing_writers_need_more_rights() {
     let servers = Servers::start(1).await.unwrap();
     let documented = documented(&servers);
     let text = include_str!("../../SECURITY.md");
@@ -148,7 +148,7 @@ fn missed(examination: &Report) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_right_that_is_taken_away_is_missed_by_the_check_up() {
+async fn doctor_misses_each_right_that_is_revoked() {
     let servers = Servers::start(1).await.unwrap();
     let documented = documented_for_all(&servers);
     // The doctor does not subscribe.
@@ -163,7 +163,7 @@ async fn each_right_that_is_taken_away_is_missed_by_the_check_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_that_need_less_are_held_with_less() {
+async fn fewer_rights_suffice_for_simpler_locks() {
     let servers = Servers::start(1).await.unwrap();
     let all = documented(&servers);
     let without = |parts: &[&str]| -> Vec<String> {

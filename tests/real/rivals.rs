@@ -19,7 +19,7 @@ async fn thousands_of_locks_and_releases_leave_no_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_lock_stands_at_all_servers_in_the_end() {
+async fn every_lock_reaches_all_servers() {
     let world = World::start(5).await;
     for _ in 0..300 {
         let lease = world.lock().acquire().await.unwrap();
@@ -47,7 +47,7 @@ async fn time_to_live(server: &Server, key: &str) -> Option<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_lives_for_the_ttl_that_was_asked_for_however_it_was_stored() {
+async fn a_key_has_the_requested_ttl_however_it_was_stored() {
     let world = World::start(1).await;
     let server = &world.servers[0];
     let lives = async |what: &str| {
@@ -77,7 +77,7 @@ async fn a_key_lives_for_the_ttl_that_was_asked_for_however_it_was_stored() {
 }
 
 /// The keys on `server`, each of which must have an expiry.
-async fn keys_that_end(server: &Server) -> String {
+async fn expiring_keys(server: &Server) -> String {
     let Resp::List(keys) = server.command(&["KEYS", "*"]).await.unwrap() else { panic!("a list") };
     let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
     for key in &keys {
@@ -88,7 +88,7 @@ async fn keys_that_end(server: &Server) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_ever_stored_without_an_end() {
+async fn every_stored_key_has_an_expiry() {
     let world = World::start(1).await;
     let server = &world.servers[0];
     let proxy = Proxy::start(server.address()).await.unwrap();
@@ -101,7 +101,7 @@ async fn nothing_is_ever_stored_without_an_end() {
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     // The lock, its counter, the mark of a waiter, the queue, and a key for each place in it.
     for kind in ["r", "fence", "mark", "mark:order"] {
-        eventually(kind, DEADLINE, async || keys_that_end(server).await.contains(kind)).await.unwrap();
+        eventually(kind, DEADLINE, async || expiring_keys(server).await.contains(kind)).await.unwrap();
     }
     waiting.abort();
     held.release().await.unwrap();
@@ -110,7 +110,7 @@ async fn nothing_is_ever_stored_without_an_end() {
     let shared = world.lock().shared().acquire().await.unwrap();
     let lock = other.lock("r").wait(Wait::Forever);
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    eventually("readers", DEADLINE, async || keys_that_end(server).await.contains("shared")).await.unwrap();
+    eventually("readers", DEADLINE, async || expiring_keys(server).await.contains("shared")).await.unwrap();
     waiting.abort();
     shared.release().await.unwrap();
     world.wait_for_keys(0).await;
@@ -119,7 +119,7 @@ async fn nothing_is_ever_stored_without_an_end() {
     other.lock("r").try_acquire().await.unwrap_err();
     proxy.cut();
     proxy.release(Way::ToClient);
-    eventually("a tombstone", DEADLINE, async || keys_that_end(server).await.contains("tomb")).await.unwrap();
+    eventually("a tombstone", DEADLINE, async || expiring_keys(server).await.contains("tomb")).await.unwrap();
     world.wait_for_keys(0).await;
 }
 
@@ -158,7 +158,7 @@ async fn a_calendar_that_is_years_wrong_shortens_no_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_value_that_begins_like_a_token_or_goes_on_after_it_is_somebody_elses() {
+async fn a_value_longer_or_shorter_than_a_token_is_foreign() {
     let world = World::start(1).await;
     let server = &world.servers[0];
     for fencing in [Fencing::On, Fencing::Off] {
@@ -181,7 +181,7 @@ async fn a_value_that_begins_like_a_token_or_goes_on_after_it_is_somebody_elses(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_outlives_the_end_of_all_its_connections() {
+async fn a_lease_survives_the_loss_of_its_connections() {
     let world = World::start(3).await;
     let lease = world.lock().acquire().await.unwrap();
     world.wait_for_keys(3).await;
@@ -195,7 +195,7 @@ async fn a_lease_outlives_the_end_of_all_its_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_behind_a_dead_network_is_over_before_anybody_else_gets_the_lock() {
+async fn a_partitioned_holder_ends_before_the_next_begins() {
     const SHORT: Duration = Duration::from_millis(1_500);
     let world = World::start(5).await;
     let mut proxies = Vec::new();
@@ -205,7 +205,7 @@ async fn a_holder_behind_a_dead_network_is_over_before_anybody_else_gets_the_loc
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let cut_off = client(&urls, |builder| builder.restart_guard(RestartGuard::Off));
     let lease = cut_off.lock("r").ttl(SHORT).wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
-    let told = tokio::spawn({
+    let loss = tokio::spawn({
         let watch = lease.watch();
         async move { watch.lost().await }
     });
@@ -214,5 +214,5 @@ async fn a_holder_behind_a_dead_network_is_over_before_anybody_else_gets_the_loc
     }
     let _next = world.lock().acquire().await.unwrap();
     assert!(lease.check().is_err(), "two holders");
-    assert_eq!(told.await.unwrap().reason, LossReason::Expired);
+    assert_eq!(loss.await.unwrap().reason, LossReason::Expired);
 }

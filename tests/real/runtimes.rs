@@ -63,7 +63,7 @@ fn a_coordinator_serves_one_runtime_after_the_other() {
 }
 
 #[test]
-fn runtimes_that_nobody_drives_hold_up_no_other() {
+fn stalled_runtimes_delay_no_other() {
     let bench = bench();
     let mut still = Vec::new();
     for _ in 0..20 {
@@ -79,7 +79,7 @@ fn runtimes_that_nobody_drives_hold_up_no_other() {
 }
 
 #[test]
-fn threads_with_a_runtime_each_share_a_coordinator_while_runtimes_end_at_random() {
+fn runtimes_that_end_at_random_share_a_coordinator() {
     let seed = SystemEntropy::default().next_u64();
     println!("seed {seed}");
     let bench = Arc::new(bench());

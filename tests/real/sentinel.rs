@@ -34,7 +34,7 @@ fn only(service: &Service, guard: RestartGuard) -> Coordinator {
     of(&[service.url()], guard)
 }
 
-async fn says(server: &Server, what: &str) {
+async fn wait_for_info(server: &Server, what: &str) {
     let said = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
@@ -42,7 +42,7 @@ async fn says(server: &Server, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_is_a_node_that_is_called_by_its_name() {
+async fn a_service_is_a_node_with_its_own_name() {
     let service = service("orders").await;
     let coordinator = only(&service, RestartGuard::Off);
     let lease = lock(&coordinator).acquire().await.unwrap();
@@ -65,7 +65,7 @@ async fn sentinels_that_are_dead_or_hang_are_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_word_of_most_sentinels_a_master_is_not_asked_for_votes() {
+async fn without_most_sentinels_a_master_is_not_asked() {
     let service = service("orders").await;
     let known = only(&service, RestartGuard::Off);
     drop(lock(&known).acquire().await.unwrap());
@@ -111,7 +111,7 @@ async fn sentinels_may_want_a_password_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be_asked() {
+async fn t2_a_promoted_master_waits_while_its_predecessor_may_vote() {
     let service = service("orders").await;
     service.servers()[0].kill();
     service.failed_over(&service.servers()[0]).await.unwrap();
@@ -121,14 +121,14 @@ async fn t2_a_promoted_master_stands_aside_for_as_long_as_its_predecessor_may_be
     // It was just connected to for the first time.
     assert!(left > TTL + SUCCESSION, "{left:?}");
     let examination = only(&service, RestartGuard::On).doctor().await;
-    let Standing::Quarantined { left: told } = examination.nodes[0].standing else {
+    let Standing::Quarantined { left: reported } = examination.nodes[0].standing else {
         panic!("{examination:#?}")
     };
-    assert!(told <= left && told > TTL, "{told:?} of {left:?}");
+    assert!(reported <= left && reported > TTL, "{reported:?} of {left:?}");
 }
 
 /// The lock of a single service whose master fails: lost, reported, and only then free.
-async fn lost_and_told(hurt: impl FnOnce(&Server)) {
+async fn lost_and_notified(hurt: impl FnOnce(&Server)) {
     let service = service("orders").await;
     let [one, two] = [(); 2].map(|()| only(&service, RestartGuard::On));
     let held = lock(&one).acquire().await.unwrap();
@@ -142,17 +142,17 @@ async fn lost_and_told(hurt: impl FnOnce(&Server)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_at_one_service_whose_master_is_killed_is_lost_and_told() {
-    lost_and_told(Server::kill).await;
+async fn a_hold_on_a_service_is_lost_with_its_killed_master() {
+    lost_and_notified(Server::kill).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_at_one_service_whose_master_hangs_is_lost_and_told() {
-    lost_and_told(|master| master.freeze().unwrap()).await;
+async fn a_hold_on_a_service_is_lost_with_its_hung_master() {
+    lost_and_notified(|master| master.freeze().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_outlasts_the_failover_of_a_minority() {
+async fn a_hold_survives_the_failover_of_a_minority() {
     let service = service("orders").await;
     let plain = Servers::start(2).await.unwrap();
     let urls = [vec![service.url()], plain.urls()].concat();
@@ -171,7 +171,7 @@ async fn a_hold_outlasts_the_failover_of_a_minority() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_is_demoted_while_it_is_connected_is_left() {
+async fn a_demoted_master_is_disconnected() {
     let service = service("orders").await;
     let coordinator = only(&service, RestartGuard::Off);
     drop(lock(&coordinator).acquire().await.unwrap());
@@ -193,7 +193,7 @@ async fn a_master_that_is_demoted_while_it_is_connected_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_was_replaced_and_does_not_know_it_is_left_within_seconds() {
+async fn a_replaced_master_is_disconnected_within_seconds() {
     let service = service("orders").await;
     let coordinator = only(&service, RestartGuard::Off);
     drop(lock(&coordinator).acquire().await.unwrap());
@@ -212,7 +212,7 @@ async fn a_master_that_was_replaced_and_does_not_know_it_is_left_within_seconds(
         keys == "1"
     };
     eventually("the named master votes", DEADLINE, there).await.unwrap();
-    says(&service.servers()[0], "role:master").await;
+    wait_for_info(&service.servers()[0], "role:master").await;
 }
 
 /// The window of asynchronous replication, which the restart guard closes: see the tests of promotions.

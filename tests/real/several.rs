@@ -17,7 +17,7 @@ fn all(coordinator: &Coordinator, names: &[&str]) -> MultiLock {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_whose_sets_overlap_in_any_order_all_get_their_turn() {
+async fn processes_with_overlapping_sets_all_get_a_turn() {
     const TURNS: usize = 8;
     let world = World::start(5).await;
     let inside: Arc<[AtomicBool; 3]> = Arc::default();
@@ -67,7 +67,7 @@ async fn a_server_without_memory_stores_none_of_several() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_without_the_right_to_one_of_them_is_told_and_nothing_is_stored() {
+async fn a_missing_right_to_one_key_is_an_error_and_stores_nothing() {
     let world = World::start(1).await;
     world.warm_up().await;
     let rights = ["ACL", "SETUSER", "anna", "on", ">secret", "~a", "~quorlock:*", "+@all"];
@@ -85,7 +85,7 @@ async fn a_user_without_the_right_to_one_of_them_is_told_and_nothing_is_stored()
 /// Some servers notify of every key that a script names, including keys that the waiter does not wait
 /// for.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_and_goes_at_another_of_them_is_no_reason_to_ask_again() {
+async fn changes_of_another_resource_cause_no_request() {
     let world = World::start(3).await;
     if !is_real(&world) {
         return println!("skipped: the built-in server does not count scripts");

@@ -153,7 +153,7 @@ fn word(vote: &Vote) -> &'static str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_requests_in_any_order_are_answered_as_by_the_model() {
+async fn any_requests_are_answered_as_by_the_model() {
     let servers = Servers::start(1).await.unwrap();
     let real = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
     let memory = MemoryNode::new("memory");

@@ -23,7 +23,7 @@ async fn remembered(world: &World) -> u64 {
 }
 
 /// Waits for each, and releases it.
-async fn held_and_given_back<K>(lock: Lock<K>) {
+async fn acquire_and_release<K>(lock: Lock<K>) {
     lock.acquire().await.unwrap().release().await.unwrap();
 }
 
@@ -49,9 +49,9 @@ fn all(coordinator: &Coordinator, name: &str) -> MultiLock {
 }
 
 const USES: &[(&str, Use)] = &[
-    ("a lock", |one, _, name| Box::pin(async move { held_and_given_back(patient(one.lock(name))).await })),
+    ("a lock", |one, _, name| Box::pin(async move { acquire_and_release(patient(one.lock(name))).await })),
     ("a lock without fencing", |one, _, name| {
-        Box::pin(async move { held_and_given_back(patient(one.lock(name).fencing(Fencing::Off))).await })
+        Box::pin(async move { acquire_and_release(patient(one.lock(name).fencing(Fencing::Off))).await })
     }),
     ("a contended lock", |one, two, name| {
         Box::pin(async move { contended(patient(one.lock(&name)), patient(two.lock(&name))).await })
@@ -126,14 +126,14 @@ const USES: &[(&str, Use)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_remembers_no_lock_that_was_given_back() {
+async fn a_server_tracks_no_released_lock() {
     let world = World::start(3).await;
     if matches!(world.servers.kind(), Kind::BuiltinTask | Kind::BuiltinProcess) {
         return println!("skipped: the built-in server does not report what it tracks");
     }
     let (one, two) = (&world.coordinator, &client(&world.servers.urls(), |builder| builder));
-    held_and_given_back(patient(one.lock("warm"))).await;
-    held_and_given_back(patient(two.lock("warm"))).await;
+    acquire_and_release(patient(one.lock("warm"))).await;
+    acquire_and_release(patient(two.lock("warm"))).await;
     for (what, uses) in USES {
         let before = remembered(&world).await;
         for number in 0..NAMES {

@@ -51,7 +51,7 @@ async fn a_lock_is_held_and_a_deployment_examined_at_sockets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_is_not_there_or_wants_a_password_is_called_so() {
+async fn a_missing_or_protected_socket_is_named() {
     let Some((servers, folder)) = at_socket().await else { return };
     let missing = url(&folder, "").replace("redis.sock", "missing.sock");
     let refused = |url: String| async move {

@@ -71,7 +71,7 @@ fn leave(place: &Path, held: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_stranded_while_servers_stall_and_connections_break() {
+async fn no_waiter_is_stranded_by_stalls_and_disconnects() {
     let world = World::start(5).await;
     let place = tempfile::tempdir().unwrap();
     let mut workers: Vec<_> = (0..PROCESSES)
@@ -148,7 +148,7 @@ async fn a_lock_of_another_library_wakes_our_waiters_when_it_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_remembers_no_counter_for_who_listens() {
+async fn a_server_tracks_no_counter_for_a_listener() {
     for kind in Kind::all_found() {
         println!("on {kind}");
         let servers = Servers::setup().kind(kind).start(1).await.unwrap();
@@ -220,7 +220,7 @@ impl HintListener for Silent {
 
 /// Redis 6.0 notifies a waiter of changes made by its own requests; such a change is not its turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_asks_no_node_for_its_vote_until_it_is_its_turn() {
+async fn a_waiter_requests_no_vote_until_its_turn() {
     let world = World::start(3).await;
     if !world.servers.kind().is_real() {
         return println!("skipped: {} does not count its commands", world.servers.kind());
@@ -271,7 +271,7 @@ const DOOMED: &str = "QUORLOCK_TEST_DOOMED";
 const DOOMED_TTL: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_place_of_a_killed_holder_is_taken_when_its_lock_has_run_out() {
+async fn a_killed_holder_is_followed_when_its_lock_expires() {
     let world = World::start(5).await;
     let place = tempfile::tempdir().unwrap();
     let mut holder = Command::new(std::env::current_exe().unwrap())
@@ -312,7 +312,7 @@ async fn commands(world: &World) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_those_who_ask_once_at_the_same_moment_one_gets_a_free_lock() {
+async fn one_of_several_concurrent_tries_gets_a_free_lock() {
     let servers = Servers::start(5).await.unwrap();
     let clients: Vec<_> = (0..6).map(|_| client(&servers.urls(), |builder| builder)).collect();
     for round in 0..50 {

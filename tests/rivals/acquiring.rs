@@ -12,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 const FOREIGN: &str = "another client";
 
 #[tokio::test(start_paused = true)]
-async fn every_split_of_free_held_and_dead_nodes_settles_at_once() {
+async fn every_mix_of_free_held_and_dead_nodes_settles() {
     for count in 1..=7 {
         for held in 0..=count {
             for dead in 0..=count - held {
@@ -43,7 +43,7 @@ async fn every_split_of_free_held_and_dead_nodes_settles_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_took_longer_than_its_ttl_is_no_lease_and_leaves_no_key() {
+async fn a_grant_slower_than_its_ttl_is_no_lease_and_leaves_no_key() {
     let step = Duration::from_millis(500);
     for steps in 0..=30 {
         let bench = bench(3);
@@ -72,7 +72,7 @@ async fn a_grant_that_took_longer_than_its_ttl_is_no_lease_and_leaves_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_attempts_leave_no_key_of_their_own() {
+async fn refused_attempts_leave_no_key() {
     let bench = bench(5);
     for node in &bench.nodes[..3] {
         node.set_data("r", FOREIGN, Expiry::In(TTL));
@@ -105,7 +105,7 @@ async fn a_node_that_was_not_needed_for_the_quorum_gets_the_key_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_key_at_any_one_node_is_in_nobodys_way() {
+async fn a_stale_key_on_one_node_blocks_no_client() {
     for stale in 0..3 {
         let bench = bench(3);
         bench.nodes[stale].set_data("r", "left behind", Expiry::In(3 * TTL));
@@ -115,7 +115,7 @@ async fn a_stale_key_at_any_one_node_is_in_nobodys_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_key_at_a_minority_is_in_no_waiters_way_either() {
+async fn a_stale_key_on_a_minority_blocks_no_waiter() {
     for (count, stale) in (0..3).map(|first| (3, vec![first])).chain([(5, vec![0, 1]), (5, vec![2, 4])]) {
         for hints in [true, false] {
             let bench = bench(count);
@@ -142,7 +142,7 @@ async fn a_stale_key_at_a_minority_is_in_no_waiters_way_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_keys_of_an_earlier_attempt_are_in_nobodys_way() {
+async fn own_keys_of_an_earlier_attempt_block_no_client() {
     for held in 0..3 {
         let bench = bench(3);
         bench.nodes[held].set_data("r", FOREIGN, Expiry::In(60 * TTL));

@@ -8,7 +8,7 @@ use quorlock_testkit::SkewedClock;
 use crate::common::{TTL, another, bench};
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_slept_past_its_end_cannot_write_after_its_successor() {
+async fn an_expired_holder_cannot_write_after_its_successor() {
     let bench = bench(5);
     // A paused process: its clock keeps running, and nothing in it runs.
     let asleep = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));

@@ -13,7 +13,7 @@ use crate::common::{TTL, VALIDITY, bench};
 use crate::way::Way;
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_is_cut_off_is_told_before_anybody_else_gets_the_lock() {
+async fn a_partitioned_holder_is_notified_before_the_next_begins() {
     // Immediately, in the middle, and while a renewal is in flight or due.
     for cut_after in [1, 1_000, 3_332, 3_333, 3_334, 5_000, 6_700, 20_000] {
         let bench = bench(5);
@@ -22,16 +22,16 @@ async fn a_holder_that_is_cut_off_is_told_before_anybody_else_gets_the_lock() {
         bench.pass(Duration::from_millis(cut_after)).await;
         way.cut();
         let (watch, clock) = (lease.watch(), bench.clock.clone());
-        let told = tokio::spawn(async move {
+        let notified = tokio::spawn(async move {
             let lost = watch.lost().await;
             (lost.reason, clock.now())
         });
         let _next = bench.lock().wait(Wait::Forever).acquire().await.unwrap();
         let entered = bench.clock.now();
         assert!(lease.check().is_err(), "cut after {cut_after} ms: two holders");
-        let (reason, told) = told.await.unwrap();
+        let (reason, notified) = notified.await.unwrap();
         assert_eq!(reason, LossReason::Expired);
-        assert!(told < entered, "cut after {cut_after} ms: notified {:?} late", told.since(entered));
+        assert!(notified < entered, "cut after {cut_after} ms: notified {:?} late", notified.since(entered));
     }
 }
 
@@ -49,7 +49,7 @@ async fn an_unanswered_renewal_does_not_move_the_end() {
 
 /// The runtime that would renew it has ended, with all its tasks and timers.
 #[test]
-fn a_lease_whose_keeper_has_died_ends_all_the_same() {
+fn a_lease_ends_even_if_its_keeper_dies() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clock = Arc::new(SkewedClock::new(Arc::new(SystemClock::default()), 1.0));
     let nodes = memory_nodes_on(&(clock.clone() as Arc<dyn Clock>), 3);
@@ -66,7 +66,7 @@ fn a_lease_whose_keeper_has_died_ends_all_the_same() {
 }
 
 #[test]
-fn a_lease_whose_runtime_has_ended_is_renewed_and_given_back_from_another() {
+fn a_lease_survives_its_runtime_and_is_released_elsewhere() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let nodes = memory_nodes(3);
     let client = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();

@@ -10,7 +10,7 @@ use crate::common::{LATE, TTL, bench, bench_by_default};
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_sick_minority_costs_no_call_a_moment() {
+async fn a_sick_minority_delays_no_call() {
     let troubles: [fn(&MemoryNode); 5] = [
         MemoryNode::hang,
         MemoryNode::disconnect,
@@ -48,7 +48,7 @@ async fn a_node_that_was_never_reached_delays_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_ttl_is_had_and_kept_although_a_node_hangs() {
+async fn a_short_ttl_works_although_a_node_hangs() {
     let bench = bench_by_default(3, |builder| builder);
     bench.nodes[1].hang();
     let lease = bench.lock().ttl(400 * MS).acquire().await.unwrap();
@@ -59,7 +59,7 @@ async fn a_short_ttl_is_had_and_kept_although_a_node_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_minority_fails_nothing_and_a_dead_majority_leaves_nothing() {
+async fn a_dead_minority_is_tolerated_and_a_dead_majority_leaves_no_key() {
     let bench = bench(3);
     bench.nodes[0].disconnect();
     bench.lock().acquire().await.unwrap().release().await.unwrap();
@@ -71,7 +71,7 @@ async fn a_dead_minority_fails_nothing_and_a_dead_majority_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_while_a_node_hangs_leave_no_task_behind() {
+async fn calls_to_a_hung_node_leave_no_task() {
     let bench = bench(5);
     drop(bench.lock().acquire().await.unwrap());
     bench.pass(2 * TTL).await;

@@ -10,7 +10,7 @@ use crate::common::{LATE, TTL, bench};
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_release_ends_within_the_time_limit_of_a_node_whoever_hangs() {
+async fn a_release_ends_within_one_node_timeout() {
     for hung in 0..=5 {
         let bench = bench(5);
         let lease = bench.lock().acquire().await.unwrap();
@@ -27,7 +27,7 @@ async fn a_release_ends_within_the_time_limit_of_a_node_whoever_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_does_not_wait_for_a_node_that_could_not_hold_it_up() {
+async fn a_release_does_not_wait_for_an_irrelevant_node() {
     let bench = bench(3);
     bench.nodes[2].set_data("r", "another client", Expiry::In(TTL));
     let lease = bench.lock().acquire().await.unwrap();
@@ -38,7 +38,7 @@ async fn a_release_does_not_wait_for_a_node_that_could_not_hold_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releasing_an_expired_lease_takes_no_time_and_asks_for_nothing() {
+async fn releasing_an_expired_lease_sends_no_request() {
     let bench = bench(5);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.nodes.iter().for_each(MemoryNode::hang);

@@ -56,7 +56,7 @@ async fn a_lease_that_ended_is_not_renewed_although_the_lock_is_free_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_else_held_in_between_is_lost_however_much_of_it_is_left() {
+async fn a_lease_held_by_another_in_between_is_lost() {
     let bench = bench(5);
     let other = another(&bench.clock, &bench.nodes, |builder| builder);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
@@ -86,7 +86,7 @@ async fn a_majority_of_the_nodes_that_granted_is_no_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_takes_nothing_from_somebody_else() {
+async fn a_renewal_takes_nothing_from_others() {
     let bench = bench(5);
     let lease = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     for node in &bench.nodes[..2] {
@@ -102,7 +102,7 @@ async fn a_renewal_takes_nothing_from_somebody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_goes_on_while_a_renewal_is_under_way() {
+async fn work_continues_during_a_renewal() {
     let bench = bench_by_default(5, |builder| builder);
     // A renewal takes almost a second.
     bench.nodes.iter().for_each(|node| node.delay(400 * MS, 400 * MS));
@@ -126,7 +126,7 @@ async fn work_goes_on_while_a_renewal_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_come_one_by_one_renew_all_the_same() {
+async fn answers_one_by_one_still_renew() {
     let bench = bench(5);
     for (index, node) in (0..).zip(&bench.nodes) {
         node.delay(Duration::ZERO, index * 25 * MS);
@@ -140,7 +140,7 @@ async fn answers_that_come_one_by_one_renew_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hiccup_at_the_time_of_a_renewal_does_not_end_renewing() {
+async fn a_hiccup_during_a_renewal_does_not_stop_renewing() {
     let troubles: [fn(&MemoryNode); 5] = [
         MemoryNode::hang,
         MemoryNode::disconnect,
@@ -180,7 +180,7 @@ async fn a_lock_acquired_again_renews_itself_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewing_a_lease_that_is_over_is_an_answer_and_no_wait() {
+async fn renewing_an_ended_lease_fails_without_waiting() {
     let bench = bench(3);
     let expired = bench.lock().renewal(Renewal::Manual).acquire().await.unwrap();
     bench.pass(TTL + MS).await;

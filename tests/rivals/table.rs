@@ -145,7 +145,7 @@ fn every_defect_has_a_test_or_says_why_not() {
 fn a_name_that_is_wrong_anywhere_is_missed() {
     assert!(exists("rivals::table::a_name_that_is_wrong_anywhere_is_missed"));
     assert!(exists("rivals::table::a_name_that_is_wrong_…"));
-    assert!(exists("model::lock::no_two_hold_the_lock_at_once"));
+    assert!(exists("model::lock::no_two_hold_the_lock_together"));
     assert!(exists("fencing::after_data_loss::clocks_that_agree_within_half_of_max_ttl_keep_the_order"));
     for name in [
         "rivals::table::a_name_that_is_wrong_anywhere",
@@ -153,7 +153,7 @@ fn a_name_that_is_wrong_anywhere_is_missed() {
         "rivals::a_name_that_is_wrong_anywhere_is_missed",
         "nowhere::a_name_that_is_wrong_anywhere_is_missed",
         "rivals::table::exists",
-        "model::fence::no_two_hold_the_lock_at_once",
+        "model::fence::no_two_hold_the_lock_together",
         "fencing::before_data_loss::clocks_that_agree_within_half_of_max_ttl_keep_the_order",
     ] {
         assert!(!exists(name), "{name}");

@@ -6,7 +6,7 @@ use quorlock_testkit::SeededEntropy;
 use crate::common::{LATE, TTL, another, bench};
 
 #[tokio::test(start_paused = true)]
-async fn a_loser_that_cleans_up_leaves_the_winners_keys_alone() {
+async fn a_cleanup_of_the_loser_leaves_the_winners_keys() {
     let bench = bench(5);
     // All settings of the program are the same for both.
     let twin = || another(&bench.clock, &bench.nodes, |builder| builder.label("job-1"));

@@ -10,7 +10,7 @@ use crate::common::{Bench, TTL, another, bench};
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lock_is_had_although_the_nodes_stalled_when_they_were_asked() {
+async fn a_free_lock_is_acquired_though_the_nodes_stalled() {
     let bench = bench(5);
     bench.nodes.iter().for_each(MemoryNode::hang);
     let lock = bench.lock().wait(Wait::Forever);
@@ -24,7 +24,7 @@ async fn a_free_lock_is_had_although_the_nodes_stalled_when_they_were_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_stranded_on_a_free_lock_however_many_tasks_want_it() {
+async fn no_task_is_stranded_on_a_free_lock() {
     for tasks in [2, 3, 16, 64] {
         let bench = bench(5);
         for (index, node) in (0..).zip(&bench.nodes) {
@@ -57,7 +57,7 @@ async fn nobody_is_stranded_on_a_free_lock_however_many_tasks_want_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starves_among_greedy_tasks() {
+async fn no_task_starves_among_greedy_ones() {
     let bench = bench(5);
     bench.nodes.iter().for_each(|node| node.delay(MS / 2, MS / 2));
     let end = bench.clock.now() + Duration::from_secs(20);
@@ -118,7 +118,7 @@ async fn an_outage_ends_the_wait_with_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_long_hold_all_who_waited_have_their_turn_soon() {
+async fn all_waiters_get_a_turn_soon_after_a_long_hold() {
     let bench = bench(5);
     bench.nodes.iter().for_each(|node| node.delay(MS, MS));
     let held = bench.lock().wait(Wait::Forever).acquire().await.unwrap();
@@ -144,7 +144,7 @@ async fn after_a_long_hold_all_who_waited_have_their_turn_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_wait_no_time_at_all_is_to_ask_once() {
+async fn a_zero_wait_asks_once() {
     let bench = bench(3);
     bench.nodes.iter().for_each(|node| node.delay(MS, MS));
     let lock = bench.lock().wait(Wait::UpTo(Duration::ZERO));

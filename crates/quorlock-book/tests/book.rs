@@ -23,7 +23,7 @@ fn every_page_is_in_the_summary() {
 }
 
 #[test]
-fn the_book_of_the_checkout_at_hand_is_built_into_its_own_target_folder() {
+fn the_current_checkout_is_built_into_its_target_folder() {
     let folder = tempfile::tempdir().unwrap();
     // The folder for temporary files may be a symbolic link.
     let checkout = folder.path().canonicalize().unwrap();
@@ -42,7 +42,7 @@ fn the_book_of_the_checkout_at_hand_is_built_into_its_own_target_folder() {
 }
 
 #[test]
-fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
+fn every_link_of_a_page_has_a_file_and_a_heading() {
     let mut pages = pages().unwrap();
     for path in [
         "ARCHITECTURE.md",
@@ -72,7 +72,7 @@ fn every_link_of_a_page_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn the_book_is_built_and_every_link_in_it_leads_somewhere() {
+fn every_link_in_the_built_book_has_a_target() {
     let folder = tempfile::tempdir().unwrap();
     let book = build(Some(folder.path().to_owned())).unwrap();
     let mut files = Vec::new();
@@ -134,7 +134,7 @@ fn normal(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn every_link_of_the_pages_on_docs_rs_leads_somewhere_there() {
+fn every_link_of_the_pages_on_docs_rs_has_a_target() {
     let guide = page("src/guide.rs").unwrap().text;
     let there = page("src/guide/links.md").unwrap().text;
     let included = Regex::new(r#"include_str!\("\.\./(docs/[^"]+)"\)"#).unwrap();

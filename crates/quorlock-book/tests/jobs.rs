@@ -145,7 +145,7 @@ async fn the_crontab_of_the_page_runs_its_job_once_on_ten_hosts_and_sends_no_mai
 }
 
 #[tokio::test]
-async fn without_at_least_the_same_crontab_runs_it_more_than_once() {
+async fn without_at_least_the_crontab_runs_the_job_repeatedly() {
     let Some(hosts) = Hosts::new().await else { return };
     let text = shown("crontab").concat();
     assert!(text.contains(OPTION), "{text}");

@@ -62,7 +62,7 @@ async fn all_vote(coordinator: &Coordinator, restarted: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_settings_of_the_page_are_found_safe() {
+async fn doctor_reports_the_settings_as_safe() {
     let Some(servers) = masters().await else { return };
     let coordinator = client(&servers);
     let examination = coordinator.doctor().await;
@@ -72,7 +72,7 @@ async fn the_settings_of_the_page_are_found_safe() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_held_through_the_restart_of_all_five_masters_one_after_the_other() {
+async fn a_lock_survives_a_rolling_restart_of_all_five_masters() {
     let Some(servers) = masters().await else { return };
     let (holder, other) = (client(&servers), client(&servers));
     let held = eventually("a first lock, after the quarantine of new servers", SOON, async || {

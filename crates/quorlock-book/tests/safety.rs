@@ -8,7 +8,7 @@ use quorlock_book::block::spans;
 use quorlock_book::page::{page, root};
 
 #[test]
-fn every_place_where_an_assumption_is_seen_to_break_exists() {
+fn every_test_of_a_broken_assumption_exists() {
     let mut count = 0;
     for span in spans(&page("docs/safety.md").unwrap().text) {
         let parts: Vec<&str> = span.text.split("::").collect();

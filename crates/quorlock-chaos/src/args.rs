@@ -120,7 +120,7 @@ mod tests {
 
     /// clap wraps the help at the width of the terminal; a line break in the text would be an additional one.
     #[test]
-    fn no_sentence_of_the_help_is_wrapped_by_hand() {
+    fn no_sentence_of_the_help_has_a_line_break() {
         let sentence = EXAMPLES.lines().find(|line| line.starts_with("Servers:"));
         assert!(sentence.is_some_and(|line| line.ends_with("The report names the servers.")), "{sentence:?}");
     }

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn keys_are_seen_with_their_attempts_and_counters_with_their_locks() {
+    async fn keys_are_read_with_attempts_and_counters_with_locks() {
         let servers = Servers::start(1).await.unwrap();
         let server = &servers[0];
         let token = "0123456789abcdef0123456789abcdef host:77 worker-2.1-5";

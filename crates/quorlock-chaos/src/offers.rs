@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_offer_counts_once_a_quorum_has_made_it_and_a_node_that_restarted_is_heard_again() {
+    async fn an_offer_counts_once_from_a_quorum_and_after_a_restart() {
         let servers = Servers::start(3).await.unwrap();
         if !servers.kind().is_real() {
             return println!("skipped: {} knows no patterns of channels", servers.kind());

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_two_faults_hold_up_is_held_until_both_have_healed() {
+    async fn traffic_held_by_two_faults_flows_once_both_have_healed() {
         let node = ([127, 0, 0, 1], 1).into();
         let proxies = Proxies::build(1, &[node], |_, _| Duration::from_millis(3)).await.unwrap();
         let link = &proxies.proxies[0][0];

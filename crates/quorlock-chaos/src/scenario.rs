@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_that_comes_with_the_program_can_be_read() {
+    fn every_built_in_scenario_is_valid() {
         for name in names() {
             let scenario = Scenario::find(name).unwrap();
             assert!(
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_among_the_scenarios_is_listed() {
+    fn every_scenario_file_is_listed() {
         let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap();
         let mut found: Vec<String> = files
             .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_that_cannot_be_meant_is_refused_with_the_reason() {
+    fn an_invalid_scenario_is_refused_with_the_reason() {
         let refused = |text: &str| Scenario::parse("odd", text).unwrap_err().to_string();
         assert!(refused("summary = 'x'\nnodes = 0").contains("at least one node"));
         assert!(

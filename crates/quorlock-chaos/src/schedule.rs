@@ -32,22 +32,22 @@ pub(crate) fn schedule(scenario: &Scenario, seed: u64, duration: Duration) -> Ve
         .iter()
         .enumerate()
         .map(|(index, rule)| {
-            let dice = SeededRng::new(seed, &format!("{} {index}", rule.kind));
-            (dice.between(Duration::ZERO, rule.every.most), dice)
+            let rng = SeededRng::new(seed, &format!("{} {index}", rule.kind));
+            (rng.between(Duration::ZERO, rule.every.most), rng)
         })
         .collect();
     let mut events: Vec<Event> = Vec::new();
-    while let Some((index, (next, dice))) = rules
+    while let Some((index, (next, rng))) = rules
         .iter_mut()
         .enumerate()
         .min_by_key(|(_, (next, _))| *next)
         .filter(|(_, (next, _))| *next < duration)
         && let Some(rule) = scenario.faults.get(index)
     {
-        let occurrence = occurrence(scenario, &events, index, dice, *next);
+        let occurrence = occurrence(scenario, &events, index, rng, *next);
         let came = occurrence.first().map_or(*next, |event| event.from);
         events.extend(occurrence.into_iter().filter(|event| event.from < duration));
-        *next = came + rule.every.throw(dice).max(Duration::from_millis(1));
+        *next = came + rule.every.throw(rng).max(Duration::from_millis(1));
     }
     events.sort_by_key(|event| event.from);
     events
@@ -59,7 +59,7 @@ fn occurrence(
     scenario: &Scenario,
     events: &[Event],
     index: usize,
-    dice: &SeededRng,
+    rng: &SeededRng,
     earliest: Duration,
 ) -> Vec<Event> {
     let Some(rule) = scenario.faults.get(index) else { return Vec::new() };
@@ -73,7 +73,7 @@ fn occurrence(
         event.settled > earliest && other == Some(target)
     };
     let others: Vec<&Event> = events.iter().filter(of_same).collect();
-    let (lasts, random) = (rule.lasts.throw(dice), dice.next_u64());
+    let (lasts, random) = (rule.lasts.throw(rng), rng.next_u64());
     let aftermath = match rule.fault.aftermath(random) {
         Aftermath::None => Duration::ZERO,
         Aftermath::Quarantine => scenario.quarantine() + RETURN,
@@ -91,7 +91,7 @@ fn occurrence(
         let free: Vec<usize> = free.into_iter().filter(is_aimed_at).collect();
         if free.len() >= rule.hits && within_reach {
             let event = |target| Event { rule: index, hit: Hit { target, random }, from, until, settled };
-            return dice.sample(rule.hits, &free).into_iter().map(event).collect();
+            return rng.sample(rule.hits, &free).into_iter().map(event).collect();
         }
     }
     Vec::new()
@@ -104,7 +104,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn the_same_seed_makes_the_same_schedule_and_another_one_another() {
+    fn the_schedule_follows_from_the_seed() {
         for name in crate::scenario::names().filter(|name| *name != "calm") {
             let scenario = Scenario::find(name).unwrap();
             let minute = |seed| schedule(&scenario, seed, Duration::from_secs(60));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn never_are_more_nodes_out_of_order_than_the_scenario_allows() {
+    fn no_more_nodes_are_faulty_than_the_scenario_allows() {
         for name in crate::scenario::names() {
             let scenario = Scenario::find(name).unwrap();
             let events = schedule(&scenario, 7, HOUR / 10);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_aimed_at_the_node_with_the_queue_hits_no_other() {
+    fn a_fault_at_home_hits_only_the_node_with_the_queue() {
         let scenario = Scenario::find("offers").unwrap();
         let events = schedule(&scenario, 7, HOUR / 10);
         let at_home = events.iter().filter(|event| scenario.faults[event.rule].aim == Aim::Home);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_hit_by_two_faults_at_once() {
+    fn no_target_has_two_faults_at_a_time() {
         let scenario = Scenario::find("everything").unwrap();
         let events = schedule(&scenario, 3, HOUR / 10);
         for (index, event) in events.iter().enumerate() {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_scenario_comes_whatever_the_seed() {
+    fn every_fault_of_a_scenario_occurs_with_every_seed() {
         for name in crate::scenario::names() {
             let scenario = Scenario::find(name).unwrap();
             for seed in 0..100 {

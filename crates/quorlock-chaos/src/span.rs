@@ -14,8 +14,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    pub(crate) fn throw(self, dice: &SeededRng) -> Duration {
-        dice.between(self.least, self.most)
+    pub(crate) fn throw(self, rng: &SeededRng) -> Duration {
+        rng.between(self.least, self.most)
     }
 }
 

@@ -194,7 +194,7 @@ mod tests {
     use crate::page::sample::held;
 
     #[test]
-    fn each_table_says_what_its_figures_are_of() {
+    fn each_table_has_a_heading() {
         let text = outcome(&held("kill-masters", 7));
         let tables = ["faulty nodes", "fault", "worker"];
         let mut lines = text.lines().map(str::trim_start);

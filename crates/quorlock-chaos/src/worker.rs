@@ -101,13 +101,13 @@ pub(crate) async fn work() -> io::Result<()> {
     stalls::watch(&worker.orders.name, worker.recorder.clone());
     let mut tasks = JoinSet::new();
     for task in 0..worker.orders.load.tasks {
-        let dice = worker.dice(&format!("task {task}"));
-        tasks.spawn(tasks::contend(worker.clone(), dice));
+        let rng = worker.rng(&format!("task {task}"));
+        tasks.spawn(tasks::contend(worker.clone(), rng));
     }
     for election in &worker.orders.elections {
         tasks.spawn(observer::observe(worker.clone(), election.clone()));
     }
-    tasks.spawn(tasks::probe(worker.clone(), worker.dice("probe")));
+    tasks.spawn(tasks::probe(worker.clone(), worker.rng("probe")));
     let clock = SystemClock::default();
     loop {
         tokio::select! {
@@ -147,7 +147,7 @@ impl Worker {
         })
     }
 
-    fn dice(&self, purpose: &str) -> SeededRng {
+    fn rng(&self, purpose: &str) -> SeededRng {
         let Orders { name, life, seed, .. } = &self.orders;
         SeededRng::new(*seed, &format!("{name} {life} {purpose}"))
     }

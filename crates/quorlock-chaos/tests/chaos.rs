@@ -104,7 +104,7 @@ offers = 1
 ";
 
 #[test]
-fn masters_are_killed_and_every_promise_is_kept() {
+fn killed_masters_keep_every_guarantee() {
     let folder = folder();
     let kills = scenario(&folder, "kills", KILLS);
     let run = chaos(
@@ -145,7 +145,7 @@ fn a_lock_is_offered_while_waiters_die_and_the_node_with_their_queue_hangs() {
 }
 
 #[test]
-fn a_stopped_holder_who_drops_what_has_lapsed_does_not_pass_for_one_who_was_not_told() {
+fn a_stopped_holder_that_drops_a_lapsed_lease_is_no_violation() {
     let folder = folder();
     let drops = scenario(&folder, "drops", DROPS);
     let run = chaos(&["--scenario", &drops, "--duration", "4s", "--seed", "1"], folder.path());
@@ -154,7 +154,7 @@ fn a_stopped_holder_who_drops_what_has_lapsed_does_not_pass_for_one_who_was_not_
 }
 
 #[test]
-fn a_quorum_that_forgets_is_found_out() {
+fn key_loss_on_a_quorum_is_detected() {
     let folder = folder();
     let unexpected = scenario(&folder, "flushes", FLUSHES);
     let run = chaos(&["--scenario", &unexpected, "--duration", "6s", "--seed", "3"], folder.path());
@@ -178,7 +178,7 @@ fn a_quorum_that_forgets_is_found_out() {
 }
 
 #[test]
-fn a_record_that_was_tampered_with_is_found_out() {
+fn a_forged_record_is_detected() {
     let folder = folder();
     let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
     let run = chaos(&["--scenario", &calm, "--duration", "1s", "--keep", "kept"], folder.path());
@@ -199,7 +199,7 @@ fn a_record_that_was_tampered_with_is_found_out() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_with_the_cure() {
+fn invalid_input_is_an_error_with_a_hint() {
     let folder = folder();
     let said = |arguments: &[&str]| {
         let run = chaos(arguments, folder.path());
@@ -224,7 +224,7 @@ fn what_makes_no_sense_is_said_with_the_cure() {
 }
 
 #[test]
-fn without_a_real_server_the_built_in_one_does_and_what_it_cannot_do_is_skipped() {
+fn without_a_real_server_the_built_in_one_is_used() {
     let folder = folder();
     let run = |scenario: &str| {
         let arguments = ["--scenario", scenario, "--duration", "1s", "--seed", "1"];
@@ -247,7 +247,7 @@ fn without_a_real_server_the_built_in_one_does_and_what_it_cannot_do_is_skipped(
 
 #[cfg(target_os = "linux")]
 #[test]
-fn nothing_is_left_running_when_it_is_interrupted() {
+fn no_process_is_left_after_an_interrupt() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
 

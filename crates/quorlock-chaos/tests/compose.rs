@@ -22,7 +22,7 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn the_file_is_understood_by_every_compose_that_is_here() -> Outcome {
+async fn every_installed_compose_reads_the_file() -> Outcome {
     let composes = project::composes().await;
     if composes.is_empty() {
         skip("no docker compose and no docker-compose is installed");
@@ -42,7 +42,7 @@ async fn the_file_is_understood_by_every_compose_that_is_here() -> Outcome {
 }
 
 #[tokio::test]
-async fn two_masters_of_five_may_die_and_a_third_is_told_of() -> Outcome {
+async fn two_of_five_masters_may_die_and_not_a_third() -> Outcome {
     let engine = match Engine::find().await {
         Ok(engine) => engine,
         Err(reason) => {

@@ -88,21 +88,21 @@ impl Run {
 }
 
 #[test]
-fn three_postgres_servers_fail_in_every_way_and_every_promise_is_kept() {
+fn three_faulty_postgres_servers_keep_every_guarantee() {
     if let Some(run) = Run::of("postgres-three", 10) {
         run.keeps_every_promise();
     }
 }
 
 #[test]
-fn three_mariadb_servers_fail_in_every_way_and_every_promise_is_kept() {
+fn three_faulty_mariadb_servers_keep_every_guarantee() {
     if let Some(run) = Run::of("mariadb-three", 10) {
         run.keeps_every_promise();
     }
 }
 
 #[test]
-fn a_standby_that_is_promoted_grants_nothing_that_its_primary_has_granted() {
+fn a_promoted_standby_grants_no_lock_of_its_primary() {
     if let Some(run) = Run::of("postgres-promotion", 12) {
         run.keeps_every_promise();
         assert!(run.said.contains("promote"), "{}", run.said);
@@ -110,7 +110,7 @@ fn a_standby_that_is_promoted_grants_nothing_that_its_primary_has_granted() {
 }
 
 #[test]
-fn without_the_restart_guard_a_promotion_shows_two_holders() {
+fn without_the_restart_guard_a_promotion_makes_two_holders() {
     if let Some(run) = Run::of("violation-postgres-promotion", 12) {
         assert_eq!(run.code, Some(0), "{}", run.said);
         assert!(run.said.contains("was held twice"), "{}", run.said);
@@ -118,7 +118,7 @@ fn without_the_restart_guard_a_promotion_shows_two_holders() {
 }
 
 #[test]
-fn a_full_disk_makes_a_server_useless_and_no_lock_unsafe() {
+fn a_full_disk_stops_a_server_and_keeps_locks_safe() {
     if let Some(run) = Run::of("postgres-disk-full", 8) {
         run.keeps_every_promise();
         let log =
@@ -130,7 +130,7 @@ fn a_full_disk_makes_a_server_useless_and_no_lock_unsafe() {
 }
 
 #[test]
-fn a_row_that_is_left_behind_is_found_out() {
+fn a_leftover_row_is_detected() {
     let Some(run) = Run::of("mariadb-three", 1) else { return };
     let record = run.folder.path().join("kept/mariadb-three");
     let mut metadata: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
@@ -143,7 +143,7 @@ fn a_row_that_is_left_behind_is_found_out() {
 }
 
 #[test]
-fn what_cannot_be_done_to_a_database_is_skipped_with_the_reason() {
+fn an_impossible_fault_of_a_database_is_skipped_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("odd.toml");
     for (servers, fault, reason) in [

@@ -80,8 +80,7 @@ async fn bench() -> Result<(Servers, Proxy, Coordinator), Box<dyn Error>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_had_through_it_not_while_it_holds_and_again_once_it_is_healed()
--> Result<(), Box<dyn Error>> {
+async fn a_lock_is_acquired_through_the_proxy_except_while_it_holds() -> Result<(), Box<dyn Error>> {
     let (_servers, proxy, coordinator) = bench().await?;
     let lock = coordinator.lock("job").wait(Wait::Never);
     lock.acquire().await?.release().await?;
@@ -118,7 +117,7 @@ fn each_fault_is_shown_until_it_is_healed() -> Result<(), Box<dyn Error>> {
 }
 
 #[tokio::test]
-async fn whoever_talks_nonsense_to_the_control_port_is_told_so() -> Result<(), Box<dyn Error>> {
+async fn the_control_port_answers_invalid_lines_with_an_error() -> Result<(), Box<dyn Error>> {
     let proxy = Proxy::start("localhost:1")?;
     let answer = proxy.say("sing\n").await?;
     assert!(answer.starts_with("error: ") && answer.contains("sing"), "{answer:?}");
@@ -130,7 +129,7 @@ async fn whoever_talks_nonsense_to_the_control_port_is_told_so() -> Result<(), B
 }
 
 #[test]
-fn a_proxy_that_is_not_there_is_an_error_that_names_it() -> Result<(), Box<dyn Error>> {
+fn a_missing_proxy_is_an_error_with_its_address() -> Result<(), Box<dyn Error>> {
     // Port 1 of the loopback interface is closed.
     let Output { status, stderr, .. } = command(&["network", "--at", "127.0.0.1:1", "show"]).output()?;
     assert_eq!(status.code(), Some(125));
@@ -140,7 +139,7 @@ fn a_proxy_that_is_not_there_is_an_error_that_names_it() -> Result<(), Box<dyn E
 }
 
 #[tokio::test]
-async fn a_proxy_ends_in_peace_when_it_is_told_to() -> Result<(), Box<dyn Error>> {
+async fn a_proxy_exits_with_0_on_a_signal() -> Result<(), Box<dyn Error>> {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut proxy = Proxy::start("localhost:1")?;
         kill(Pid::from_raw(i32::try_from(proxy.process.id())?), signal)?;

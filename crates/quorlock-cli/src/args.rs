@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_no_time_is_asking_once() {
+    fn a_wait_of_zero_tries_once() {
         assert_eq!("0s".parse(), Ok(WaitArg(Wait::Never)));
         assert_eq!("forever".parse(), Ok(WaitArg(Wait::Forever)));
         assert_eq!("90".parse(), Ok(WaitArg(Wait::UpTo(Duration::from_secs(90)))));

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_of_node_may_stand_wherever_nodes_are_named() {
+    fn another_node_kind_works_in_every_source() {
         let list = "pair://a,b,redis://c,pair://d,e";
         let expected = ["pair://a,b", "redis://c:6379", "pair://d,e"];
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -123,7 +123,7 @@ async fn tell(kind: ServerKind, kinds: &Kinds, json: bool) -> Result<(), Failure
         duration::format(lease.remaining())
     ))?;
     let lost = lease.lost().await;
-    story.good(&told_in_time(end, now()))?;
+    story.good(&loss_sentence(end, now()))?;
     story.line(&lost.to_string())?;
     drop(lease);
 
@@ -167,7 +167,7 @@ async fn outlive(lease: &Lease, moment: Moment) -> Result<(), Failure> {
     })
 }
 
-fn told_in_time(end: Moment, told: Moment) -> String {
+fn loss_sentence(end: Moment, told: Moment) -> String {
     if told < end {
         return format!(
             "she is notified that she has lost it {} before its validity ends",

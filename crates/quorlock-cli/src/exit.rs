@@ -60,14 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_of_its_own_stands_in_the_help() {
+    fn the_help_lists_every_exit_code() {
         for code in [USAGE, NO_QUORUM, HELD, LOST, CONFIG, INTERNAL, NOT_EXECUTABLE, NOT_FOUND] {
             assert!(TABLE.contains(&format!("\n  {code} ")), "{code} is missing");
         }
     }
 
     #[test]
-    fn so_does_every_code_of_the_doctor() {
+    fn so_does_the_help_of_doctor() {
         for code in [SUCCESS, USAGE, NO_QUORUM, UNSAFE, CONFIG, INTERNAL] {
             assert!(DOCTOR_TABLE.contains(&format!("\n  {code} ")), "{code} is missing");
         }

@@ -73,14 +73,14 @@ pub(crate) fn hold(args: &HoldArgs, deployment: DeploymentArgs, quiet: bool) -> 
     metrics::counted(&settings.metrics(&args.metrics), &args.resource, || {
         block_on(async {
             let coordinator = settings.coordinator()?;
-            let outcome = until_told(args, &settings, &coordinator, Report::to(args.json, quiet)).await;
+            let outcome = hold_until_ended(args, &settings, &coordinator, Report::to(args.json, quiet)).await;
             coordinator.close(Settings::patience(&coordinator)).await;
             outcome
         })
     })
 }
 
-async fn until_told(
+async fn hold_until_ended(
     args: &HoldArgs,
     settings: &Settings,
     coordinator: &Coordinator,
@@ -133,7 +133,7 @@ async fn until_told(
                     unconfirmed(&args.resource, &token, held, &votes)
                 }
             };
-            tell_end(args, &end).await?;
+            print_end(args, &end).await?;
             Ok(exit::SUCCESS)
         }
         Some(lost) => {
@@ -144,7 +144,7 @@ async fn until_told(
                 ""
             };
             report.words(&format!("{lost}; it was held for {}{perhaps}", duration::format(held)));
-            tell_end(
+            print_end(
                 args,
                 &json!({ "event": "lost", "token": token, "reason": Reason::Lost(lost.reason).word() }),
             )
@@ -184,7 +184,7 @@ fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> Strin
 }
 
 /// Prints the last event as JSON; a reader that does not read delays it by [`PATIENCE`] at most.
-async fn tell_end(args: &HoldArgs, event: &Value) -> Result<(), Failure> {
+async fn print_end(args: &HoldArgs, event: &Value) -> Result<(), Failure> {
     if !args.json {
         return Ok(());
     }

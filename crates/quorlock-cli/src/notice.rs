@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_over_kills_at_once() {
+    fn an_expired_lease_kills_immediately() {
         assert_eq!(notice().next(Stage::Running, now(), Duration::ZERO), Step::Kill);
         let stage = Stage::Asked { kill_at: now() + TTL };
         assert_eq!(notice().next(stage, now(), Duration::ZERO), Step::Kill);

@@ -19,7 +19,7 @@ mod json;
 const PAGE: &str = "../../docs/reference.md";
 
 #[test]
-fn the_page_of_commands_and_settings_says_what_the_program_does() {
+fn the_reference_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
     let page = page();
     if std::env::var_os("INSTA_UPDATE").is_some_and(|word| word == "always") {

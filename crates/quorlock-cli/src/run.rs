@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use quorlock::{Coordinator, Lease};
+use quorlock::Coordinator;
 
 use crate::args::{DeploymentArgs, RunArgs};
 use crate::config::Settings;
@@ -82,7 +82,7 @@ async fn under_lock(
     metrics::waited(since.since(asked));
     let run = Run::begins(since);
 
-    tell_command(&mut command, &lease, ttl);
+    set_variables(&mut command, &lease, ttl);
     let name = command.get_program().to_owned();
     let notice = Notice::new(args.kill_after, ttl, settings.drift(), max_hold);
     let until = notice.guard_until(now(), lease.remaining());
@@ -113,7 +113,7 @@ async fn under_lock(
 }
 
 /// After the inherited environment, so that a lock within a lock sees its own.
-fn tell_command(command: &mut Command, lease: &Acquired, ttl: std::time::Duration) {
+fn set_variables(command: &mut Command, lease: &Acquired, ttl: std::time::Duration) {
     command
         .env("QUORLOCK_HELD", "1")
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())

@@ -34,7 +34,7 @@ pub(crate) async fn acquire(
         signal = signals.next_end() => return Err(Failure::Interrupted { what, signal }),
         acquired = acquire_for(wanted, ttl) => acquired,
         never = tell(wanted, place, report) => match never {},
-        never = tell_later() => match never {},
+        never = print_held_back_later() => match never {},
     };
     if acquired.is_ok() {
         HeldBack::tell();
@@ -97,7 +97,7 @@ impl fmt::Display for Place {
 const MOST: u64 = 9;
 
 /// Prints the events held back once the wait has lasted for a while.
-async fn tell_later() -> Infallible {
+async fn print_held_back_later() -> Infallible {
     sleep(AGAIN_AFTER).await;
     HeldBack::tell();
     std::future::pending().await
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_told_by_how_many_come_before() {
+    fn a_place_shows_how_many_are_in_front() {
         let told = |number| Place { number: Some(Arc::new(AtomicU64::new(number))) }.to_string();
         assert_eq!(told(0), "");
         assert_eq!(told(1), " (first in the queue)");

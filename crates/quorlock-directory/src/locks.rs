@@ -12,7 +12,7 @@ use quorlock::protocol::{Claim, FenceHint, FencingToken, Token, fence_counter};
 use crate::records::{Held, Record, Records, What, wrong};
 
 /// A vote, and the fencing counter.
-pub(crate) type Told = (Vote, Option<FencingToken>);
+pub(crate) type Outcome = (Vote, Option<FencingToken>);
 
 /// A fencing token that can be drawn.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ impl Records {
         claim: &Claim,
         ttl: Duration,
         hint: Option<FenceHint>,
-    ) -> io::Result<Told> {
+    ) -> io::Result<Outcome> {
         if self.is_cancelled(claim)? {
             return Ok((Vote::Free, None));
         }
@@ -53,7 +53,7 @@ impl Records {
         to: &Claim,
         ttl: Duration,
         hint: Option<FenceHint>,
-    ) -> io::Result<Told> {
+    ) -> io::Result<Outcome> {
         if self.is_cancelled(to)? {
             return Ok((Vote::Free, None));
         }
@@ -74,7 +74,7 @@ impl Records {
         claim: &Claim,
         ttl: Duration,
         fencing_token: Option<FencingToken>,
-    ) -> io::Result<Told> {
+    ) -> io::Result<Outcome> {
         let key = claim.key();
         match self.held(key)? {
             Some((held, ends)) if held.token == *claim.token() => {
@@ -95,13 +95,13 @@ impl Records {
         }
     }
 
-    pub(crate) fn release(&mut self, claim: &Claim) -> io::Result<Told> {
+    pub(crate) fn release(&mut self, claim: &Claim) -> io::Result<Outcome> {
         let Some(held) = self.held_by(claim)? else { return Ok((Vote::Free, None)) };
         self.remove(claim.key())?;
         Ok((if held.wanted.is_some() { Vote::ReleasedContended } else { Vote::Granted }, None))
     }
 
-    pub(crate) fn cancel(&mut self, claim: &Claim, linger: Duration) -> io::Result<Told> {
+    pub(crate) fn cancel(&mut self, claim: &Claim, linger: Duration) -> io::Result<Outcome> {
         let ours = self.held_by(claim)?.is_some();
         let ends = Some(self.after(linger));
         self.write(&claim.tombstone(), &Record { what: What::Tombstone, ends })?;
@@ -111,7 +111,7 @@ impl Records {
         Ok((if ours { Vote::Granted } else { Vote::Free }, None))
     }
 
-    pub(crate) fn write_back(&mut self, claim: &Claim, fencing_token: FencingToken) -> io::Result<Told> {
+    pub(crate) fn write_back(&mut self, claim: &Claim, fencing_token: FencingToken) -> io::Result<Outcome> {
         match self.held(claim.key())? {
             None => Ok((Vote::Free, None)),
             Some((held, ends)) if held.token != *claim.token() => {
@@ -121,7 +121,7 @@ impl Records {
                 let counter = self.usable_counter(claim.key())?;
                 let wall = Duration::from_micros(self.now());
                 if !fencing_token.may_follow(counter, wall) {
-                    return Ok((Vote::FenceAhead, told(counter.max(FencingToken::forgotten(wall)))));
+                    return Ok((Vote::FenceAhead, above_zero(counter.max(FencingToken::forgotten(wall)))));
                 }
                 self.raise(claim.key(), fencing_token)?;
                 self.put(claim.key(), Held { number: Some(fencing_token), ..held }, ends)?;
@@ -130,7 +130,7 @@ impl Records {
         }
     }
 
-    pub(crate) fn forget(&mut self, key: &str) -> io::Result<Told> {
+    pub(crate) fn forget(&mut self, key: &str) -> io::Result<Outcome> {
         let counter = fence_counter(key);
         let there = self.read(&counter)?.is_some();
         if there {
@@ -139,9 +139,9 @@ impl Records {
         Ok((if there { Vote::Granted } else { Vote::Free }, None))
     }
 
-    pub(crate) fn inspect(&self, key: &str) -> io::Result<Told> {
+    pub(crate) fn inspect(&self, key: &str) -> io::Result<Outcome> {
         // A holder is reported even if the counter is unreadable.
-        let counter = || self.counter(key).ok().and_then(told);
+        let counter = || self.counter(key).ok().and_then(above_zero);
         Ok(match self.held(key)? {
             None => (Vote::Free, counter()),
             Some((held, ends)) => {
@@ -183,7 +183,7 @@ impl Records {
         ttl: Duration,
         drawing: Option<Drawing>,
         wanted: Option<Token>,
-    ) -> io::Result<Told> {
+    ) -> io::Result<Outcome> {
         let number = drawing.map(|drawing| drawing.next);
         if let Some(number) = number {
             self.raise(claim.key(), number)?;
@@ -240,10 +240,10 @@ impl Records {
 }
 
 fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
-    drawing.and_then(|drawing| told(drawing.current))
+    drawing.and_then(|drawing| above_zero(drawing.current))
 }
 
 /// Maps a counter of zero to `None`.
-fn told(counter: FencingToken) -> Option<FencingToken> {
+fn above_zero(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
 }

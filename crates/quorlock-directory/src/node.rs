@@ -19,7 +19,7 @@ use quorlock::{
     },
 };
 
-use crate::locks::Told;
+use crate::locks::Outcome;
 use crate::records::{Records, file_name};
 
 /// A node that keeps its locks as files in a directory.
@@ -232,7 +232,7 @@ impl Worker {
 const SWEEP_EVERY: u32 = 10_000;
 
 /// Applies the request; fails if this kind does not support it.
-fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<Told>, NodeError> {
+fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<Outcome>, NodeError> {
     capabilities().check(request)?;
     Ok(match request {
         Request::Acquire { claim, ttl, fence_hint } => records.acquire(claim, *ttl, *fence_hint),

@@ -131,7 +131,7 @@ impl Node for Credulous {
 }
 
 #[tokio::test]
-async fn a_directory_that_does_not_keep_it_is_found() {
+async fn a_directory_that_breaks_the_contract_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let found = broken(&WithoutTombstones(node(path)), path).await.join("\n");

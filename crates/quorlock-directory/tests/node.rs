@@ -33,7 +33,7 @@ async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeEr
 }
 
 #[tokio::test]
-async fn of_many_handles_that_want_a_key_one_gets_it() {
+async fn one_of_many_handles_gets_a_key() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..20 {
         let nodes: Vec<_> = (0..4).map(|_| node(directory.path())).collect();
@@ -61,7 +61,7 @@ async fn locks_numbers_tombstones_and_identity_outlive_the_process() {
 }
 
 #[tokio::test]
-async fn a_directory_that_was_replaced_while_it_is_used_is_another_one() {
+async fn a_directory_replaced_during_use_has_a_new_identity() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks");
     let missing = acquire(&node(&path), &claim("a")).await.unwrap_err();
@@ -91,7 +91,7 @@ async fn a_file_of_another_key_is_an_error_and_no_lock() {
 }
 
 #[tokio::test]
-async fn what_it_cannot_do_is_refused_by_name() {
+async fn unsupported_requests_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let node = node(directory.path());
     let shared = Arc::new(Claim::clone(&claim("a")).shared());

@@ -127,7 +127,7 @@ fn a_file_and_an_option_name_directories_as_the_environment_does() {
 }
 
 #[test]
-fn a_directory_that_is_missing_is_named_and_the_others_carry_the_lock() {
+fn a_missing_directory_is_named_and_the_others_are_a_quorum() {
     let (folder, nodes) = directories(3);
     fs::remove_dir_all(folder.path().join("2")).unwrap();
     let (code, said) = ended(quorlock(&nodes, &["run", "job", "--", "echo", "done"]));
@@ -137,7 +137,7 @@ fn a_directory_that_is_missing_is_named_and_the_others_carry_the_lock() {
 }
 
 #[test]
-fn a_directory_that_was_just_made_does_not_vote_yet() {
+fn a_new_directory_does_not_vote_yet() {
     let (_folder, nodes) = directories(1);
     let mut run = quorlock(&nodes, &["run", "--wait", "0", "job", "--", "true"]);
     run.env_remove("QUORLOCK_RESTART_GUARD");

@@ -13,7 +13,7 @@ pub(crate) fn check(attempts: &Attempts, faults: &Faults<'_>, end: Stamp, slack:
     let mut found = Vec::new();
     for attempt in attempts.iter() {
         let (Some(lease), Some(hold)) = (&attempt.lease, attempt.hold()) else { continue };
-        found.extend(told_late(attempt, lease, &hold, faults, end, slack));
+        found.extend(reported_late(attempt, lease, &hold, faults, end, slack));
         found.extend(renewed_late(lease, &hold));
         found.extend(valid_late(lease, &hold));
     }
@@ -21,7 +21,7 @@ pub(crate) fn check(attempts: &Attempts, faults: &Faults<'_>, end: Stamp, slack:
 }
 
 /// The holder of a lost lease is notified by the deadline, or as soon as it runs again.
-fn told_late(
+fn reported_late(
     attempt: &Attempt,
     lease: &Lease,
     hold: &Hold,

@@ -21,7 +21,7 @@ pub(crate) fn check(
     let mut found = accepted_in_order(writes);
     found.extend(one_attempt_each(holds, writes));
     found.extend(in_real_time_order(holds, epsilon));
-    found.extend(nobody_fenced_wrongly(writes, attempts, epsilon));
+    found.extend(fenced_wrongly(writes, attempts, epsilon));
     found
 }
 
@@ -107,7 +107,7 @@ fn in_real_time_order(holds: &[Hold], epsilon: Duration) -> Vec<Violation> {
 }
 
 /// A stale holder is rightly refused; one that certainly holds the lock must not be.
-fn nobody_fenced_wrongly(writes: &[Write], attempts: &Attempts, epsilon: Duration) -> Vec<Violation> {
+fn fenced_wrongly(writes: &[Write], attempts: &Attempts, epsilon: Duration) -> Vec<Violation> {
     let covers = |(from, to): (Stamp, Stamp), at: Stamp| from <= at.minus(epsilon) && at.plus(epsilon) < to;
     let refused = writes.iter().filter(|write| write.answer == Answer::Refused);
     refused

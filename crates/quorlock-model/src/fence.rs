@@ -177,7 +177,7 @@ mod tests {
 
     /// A scheme that never issues a number would pass all other cases.
     #[test]
-    fn whoever_hears_a_quorum_and_is_not_disturbed_gets_a_number() {
+    fn an_undisturbed_attempt_that_hears_a_quorum_gets_a_number() {
         let model = Fence::<3, 1>::new(Scheme::Quorlock, World::timeless(&[0, 2]));
         for start in model.init_states() {
             for quorum in [[0, 1], [1, 0], [0, 2], [2, 0], [1, 2], [2, 1]] {

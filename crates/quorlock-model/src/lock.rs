@@ -41,7 +41,7 @@ pub(crate) const EXCLUSIVE: &str = "no two hold the lock at the same time";
 /// From its acquisition until it is last asserted, no other attempt asserts the lock.
 pub(crate) const UNBROKEN: &str = "no other holds the lock during a lease";
 /// A lease whose end was observed is never asserted again.
-pub(crate) const ENDED_FOR_EVER: &str = "a lease whose end was observed stays over";
+pub(crate) const STAYS_ENDED: &str = "a lease whose end was observed stays over";
 pub(crate) const PASSED_ON: &str = "the lock may pass from one to another";
 pub(crate) const RENEWED: &str = "a lease may be renewed";
 /// The strict rule (I-9) is exercised.
@@ -129,7 +129,7 @@ impl<const N: usize, const K: usize> Model for Lock<N, K> {
                 let is_broken = |attempt: &&Attempt| attempt.lease().is_some_and(|lease| lease.interrupted);
                 !state.attempts.iter().filter(is_broken).any(|attempt| model.asserts(attempt))
             }),
-            Property::<Self>::always(ENDED_FOR_EVER, |model, state| {
+            Property::<Self>::always(STAYS_ENDED, |model, state| {
                 let has_ended = |attempt: &&Attempt| attempt.lease().is_some_and(|lease| lease.seen_to_end);
                 !state.attempts.iter().filter(has_ended).any(|attempt| model.asserts(attempt))
             }),

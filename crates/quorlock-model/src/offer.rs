@@ -51,7 +51,7 @@ pub(crate) const ORDERED: &str = "a number is above those issued before its ques
 pub(crate) const LATER: &str = "the later holder has the larger number";
 pub(crate) const TAKEN_UP: &str = "an offer may be taken up";
 pub(crate) const FOLLOWED: &str = "a plain client may come after one that took up an offer";
-pub(crate) const HANDED_ON: &str = "a waiter may hold the lock after another one that took up an offer";
+pub(crate) const OFFERED_AGAIN: &str = "a waiter may hold the lock after another one that took up an offer";
 /// The lease may outlast the life of the offer.
 pub(crate) const PROLONGED: &str = "a lease from an offer may be renewed to the full TTL";
 /// A quorum may carry a number that no quorum drew.
@@ -181,7 +181,7 @@ impl<const N: usize, const K: usize> Model for Offer<N, K> {
             }));
         }
         if self.has(Kind::Waiter, 2) {
-            properties.push(Property::<Self>::sometimes(HANDED_ON, |model, state| {
+            properties.push(Property::<Self>::sometimes(OFFERED_AGAIN, |model, state| {
                 model.comes_after(state, Kind::Waiter)
             }));
         }

@@ -25,7 +25,7 @@ pub(crate) const FOLLOWED: &str = "another may hold the lock after a lease was p
 pub(crate) enum Scheme {
     Quorlock,
     /// A node stores the next token whatever key it has.
-    WhateverStands,
+    AnyKey,
     /// One confirmation is enough, because the previous holder had a quorum.
     Minority,
     /// The next lease counts from its votes instead of from when they were requested.
@@ -113,7 +113,7 @@ impl<const N: usize> Passing<N> {
         match state.nodes[node] {
             None => true,
             Some((FIRST, _)) if party == NEXT => true,
-            Some((holder, _)) => holder == party || (party == NEXT && self.scheme == Scheme::WhateverStands),
+            Some((holder, _)) => holder == party || (party == NEXT && self.scheme == Scheme::AnyKey),
         }
     }
 

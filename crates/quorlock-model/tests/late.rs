@@ -5,15 +5,15 @@ mod common;
 
 cases! {
     #[test]
-    fn what_is_given_back_stays_free_whatever_comes_late();
+    fn a_released_lock_stays_free_whatever_arrives_late();
     #[test]
-    fn a_server_that_ends_earlier_connections_need_not_look_for_tombstones();
+    fn a_server_that_ends_earlier_connections_needs_no_tombstones();
     #[test]
-    fn what_is_unknown_and_only_released_comes_back();
+    fn an_unknown_claim_that_is_only_released_comes_back();
     #[test]
-    fn what_is_unknown_and_forgotten_after_a_later_answer_comes_back();
+    fn an_unknown_claim_forgotten_after_a_later_answer_comes_back();
     #[test]
-    fn what_is_unknown_and_left_behind_by_a_transfer_comes_back();
+    fn an_unknown_claim_left_by_a_transfer_comes_back();
     #[test]
-    fn a_vote_without_a_look_for_the_tombstone_comes_back();
+    fn a_vote_that_ignores_the_tombstone_comes_back();
 }

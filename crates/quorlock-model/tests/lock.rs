@@ -5,7 +5,7 @@ mod common;
 
 cases! {
     #[test]
-    fn no_two_hold_the_lock_at_once();
+    fn no_two_hold_the_lock_together();
     #[test]
     fn renewals_keep_others_out();
     #[test]
@@ -39,21 +39,21 @@ cases! {
     #[test]
     fn nodes_may_forget_three_times();
     #[test]
-    fn nodes_that_remember_vote_at_once_after_a_restart();
+    fn nodes_that_keep_their_data_vote_right_after_a_restart();
     #[test]
-    fn nodes_that_remember_and_nodes_that_forget_keep_others_out_together();
+    fn nodes_with_and_without_persistence_keep_others_out_together();
     #[test]
-    fn a_node_that_says_that_it_remembers_and_has_forgotten_lets_a_second_holder_in();
+    fn a_node_that_falsely_declares_persistence_lets_a_second_holder_in();
     #[test]
-    fn what_a_renewal_stores_anew_might_count_while_the_other_rules_hold();
+    fn a_key_restored_by_a_renewal_may_count_under_the_other_rules();
     #[test]
-    fn without_a_quarantine_a_node_that_has_forgotten_votes_again();
+    fn without_a_quarantine_a_node_that_lost_its_data_votes_again();
     #[test]
     fn a_quarantine_that_is_a_tick_shorter_than_the_ttl_is_too_short();
     #[test]
     fn a_request_that_is_silently_sent_again_escapes_the_quarantine();
     #[test]
-    fn what_a_renewal_stores_anew_at_a_young_node_must_not_count();
+    fn a_key_restored_on_a_young_node_must_not_count();
     #[test]
     fn one_vote_less_than_a_quorum_is_not_enough();
     #[test]
@@ -73,9 +73,9 @@ cases! {
     #[test]
     fn acknowledgements_after_the_deadline_revive_a_lease_after_another_holder();
     #[test]
-    fn so_do_those_of_keys_that_are_stored_anew_in_fewer_steps();
+    fn acknowledgements_of_restored_keys_revive_it_in_fewer_steps();
     #[test]
-    fn a_lease_that_was_seen_to_end_must_not_be_revived();
+    fn a_lease_whose_end_was_observed_is_not_revived();
     #[test]
     fn the_shortcuts_of_the_model_of_the_lock_hide_nothing();
     #[test]
@@ -85,29 +85,29 @@ cases! {
     #[test]
     fn they_hide_nothing_about_clocks();
     #[test]
-    fn five_nodes_and_four_attempts_never_hold_the_lock_at_once_at_random();
+    fn five_nodes_and_four_attempts_exclude_each_other_at_random();
     #[test]
     fn random_walks_find_acknowledgements_after_the_deadline();
     #[test]
     fn random_walks_find_the_missing_quarantine_of_a_lock();
     #[test]
-    fn of_two_addresses_of_one_server_either_may_count_that_stored_the_key_anew();
+    fn either_of_two_addresses_of_a_server_may_count_a_restored_key();
     #[test]
     fn a_clock_that_jumps_is_outvoted_where_more_than_a_quorum_has_the_key();
     #[test]
     fn a_clock_that_jumps_at_a_bare_quorum_lets_a_second_holder_in();
     #[test]
-    fn a_process_is_no_older_than_its_first_client_has_noted();
+    fn a_process_is_no_older_than_its_first_client_noted();
     #[test]
-    fn a_process_that_nobody_has_noted_looks_older_than_it_is();
+    fn a_process_that_no_client_has_noted_looks_older_than_it_is();
     #[test]
     fn a_clock_that_is_put_forward_before_any_client_comes_is_not_noticed();
     #[test]
     fn an_event_loop_that_has_hardly_turned_shows_it();
     #[test]
-    fn a_copy_that_draws_the_same_token_holds_the_lock_beside_the_first();
+    fn a_copy_that_draws_the_same_token_is_a_second_holder();
     #[test]
-    fn two_servers_behind_one_address_make_two_quorums();
+    fn two_servers_at_one_address_make_two_quorums();
     #[test]
     fn a_clock_that_jumps_after_a_renewal_that_only_a_quorum_has_confirmed_is_not_outvoted();
 }

@@ -13,17 +13,17 @@ cases! {
     #[test]
     fn an_offer_may_live_for_less_long_than_a_lease();
     #[test]
-    fn what_was_taken_up_may_be_renewed_while_a_node_forgets();
+    fn an_offered_lease_may_be_renewed_while_a_node_loses_data();
     #[test]
     fn nodes_may_forget_three_times_while_leases_are_offered();
     #[test]
-    fn a_node_that_remembers_may_tell_a_waiter_twice();
+    fn a_node_that_keeps_its_data_may_notify_a_waiter_twice();
     #[test]
     fn a_nodes_clock_may_run_fast_while_leases_are_offered();
     #[test]
     fn a_waiters_clock_may_run_slow_within_the_allowance();
     #[test]
-    fn a_key_that_a_renewal_stores_anew_might_count_for_an_offer();
+    fn a_key_restored_by_a_renewal_may_count_for_an_offer();
     #[test]
     fn an_offer_might_be_stored_where_no_key_stands();
     #[test]
@@ -51,17 +51,17 @@ cases! {
     #[test]
     fn offers_to_two_tokens_of_a_waiter_that_are_added_make_two_holders();
     #[test]
-    fn an_offer_that_is_stored_whatever_stands_makes_two_holders();
+    fn an_offer_that_replaces_any_key_makes_two_holders();
     #[test]
-    fn a_holder_that_believes_until_its_offers_are_answered_is_not_alone();
+    fn a_holder_that_waits_for_answers_to_its_offers_is_not_alone();
     #[test]
-    fn a_token_that_counts_after_it_was_given_back_makes_two_holders();
+    fn a_token_that_counts_after_its_release_makes_two_holders();
     #[test]
-    fn keys_that_are_stored_anew_revive_what_was_taken_up_after_another_holder();
+    fn restored_keys_revive_an_offered_lease_after_another_holder();
     #[test]
     fn an_offer_by_a_process_that_is_too_young_makes_two_holders();
     #[test]
-    fn without_a_quarantine_an_offer_is_forgotten_and_the_lock_given_away_again();
+    fn without_a_quarantine_a_lost_offer_is_granted_again();
     #[test]
     fn an_offer_that_outlives_the_quarantine_makes_two_holders();
     #[test]
@@ -71,9 +71,9 @@ cases! {
     #[test]
     fn an_offer_that_is_taken_up_after_its_end_makes_two_holders();
     #[test]
-    fn a_nodes_clock_that_is_too_fast_ends_an_offer_that_is_believed_in();
+    fn a_nodes_clock_that_is_too_fast_ends_an_offer_still_relied_on();
     #[test]
-    fn a_waiters_clock_that_is_too_slow_lets_it_believe_for_too_long();
+    fn a_waiters_clock_that_is_too_slow_lets_it_hold_for_too_long();
     #[test]
     fn an_offered_number_that_is_not_above_the_counter_breaks_the_order();
     #[test]
@@ -87,5 +87,5 @@ cases! {
     #[test]
     fn random_walks_find_an_offered_number_that_no_quorum_carries();
     #[test]
-    fn random_walks_find_offers_that_are_stored_whatever_stands();
+    fn random_walks_find_offers_that_replace_any_key();
 }

@@ -5,9 +5,9 @@ mod common;
 
 cases! {
     #[test]
-    fn a_lease_that_is_passed_on_excludes_whoever_else_wants_the_lock();
+    fn a_lease_that_is_passed_on_excludes_other_clients();
     #[test]
-    fn a_transfer_that_overwrites_whatever_stands_makes_two_holders();
+    fn a_transfer_that_overwrites_any_key_makes_two_holders();
     #[test]
     fn a_transfer_that_a_minority_confirms_makes_two_holders();
     #[test]

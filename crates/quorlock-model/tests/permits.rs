@@ -9,7 +9,7 @@ cases! {
     #[test]
     fn nodes_that_count_admit_a_third_to_two_permits();
     #[test]
-    fn clients_that_differ_about_the_limit_never_hold_permits_at_once();
+    fn clients_that_disagree_about_the_limit_never_hold_permits_together();
     #[test]
-    fn limits_that_nobody_compares_let_too_many_in();
+    fn limits_that_are_not_compared_admit_too_many();
 }

@@ -5,11 +5,11 @@ mod common;
 
 cases! {
     #[test]
-    fn in_the_queue_nobody_who_lives_is_stranded_whoever_dies_and_whatever_is_lost();
+    fn live_waiters_are_never_stranded_by_crashes_and_lost_messages();
     #[test]
-    fn without_heartbeats_whoever_is_behind_one_who_died_in_its_turn_is_stranded();
+    fn without_heartbeats_waiters_behind_a_crashed_one_are_stranded();
     #[test]
-    fn a_turn_that_never_ends_strands_those_behind_one_who_died_in_it();
+    fn a_turn_that_never_expires_strands_waiters_behind_a_crashed_one();
     #[test]
-    fn a_turn_that_is_given_up_and_told_to_nobody_strands_those_who_only_listen();
+    fn a_turn_given_up_without_a_hint_strands_waiters_that_only_listen();
 }

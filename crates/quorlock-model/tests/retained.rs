@@ -19,7 +19,7 @@ cases! {
     #[test]
     fn a_lost_renewal_does_not_take_the_lock_again_after_the_slot();
     #[test]
-    fn a_lost_renewal_that_nobody_stops_takes_the_lock_again_after_the_slot();
+    fn a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot();
     #[test]
     fn a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run();
 }

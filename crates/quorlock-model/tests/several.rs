@@ -11,7 +11,7 @@ cases! {
     #[test]
     fn sets_and_locks_on_five_nodes_at_random_with_keys_that_are_lost();
     #[test]
-    fn those_who_take_one_lock_after_the_other_wait_for_each_other();
+    fn attempts_that_take_locks_one_by_one_deadlock();
     #[test]
     fn a_node_that_stores_some_of_the_keys_must_not_vote();
     #[test]

@@ -5,7 +5,7 @@ mod common;
 
 cases! {
     #[test]
-    fn readers_share_the_lock_and_a_writer_has_it_alone();
+    fn readers_share_the_lock_and_a_writer_is_exclusive();
     #[test]
     fn two_writers_and_a_reader_exclude_each_other();
     #[test]
@@ -15,15 +15,15 @@ cases! {
     #[test]
     fn one_time_for_all_readers_ends_before_the_last_of_them();
     #[test]
-    fn a_count_of_readers_is_lowered_by_one_that_has_ended();
+    fn a_count_of_readers_is_lowered_by_an_expired_reader();
     #[test]
-    fn a_reader_that_leaves_must_not_take_the_time_of_the_others_along();
+    fn a_leaving_reader_must_not_shorten_the_others_ttl();
     #[test]
-    fn a_writer_whose_downgrade_failed_is_not_alone_any_more();
+    fn a_writer_whose_downgrade_failed_is_no_longer_exclusive();
     #[test]
     fn a_minority_must_not_confirm_a_downgrade();
     #[test]
-    fn without_an_intent_readers_that_keep_coming_go_before_a_writer();
+    fn without_an_intent_new_readers_overtake_a_writer();
     #[test]
     fn an_intent_at_one_node_does_not_keep_readers_out();
 }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_rolled_back_is_a_failure_and_what_may_be_committed_is_unknown() {
+    fn a_rollback_is_a_failure_and_a_failed_commit_is_unknown() {
         for (code, kind) in [
             (1205, NodeErrorKind::Busy),
             (1213, NodeErrorKind::Busy),

@@ -21,9 +21,9 @@ mod shared;
 use fence::{Drawing, above_zero};
 
 /// A vote, and the fencing token that goes with it.
-pub(crate) type Told = (Vote, Option<FencingToken>);
+pub(crate) type Outcome = (Vote, Option<FencingToken>);
 
-type Decision = Result<Told, NodeError>;
+type Decision = Result<Outcome, NodeError>;
 
 /// The rows that a batch of requests needs, as of one moment.
 #[derive(Debug)]

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_of_the_server_goes_on_from_when_it_was_asked_for() {
+    fn the_servers_clock_is_extrapolated_from_its_query() {
         let (memory, keys) = remembered(Row::default(), 1_000_000);
         assert_eq!(memory.rows(&keys, at(5)).unwrap().now(), 1_005_000);
         assert!(memory.rows(&keys, at(1_999)).is_some());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_rows_are_remembered_than_there_is_room_for() {
+    fn the_number_of_cached_rows_is_bounded() {
         let mut memory = Memory::default();
         for number in 0..=MOST {
             let mut rows = Rows::at(0);

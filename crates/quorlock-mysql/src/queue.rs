@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_stopped_asking_keep_their_places_and_have_no_turn() {
+    fn silent_waiters_keep_their_places_and_get_no_turn() {
         let mut queue = queue([(1, 10, 50), (2, 20, 90), (3, 30, 90)]);
         assert_eq!(queue.place(WaiterId::new(3)), Some(2));
         assert_eq!(
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_left_to_its_waiter_until_it_is_over() {
+    fn a_turn_is_reserved_for_its_waiter_until_it_ends() {
         let mut queue = queue([(1, 10, 90), (2, 20, 90)]);
         assert!(queue.is_turn_of(WaiterId::new(2), 29, 25), "no turn has ever begun");
         assert!(queue.next_turn(30));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_written_again_when_a_third_of_the_patience_is_over() {
+    fn a_place_is_rewritten_after_a_third_of_the_patience() {
         let queue = queue([(1, 10, 800)]);
         let keeps = |now: u64| queue.keeps(WaiterId::new(1), now + 800, 800);
         assert_eq!([0, 266, 267].map(keeps), [true, true, false]);

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_beside_a_lock_is_read_as_it_was_written() {
+    fn readers_intents_and_tombstones_are_read_as_written() {
         let beside = Beside {
             readers: BTreeMap::from([(b"\0\xff a".to_vec(), 7), (b"b".to_vec(), u64::MAX)]),
             intents: BTreeMap::from([(WaiterId::new(9), 8)]),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_end_with_the_marker() {
+    fn shares_expire_with_the_marker() {
         let mut row = Row { held: Some(Held::marker(10)), ..Row::default() };
         row.beside.readers.insert(b"a".to_vec(), 20);
         assert_eq!(row.clone().at(9).beside.readers.len(), 1);

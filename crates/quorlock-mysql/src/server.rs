@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_may_not_vote_is_refused_with_a_cure() {
+    fn an_unfit_server_is_refused_with_a_remedy() {
         assert!(server(&[]).check().is_ok());
         assert!(server(&[("version", "8.0.36")]).check().is_ok());
         for (settings, words) in [
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_committed_is_durable_by_three_settings() {
+    fn three_settings_make_commits_durable() {
         assert!(server(&[]).durable());
         assert!(server(&[("log_bin", "ON"), ("sync_binlog", "1")]).durable());
         for forgets in [
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_known_again() {
+    fn a_start_is_recognised() {
         let server = server(&[]);
         assert_eq!(server.started(), 900_000_000);
         assert!(server.is_start(902_000_000) && server.is_start(898_000_000));

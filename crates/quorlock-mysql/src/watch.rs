@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_is_not_in_the_queue_any_more_has_its_turn() {
+    fn a_waiter_no_longer_in_the_queue_has_its_turn() {
         let (mut watches, mut row) = asked(held(b"x"), &[enqueue(1), enqueue(2)], at(0));
         assert!(watches.look(&rows(&row), at(1)).is_empty());
         // The first gets its turn, and there is another holder: the second is near, and is notified.
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_far_from_the_front_hears_of_its_turn_alone() {
+    fn a_waiter_far_from_the_front_is_notified_only_of_its_turn() {
         let (mut watches, mut row) = asked(held(b"x"), &[enqueue(1), enqueue(2), enqueue(3)], at(0));
         row.held = None;
         assert!(watches.look(&rows(&row), at(1)).is_empty());
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_or_stops_asking_is_looked_for_no_longer() {
+    fn a_waiter_that_left_or_expired_is_not_polled() {
         let (mut watches, row) = asked(held(b"x"), &[enqueue(1), enqueue(2), enqueue(3)], at(0));
         let leave = Request::LeaveQueue { key: KEY.into(), waiter: WaiterId::new(3) };
         watches.note(&leave, &Vote::Granted, &rows(&row), at(1));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_was_refused_hears_of_the_next_change_or_after_four_seconds_of_none() {
+    fn a_refused_client_is_notified_of_a_change_or_after_four_seconds() {
         let inspect = Request::Inspect { key: KEY.into() };
         let (mut watches, row) = asked(held(b"x"), &[inspect], at(0));
         assert!(watches.look(&rows(&row), at(3_999)).is_empty());
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_queue_takes_the_place_of_the_refusal_before_it() {
+    fn a_place_in_the_queue_replaces_the_earlier_refusal() {
         let mut row = held(b"x");
         for waiter in 1..=7 {
             row.queue.join(WaiterId::new(waiter), waiter, u64::MAX, "");
@@ -377,7 +377,7 @@ mod tests {
 
     /// While nothing happens, all waiters together look little more often than the first alone.
     #[test]
-    fn a_queue_of_any_length_is_looked_at_not_twice_as_often_as_a_waiter_alone() {
+    fn a_queue_of_any_length_is_polled_less_than_twice_as_often() {
         let per_second = |ahead: usize, pace: u64| {
             let longest = pause(ahead, Duration::from_secs(60), Duration::from_millis(pace));
             1.0 / longest.as_secs_f64()
@@ -394,7 +394,7 @@ mod tests {
     /// A waiter that joins a moving queue looks only a few times until its turn, however long the queue is,
     /// and never so late that it is still recorded as far from its turn.
     #[test]
-    fn a_waiter_looks_a_few_times_until_it_is_the_first_of_a_queue_that_moves() {
+    fn a_waiter_in_a_moving_queue_polls_a_few_times() {
         let pace = Duration::from_millis(8);
         for length in [1, 7, 31, 99] {
             let ahead_at =

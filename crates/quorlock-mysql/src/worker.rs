@@ -76,7 +76,7 @@ pub(crate) struct Worker {
 }
 
 /// A connection that may vote.
-struct Link {
+struct Session {
     connection: Connection,
     identity: Arc<Identity>,
     used: Moment,
@@ -156,7 +156,7 @@ impl Worker {
         }
     }
 
-    fn linked(&mut self, ready: Ready) -> Link {
+    fn linked(&mut self, ready: Ready) -> Session {
         let Ready { connection, identity, facts, round_trip, shedlock } = ready;
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
@@ -166,7 +166,7 @@ impl Worker {
         if self.hearing {
             self.say(Hint::Subscribed);
         }
-        Link { connection, identity, used: self.seams.clock().now(), shedlock }
+        Session { connection, identity, used: self.seams.clock().now(), shedlock }
     }
 
     /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
@@ -207,7 +207,7 @@ impl Worker {
     }
 
     /// Carries out requests until the connection is lost or no handle is left.
-    async fn serve(&mut self, link: &mut Link, mut waiting: Vec<Job>) -> End {
+    async fn serve(&mut self, link: &mut Session, mut waiting: Vec<Job>) -> End {
         let clock = Arc::clone(self.seams.clock());
         loop {
             if waiting.is_empty() {
@@ -278,7 +278,7 @@ impl Worker {
     }
 
     /// Reads the rows whose next look is due, and reports changes.
-    async fn look(&mut self, link: &mut Link) -> Result<(), NodeError> {
+    async fn look(&mut self, link: &mut Session) -> Result<(), NodeError> {
         let asked = self.seams.clock().now();
         let due = self.watches.due(asked, BATCH);
         if due.is_empty() {
@@ -313,7 +313,7 @@ impl Worker {
 
     /// Reconnects after an idle connection has ended. Nothing was in flight, so the waiting jobs use the next
     /// one.
-    async fn reconnect_for(&mut self, link: &mut Link, waiting: Vec<Job>, error: NodeError) -> End {
+    async fn reconnect_for(&mut self, link: &mut Session, waiting: Vec<Job>, error: NodeError) -> End {
         debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
         self.deafen();
         self.tell(ConnectionState::Lost(error));

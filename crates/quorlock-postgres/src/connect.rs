@@ -19,7 +19,7 @@ use crate::error::of_connecting;
 use crate::url::DatabaseUrl;
 
 /// The task that drives a connection's IO.
-pub(crate) type Carrier = Connection<Overheard, tokio_postgres::tls::NoTlsStream>;
+pub(crate) type Carrier = Connection<PidReader, tokio_postgres::tls::NoTlsStream>;
 
 /// An open connection that is logged in.
 pub(crate) struct Opened {
@@ -44,7 +44,7 @@ pub(crate) async fn open(url: &DatabaseUrl, seams: &Seams) -> Result<Opened, Nod
     let stream = seams.dial().dial(&address).await.map_err(NodeError::undialled)?;
     let stream = if url.encrypted { encrypt(stream, &endpoint, seams).await? } else { stream };
     let pid = Arc::new(AtomicI32::new(0));
-    let stream = Overheard { stream, pid: Arc::clone(&pid), listening: Some(Vec::new()) };
+    let stream = PidReader { stream, pid: Arc::clone(&pid), unparsed: Some(Vec::new()) };
     let mut config = Config::new();
     config.ssl_mode(SslMode::Disable);
     // Defaults as in libpq: the user of the operating system, and a database of the same name.
@@ -103,19 +103,19 @@ async fn encrypt(stream: Box<dyn Stream>, _: &Endpoint, _: &Seams) -> Result<Box
 }
 
 /// Reads the backend PID from the server's greeting, which `tokio-postgres` does not expose.
-pub(crate) struct Overheard {
+pub(crate) struct PidReader {
     stream: Box<dyn Stream>,
     pid: Arc<AtomicI32>,
     /// Bytes read and not parsed yet; `None` once the PID is known or was not found.
-    listening: Option<Vec<u8>>,
+    unparsed: Option<Vec<u8>>,
 }
 
 /// Stop looking for the PID after this many bytes; no greeting is longer.
 const LONGEST: usize = 64 << 10;
 
-impl Overheard {
+impl PidReader {
     fn hear(&mut self, bytes: &[u8]) {
-        let Some(heard) = &mut self.listening else { return };
+        let Some(heard) = &mut self.unparsed else { return };
         heard.extend_from_slice(bytes);
         while let Some(([kind, a, b, c, d], rest)) = heard.split_first_chunk::<5>() {
             let kind = *kind;
@@ -125,24 +125,24 @@ impl Overheard {
                 // BackendKeyData.
                 (b'K', Some(pid)) => {
                     self.pid.store(i32::from_be_bytes(*pid), Ordering::Relaxed);
-                    self.listening = None;
+                    self.unparsed = None;
                     return;
                 }
                 // ReadyForQuery.
                 (b'Z', _) => {
-                    self.listening = None;
+                    self.unparsed = None;
                     return;
                 }
                 _ => drop(heard.drain(..=length)),
             }
         }
         if heard.len() > LONGEST {
-            self.listening = None;
+            self.unparsed = None;
         }
     }
 }
 
-impl AsyncRead for Overheard {
+impl AsyncRead for PidReader {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -151,7 +151,7 @@ impl AsyncRead for Overheard {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        if this.listening.is_some() {
+        if this.unparsed.is_some() {
             let read = buffer.filled().get(before..).unwrap_or_default().to_vec();
             this.hear(&read);
         }
@@ -159,7 +159,7 @@ impl AsyncRead for Overheard {
     }
 }
 
-impl AsyncWrite for Overheard {
+impl AsyncWrite for PidReader {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_of_the_greeting_is_heard_however_the_bytes_come() {
+    fn the_pid_is_read_however_the_greeting_is_split() {
         let greeting = [
             &b"R\0\0\0\x08\0\0\0\0"[..],
             b"S\0\0\0\x09a\0b\0\0",
@@ -190,7 +190,7 @@ mod tests {
             let pid = Arc::new(AtomicI32::new(0));
             let (stream, _) = tokio::io::duplex(1);
             let mut overheard =
-                Overheard { stream: Box::new(stream), pid: Arc::clone(&pid), listening: Some(Vec::new()) };
+                PidReader { stream: Box::new(stream), pid: Arc::clone(&pid), unparsed: Some(Vec::new()) };
             greeting.chunks(size).for_each(|chunk| overheard.hear(chunk));
             assert_eq!(pid.load(Ordering::Relaxed), 0x1001, "in pieces of {size}");
         }

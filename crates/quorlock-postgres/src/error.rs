@@ -18,12 +18,12 @@ const RIGHTS: &str = "the user may not use the lock tables: as their owner, run 
 /// The error of the server or of the connection, as text: `Display` of a `tokio-postgres` error shows
 /// neither.
 #[derive(Debug)]
-struct Said {
+struct ErrorText {
     text: String,
 }
 
-impl Said {
-    fn of(error: &Error) -> Said {
+impl ErrorText {
+    fn of(error: &Error) -> ErrorText {
         let text = match error.as_db_error() {
             Some(said) => {
                 let more = [said.detail(), said.hint()].into_iter().flatten();
@@ -35,21 +35,21 @@ impl Said {
                 None => error.to_string(),
             },
         };
-        Said { text }
+        ErrorText { text }
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for ErrorText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl StdError for Said {}
+impl StdError for ErrorText {}
 
 /// Builds a reason from our explanation and the error.
 pub(crate) fn reason(words: impl Into<Box<str>>, error: &Error) -> Reason {
-    Reason::new(words).because(Said::of(error))
+    Reason::new(words).because(ErrorText::of(error))
 }
 
 pub(crate) fn failed(kind: NodeErrorKind, words: impl Into<Box<str>>) -> NodeError {
@@ -66,21 +66,21 @@ pub(crate) fn of_statement(error: Error) -> NodeError {
     let Some(said) = error.as_db_error() else {
         if error.is_closed() || is_io(&error) {
             return NodeError::Disconnected {
-                reason: Reason::new("the connection ended").because(Said::of(&error)),
+                reason: Reason::new("the connection ended").because(ErrorText::of(&error)),
             };
         }
         return NodeError::UnexpectedReply {
-            reason: Reason::new("the response cannot be read").because(Said::of(&error)),
+            reason: Reason::new("the response cannot be read").because(ErrorText::of(&error)),
         };
     };
     // The backend terminated, and may have committed before.
     if is_fatal(said) || *said.code() == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN {
         return NodeError::Disconnected {
-            reason: Reason::new("the server ended the connection").because(Said::of(&error)),
+            reason: Reason::new("the server ended the connection").because(ErrorText::of(&error)),
         };
     }
     let (kind, words) = meaning(said.code());
-    let reason = Reason::new(words).because(Said::of(&error));
+    let reason = Reason::new(words).because(ErrorText::of(&error));
     if kind == NodeErrorKind::ReadOnly {
         return NodeError::Unfit { kind, reason };
     }
@@ -145,7 +145,7 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
     let Some(said) = error.as_db_error() else {
         if is_io(&error) || error.is_closed() {
             return NodeError::Unreachable {
-                reason: Reason::new("cannot connect").because(Said::of(&error)),
+                reason: Reason::new("cannot connect").because(ErrorText::of(&error)),
             };
         }
         if has_password {
@@ -153,11 +153,14 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
                 Reason::new("it does not speak PostgreSQL's protocol, or requires another login method");
             return NodeError::Failed {
                 kind: NodeErrorKind::WrongServer,
-                reason: reason.because(Said::of(&error)),
+                reason: reason.because(ErrorText::of(&error)),
             };
         }
         let reason = Reason::new("it wants a password: give one in the address or separately");
-        return NodeError::Failed { kind: NodeErrorKind::Login, reason: reason.because(Said::of(&error)) };
+        return NodeError::Failed {
+            kind: NodeErrorKind::Login,
+            reason: reason.because(ErrorText::of(&error)),
+        };
     };
     let code = said.code();
     let is = |codes: &[SqlState]| codes.contains(code);
@@ -186,7 +189,7 @@ pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
     } else {
         return of_statement(error);
     };
-    NodeError::Failed { kind, reason: Reason::new(words).because(Said::of(&error)) }
+    NodeError::Failed { kind, reason: Reason::new(words).because(ErrorText::of(&error)) }
 }
 
 fn is_io(error: &Error) -> bool {

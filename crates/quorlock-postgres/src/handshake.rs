@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_primary_that_was_replaced_is_refused_by_those_who_have_met_its_successor() {
+    fn a_replaced_primary_is_refused_once_its_successor_was_seen() {
         let url = DatabaseUrl::parse("postgres://db/x").unwrap();
         let settings = Settings::new(url, &Seams::default());
         let successor = Server { timeline: Some("0000000B".into()), ..server() };

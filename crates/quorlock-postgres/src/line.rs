@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
 use crate::handshake::{Settings, Witness, connect};
-use crate::lines::{Lines, Unanswered};
+use crate::lines::{ConnectionPool, Unanswered};
 use crate::listeners::Listeners;
 use crate::session::End;
 
@@ -28,7 +28,7 @@ pub(crate) enum Job {
         unanswered: Unanswered,
     },
     /// Another connection sends a request with keys of this one: send nothing until it is answered.
-    Pass(Turnstile),
+    Pass(Barrier),
     /// Send nothing until the other connections have answered all earlier requests.
     After(Vec<oneshot::Receiver<()>>),
     /// Report when the connection is up, or why it is not.
@@ -44,22 +44,22 @@ pub(crate) struct Spanning {
 }
 
 /// Blocks a connection during a request of several keys on another connection.
-pub(crate) struct Turnstile {
+pub(crate) struct Barrier {
     pub(crate) arrived: oneshot::Sender<()>,
     pub(crate) left: oneshot::Receiver<()>,
 }
 
 /// One connection.
-pub(crate) struct Line {
+pub(crate) struct NodeConnection {
     pub(crate) number: usize,
     pub(crate) settings: Settings,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) jobs: UnboundedReceiver<Job>,
     pub(crate) predecessor: Option<Witness>,
-    pub(crate) lines: Weak<Lines>,
+    pub(crate) lines: Weak<ConnectionPool>,
 }
 
-impl Line {
+impl NodeConnection {
     /// Sends requests until the node is dropped.
     pub(crate) async fn run(mut self) {
         let Some(first) = self.jobs.recv().await else { return };
@@ -73,12 +73,12 @@ impl Line {
                     self.listeners.tell(&ConnectionState::Connected(Arc::clone(&session.identity)));
                     // The table of ShedLock sends no hints.
                     if self.settings.url.shedlock.is_none() {
-                        self.listeners.hears(self.number);
+                        self.listeners.subscribed(self.number);
                     }
                     let clock = Arc::clone(self.settings.seams.clock());
                     let limit = self.settings.limit();
                     let end = session.run(&mut kept, &mut self.jobs, &clock, &self.listeners, limit).await;
-                    self.listeners.is_deaf(self.number);
+                    self.listeners.unsubscribed(self.number);
                     match end {
                         End::Unused => return,
                         End::Lost(error) => error,
@@ -147,7 +147,7 @@ async fn refuse(job: Job, error: &NodeError) {
         Job::Connect(ready) => drop(ready.send(Err(error))),
         Job::After(_) => {}
         // Nothing is in flight here.
-        Job::Pass(Turnstile { arrived, left }) => {
+        Job::Pass(Barrier { arrived, left }) => {
             let _ = arrived.send(());
             drop(left.await);
         }

@@ -12,7 +12,7 @@ use quorlock::{
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use crate::line::{Job, Spanning, Turnstile};
+use crate::line::{Barrier, Job, Spanning};
 use crate::listeners::Listeners;
 
 /// Another connection is opened when a key's connection has this many unanswered requests.
@@ -21,7 +21,7 @@ const DEEP: usize = 3;
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The connections of a node.
-pub(crate) struct Lines {
+pub(crate) struct ConnectionPool {
     lines: Vec<(UnboundedSender<Job>, Load)>,
     used: Mutex<Used>,
 }
@@ -60,10 +60,10 @@ impl Drop for Unanswered {
     }
 }
 
-impl Lines {
-    pub(crate) fn new(senders: Vec<UnboundedSender<Job>>) -> Lines {
+impl ConnectionPool {
+    pub(crate) fn new(senders: Vec<UnboundedSender<Job>>) -> ConnectionPool {
         let lines = senders.into_iter().map(|sender| (sender, Load::default())).collect();
-        Lines { lines, used: Mutex::new(Used { count: 1, opening: false, not_before: None }) }
+        ConnectionPool { lines, used: Mutex::new(Used { count: 1, opening: false, not_before: None }) }
     }
 
     /// Passes a request to the connection of its keys. Requests are in the same order on all connections.
@@ -135,7 +135,7 @@ impl Lines {
     fn arrival(&self, line: usize, left: oneshot::Receiver<()>) -> oneshot::Receiver<()> {
         let (arrived, arrival) = oneshot::channel();
         if let Some((sender, _)) = self.lines.get(line) {
-            drop(sender.send(Job::Pass(Turnstile { arrived, left })));
+            drop(sender.send(Job::Pass(Barrier { arrived, left })));
         }
         arrival
     }

@@ -66,13 +66,13 @@ impl Listeners {
     }
 
     /// Marks the connection as receiving notifications for its keys, before it answers any request.
-    pub(crate) fn hears(&self, line: usize) {
+    pub(crate) fn subscribed(&self, line: usize) {
         self.inner().hearing.push(line);
         self.say(Hint::Subscribed);
     }
 
     /// Marks the connection as ended.
-    pub(crate) fn is_deaf(&self, line: usize) {
+    pub(crate) fn unsubscribed(&self, line: usize) {
         let (heard, others) = {
             let mut inner = self.inner();
             let before = inner.hearing.len();

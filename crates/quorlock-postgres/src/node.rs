@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 
 use crate::examine::examine;
 use crate::handshake::Settings;
-use crate::line::Line;
-use crate::lines::Lines;
+use crate::line::NodeConnection;
+use crate::lines::ConnectionPool;
 use crate::listeners::Listeners;
 use crate::request::{capabilities, keys};
 use crate::shedlock;
@@ -36,7 +36,7 @@ struct Inner {
     name: String,
     settings: Settings,
     listeners: Arc<Listeners>,
-    lines: Arc<Lines>,
+    lines: Arc<ConnectionPool>,
 }
 
 impl PostgresNode {
@@ -45,13 +45,20 @@ impl PostgresNode {
         let settings = Settings::new(url, seams);
         let listeners = Arc::new(Listeners::default());
         let (senders, jobs): (Vec<_>, Vec<_>) = (0..connections).map(|_| unbounded_channel()).unzip();
-        let lines = Arc::new(Lines::new(senders));
+        let lines = Arc::new(ConnectionPool::new(senders));
         let works: Vec<_> = jobs
             .into_iter()
             .enumerate()
             .map(|(number, jobs)| {
                 let (settings, listeners) = (settings.clone(), Arc::clone(&listeners));
-                Line { number, settings, listeners, jobs, predecessor: None, lines: Arc::downgrade(&lines) }
+                NodeConnection {
+                    number,
+                    settings,
+                    listeners,
+                    jobs,
+                    predecessor: None,
+                    lines: Arc::downgrade(&lines),
+                }
             })
             .collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -19,7 +19,7 @@ use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
 use crate::connect::Carrier;
 use crate::error::{of_statement, reason};
-use crate::line::{Job, Turnstile};
+use crate::line::{Barrier, Job};
 use crate::lines::Unanswered;
 use crate::listeners::Listeners;
 use crate::request::{Statements, response, statement};
@@ -97,7 +97,7 @@ enum Held {
     /// A request that must wait until the other connections have answered all earlier requests.
     Spanning { before: BoxFuture<'static, ()>, job: Option<Box<Job>> },
     /// A request of several keys is in flight on another connection.
-    Elsewhere { turnstile: Option<Turnstile>, left: Option<oneshot::Receiver<()>> },
+    Elsewhere { turnstile: Option<Barrier>, left: Option<oneshot::Receiver<()>> },
 }
 
 impl Session {
@@ -227,7 +227,7 @@ fn next(
         }
         Some(Held::Elsewhere { turnstile, left }) => {
             if run.pending.is_empty()
-                && let Some(Turnstile { arrived, left: until }) = turnstile.take()
+                && let Some(Barrier { arrived, left: until }) = turnstile.take()
             {
                 let _ = arrived.send(());
                 *left = Some(until);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_password_is_shown_wherever_it_stands() {
+    fn no_password_is_shown_wherever_it_is_written() {
         for url in [
             "postgres://anna:hunter2@db/x",
             "postgres://db/x?user=anna&password=hunter2",
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_encryption_open_is_refused() {
+    fn optional_encryption_is_refused() {
         for mode in ["prefer", "allow", "yes"] {
             let error = DatabaseUrl::parse(&format!("postgres://db/x?sslmode={mode}")).unwrap_err();
             assert!(error.to_string().contains("verify-full"), "{error}");

@@ -22,7 +22,7 @@ async fn connections(server: &support::Server) -> i64 {
 }
 
 /// Sends requests for many keys at the same time, until the server has this number of connections.
-async fn crowd_until(server: &support::Server, node: &dyn Node, expected: i64) {
+async fn load_until(server: &support::Server, node: &dyn Node, expected: i64) {
     until("there are enough connections", async || {
         let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
         let asked = claims.iter().map(|claim| ask(node, acquisition(claim, TTL)));
@@ -35,20 +35,20 @@ async fn crowd_until(server: &support::Server, node: &dyn Node, expected: i64) {
 }
 
 #[tokio::test]
-async fn a_node_opens_connections_for_what_comes_at_the_same_time_and_not_for_what_comes_in_turn() {
+async fn a_node_opens_connections_for_concurrent_requests_only() {
     let Some(server) = server() else { return };
     let node = node(&server.url("&connections=5"));
     for number in 0..50 {
         assert_eq!(acquire(&*node, &claim(&format!("one/{number}"))).await.unwrap().vote, Vote::Granted);
     }
     assert_eq!(connections(&server).await, 1);
-    crowd_until(&server, &*node, 5).await;
-    crowd_until(&server, &*node, 5).await;
+    load_until(&server, &*node, 5).await;
+    load_until(&server, &*node, 5).await;
     assert_eq!(connections(&server).await, 5);
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_has_no_room_for_is_done_without() {
+async fn a_node_does_without_a_refused_connection() {
     let Some(server) = server() else { return };
     let client = server.client().await;
     // The role needs the objects of the schema, which the first node creates.
@@ -63,8 +63,8 @@ async fn a_connection_that_the_server_has_no_room_for_is_done_without() {
     until("the first node has gone", async || connections(&server).await == 0).await;
     let node = node(&server.url("").replace("postgres@", "app@"));
     // None of these requests is refused.
-    crowd_until(&server, &*node, 2).await;
-    crowd_until(&server, &*node, 2).await;
+    load_until(&server, &*node, 2).await;
+    load_until(&server, &*node, 2).await;
     assert_eq!(connections(&server).await, 2);
 }
 
@@ -74,11 +74,11 @@ fn keys() -> Vec<Arc<str>> {
 }
 
 #[tokio::test]
-async fn requests_of_several_keys_keep_the_order_of_each_of_them() {
+async fn requests_of_several_keys_keep_the_order_per_key() {
     let Some(server) = server() else { return };
     let node = server.node();
     // Some connections are open, and others are opened during the test.
-    crowd_until(&server, &*node, 4).await;
+    load_until(&server, &*node, 4).await;
     assert!(node.capabilities().has(Capability::Several));
     let (keys, mut asked) = (keys(), Vec::new());
     for _ in 0..50 {
@@ -106,8 +106,8 @@ async fn clients_that_want_overlapping_keys_get_them_without_a_deadlock() {
     let Some(server) = server() else { return };
     let nodes = [server.node(), server.node(), server.node()];
     let (keys, clock) = (keys(), SystemClock::default());
-    crowd_until(&server, &*nodes[0], 4).await;
-    crowd_until(&server, &*nodes[1], 8).await;
+    load_until(&server, &*nodes[0], 4).await;
+    load_until(&server, &*nodes[1], 8).await;
     let works = nodes.iter().enumerate().map(|(place, node)| {
         let mut others = keys.clone();
         others.rotate_left(place * 3);

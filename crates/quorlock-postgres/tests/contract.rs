@@ -48,7 +48,7 @@ const BROKEN: [(&str, &str, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn what_is_broken_in_the_schema_is_noticed() {
+async fn a_broken_schema_is_detected() {
     let Some(server) = server() else { return };
     for (part, replaced, clause) in BROKEN {
         assert!(quorlock_postgres::SCHEMA.contains(part), "{part}");

@@ -76,7 +76,7 @@ async fn refused(coordinator: &Coordinator, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_certificate_is_checked_and_what_is_wrong_with_it_is_said() {
+async fn a_wrong_certificate_is_refused_with_the_reason() {
     if server().is_none() {
         return;
     }

@@ -52,7 +52,7 @@ async fn one_database_is_a_deployment() {
 }
 
 #[tokio::test]
-async fn three_databases_are_a_quorum_that_goes_on_without_one() {
+async fn three_databases_are_a_quorum_that_tolerates_one_loss() {
     let Some(first) = server() else { return };
     let servers = [first, Server::start(&[]), Server::start(&[])];
     let nodes = servers.each_ref().map(|server| server.url(""));
@@ -148,7 +148,7 @@ async fn is_gone(client: &tokio_postgres::Client, pid: i32) -> bool {
 }
 
 #[tokio::test]
-async fn what_a_stopped_process_does_late_is_refused() {
+async fn late_statements_of_a_stopped_process_are_refused() {
     let Some(server) = server() else { return };
     // One connection, so that all requests use the one that stops.
     let node = node(&server.url("&connections=1"));
@@ -173,7 +173,7 @@ async fn what_a_stopped_process_does_late_is_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_cut_is_ended_at_the_server_before_the_next_one_votes() {
+async fn a_cut_connection_is_terminated_before_the_next_one_votes() {
     let Some(server) = server() else { return };
     let gate = Gate::open(&server);
     let node = support::node(&gate.url());
@@ -204,7 +204,7 @@ async fn a_connection_that_was_cut_is_ended_at_the_server_before_the_next_one_vo
 }
 
 #[tokio::test]
-async fn a_row_that_is_kept_holds_up_its_lock_alone_and_not_for_long() {
+async fn a_locked_row_delays_only_its_own_lock_and_briefly() {
     let Some(server) = server() else { return };
     let node = server.node();
     let before = claim("a");
@@ -235,51 +235,51 @@ async fn refused(url: &str) -> NodeError {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_database_is_a_sentence_with_its_cure() {
+async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     let Some(server) = server() else { return };
     let client = server.client().await;
     let as_app = server.url("").replace("postgres@/", "app:hunter2@/");
-    let told = |error: &NodeError, kind: NodeErrorKind, words: &[&str]| {
+    let assert_error = |error: &NodeError, kind: NodeErrorKind, words: &[&str]| {
         let said = format!("{error:#}");
         assert!(error.kind() == kind, "{kind:?}: {said}");
         assert!(words.iter().all(|word| said.contains(word)) && !said.contains("hunter2"), "{said}");
     };
-    told(&refused(&as_app).await, NodeErrorKind::Login, &["app"]);
+    assert_error(&refused(&as_app).await, NodeErrorKind::Login, &["app"]);
     client.batch_execute("CREATE USER app").await.unwrap();
     let error = refused(&as_app).await;
     let right = NodeErrorKind::PermissionDenied(quorlock::node::Access::Operation);
-    told(&error, right, &["GRANT CREATE ON DATABASE \"postgres\" TO \"app\"", "docs/postgres.md"]);
+    assert_error(&error, right, &["GRANT CREATE ON DATABASE \"postgres\" TO \"app\"", "docs/postgres.md"]);
     let missing = server.url("").replace("/postgres?", "/nowhere?");
-    told(&refused(&missing).await, NodeErrorKind::Misconfigured, &["create it"]);
+    assert_error(&refused(&missing).await, NodeErrorKind::Misconfigured, &["create it"]);
     let nowhere = "postgres://postgres@/postgres?host=/nowhere";
-    told(&refused(nowhere).await, NodeErrorKind::Unreachable, &[]);
+    assert_error(&refused(nowhere).await, NodeErrorKind::Unreachable, &[]);
 
     // The schema is created by another user, and the privileges in SECURITY.md suffice.
     inspect(&*server.node(), "a").await.unwrap();
     let right = NodeErrorKind::PermissionDenied(quorlock::node::Access::Key);
-    told(&refused(&as_app).await, right, &["GRANT USAGE ON SCHEMA quorlock"]);
+    assert_error(&refused(&as_app).await, right, &["GRANT USAGE ON SCHEMA quorlock"]);
     client.batch_execute("GRANT USAGE ON SCHEMA quorlock TO app").await.unwrap();
-    told(&refused(&as_app).await, right, &["GRANT SELECT, INSERT, UPDATE, DELETE"]);
+    assert_error(&refused(&as_app).await, right, &["GRANT SELECT, INSERT, UPDATE, DELETE"]);
     let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO app";
     client.batch_execute(grant).await.unwrap();
     excludes(std::slice::from_ref(&as_app)).await;
 
     client.batch_execute("UPDATE quorlock.meta SET version = 2").await.unwrap();
-    told(&refused(&as_app).await, NodeErrorKind::Unsupported, &["version 2", "update this program"]);
+    assert_error(&refused(&as_app).await, NodeErrorKind::Unsupported, &["version 2", "update this program"]);
     client
         .batch_execute("UPDATE quorlock.meta SET version = 1; ALTER TABLE quorlock.locks SET UNLOGGED")
         .await
         .unwrap();
-    told(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["unlogged", "SET LOGGED"]);
+    assert_error(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["unlogged", "SET LOGGED"]);
     client.batch_execute("ALTER TABLE quorlock.locks SET LOGGED").await.unwrap();
     client.batch_execute("ALTER TABLE quorlock.locks RENAME token TO owner").await.unwrap();
-    told(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
+    assert_error(&refused(&as_app).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
     client.batch_execute("DROP SCHEMA quorlock CASCADE; CREATE SCHEMA quorlock").await.unwrap();
-    told(&refused(&server.url("")).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
+    assert_error(&refused(&server.url("")).await, NodeErrorKind::Misconfigured, &["rename it, or drop it"]);
 }
 
 #[tokio::test]
-async fn a_database_without_commits_that_wait_for_the_disk_is_asked_for_them() {
+async fn synchronous_commit_is_enabled_where_it_is_off() {
     if server().is_none() {
         return;
     }
@@ -297,7 +297,7 @@ async fn a_database_without_commits_that_wait_for_the_disk_is_asked_for_them() {
 }
 
 #[tokio::test]
-async fn rows_of_locks_that_are_not_used_any_more_are_deleted() {
+async fn rows_of_unused_locks_are_deleted_in_time() {
     let Some(server) = server() else { return };
     let node = server.node();
     inspect(&*node, "a").await.unwrap();
@@ -333,14 +333,14 @@ async fn rows_of_locks_that_are_not_used_any_more_are_deleted() {
 }
 
 #[tokio::test]
-async fn a_release_notifies_the_client_whose_turn_it_is_and_no_other() {
+async fn a_release_notifies_only_the_client_whose_turn_it_is() {
     let Some(server) = server() else { return };
     let anna = server.node();
     let holder = claim("a");
     acquire(&*anna, &holder).await.unwrap();
     let mut waiting = Vec::new();
     for waiter in 0..5 {
-        let (node, ear) = (server.node(), Arc::new(Ear::default()));
+        let (node, ear) = (server.node(), Arc::new(HintRecorder::default()));
         node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
         assert!(is_held_by(&acquire(&*node, &claim("a")).await.unwrap(), &holder));
         let elapsed = TTL / (waiter + 1);
@@ -359,15 +359,15 @@ async fn a_release_notifies_the_client_whose_turn_it_is_and_no_other() {
 
 /// Counts the changes of which it is notified.
 #[derive(Debug, Default)]
-struct Ear(AtomicU64);
+struct HintRecorder(AtomicU64);
 
-impl Ear {
+impl HintRecorder {
     fn changes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl HintListener for Ear {
+impl HintListener for HintRecorder {
     fn on_hint(&self, hint: Hint<'_>) {
         if matches!(hint, Hint::Invalidated(_)) {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -395,7 +395,7 @@ async fn a_refusal_that_is_repeated_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_has_a_kind_and_was_not_carried_out() {
+async fn a_refused_statement_has_a_kind_and_was_not_executed() {
     let Some(server) = server() else { return };
     let node = server.node();
     inspect(&*node, "a").await.unwrap();
@@ -456,7 +456,7 @@ async fn a_new_database_votes_once_it_is_older_than_any_lock_may_be() {
 }
 
 #[test]
-fn two_addresses_of_one_server_are_one() {
+fn two_addresses_of_one_server_are_one_node() {
     let one = PostgresKind::new().parse("postgres://anna@DB-7/a").unwrap();
     let other = PostgresKind::new().parse("postgresql://ben@db-7:5432/b?connections=1").unwrap();
     assert_eq!(one.servers(), other.servers());

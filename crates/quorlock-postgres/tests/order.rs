@@ -91,7 +91,7 @@ fn is_held(response: &Response) -> bool {
 }
 
 #[tokio::test]
-async fn a_request_of_several_keys_waits_for_what_was_asked_before_over_other_connections() {
+async fn a_request_of_several_keys_waits_for_earlier_requests() {
     let Some(server) = server() else { return };
     let two = Two::of(&server).await;
     let [one, other] = &two.keys;
@@ -105,7 +105,7 @@ async fn a_request_of_several_keys_waits_for_what_was_asked_before_over_other_co
 }
 
 #[tokio::test]
-async fn what_is_asked_over_other_connections_waits_for_a_request_of_several_keys() {
+async fn later_requests_wait_for_a_request_of_several_keys() {
     let Some(server) = server() else { return };
     let two = Two::of(&server).await;
     let [one, other] = &two.keys;
@@ -118,7 +118,7 @@ async fn what_is_asked_over_other_connections_waits_for_a_request_of_several_key
 }
 
 #[tokio::test]
-async fn a_connection_waits_for_the_end_of_its_predecessor_and_not_for_ever() {
+async fn a_connection_waits_for_its_predecessor_within_a_bound() {
     if server().is_none() {
         return;
     }
@@ -145,7 +145,7 @@ async fn a_connection_waits_for_the_end_of_its_predecessor_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_opened_waits_for_what_was_asked_before_over_the_others() {
+async fn a_new_connection_waits_for_earlier_requests_on_the_others() {
     let Some(server) = server() else { return };
     let (node, client) = (node(&server.url("&connections=2")), server.client().await);
     ask(&*node, Request::Inspect { key: "key".into() }).await.unwrap();

@@ -49,7 +49,7 @@ fn a_command_runs_under_a_lock_of_one_database_and_of_three() {
 }
 
 #[test]
-fn the_check_up_finds_a_database_sound_and_names_what_is_not() {
+fn doctor_names_only_the_faults_of_a_database() {
     let Some(server) = server() else { return };
     let (_, said) = ended(quorlock(&[server.url("")], &["doctor", "--json"]));
     let report: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
@@ -86,7 +86,7 @@ fn a_password_is_shown_nowhere() {
 }
 
 #[test]
-fn a_password_in_the_environment_is_proved_to_the_server() {
+fn a_password_in_the_environment_authenticates() {
     if server().is_none() {
         return;
     }

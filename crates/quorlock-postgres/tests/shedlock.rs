@@ -149,7 +149,7 @@ const OF_NUMBERS: [&str; 7] =
     ["number", "counter", "draw", "write back", "asking again", "hint", "without fencing"];
 
 #[tokio::test]
-async fn a_table_of_shedlock_keeps_the_contract_but_for_what_it_has_no_room_for() {
+async fn a_table_of_shedlock_keeps_the_contract_it_has_columns_for() {
     let Some(server) = with_table().await else { return };
     let node = Unfenced(shedlock(&server));
     let breach = check_contract(&node, &Editor(&server), &SystemClock::default()).await.unwrap_err();
@@ -168,7 +168,7 @@ async fn a_table_of_shedlock_keeps_the_contract_but_for_what_it_has_no_room_for(
 }
 
 #[tokio::test]
-async fn a_lock_of_theirs_keeps_ours_out_and_ours_keeps_theirs_out() {
+async fn their_locks_and_ours_exclude_each_other() {
     let Some(server) = with_table().await else { return };
     let node = shedlock(&server);
     let ours = claim("job", 7);
@@ -214,7 +214,7 @@ async fn a_lock_is_held_renewed_and_kept_for_its_least_time_by_the_library() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_missing_or_of_another_shape_is_refused_with_its_cure() {
+async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
     let Some(server) = server() else { return };
     let refused = async |options: &str| {
         let error = node(&server.url(&format!("&layout=shedlock{options}"))).ready().await.unwrap_err();
@@ -265,7 +265,7 @@ async fn a_table_that_is_missing_or_of_another_shape_is_refused_with_its_cure() 
 }
 
 #[tokio::test]
-async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_cancellation() {
+async fn late_statements_of_a_lost_connection_are_not_executed() {
     let Some(server) = with_table().await else { return };
     let gate = Gate::open(&server);
     let node = node(&format!("{}&layout=shedlock", gate.url()));
@@ -300,7 +300,7 @@ async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_canc
 }
 
 #[tokio::test]
-async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead() {
+async fn doctor_reports_the_clocks_of_others_and_finds_one_ahead() {
     let Some(server) = with_table().await else { return };
     let builder = Coordinator::builder().kind(PostgresKind::new());
     let coordinator = builder.nodes([server.url("&layout=shedlock")]).build().unwrap();

@@ -38,13 +38,13 @@ async fn run(theirs: &'static str) -> Option<shedlock::Outcome> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_2000_critical_sections_with_a_client_of_shedlock_none_is_lost() {
+async fn no_increment_of_2000_is_lost_beside_a_shedlock_client() {
     let Some(outcome) = run("locked").await else { return };
     shedlock::none_lost(&outcome);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn increments_are_lost_where_their_side_does_not_lock() {
+async fn increments_are_lost_if_their_side_does_not_lock() {
     let Some(outcome) = run("unlocked").await else { return };
     shedlock::is_wrong(&outcome);
 }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_a_second_or_four_of_its_round_trips_or_what_is_set() {
+    fn a_node_timeout_is_a_second_four_round_trips_or_set() {
         let (ms, ttl) = (Duration::from_millis, Duration::from_secs(30));
         let far = Some(RoundTrip::first(ms(300)));
         assert_eq!(node_timeout(None, None, ttl), ms(1_000));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn at_any_round_trip_up_to_a_tenth_of_the_ttl_a_vote_comes_in_time() {
+    fn a_round_trip_up_to_a_tenth_of_the_ttl_is_in_time() {
         let ttl = Duration::from_secs(30);
         for tenths in 1..=100 {
             let trip = ttl / 1_000 * tenths;

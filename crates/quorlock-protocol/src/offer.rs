@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_where_its_process_is_told() {
+    fn a_token_contains_its_process_inbox() {
         assert_eq!(InboxId::of(&terms().token), Some(InboxId(0xab)));
         assert_eq!(InboxId::of(&Token::found(b"another program's")), None);
         assert_eq!(InboxId(0xab).mark(u128::MAX), (u128::from(u64::MAX) << 64) | 0xab);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_a_queue_says_who_waits() {
+    fn a_queue_entry_names_the_waiter() {
         for terms in [Some(&terms()), None] {
             assert_eq!(entry_context(&queue_entry(terms, "db-7:41 nightly job")), "db-7:41 nightly job");
         }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_both_what_is_offered_and_who_is_next() {
+    fn a_message_has_an_offer_and_the_next_waiter() {
         let terms = terms();
         let key = "a key with spaces";
         let next = |head: &str| {

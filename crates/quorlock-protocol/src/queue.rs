@@ -134,7 +134,7 @@ mod tests {
     const TURN: Duration = LEAST_TURN;
 
     #[test]
-    fn those_near_the_front_of_a_queue_that_moves_ask_often_and_the_others_seldom() {
+    fn waiters_near_the_front_of_a_moving_queue_ask_often_and_others_rarely() {
         let mut heartbeat = QueueHeartbeat::default();
         let millis = |rest: Duration| rest.as_millis();
         assert_eq!(millis(heartbeat.next(MOST_PLACES, false, TURN, u64::MAX)), 2_000);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_behind_a_turn_asks_when_that_is_over() {
+    fn the_next_waiter_asks_when_the_turn_ends() {
         assert_eq!(QueueHeartbeat::default().next(0, true, TURN, 0), TURN);
         assert_eq!(
             turn(Duration::from_millis(100)),

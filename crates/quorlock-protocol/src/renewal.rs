@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_is_tried_again_until_one_is_confirmed() {
+    fn a_failed_renewal_is_retried_until_confirmed() {
         let mut schedule = automatic();
         schedule.send(second(110));
         for random in [0, u64::MAX] {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_put_off_again_and_again_but_by_a_thirtieth_of_the_ttl_at_most() {
+    fn a_renewal_is_postponed_by_a_thirtieth_of_the_ttl_at_most() {
         let mut schedule = automatic();
         let mut now = second(110);
         while schedule.put_off(now, || u64::MAX / 2) {

@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_they_are_given_and_how_often_is_of_no_matter() {
+    fn the_order_and_number_of_keys_do_not_matter() {
         assert_eq!(keys(&["b", "a", "b"]), keys(&["a", "b"]));
         assert_eq!(keys(&["a", "a"]), Keys::one("a".into()));
         assert_eq!(Keys::several(Vec::new()), None);
     }
 
     #[test]
-    fn no_two_sets_have_the_same_line() {
+    fn no_two_sets_have_the_same_queue() {
         assert_ne!(keys(&["a", "b"]).line(), keys(&["a1:b"]).line());
         assert_ne!(keys(&["a", "b,c"]).line(), keys(&["a", "b", "c"]).line());
     }

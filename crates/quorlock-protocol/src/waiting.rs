@@ -70,20 +70,20 @@ mod tests {
     }
 
     #[test]
-    fn a_split_vote_or_an_outage_is_told_by_no_node() {
+    fn no_node_hints_at_a_split_vote_or_an_outage() {
         assert_eq!(Refusal::new(2, 3).rest(5, &mut [], || 0), None);
         assert_eq!(held(0).rest(2, &mut [LONG; 5], || 0), None, "too few nodes send hints");
     }
 
     #[test]
-    fn it_waits_for_as_many_changes_as_make_a_quorum_possible() {
+    fn it_waits_for_the_hints_that_allow_a_quorum() {
         let hints = [0, 1, 2, 3].map(|granted| held(granted).hints_wanted());
         assert_eq!(hints, [3, 2, 1, 1]);
         assert_eq!(Refusal { by_one: true, ..Refusal::new(0, 3) }.hints_wanted(), 1);
     }
 
     #[test]
-    fn it_waits_until_enough_keys_have_run_out_and_no_longer_than_a_heartbeat() {
+    fn it_waits_until_enough_keys_expire_or_for_a_heartbeat() {
         let seconds = |seconds: &[u64]| seconds.iter().map(|s| Duration::from_millis(*s)).collect::<Vec<_>>();
         let millis =
             |granted, ends: &[u64]| held(granted).rest(5, &mut seconds(ends), || 0).unwrap().as_millis();

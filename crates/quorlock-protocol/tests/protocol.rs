@@ -83,7 +83,7 @@ fn a_verdict_comes_as_soon_as_no_answer_can_change_it_and_no_sooner() {
 }
 
 #[test]
-fn contended_means_that_without_the_others_there_would_have_been_a_quorum() {
+fn contended_means_a_quorum_without_other_clients() {
     let five = Quorum::majority(5);
     assert_eq!(tally(five, 0, 3, 2).verdict(), Some(Verdict::Contended));
     assert_eq!(tally(five, 2, 2, 1).verdict(), Some(Verdict::Contended), "a split vote");
@@ -131,7 +131,7 @@ fn i6_a_shorter_renewal_does_not_move_the_deadline_back() {
 }
 
 #[test]
-fn a_clock_put_forward_does_not_make_a_restarted_server_look_old() {
+fn a_clock_set_forward_does_not_age_a_restarted_server() {
     let day = Duration::from_secs(86_400);
     assert_eq!(age(day, Past::Master, None, at(5_000)), day - Duration::from_secs(1), "whole seconds, cut");
     assert_eq!(
@@ -195,19 +195,19 @@ fn the_ceiling_of_pauses_doubles_up_to_the_highest() {
 }
 
 #[test]
-fn a_tally_tells_what_it_has_counted() {
+fn a_tally_returns_its_counts() {
     let tally = tally(Quorum::majority(7), 3, 2, 1);
     assert_eq!((tally.granted(), tally.denied(), tally.pending()), (3, 2, 1));
 }
 
 #[test]
 #[should_panic(expected = "a node was counted twice")]
-fn to_count_more_votes_than_nodes_is_a_mistake_of_the_program() {
+fn counting_more_votes_than_nodes_panics() {
     tally(Quorum::majority(3), 2, 1, 1);
 }
 
 #[test]
-fn what_is_shown_to_people_reads_as_they_would_say_it() {
+fn displayed_text_is_readable() {
     let resource = Resource::parse("orders/42").unwrap();
     assert_eq!(format!("{resource} {resource:?}"), "orders/42 \"orders/42\"");
     assert_eq!(format!("{:?}", at(1_500)), "1.5s");
@@ -240,7 +240,7 @@ fn the_keys_of_a_lock_are_the_same_in_all_versions() {
 }
 
 #[test]
-fn the_longest_name_is_taken_and_one_byte_more_is_not() {
+fn the_longest_name_is_valid_and_one_byte_more_is_not() {
     let name = "x".repeat(Resource::MAX_LEN);
     assert_eq!(Resource::parse(&name).unwrap().as_str(), name);
     let length = name.len() + 1;
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn names_of_any_bytes_are_taken_or_refused_and_never_panic(name in ".{0,600}", token in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn names_are_accepted_or_rejected_without_panics(name in ".{0,600}", token in prop::collection::vec(any::<u8>(), 0..64)) {
         match Resource::parse(&name) {
             Ok(resource) => prop_assert_eq!(resource.as_str(), name.as_str()),
             Err(error) => prop_assert!(name.is_empty() || name.len() > Resource::MAX_LEN, "{}", error),
@@ -301,12 +301,12 @@ proptest! {
     }
 
     #[test]
-    fn a_token_of_ours_gives_its_context_back(random: u128, context in "[ -~]{0,100}") {
+    fn a_token_returns_its_context(random: u128, context in "[ -~]{0,100}") {
         prop_assert_eq!(Token::new(random, &context).context(), Some(context));
     }
 
     #[test]
-    fn a_token_gives_the_number_back_that_its_attempt_wanted(
+    fn a_token_returns_the_number_of_its_attempt(
         random: u128,
         number in 0..=FencingToken::MAX.get(),
         context in "[ -~]{0,100}",
@@ -323,7 +323,7 @@ proptest! {
 
     /// The number asked for without a script, and the number that a script would draw.
     #[test]
-    fn a_number_that_is_asked_for_is_the_one_that_would_be_drawn(
+    fn the_number_asked_for_is_the_one_a_script_draws(
         counter in 0..FencingToken::MAX.get(),
         asker in 0..1_u64 << 54,
         node in 0..1_u64 << 54,
@@ -361,13 +361,13 @@ proptest! {
     }
 
     #[test]
-    fn a_number_that_was_seen_is_a_hint_as_the_clock_is(wall in 0..1_u64 << 53, seen in 0..1_u64 << 53) {
+    fn a_number_seen_is_a_hint_like_the_clock(wall in 0..1_u64 << 53, seen in 0..1_u64 << 53) {
         let fence_hint = FenceHint::at(Duration::from_micros(wall), FencingToken::new(seen), Duration::ZERO);
         prop_assert_eq!(fence_hint.hint.get(), wall.max(seen).min(FencingToken::MAX.get() - 1));
     }
 
     #[test]
-    fn the_largest_number_counts_and_stands_where_a_quorum_has_drawn_it(
+    fn the_largest_number_counts_if_a_quorum_drew_it(
         numbers in prop::collection::vec(1..4_u64, 0..6),
     ) {
         let quorum = Quorum::majority(5);
@@ -379,7 +379,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fencing_token_is_read_as_it_is_written(number in 0..=FencingToken::MAX.get()) {
+    fn a_fencing_token_parses_as_displayed(number in 0..=FencingToken::MAX.get()) {
         prop_assert_eq!(fence(number).to_string().parse(), Ok(fence(number)));
     }
 }
@@ -392,7 +392,7 @@ fn a_fencing_token_is_one_number_in_all_its_forms() {
 }
 
 #[test]
-fn a_counter_at_its_end_draws_nothing() {
+fn an_exhausted_counter_draws_nothing() {
     let fence_hint = FenceHint::at(Duration::MAX, None, Duration::MAX);
     let last = fence_hint.from(fence(1), Duration::MAX);
     assert_eq!(last, Ok(FencingToken::MAX), "the hint leaves room for one");
@@ -411,7 +411,7 @@ fn a_counter_that_is_ahead_is_not_lowered() {
 
 /// A number below those of an expired counter is neither drawn nor confirmed.
 #[test]
-fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
+fn f9_f10_the_clock_bounds_an_expired_counter() {
     let stood = fence(1_000_000_001);
     let ends = stood.counter_ends();
     assert_eq!(
@@ -432,7 +432,7 @@ fn f9_f10_what_a_counter_was_is_known_by_the_clock_when_it_has_gone() {
 }
 
 #[test]
-fn i24_a_process_is_no_older_than_its_note_nor_than_its_event_loop_can_have_turned() {
+fn i24_a_process_is_no_older_than_its_note_and_its_event_loop_allow() {
     let (hour, second) = (Duration::from_secs(3_600), Duration::from_secs(1));
     assert_eq!(believed(hour, None, None), hour, "no evidence against it");
     assert_eq!(believed(hour, None, Some(5 * second)), 5 * second, "its clock was put forward");
@@ -444,19 +444,19 @@ fn i24_a_process_is_no_older_than_its_note_nor_than_its_event_loop_can_have_turn
 }
 
 #[test]
-fn o9_one_release_of_eight_is_open_and_all_while_other_programs_were_seen() {
+fn o9_one_release_in_eight_is_open_and_all_after_an_outside_holder() {
     let open = |others| (0..80).filter(|random| releases_openly(*random, others)).count();
     assert_eq!([open(false), open(true)], [10, 80]);
 }
 
 #[test]
-fn o5_an_offer_is_taken_up_with_enough_left_to_renew_it() {
+fn o5_an_offer_is_accepted_with_enough_time_to_renew() {
     let left = |trip| least_left(Duration::from_millis(1_200), Duration::from_millis(trip)).as_millis();
     assert_eq!([left(0), left(100)], [120, 300]);
 }
 
 #[test]
-fn o7_an_offer_lives_no_longer_than_the_ttl_and_half_of_the_longest() {
+fn o7_an_offer_lives_for_the_ttl_and_half_of_max_ttl_at_most() {
     let life = |trip, ttl, max_ttl| {
         let [trip, ttl, max_ttl] = [trip, ttl, max_ttl].map(Duration::from_millis);
         offer_life(trip, ttl, max_ttl).as_millis()

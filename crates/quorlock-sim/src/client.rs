@@ -412,7 +412,7 @@ impl Worker {
             let (awake, now) =
                 self.world.with(|inside, now| (inside.hosts[self.host].stopped_last + nanos(NOTICED), now));
             if left.is_zero() && !holding.has_ended() && now > awake {
-                holding.untold();
+                holding.not_notified();
             }
         }
         holding.ended(true);

@@ -64,11 +64,11 @@ pub enum Twist {
     /// Canary: calendars differ by more than fencing tokens allow for when nodes lose their data.
     WrongCalendars,
     /// Canary: nodes release a lock without comparing the token.
-    ReleasesForAnybody,
+    ReleasesWithoutComparing,
     /// Canary: nodes confirm a release without deleting the key.
-    KeepsWhatIsReleased,
+    KeepsReleasedKeys,
     /// Canary: nodes offer a lock without comparing the holder's token.
-    OffersForAnybody,
+    OffersWithoutComparing,
     /// Canary: offers expire on the nodes long before the time in their messages.
     OffersEndEarly,
     /// Canary: clients that disagree about a semaphore's permits acquire without the nodes
@@ -113,9 +113,9 @@ impl Twist {
         ("fast-nodes", Twist::FastNodes),
         ("careless", Twist::Careless),
         ("wrong-calendars", Twist::WrongCalendars),
-        ("releases-for-anybody", Twist::ReleasesForAnybody),
-        ("keeps-what-is-released", Twist::KeepsWhatIsReleased),
-        ("offers-for-anybody", Twist::OffersForAnybody),
+        ("releases-without-comparing", Twist::ReleasesWithoutComparing),
+        ("keeps-released-keys", Twist::KeepsReleasedKeys),
+        ("offers-without-comparing", Twist::OffersWithoutComparing),
         ("offers-end-early", Twist::OffersEndEarly),
         ("limit-ignored", Twist::LimitIgnored),
         ("credulous", Twist::Credulous),

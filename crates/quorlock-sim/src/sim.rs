@@ -76,7 +76,7 @@ pub(crate) struct Sim {
     runtimes: Vec<Option<Runtime>>,
     pub(crate) nemesis: Nemesis,
     /// Generates run ids and the seeds of processes.
-    births: SeededRng,
+    process_seeds: SeededRng,
 }
 
 /// How often nodes are searched for orphaned keys.
@@ -98,9 +98,9 @@ impl Sim {
         let clocks = (0..hosts).map(clock).collect();
         let recorder = Recorder::new(&world, &plan);
         let nemesis = Nemesis::new(&plan);
-        let births = SeededRng::new(plan.seed, "processes");
+        let process_seeds = SeededRng::new(plan.seed, "processes");
         let runtimes = (0..hosts).map(|_| None).collect();
-        let mut sim = Sim { world, plan, recorder, clocks, runtimes, nemesis, births };
+        let mut sim = Sim { world, plan, recorder, clocks, runtimes, nemesis, process_seeds };
         for node in 0..sim.plan.nodes {
             let server = BuiltinServer::simulated(Arc::new(sim.clocks[node].clone()), sim.run_id());
             server.misconduct(sim.usual_misconduct());
@@ -266,7 +266,7 @@ impl Sim {
                 recorder: self.recorder.clone(),
                 coordinator: coordinator.clone(),
                 clock: clock.clone(),
-                rng: SeededRng::new(self.births.next_u64(), "worker"),
+                rng: SeededRng::new(self.process_seeds.next_u64(), "worker"),
                 host,
                 client,
                 life,
@@ -284,7 +284,7 @@ impl Sim {
                     recorder: self.recorder.clone(),
                     coordinator: coordinator.clone(),
                     clock: clock.clone(),
-                    rng: SeededRng::new(self.births.next_u64(), "watcher"),
+                    rng: SeededRng::new(self.process_seeds.next_u64(), "watcher"),
                     client,
                     resource,
                 };
@@ -309,7 +309,7 @@ impl Sim {
             .drift(self.plan.drift)
             .restart_guard(guard)
             .clock(clock)
-            .entropy(SeededEntropy::new(self.births.next_u64()))
+            .entropy(SeededEntropy::new(self.process_seeds.next_u64()))
             .dial(dial)
             .build()
             .expect("a plan is a valid deployment")
@@ -343,9 +343,9 @@ impl Sim {
 
     pub(crate) fn usual_misconduct(&self) -> Option<Misconduct> {
         match self.plan.twist {
-            Twist::ReleasesForAnybody => Some(Misconduct::ReleasesForAnyClient),
-            Twist::KeepsWhatIsReleased => Some(Misconduct::IgnoresReleases),
-            Twist::OffersForAnybody => Some(Misconduct::OffersForAnyClient),
+            Twist::ReleasesWithoutComparing => Some(Misconduct::ReleasesForAnyClient),
+            Twist::KeepsReleasedKeys => Some(Misconduct::IgnoresReleases),
+            Twist::OffersWithoutComparing => Some(Misconduct::OffersForAnyClient),
             Twist::OffersEndEarly => Some(Misconduct::OffersExpireEarly),
             Twist::None
             | Twist::LatePackets
@@ -363,9 +363,9 @@ impl Sim {
     fn run_id(&self) -> String {
         format!(
             "{:016x}{:016x}{:08x}",
-            self.births.next_u64(),
-            self.births.next_u64(),
-            self.births.next_u64() >> 32
+            self.process_seeds.next_u64(),
+            self.process_seeds.next_u64(),
+            self.process_seeds.next_u64() >> 32
         )
     }
 }

@@ -28,7 +28,7 @@ fn options(twist: Twist, faults: &[Kind]) -> Options {
 const EXCLUSION: &[Rule] = &[Rule::Exclusion, Rule::Backing];
 
 #[test]
-fn nodes_that_forget_and_vote_at_once_are_caught() {
+fn nodes_that_lose_data_and_vote_immediately_are_caught() {
     // The counters are lost, too.
     let options = options(Twist::GuardOff, &[Kind::Amnesia]);
     caught("no restart guard", &options, 20, &[Rule::Exclusion, Rule::Fencing]);
@@ -65,16 +65,16 @@ fn calendars_that_are_too_far_apart_are_caught_once_nodes_forget() {
 }
 
 #[test]
-fn nodes_that_release_for_anybody_are_caught() {
-    let options = options(Twist::ReleasesForAnybody, &[Kind::Hold, Kind::Spike]);
+fn nodes_that_release_without_comparing_are_caught() {
+    let options = options(Twist::ReleasesWithoutComparing, &[Kind::Hold, Kind::Spike]);
     caught("release without compare", &options, 20, EXCLUSION);
 }
 
 #[test]
-fn nodes_that_offer_a_lock_for_anybody_are_caught() {
+fn nodes_that_offer_without_comparing_are_caught() {
     // The offer of a former holder must arrive late, while another client holds the lock: about one
     // seed in six.
-    let mut options = options(Twist::OffersForAnybody, &[Kind::Replay]);
+    let mut options = options(Twist::OffersWithoutComparing, &[Kind::Replay]);
     options.span = Duration::from_secs(60);
     caught("offer without compare", &options, 60, EXCLUSION);
 }
@@ -87,7 +87,7 @@ fn offers_that_end_before_their_messages_say_are_caught() {
 
 #[test]
 fn keys_that_are_left_behind_are_caught() {
-    let options = options(Twist::KeepsWhatIsReleased, &[Kind::Spike]);
+    let options = options(Twist::KeepsReleasedKeys, &[Kind::Spike]);
     caught("nothing is released", &options, 20, &[Rule::Orphan]);
 }
 
@@ -97,7 +97,7 @@ fn keys_that_are_deleted_are_caught() {
 }
 
 #[test]
-fn permits_whose_number_nobody_compares_are_caught() {
+fn permits_whose_number_is_not_compared_are_caught() {
     let mut options = options(Twist::LimitIgnored, &[Kind::Spike]);
     options.subject = Subject::Semaphores;
     caught("limits that differ", &options, 40, &[Rule::Permits]);
@@ -111,7 +111,7 @@ fn observers_that_believe_fewer_than_a_quorum_are_caught() {
 }
 
 #[test]
-fn permits_and_leaders_of_nodes_that_forget_and_vote_at_once_are_caught() {
+fn permits_and_leaders_on_nodes_that_lose_data_and_vote_are_caught() {
     for (subject, rules) in [
         (Subject::Semaphores, &[Rule::Permits, Rule::Exclusion]),
         (Subject::Elections, &[Rule::Exclusion, Rule::Fencing]),

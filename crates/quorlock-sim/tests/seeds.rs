@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock_sim::{Options, Subject, Twist, run};
 
 #[test]
-fn promises_hold_whatever_goes_wrong() {
+fn guarantees_hold_under_faults() {
     let mut granted = 0;
     let mut options = Options::default();
     options.span = Duration::from_secs(40);
@@ -25,7 +25,7 @@ fn promises_hold_whatever_goes_wrong() {
 /// Nodes of two kinds: some keep their data across restarts and vote immediately, others lose it
 /// and are quarantined.
 #[test]
-fn promises_hold_among_nodes_that_remember_and_nodes_that_forget() {
+fn guarantees_hold_with_and_without_persistent_nodes() {
     let mut granted = 0;
     let mut options = Options::default();
     options.twist = Twist::Remembering;
@@ -40,7 +40,7 @@ fn promises_hold_among_nodes_that_remember_and_nodes_that_forget() {
 
 /// The library still makes progress when responses arrive after their timeout.
 #[test]
-fn locks_are_got_where_a_third_of_all_packets_is_late() {
+fn locks_are_acquired_while_a_third_of_all_packets_is_late() {
     let mut options = Options::default();
     options.twist = Twist::LatePackets;
     options.faults = Vec::new();
@@ -53,7 +53,7 @@ fn locks_are_got_where_a_third_of_all_packets_is_late() {
 }
 
 #[test]
-fn semaphores_fill_up_and_never_beyond_whatever_goes_wrong_and_whoever_differs() {
+fn semaphores_never_overfill_under_faults_and_disagreement() {
     let mut options = Options::default();
     options.subject = Subject::Semaphores;
     options.span = Duration::from_secs(20);
@@ -68,7 +68,7 @@ fn semaphores_fill_up_and_never_beyond_whatever_goes_wrong_and_whoever_differs()
 }
 
 #[test]
-fn elections_have_one_leader_and_observers_are_told_of_it_whatever_goes_wrong() {
+fn elections_have_one_leader_that_observers_see_under_faults() {
     let mut options = Options::default();
     options.subject = Subject::Elections;
     options.span = Duration::from_secs(20);

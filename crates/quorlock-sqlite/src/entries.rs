@@ -13,7 +13,7 @@ use crate::failure::{Failure, wrong};
 use crate::mark::Marks;
 
 /// A vote, and the fencing counter.
-pub(crate) type Told = (Vote, Option<FencingToken>);
+pub(crate) type Outcome = (Vote, Option<FencingToken>);
 
 /// The kind of a row. The numbers are stored in the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -331,8 +331,8 @@ impl Entries<'_> {
     }
 
     /// Answers that the counter is ahead, or may have been before it was lost.
-    pub(crate) fn ahead(&self, counter: FencingToken) -> Told {
-        (Vote::FenceAhead, told(counter.max(FencingToken::forgotten(self.wall))))
+    pub(crate) fn ahead(&self, counter: FencingToken) -> Outcome {
+        (Vote::FenceAhead, above_zero(counter.max(FencingToken::forgotten(self.wall))))
     }
 }
 
@@ -351,11 +351,11 @@ fn held_of(row: &Row<'_>) -> rusqlite::Result<Held> {
 }
 
 pub(crate) fn current(drawing: Option<Drawing>) -> Option<FencingToken> {
-    drawing.and_then(|drawing| told(drawing.current))
+    drawing.and_then(|drawing| above_zero(drawing.current))
 }
 
 /// Maps a counter of zero to `None`.
-pub(crate) fn told(counter: FencingToken) -> Option<FencingToken> {
+pub(crate) fn above_zero(counter: FencingToken) -> Option<FencingToken> {
     (counter > FencingToken::ZERO).then_some(counter)
 }
 

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_gone_when_the_last_who_has_it_is() {
+    fn a_mark_is_gone_with_its_last_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("alive");
         let marks = Marks::open(&path).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_mark_in_another_file_nothing_is_known() {
+    fn the_state_of_a_mark_in_another_file_is_unknown() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("alive");
         let before = Marks::open(&path).unwrap();

@@ -5,12 +5,12 @@ use std::time::Duration;
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode, fence_counter};
 
-use crate::entries::{Entries, Held, Told, What, current, told};
+use crate::entries::{Entries, Held, Outcome, What, above_zero, current};
 use crate::failure::Failure;
 
 impl Entries<'_> {
     /// Applies the request.
-    pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Told, Failure> {
+    pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Outcome, Failure> {
         match request {
             Request::Acquire { claim, ttl, fence_hint } => match kind(claim) {
                 Kind::Shared => self.acquire_shared(claim, *ttl, *fence_hint),
@@ -50,7 +50,7 @@ impl Entries<'_> {
         }
     }
 
-    fn give_up(&mut self, claim: &Claim) -> Result<Told, Failure> {
+    fn give_up(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
         match kind(claim) {
             Kind::Shared => self.release_shared(claim),
             Kind::Several => self.release_several(claim),
@@ -58,7 +58,7 @@ impl Entries<'_> {
         }
     }
 
-    fn acquire(&mut self, claim: &Claim, ttl: Duration, hint: Option<FenceHint>) -> Result<Told, Failure> {
+    fn acquire(&mut self, claim: &Claim, ttl: Duration, hint: Option<FenceHint>) -> Result<Outcome, Failure> {
         if self.is_cancelled(claim)? {
             return Ok((Vote::Free, None));
         }
@@ -87,7 +87,7 @@ impl Entries<'_> {
         to: &Claim,
         ttl: Duration,
         hint: Option<FenceHint>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         if self.is_cancelled(to)? {
             return Ok((Vote::Free, None));
         }
@@ -113,7 +113,7 @@ impl Entries<'_> {
         claim: &Claim,
         ttl: Duration,
         fencing_token: Option<FencingToken>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         let key = claim.key();
         match self.held(key)? {
             Some(held) if held.token == *claim.token() => {
@@ -134,7 +134,7 @@ impl Entries<'_> {
     }
 
     /// Releases a lock: `Wanted` if another client was refused in the meantime.
-    pub(crate) fn release(&mut self, claim: &Claim) -> Result<Told, Failure> {
+    pub(crate) fn release(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
         let Some(held) = self.held_by(claim)? else { return Ok((Vote::Free, None)) };
         self.remove(claim.key())?;
         Ok((if held.wanted { Vote::ReleasedContended } else { Vote::Granted }, None))
@@ -144,7 +144,7 @@ impl Entries<'_> {
         Ok(self.held(claim.key())?.filter(|held| held.token == *claim.token()))
     }
 
-    fn write_back(&mut self, claim: &Claim, fencing_token: FencingToken) -> Result<Told, Failure> {
+    fn write_back(&mut self, claim: &Claim, fencing_token: FencingToken) -> Result<Outcome, Failure> {
         match self.held(claim.key())? {
             None => Ok((Vote::Free, None)),
             Some(held) if held.token != *claim.token() => Ok((self.holding(&held).into(), None)),
@@ -161,7 +161,7 @@ impl Entries<'_> {
         }
     }
 
-    fn forget(&mut self, key: &str) -> Result<Told, Failure> {
+    fn forget(&mut self, key: &str) -> Result<Outcome, Failure> {
         let counter = fence_counter(key);
         let there = self.exists(&counter)?;
         if there {
@@ -170,9 +170,9 @@ impl Entries<'_> {
         Ok((if there { Vote::Granted } else { Vote::Free }, None))
     }
 
-    fn inspect(&self, key: &str) -> Result<Told, Failure> {
+    fn inspect(&self, key: &str) -> Result<Outcome, Failure> {
         // A holder is reported even if the counter is unreadable.
-        let counter = || self.counter(key).ok().and_then(told);
+        let counter = || self.counter(key).ok().and_then(above_zero);
         Ok(match self.held(key)? {
             None => (Vote::Free, counter()),
             Some(held) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::node::Vote;
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
 
-use crate::entries::{Entries, Held, Told, What, told};
+use crate::entries::{Entries, Held, Outcome, What, above_zero};
 use crate::failure::Failure;
 
 /// The holders of the locks of a claim.
@@ -22,7 +22,7 @@ impl Entries<'_> {
         claim: &Claim,
         ttl: Duration,
         hint: Option<FenceHint>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         if self.any_is_cancelled(claim)? {
             return Ok((Vote::Free, None));
         }
@@ -48,7 +48,7 @@ impl Entries<'_> {
                 self.raise_if(key, number)?;
             }
         }
-        Ok((Vote::Granted, number.and_then(told)))
+        Ok((Vote::Granted, number.and_then(above_zero)))
     }
 
     pub(crate) fn renew_several(
@@ -56,7 +56,7 @@ impl Entries<'_> {
         claim: &Claim,
         ttl: Duration,
         fencing_token: Option<FencingToken>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         let (ours, free) = match self.found(claim)? {
             Found::ByAnother(one, held) => return self.in_the_way(&one, &held, fencing_token.is_some()),
             Found::Ours(ours, free) => (ours, free),
@@ -85,7 +85,7 @@ impl Entries<'_> {
         &mut self,
         claim: &Claim,
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         let ours = match self.found(claim)? {
             Found::ByAnother(one, held) => return self.in_the_way(&one, &held, true),
             Found::Ours(_, free) if !free.is_empty() => return Ok((Vote::Free, None)),
@@ -106,7 +106,7 @@ impl Entries<'_> {
     }
 
     /// Releases the locks that the claim holds. Anything else stays, whatever it is.
-    pub(crate) fn release_several(&mut self, claim: &Claim) -> Result<Told, Failure> {
+    pub(crate) fn release_several(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
         let mut was = Vote::Free;
         for one in claim.each() {
             match self.release(&one) {
@@ -132,8 +132,8 @@ impl Entries<'_> {
     }
 
     /// Answers with the lock that is held, and its holder.
-    fn in_the_way(&self, one: &Claim, held: &Held, fenced: bool) -> Result<Told, Failure> {
-        let counter = if fenced { told(self.usable_counter(one.key())?) } else { None };
+    fn in_the_way(&self, one: &Claim, held: &Held, fenced: bool) -> Result<Outcome, Failure> {
+        let counter = if fenced { above_zero(self.usable_counter(one.key())?) } else { None };
         Ok((self.holding(held).at(one.key().into()).into(), counter))
     }
 

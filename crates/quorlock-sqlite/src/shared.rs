@@ -8,7 +8,7 @@ use std::time::Duration;
 use quorlock::node::{Holding, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken, SHARED_MARKER, Token, WaiterId};
 
-use crate::entries::{Entries, Held, Told, What, current};
+use crate::entries::{Entries, Held, Outcome, What, current};
 use crate::failure::Failure;
 
 /// At most this many readers are listed.
@@ -20,7 +20,7 @@ impl Entries<'_> {
         claim: &Claim,
         ttl: Duration,
         hint: Option<FenceHint>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         let key = claim.key();
         if self.is_cancelled(claim)? {
             return Ok((Vote::Free, None));
@@ -56,7 +56,7 @@ impl Entries<'_> {
         claim: &Claim,
         ttl: Duration,
         fencing_token: Option<FencingToken>,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         let key = claim.key();
         let ends = self.after(ttl);
         match self.held(key)? {
@@ -92,7 +92,7 @@ impl Entries<'_> {
         &mut self,
         claim: &Claim,
         fencing_token: FencingToken,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         let key = claim.key();
         match self.held(key)? {
             None => return Ok((Vote::Free, None)),
@@ -109,7 +109,7 @@ impl Entries<'_> {
     }
 
     /// Releases the share, and the lock with the last share; or the lock, if the token holds it exclusively.
-    pub(crate) fn release_shared(&mut self, claim: &Claim) -> Result<Told, Failure> {
+    pub(crate) fn release_shared(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
         let key = claim.key();
         let held = match self.held(key)? {
             Some(held) if held.token == *claim.token() => return self.release(claim),
@@ -135,14 +135,14 @@ impl Entries<'_> {
         key: &str,
         waiter: WaiterId,
         patience: Duration,
-    ) -> Result<Told, Failure> {
+    ) -> Result<Outcome, Failure> {
         let ends = Some(self.after(patience));
         let intent = Held { ends, ..self.new_of(&Token::found(b"")) };
         self.put(What::Intent, key, waiter.to_string().as_bytes(), &intent)?;
         Ok((Vote::Granted, None))
     }
 
-    pub(crate) fn desist(&mut self, key: &str, waiter: WaiterId) -> Result<Told, Failure> {
+    pub(crate) fn desist(&mut self, key: &str, waiter: WaiterId) -> Result<Outcome, Failure> {
         let there = self.remove_member(What::Intent, key, waiter.to_string().as_bytes())?;
         Ok((if there { Vote::Granted } else { Vote::Free }, None))
     }

@@ -12,7 +12,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::entries::{Entries, Told, micros};
+use crate::entries::{Entries, Outcome, micros};
 use crate::failure::Failure;
 use crate::mark::{Mark, Marks};
 use crate::place;
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// Carries out a request, in one transaction.
-    pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Told, NodeError> {
+    pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Outcome, NodeError> {
         // Most acquisitions of a contended lock change nothing.
         if matches!(request, Request::Acquire { .. } | Request::Inspect { .. }) {
             match self.read(|entries| entries.carry_out(request)) {
@@ -133,7 +133,7 @@ impl Store {
         look(&mut self.entries(&transaction, false))
     }
 
-    fn write(&mut self, request: &Request, durably: bool) -> Result<Told, NodeError> {
+    fn write(&mut self, request: &Request, durably: bool) -> Result<Outcome, NodeError> {
         let explain = |failure: Failure| failure.explain(&self.path, false);
         if durably {
             set_durable(&self.database, true).map_err(explain)?;

@@ -166,7 +166,7 @@ impl Node for WithoutTombstones {
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_keep_it_is_found() {
+async fn a_database_that_breaks_the_contract_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let node = Rebooted::new(&path);

@@ -54,7 +54,7 @@ async fn release(node: &dyn Node, claim: &Arc<Claim>) {
 }
 
 #[tokio::test]
-async fn of_many_handles_that_want_a_key_one_gets_it() {
+async fn one_of_many_handles_gets_a_key() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     for round in 0..20 {
@@ -100,7 +100,7 @@ async fn fencing_tokens_grow_over_a_boot_that_has_lost_counters_and_the_time() {
 }
 
 #[tokio::test]
-async fn a_number_that_is_answered_is_never_above_the_one_on_the_disk() {
+async fn an_answered_number_is_never_above_the_one_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let node = node(&path);
@@ -116,7 +116,7 @@ async fn a_number_that_is_answered_is_never_above_the_one_on_the_disk() {
 }
 
 #[tokio::test]
-async fn a_database_that_was_replaced_while_it_is_used_is_another_one() {
+async fn a_database_replaced_during_use_has_a_new_identity() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let node = node(&path);
@@ -130,7 +130,7 @@ async fn a_database_that_was_replaced_while_it_is_used_is_another_one() {
 }
 
 #[tokio::test]
-async fn what_has_ended_is_deleted_as_time_goes_by() {
+async fn expired_rows_are_deleted_over_time() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let node = node(&path);
@@ -158,7 +158,7 @@ async fn refused(path: &Path) -> NodeError {
 }
 
 #[tokio::test]
-async fn what_is_no_database_for_locks_is_refused_with_its_cure() {
+async fn an_unsuitable_file_is_refused_with_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     fs::write(at("text"), "this is no database. ".repeat(60)).unwrap();
@@ -226,7 +226,7 @@ impl Drop for Disk {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_with_its_cure_and_nothing_is_lost() {
+async fn a_full_disk_is_reported_with_a_remedy_and_loses_nothing() {
     let Some(disk) = Disk::mounted() else { return };
     let path = disk.path("locks.db");
     let (node, holder) = (node(&path), claim("a"));
@@ -250,7 +250,7 @@ async fn a_full_disk_is_told_with_its_cure_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_file_system_that_takes_no_writes_is_told_with_its_cure() {
+async fn a_read_only_file_system_is_reported_with_a_remedy() {
     let Some(disk) = Disk::mounted() else { return };
     let path = disk.path("locks.db");
     // Its thread ends and closes the file some time after the node is dropped.
@@ -268,7 +268,7 @@ async fn a_file_system_that_takes_no_writes_is_told_with_its_cure() {
 }
 
 #[tokio::test]
-async fn a_transaction_of_another_program_that_does_not_end_is_told_and_granted_afterwards() {
+async fn an_endless_transaction_of_another_program_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let node = node(&path);

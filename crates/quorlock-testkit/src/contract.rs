@@ -35,7 +35,7 @@ mod transfer;
 mod unsupported;
 
 use bench::{Bench, Finding};
-use ear::Ear;
+use ear::HintRecorder;
 
 /// Checks every clause of the contract, one after the other: that `node` does what it [reports](Capabilities)
 /// to support, and that it refuses everything else by name.
@@ -66,7 +66,7 @@ use ear::Ear;
 /// # }
 /// ```
 pub async fn check_contract(node: &dyn Node, plant: &dyn Plant, clock: &dyn Clock) -> Result<(), Breach> {
-    let ear = Arc::new(Ear::default());
+    let ear = Arc::new(HintRecorder::default());
     node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
     let mut broken = Vec::new();
     let capabilities = node.capabilities();

@@ -19,7 +19,7 @@ mod line;
 mod server;
 mod shared;
 
-use line::{Line, Link};
+use line::{Connection, Link};
 use server::{Kept, Server};
 use shared::{KeepTime, Shared, State, keep_time};
 
@@ -100,7 +100,7 @@ impl MemoryNode {
         let server = Server::new(&name, Arc::clone(&own), clock.now());
         let state = State {
             server,
-            line: Line::default(),
+            line: Connection::default(),
             arrived: VecDeque::new(),
             delivering: false,
             timekeeper: false,

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_in_lists_end_somewhere() {
+    fn nested_lists_have_a_maximum_depth() {
         assert!(read_answer(&b"*1\r\n".repeat(1000)).is_err());
     }
 }

@@ -107,8 +107,7 @@ async fn the_scripts_of_quorlock_run_by_their_text_and_then_by_their_hash() -> R
 }
 
 #[tokio::test]
-async fn what_follows_multi_is_carried_out_at_exec_and_a_score_is_raised_and_never_lowered() -> RedisResult<()>
-{
+async fn commands_after_multi_run_at_exec_and_scores_only_rise() -> RedisResult<()> {
     for protocol in BOTH {
         let mut redis = connect(protocol).await?;
         for (key, number, expected) in
@@ -128,7 +127,7 @@ async fn what_follows_multi_is_carried_out_at_exec_and_a_score_is_raised_and_nev
 }
 
 #[tokio::test]
-async fn a_client_that_is_killed_is_heard_no_more() -> RedisResult<()> {
+async fn a_killed_client_executes_no_more_commands() -> RedisResult<()> {
     let server = serve("").await?;
     let connect = || server.get_multiplexed_async_connection();
     let (mut one, mut other) = (connect().await?, connect().await?);
@@ -145,7 +144,7 @@ async fn a_client_that_is_killed_is_heard_no_more() -> RedisResult<()> {
 }
 
 #[tokio::test]
-async fn what_it_does_not_know_it_names() -> RedisResult<()> {
+async fn unknown_commands_are_named() -> RedisResult<()> {
     let mut redis = connect("").await?;
     let unknown: RedisResult<String> = cmd("SUBSTR").arg("k").query_async(&mut redis).await;
     assert!(unknown.is_err_and(|error| error.to_string().contains("unknown command 'substr'")));
@@ -245,7 +244,7 @@ fn key(key: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_change_by_another_client_is_told_once_to_who_has_read_the_key() -> RedisResult<()> {
+async fn a_change_is_notified_once_to_clients_that_read_the_key() -> RedisResult<()> {
     let (mut told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
     let _: Option<String> = cmd("GET").arg("read").query_async(&mut told).await?;
     for name in ["unread", "read", "read"] {
@@ -260,7 +259,7 @@ async fn a_change_by_another_client_is_told_once_to_who_has_read_the_key() -> Re
 }
 
 #[tokio::test]
-async fn own_changes_are_told_unless_noloop_says_otherwise() -> RedisResult<()> {
+async fn own_changes_are_notified_without_noloop() -> RedisResult<()> {
     for (options, times) in [(&["NOLOOP"][..], 0), (&[], 1)] {
         let (mut told, mut pushes, _) = tracking(options).await?;
         let _: Option<String> = cmd("GET").arg("k").query_async(&mut told).await?;
@@ -272,7 +271,7 @@ async fn own_changes_are_told_unless_noloop_says_otherwise() -> RedisResult<()> 
 }
 
 #[tokio::test]
-async fn the_end_of_a_lock_is_told_to_who_was_refused() -> RedisResult<()> {
+async fn the_expiry_of_a_lock_is_notified_to_refused_clients() -> RedisResult<()> {
     let (mut told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
     let acquire = |token: &str, ttl: i64| {
         let mut acquire = cmd("EVAL");
@@ -299,7 +298,7 @@ async fn the_end_of_a_lock_is_told_to_who_was_refused() -> RedisResult<()> {
 }
 
 #[tokio::test]
-async fn when_all_is_deleted_no_key_is_named() -> RedisResult<()> {
+async fn a_flush_is_notified_without_a_key() -> RedisResult<()> {
     let (_told, mut pushes, mut other) = tracking(&["NOLOOP"]).await?;
     let _: String = cmd("FLUSHALL").query_async(&mut other).await?;
     assert_eq!(pushes.next().await, Some(Value::Nil));
@@ -329,7 +328,7 @@ impl HintListener for Hears {
 }
 
 #[tokio::test]
-async fn a_node_hears_from_it_by_the_time_of_the_first_answer() -> Result<(), Box<dyn std::error::Error>> {
+async fn hints_are_active_by_the_first_answer() -> Result<(), Box<dyn std::error::Error>> {
     let address = serve("").await?.get_connection_info().addr().to_string();
     let node = RedisNode::new(Address::parse(&address)?);
     let ear = Arc::new(Hears::default());

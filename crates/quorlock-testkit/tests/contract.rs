@@ -55,7 +55,7 @@ impl Node for Careless {
 }
 
 #[tokio::test]
-async fn a_node_that_releases_for_anybody_breaks_it_and_is_named() {
+async fn a_node_that_releases_for_any_client_breaks_it_and_is_named() {
     let memory = MemoryNode::new("memory");
     let breach = check_contract(&Careless(memory.clone()), &memory, &SystemClock::default())
         .await
@@ -146,7 +146,7 @@ impl Node for Modest {
 }
 
 #[tokio::test]
-async fn a_node_that_does_what_it_says_it_cannot_breaks_it() {
+async fn a_node_that_does_what_it_does_not_support_breaks_it() {
     let memory = MemoryNode::new("memory");
     let breach = check_contract(&Modest(memory.clone()), &memory, &SystemClock::default()).await;
     let said = breach.expect_err("it is modest").to_string();
@@ -190,7 +190,7 @@ impl Plant for Forgetful {
 }
 
 #[tokio::test]
-async fn a_node_that_forgets_and_does_not_say_so_breaks_it() {
+async fn a_node_that_forgets_silently_breaks_it() {
     for (capabilities, same_name, clause) in [
         (Capabilities::all().durable(), false, "what is durable survives a restart"),
         (Capabilities::all(), true, "after a restart all is remembered or the history is a new one"),

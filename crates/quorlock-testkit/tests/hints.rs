@@ -16,16 +16,16 @@ const KEY: &str = "orders/42";
 
 /// Hints in the order in which they came, as text.
 #[derive(Debug, Default)]
-struct Ear(Mutex<Vec<String>>);
+struct HintRecorder(Mutex<Vec<String>>);
 
-impl Ear {
+impl HintRecorder {
     /// Returns the hints since the last call.
     fn heard(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl HintListener for Ear {
+impl HintListener for HintRecorder {
     fn on_hint(&self, hint: Hint<'_>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(match hint {
             Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
@@ -37,14 +37,14 @@ impl HintListener for Ear {
 struct Scene {
     node: MemoryNode,
     clock: Arc<dyn Clock>,
-    ear: Arc<Ear>,
+    ear: Arc<HintRecorder>,
 }
 
 impl Scene {
     /// Creates a node with a listener.
     fn new() -> Scene {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let (node, ear) = (MemoryNode::on("eu-1", Arc::clone(&clock)), Arc::new(Ear::default()));
+        let (node, ear) = (MemoryNode::on("eu-1", Arc::clone(&clock)), Arc::new(HintRecorder::default()));
         node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
         assert_eq!(ear.heard(), ["Subscribed"], "it is connected");
         Scene { node, clock, ear }
@@ -80,7 +80,7 @@ fn release(number: u128) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_is_told_once() -> Result<(), NodeError> {
+async fn a_release_is_notified_once() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.vote(release(1)).await?;
@@ -92,7 +92,7 @@ async fn a_release_is_told_once() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_by_another_client_is_told() -> Result<(), NodeError> {
+async fn a_change_by_another_client_is_notified() -> Result<(), NodeError> {
     let scene = Scene::new();
     let changes: [fn(&MemoryNode); 2] =
         [|node| node.remove(KEY), |node| node.set_data(KEY, "data", Expiry::Never)];
@@ -106,7 +106,7 @@ async fn a_change_by_another_client_is_told() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transfer_is_told() -> Result<(), NodeError> {
+async fn a_transfer_is_notified() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene
@@ -117,7 +117,7 @@ async fn a_transfer_is_told() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_key_is_told_when_it_comes() -> Result<(), NodeError> {
+async fn the_expiry_of_a_key_is_notified() -> Result<(), NodeError> {
     let scene = Scene::new();
     let begun = scene.clock.now();
     scene.held().await?;
@@ -129,7 +129,7 @@ async fn the_end_of_a_key_is_told_when_it_comes() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_is_deleted_no_key_is_named() -> Result<(), NodeError> {
+async fn a_flush_is_notified_without_a_key() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.node.flush();
@@ -138,7 +138,7 @@ async fn when_all_is_deleted_no_key_is_named() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_tells_the_first_in_the_queue_and_the_first_two_of_the_key() -> Result<(), NodeError> {
+async fn a_release_notifies_the_first_in_the_queue_and_two_of_the_key() -> Result<(), NodeError> {
     let scene = Scene::new();
     let [elapsed, patience, turn] = [Duration::ZERO, TTL, TTL];
     let enqueue = |number| {
@@ -155,7 +155,7 @@ async fn a_release_tells_the_first_in_the_queue_and_the_first_two_of_the_key() -
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_told_after_the_answer_that_came_before_it() -> Result<(), NodeError> {
+async fn a_change_is_notified_after_the_earlier_answer() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.vote(acquire(1)).await?;
     scene.node.lose_replies(true);
@@ -184,7 +184,7 @@ async fn hints_take_the_time_of_an_answer() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_node_tells_what_has_changed_once_it_goes_on() -> Result<(), NodeError> {
+async fn a_hung_node_sends_hints_once_resumed() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.node.hang();
@@ -196,7 +196,7 @@ async fn a_hung_node_tells_what_has_changed_once_it_goes_on() -> Result<(), Node
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disconnected_node_is_deaf_and_what_was_asked_for_is_forgotten() -> Result<(), NodeError> {
+async fn a_disconnect_ends_hints_and_forgets_watched_keys() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.node.disconnect();
@@ -212,7 +212,7 @@ async fn a_disconnected_node_is_deaf_and_what_was_asked_for_is_forgotten() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_gives_no_hints_says_nothing() -> Result<(), NodeError> {
+async fn a_node_without_hints_notifies_no_listener() -> Result<(), NodeError> {
     let scene = Scene::new();
     scene.held().await?;
     scene.node.hints(false);
@@ -232,9 +232,9 @@ async fn a_node_that_gives_no_hints_says_nothing() -> Result<(), NodeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_who_listen_are_told() -> Result<(), NodeError> {
+async fn all_listeners_are_notified() -> Result<(), NodeError> {
     let scene = Scene::new();
-    let late = Arc::new(Ear::default());
+    let late = Arc::new(HintRecorder::default());
     scene.node.listen(Arc::clone(&late) as Arc<dyn HintListener>);
     scene.held().await?;
     scene.node.remove(KEY);

@@ -81,7 +81,7 @@ async fn a_shorter_delay_overtakes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_node_does_everything_in_order_once_it_goes_on() {
+async fn a_hung_node_executes_everything_in_order_once_resumed() {
     let (node, _) = node();
     node.hang();
     let mut first = send(&node, acquire(1));
@@ -94,7 +94,7 @@ async fn a_hung_node_does_everything_in_order_once_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hung_node_was_sent_it_does_late_though_nobody_waits() {
+async fn a_hung_node_executes_late_what_it_was_sent() {
     let (node, _) = node();
     node.hang();
     drop(send(&node, acquire(1)));
@@ -103,7 +103,7 @@ async fn what_a_hung_node_was_sent_it_does_late_though_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_request_of_an_ended_connection_comes_after_a_newer_one() {
+async fn a_late_request_of_a_lost_connection_follows_a_newer_one() {
     let (node, _) = node();
     node.hang();
     let cut = send(&node, acquire(1));
@@ -131,7 +131,7 @@ async fn a_late_request_of_an_ended_connection_comes_after_a_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_in_the_socket_can_be_lost_instead() {
+async fn unread_requests_can_be_lost_instead() {
     let (node, _) = node();
     node.unread_requests(UnreadRequests::Lost);
     node.hang();
@@ -174,7 +174,7 @@ async fn a_lost_request_arrives_late_or_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disconnected_node_fails_at_once_and_one_being_connected_makes_wait() {
+async fn a_disconnected_node_fails_immediately_and_a_connecting_one_waits() {
     let (node, _) = node();
     node.disconnect();
     let error = send(&node, acquire(1)).await.expect_err("it is disconnected");
@@ -193,7 +193,7 @@ async fn a_disconnected_node_fails_at_once_and_one_being_connected_makes_wait() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_node_says_why_and_does_nothing() {
+async fn a_failing_node_reports_why_and_does_nothing() {
     let (node, _) = node();
     node.fail(NodeErrorKind::OutOfSpace, "OOM command not allowed when used memory > 'maxmemory'.");
     let error = ask(&node, acquire(1)).await.expect_err("it fails");
@@ -239,7 +239,7 @@ async fn two_nodes_can_claim_to_be_one_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_end_by_the_clock_of_the_server() {
+async fn keys_expire_by_the_clock_of_the_server() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let fast = Arc::new(SkewedClock::new(Arc::clone(&clock), 2.0));
     let node = MemoryNode::with_own_clock("fast", clock, Arc::clone(&fast) as Arc<dyn Clock>);
@@ -309,7 +309,7 @@ async fn without_fencing_a_node_knows_the_key_and_its_tombstones_and_nothing_els
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_calendar_goes_with_its_clock_and_begins_with_2026() {
+async fn a_paused_calendar_follows_its_clock_and_begins_in_2026() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let new_year = Duration::from_secs(56 * 365 * 86_400 + 14 * 86_400);
     assert_eq!(clock.wall(), new_year);

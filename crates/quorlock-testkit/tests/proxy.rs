@@ -143,7 +143,7 @@ async fn a_healed_network_is_as_good_as_new() -> Result<(), Box<dyn Error>> {
 }
 
 #[tokio::test]
-async fn it_listens_where_it_is_told_and_looks_its_server_up_by_name() -> Result<(), Box<dyn Error>> {
+async fn it_listens_at_an_address_and_resolves_its_server_by_name() -> Result<(), Box<dyn Error>> {
     let bench = Bench::start().await?;
     let server = bench.servers.first().ok_or("one server was asked for")?;
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
@@ -157,7 +157,7 @@ async fn it_listens_where_it_is_told_and_looks_its_server_up_by_name() -> Result
 }
 
 #[tokio::test]
-async fn a_name_that_nobody_has_resets_the_connection() -> Result<(), Box<dyn Error>> {
+async fn an_unresolvable_name_resets_the_connection() -> Result<(), Box<dyn Error>> {
     let proxy = Proxy::listen((Ipv4Addr::LOCALHOST, 0).into(), "there-is-no-such-host.invalid:6379").await?;
     let mut client = TcpStream::connect(proxy.address()).await?;
     let read = client.read_u8().await;
@@ -181,7 +181,7 @@ async fn a_cut_ends_the_connection_and_a_new_one_works() -> Result<(), Box<dyn E
 }
 
 #[tokio::test]
-async fn a_refusing_proxy_lets_nobody_in() -> Result<(), Box<dyn Error>> {
+async fn a_refusing_proxy_accepts_no_client() -> Result<(), Box<dyn Error>> {
     let bench = Bench::start().await?;
     bench.proxy.refuse(true);
     assert!(connect(&bench.proxy).await.is_err());
@@ -192,7 +192,7 @@ async fn a_refusing_proxy_lets_nobody_in() -> Result<(), Box<dyn Error>> {
 }
 
 #[tokio::test]
-async fn connections_end_with_their_server_and_are_not_counted_any_more() -> Result<(), Box<dyn Error>> {
+async fn connections_end_with_their_server_and_are_not_counted() -> Result<(), Box<dyn Error>> {
     let bench = Bench::start().await?;
     bench.servers.iter().for_each(quorlock_testkit::Server::kill);
     eventually("the proxy to notice", SOON, async || bench.proxy.connections() == 0).await?;

@@ -48,7 +48,7 @@ async fn servers_are_independent_masters_with_ports_of_their_own() -> io::Result
 }
 
 #[tokio::test]
-async fn a_killed_server_answers_no_more_and_the_others_do() -> io::Result<()> {
+async fn a_killed_server_does_not_answer_and_the_others_do() -> io::Result<()> {
     for kind in every_kind() {
         let servers = start(kind, 2).await?;
         servers[0].kill();
@@ -156,7 +156,7 @@ async fn ping(url: &str) -> redis::RedisResult<String> {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_server_is_refused_by_name() {
+async fn a_program_that_is_no_lock_server_is_refused_by_name() {
     let error = Kind::at(std::path::Path::new("/bin/echo")).expect_err("echo is no lock server");
     assert!(error.to_string().contains("/bin/echo is no Redis or Valkey server"), "{error}");
 }
@@ -188,7 +188,7 @@ fn so_can_what_borrows(server: &'static Server, node: &'static MemoryNode, clock
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn the_port_of_a_dead_server_is_given_to_nobody_else() -> io::Result<()> {
+async fn the_port_of_a_dead_server_stays_reserved() -> io::Result<()> {
     let servers = start(Kind::BuiltinTask, 1).await?;
     servers[0].kill();
     let others: Vec<_> = (0..500).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect();

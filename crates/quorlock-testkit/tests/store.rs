@@ -45,7 +45,7 @@ fn a_key_is_there_in_its_last_millisecond_and_not_in_the_next() -> Result<(), Fa
 }
 
 #[test]
-fn parts_of_a_millisecond_do_not_count() -> Result<(), Failure> {
+fn fractions_of_a_millisecond_are_ignored() -> Result<(), Failure> {
     let mut store = Store::default();
     let late_in_it = Moment::since_origin(Duration::from_micros(1_000_999));
     acquire(&mut store, late_in_it, b"mine")?;
@@ -54,7 +54,7 @@ fn parts_of_a_millisecond_do_not_count() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_tombstone_stops_its_attempt_until_it_ends() -> Result<(), Failure> {
+fn a_tombstone_stops_its_attempt_until_it_expires() -> Result<(), Failure> {
     let mut store = Store::default();
     let linger = Duration::from_millis(50);
     assert_eq!(store.cancel(at(0), b"k", b"tomb", b"mine", linger)?.vote, Vote::Free);
@@ -91,7 +91,7 @@ fn set_obeys_its_options() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_list_is_there_but_no_string() {
+fn a_list_exists_but_is_not_a_string() {
     let mut store = Store::default();
     store.set(at(0), b"k", Value::List(vec![b"item".to_vec()]), SetOptions::default());
     assert_eq!(acquire(&mut store, at(0), b"mine"), Err(Failure::WrongType));
@@ -102,7 +102,7 @@ fn a_list_is_there_but_no_string() {
 }
 
 #[test]
-fn a_transfer_replaces_the_holder_and_nobody_else() -> Result<(), Failure> {
+fn a_transfer_replaces_only_the_holder() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"one")?;
     assert_eq!(store.transfer(at(1000), b"k", b"tomb", [b"one", b"two"], TTL, None)?.vote, Vote::Granted);
@@ -124,7 +124,7 @@ fn a_transfer_replaces_the_holder_and_nobody_else() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_transfer_takes_a_free_key_unless_a_tombstone_stands() -> Result<(), Failure> {
+fn a_transfer_takes_a_free_key_without_a_tombstone() -> Result<(), Failure> {
     let mut store = Store::default();
     store.cancel(at(0), b"k", b"tomb", b"two", Duration::from_millis(50))?;
     assert_eq!(store.transfer(at(50), b"k", b"tomb", [b"one", b"two"], TTL, None)?.vote, Vote::Free);
@@ -134,7 +134,7 @@ fn a_transfer_takes_a_free_key_unless_a_tombstone_stands() -> Result<(), Failure
 }
 
 #[test]
-fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> Result<(), Failure> {
+fn each_holder_draws_the_next_number_and_an_idle_counter_expires() -> Result<(), Failure> {
     let mut store = Store::default();
     // The counter is a few microseconds, by a clock that starts at zero.
     let ends = 5 * 60 * 1000;
@@ -153,7 +153,7 @@ fn each_holder_draws_the_next_number_and_a_counter_that_nobody_raises_ends() -> 
 }
 
 #[test]
-fn a_counter_from_which_nothing_can_be_drawn_fails_before_anything_is_set() {
+fn an_unusable_counter_fails_before_anything_is_set() {
     for (planted, failure) in [
         (Value::List(Vec::new()), Failure::WrongType),
         ("42".into(), Failure::WrongType),
@@ -199,7 +199,7 @@ fn ahead(store: &mut Store, now: Moment, asked: &Enqueue<'_>) -> Result<Option<u
 }
 
 #[test]
-fn the_queue_goes_by_how_long_each_has_waited() -> Result<(), Failure> {
+fn the_queue_is_ordered_by_time_waited() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"holder")?;
     for (millis, name, before) in [(0, b"a", 0), (1, b"b", 1), (2, b"c", 2), (3, b"d", 0)] {
@@ -223,7 +223,7 @@ fn the_queue_goes_by_how_long_each_has_waited() -> Result<(), Failure> {
 }
 
 #[test]
-fn whoever_was_told_has_its_turn_and_then_it_is_the_turn_of_who_asks() -> Result<(), Failure> {
+fn a_notified_waiter_has_its_turn_before_others_that_ask() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"holder")?;
     for name in [b"a", b"b", b"c"] {
@@ -254,7 +254,7 @@ fn leaving_the_queue_is_granted_once_and_a_turn_goes_to_the_next() -> Result<(),
 }
 
 #[test]
-fn one_request_passes_over_no_more_than_32_who_have_stopped_asking() -> Result<(), Failure> {
+fn one_request_skips_at_most_32_expired_waiters() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"holder")?;
     let names: Vec<Vec<u8>> = (0..70).map(|number: u64| format!("{number:016}").into_bytes()).collect();
@@ -272,7 +272,7 @@ fn one_request_passes_over_no_more_than_32_who_have_stopped_asking() -> Result<(
 }
 
 #[test]
-fn a_queue_ends_when_it_is_of_no_use_to_anybody() -> Result<(), Failure> {
+fn a_queue_expires_with_its_last_waiter() -> Result<(), Failure> {
     let mut store = Store::default();
     store.set(at(0), b"k", "data".into(), SetOptions::default());
     store.enqueue(at(0), &enqueue(b"a"))?;
@@ -282,7 +282,7 @@ fn a_queue_ends_when_it_is_of_no_use_to_anybody() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_watched_key_is_told_of_once() -> Result<(), Failure> {
+fn a_watched_key_is_reported_once() -> Result<(), Failure> {
     let mut store = Store::default();
     acquire(&mut store, at(0), b"mine")?;
     assert!(store.take_changes(at(0)).is_empty(), "it was not watched");

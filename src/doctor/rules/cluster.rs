@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_lacks_is_found_and_what_it_should_have_is_not() {
+    fn only_the_faults_of_a_cluster_are_found() {
         let whole = found(&[(8192, 1), (8192, 1)]);
         for check in [Check::SlotsUncovered, Check::NoReplica, Check::FullCoverage, Check::Replicas] {
             assert!(!whole.contains(&check), "{check}");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_at_a_master_names_it() {
+    fn a_finding_about_a_master_names_it() {
         let findings = findings(&"c".into(), &cluster(&[(16_384, 1)]), &setting(1));
         let eviction = findings.iter().find(|finding| finding.check == Check::Eviction).unwrap();
         assert!(

@@ -88,7 +88,7 @@ fn memory(used: u64, policy: &str) -> Memory {
 type Change = fn(&mut Facts);
 
 #[test]
-fn with_a_sound_deployment_nothing_is_found() {
+fn a_healthy_deployment_has_no_findings() {
     for setting in [setting(3), unguarded()] {
         let examination = one_with(|_| {}, &setting);
         assert_eq!(found(&examination), []);
@@ -146,7 +146,7 @@ const OF_A_NODE: [(Change, Severity, Check); 41] = [
 ];
 
 #[test]
-fn each_fault_of_a_node_is_found_with_its_evidence() {
+fn each_fault_of_a_node_has_a_finding() {
     for (change, severity, check) in OF_A_NODE {
         let examination = one_with(change, &setting(3));
         assert!(found(&examination).contains(&(severity, check)), "{check}: {:#?}", examination.findings);
@@ -159,7 +159,7 @@ fn each_fault_of_a_node_is_found_with_its_evidence() {
 }
 
 #[test]
-fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
+fn a_node_without_a_vote_leaves_no_spare_node() {
     for (change, _, check) in OF_A_NODE {
         let votes = matches!(one_with(change, &setting(3)).nodes[0].standing, Standing::Votes);
         let examination = one_with(change, &setting(3));
@@ -171,7 +171,7 @@ fn a_fault_that_takes_the_vote_away_leaves_no_node_to_spare() {
 }
 
 #[test]
-fn without_the_restart_guard_what_forgets_is_unsafe() {
+fn a_volatile_node_without_the_guard_is_unsafe() {
     let cases: [(Change, Severity, Check); 4] = [
         (|it| it.append_only = Some(false), Severity::Unsafe, Check::NotPersistent),
         (|it| it.fsync = Some(Fsync::EverySecond), Severity::Unsafe, Check::NotPersistent),
@@ -191,7 +191,7 @@ fn without_the_restart_guard_what_forgets_is_unsafe() {
 }
 
 #[test]
-fn a_restarted_node_is_said_to_wait_for_as_long_as_the_guard_has_it_wait() {
+fn the_reported_wait_of_a_node_is_that_of_the_guard() {
     let examination = one_with(|it| it.uptime = Some(Duration::from_secs(21)), &setting(3));
     assert_eq!(
         examination.nodes[0].standing,
@@ -205,7 +205,7 @@ fn a_restarted_node_is_said_to_wait_for_as_long_as_the_guard_has_it_wait() {
 }
 
 #[test]
-fn one_server_behind_two_addresses_votes_once() {
+fn one_server_with_two_addresses_votes_once() {
     let examination = one_with(|it| it.identity = Some("run-1".into()), &setting(3));
     assert!(found(&examination).contains(&(Severity::Unsafe, Check::SameServer)));
     assert!(matches!(examination.nodes[0].standing, Standing::Votes));
@@ -225,7 +225,7 @@ fn the_number_of_nodes_is_judged() {
 }
 
 #[test]
-fn clients_that_may_go_by_their_own_clocks_are_named() {
+fn clients_that_may_use_own_clocks_are_named() {
     let mut node = sound(0);
     let others = OtherClients::new("another program locks there, too", "set its clock");
     node.other_clients = Some(others.clone());
@@ -239,7 +239,7 @@ fn clients_that_may_go_by_their_own_clocks_are_named() {
 }
 
 #[test]
-fn with_too_few_votes_there_is_no_quorum_whatever_else_is_wrong() {
+fn too_few_votes_are_no_quorum_despite_other_faults() {
     let mut nodes = [sound(0), sound(1), sound(2)];
     for node in &mut nodes[1..] {
         node.role = Some(Role::ClusterMember);
@@ -291,7 +291,7 @@ fn shared_failure_domains_are_found() {
 }
 
 #[test]
-fn an_unencrypted_way_is_noted_unless_it_stays_on_this_machine() {
+fn an_unencrypted_remote_connection_is_noted() {
     let place = |address: [u8; 4]| Some(Location::new(Some("a".into()), vec![IpAddr::from(address)], false));
     let open = one_with(|it| it.place = place([10, 0, 0, 1]), &setting(3));
     assert_eq!(found(&open), [(Severity::Note, Check::PlainText)]);
@@ -300,7 +300,7 @@ fn an_unencrypted_way_is_noted_unless_it_stays_on_this_machine() {
 }
 
 #[test]
-fn clocks_are_judged_by_what_is_certain() {
+fn certain_clock_differences_are_found() {
     let ahead = |micros, uncertain| {
         let clock = Some(ClockReading::new(micros, Duration::from_millis(uncertain)));
         found(&one_with(|it| it.clock = clock, &setting(3)))
@@ -312,7 +312,7 @@ fn clocks_are_judged_by_what_is_certain() {
 }
 
 #[test]
-fn a_far_node_has_a_longer_limit_and_so_is_not_too_slow() {
+fn a_distant_node_has_a_longer_timeout() {
     let far = |trip, setting: &Setting| {
         found(&one_with(|it| it.round_trips = vec![Duration::from_millis(trip); 20], setting))
     };
@@ -321,7 +321,7 @@ fn a_far_node_has_a_longer_limit_and_so_is_not_too_slow() {
 }
 
 #[test]
-fn versions_with_a_known_hole_are_told_from_those_that_mended_it() {
+fn fixed_versions_are_told_from_vulnerable_ones() {
     for (name, version, hole) in [
         ("redis", "7.0.15", true),
         ("redis", "7.2.10", true),

@@ -43,7 +43,7 @@ impl Contender {
         // Earlier notifications belong to another turn.
         subscription.turns(self.queue.waiter);
         loop {
-            subscription.ask_anew();
+            subscription.clear_hints();
             let offered = self.queue.offered(subscription.bell());
             let asked = tokio::select! {
                 biased;
@@ -125,7 +125,7 @@ impl Contender {
             }
             if unsubscribed || (changed && place.is_near()) {
                 // The waiter before us has its turn now.
-                subscription.ask_anew();
+                subscription.clear_hints();
                 until = until.min(self.shared.now() + place.turn);
             }
             tokio::select! {

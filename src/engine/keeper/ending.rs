@@ -31,7 +31,7 @@ impl Keeper {
                 self.not_confirmed(cleanup.report());
             }
             if cleanup.is_wanted() {
-                self.shared.lines.set_cooldown(&self.queue_key, self.shared.now() + COURTESY);
+                self.shared.queues.set_cooldown(&self.queue_key, self.shared.now() + COURTESY);
             }
             cleanup.leave(self.runtime.clone());
         }
@@ -58,7 +58,7 @@ impl Keeper {
     /// it was.
     pub(super) fn clear_held(&self) {
         if self.claim.mode() == Mode::Exclusive {
-            self.shared.lines.clear_held(&self.queue_key);
+            self.shared.queues.clear_held(&self.queue_key);
         }
     }
 
@@ -82,7 +82,7 @@ impl Keeper {
     pub(super) fn notify_other_queues(&self) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let holder_mode = if mode == self.claim.mode() { HolderMode::Same } else { HolderMode::Other };
-            self.shared.lines_of(mode).given_back(self.claim.keys(), holder_mode);
+            self.shared.queues_of(mode).given_back(self.claim.keys(), holder_mode);
         }
     }
 

@@ -51,7 +51,7 @@ impl Successor {
     /// is now closed.
     fn begin(&mut self) -> Option<(Handle, BoxFuture<'static, ()>)> {
         let succession = self.succession.take()?;
-        let first = self.shared.lines.next_or_end(&self.key)?;
+        let first = self.shared.queues.next_or_end(&self.key)?;
         let runtime = first.runtime.clone();
         Some((runtime, succession.serve(self.shared.clone(), self.key.clone(), first)))
     }
@@ -116,7 +116,7 @@ impl Keeper {
         self.succession.as_ref()?;
         let span = self.handoff.span.unwrap_or(self.ttl);
         let goes_on = self.streak.goes_on((self.handoff.times, span), self.shared.now());
-        if goes_on { self.shared.lines.next(&self.queue_key) } else { None }
+        if goes_on { self.shared.queues.next(&self.queue_key) } else { None }
     }
 
     /// Moves the duty to serve the waiters to the caller.
@@ -235,8 +235,8 @@ impl Keeper {
         round.abandon();
         clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings(), CleanupOf::Lease);
         // It was first in the queue, and stays first.
-        self.shared.lines.put_back(&self.queue_key, waiter);
-        self.shared.lines.clear_held(&self.queue_key);
+        self.shared.queues.put_back(&self.queue_key, waiter);
+        self.shared.queues.clear_held(&self.queue_key);
         self.take_successor()
     }
 }

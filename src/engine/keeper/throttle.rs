@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_renewals_a_second_go_out_to_far_nodes_as_to_near_ones() {
+    fn distant_nodes_get_as_many_renewals_a_second_as_near() {
         let renewals = Arc::new(Renewals::default());
         let mut in_flight: Vec<_> = (1..MANY).map(|_| renewals.begin()).collect();
         let are_many = |millis| renewals.are_many(|| Duration::from_millis(millis));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
-use super::Lines;
+use super::WaitQueues;
 use crate::node::{Hint, HintListener};
 use crate::quorum::node_set::NodeSet;
 
@@ -18,7 +18,7 @@ pub(crate) enum HolderMode {
     Other,
 }
 
-impl Lines {
+impl WaitQueues {
     /// Hints that this process has released these keys. Servers do not notify the connection that
     /// made a change, so waiters in other queues of this process learn of it here. They may ask
     /// immediately: their request is queued behind the release at each node. Queues of the same
@@ -77,7 +77,7 @@ impl Lines {
     }
 
     /// Drops the hints so far: the nodes are about to be asked.
-    pub(crate) fn ask_anew(&self, key: &str) {
+    pub(crate) fn clear_hints(&self, key: &str) {
         if let Some(queue) = self.lock().by_key.get_mut(key) {
             queue.changed = NodeSet::default();
         }
@@ -129,17 +129,17 @@ impl HintState {
 
 /// Receives the hints of one node.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct HintSink {
     /// Nodes keep their listeners, and may outlive the coordinator.
-    pub(crate) lines: Weak<Lines>,
+    pub(crate) queues: Weak<WaitQueues>,
     pub(crate) node: usize,
 }
 
-impl HintListener for Ear {
+impl HintListener for HintSink {
     fn on_hint(&self, hint: Hint<'_>) {
-        let Some(lines) = self.lines.upgrade() else { return };
+        let Some(queues) = self.queues.upgrade() else { return };
         let node = NodeSet::of(self.node);
-        let mut inside = lines.lock();
+        let mut inside = queues.lock();
         match hint {
             Hint::Subscribed => inside.hearing.add(node),
             Hint::Invalidated(key) => {
@@ -165,7 +165,7 @@ impl HintListener for Ear {
         let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
         drop(inside);
         for branch in &branches {
-            Ear { lines: Arc::downgrade(branch), node: self.node }.on_hint(hint);
+            HintSink { queues: Arc::downgrade(branch), node: self.node }.on_hint(hint);
         }
     }
 }

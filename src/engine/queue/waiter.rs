@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::Lines;
+use super::WaitQueues;
 use crate::engine::hold::Hold;
 use crate::engine::options::AcquireRequest;
 use crate::error::AcquireError;
@@ -22,7 +22,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Creates a waiter that is in no queue.
-    pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, Delivery) {
+    pub(crate) fn alone(plan: Arc<AcquireRequest>, runtime: Handle) -> (Waiter, HoldReceiver) {
         let (sender, delivery) = oneshot::channel();
         (Waiter { arrival: NonZeroU64::MIN, plan, sender, runtime }, delivery)
     }
@@ -32,21 +32,21 @@ impl Waiter {
 pub(crate) type HoldSender = oneshot::Sender<Result<Hold, Box<AcquireError>>>;
 
 /// The receiving side. Dropped by a waiter that stops waiting.
-pub(crate) type Delivery = oneshot::Receiver<Result<Hold, Box<AcquireError>>>;
+pub(crate) type HoldReceiver = oneshot::Receiver<Result<Hold, Box<AcquireError>>>;
 
 /// The result of joining a queue.
 pub(crate) enum Joined {
     /// The queue is new. The caller, which is not in it, must serve it, beginning with itself.
     First,
     /// The queue is being served.
-    Behind(Place, Delivery),
+    Behind(Place, HoldReceiver),
     /// This process holds the key, or other callers in it came first, and the caller does not wait.
     Taken,
 }
 
 /// A place in a queue, given up when dropped.
 pub(crate) struct Place {
-    pub(super) lines: Arc<Lines>,
+    pub(super) queues: Arc<WaitQueues>,
     pub(super) key: Arc<str>,
     pub(super) arrival: NonZeroU64,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // Usually the waiter has already been taken out to be served.
-        let left = match self.lines.lock().by_key.get_mut(&self.key) {
+        let left = match self.queues.lock().by_key.get_mut(&self.key) {
             Some(queue) => {
                 queue.served.take_if(|served| *served == self.arrival);
                 let waiters = queue.waiting.as_mut().map(|waiting| &mut waiting.in_order);

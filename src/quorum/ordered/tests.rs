@@ -113,7 +113,7 @@ fn release(claim: &Arc<Claim>) -> Request {
 }
 
 #[test]
-fn one_request_for_a_key_waits_for_the_other_and_those_for_other_keys_do_not() {
+fn requests_wait_for_earlier_ones_for_the_same_key_only() {
     let bench = bench();
     let (a, b) = (claim("a"), claim("b"));
     for (number, request) in [acquire(&a), release(&a), acquire(&b)].into_iter().enumerate() {
@@ -155,7 +155,7 @@ fn a_request_for_several_keys_waits_for_all_of_them_and_all_wait_for_it() {
 }
 
 #[test]
-fn i5_a_release_behind_a_request_of_which_nothing_is_known_is_not_known_either() {
+fn i5_a_release_after_a_request_with_unknown_outcome_is_unknown() {
     let bench = bench();
     let a = claim("a");
     bench.ask(0, acquire(&a));
@@ -169,7 +169,7 @@ fn i5_a_release_behind_a_request_of_which_nothing_is_known_is_not_known_either()
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_not_asked_but_taken_back() {
+fn a_request_no_longer_wanted_is_not_sent() {
     let bench = bench();
     let (a, other) = (claim("a"), claim("a"));
     bench.ask(0, acquire(&a));
@@ -182,7 +182,7 @@ fn what_is_not_wanted_any_more_is_not_asked_but_taken_back() {
 }
 
 #[test]
-fn a_store_that_answers_at_once_needs_no_stack_for_those_that_wait() {
+fn a_store_that_answers_immediately_needs_no_stack() {
     let bench = bench();
     let a = claim("a");
     for number in 0..MOST_WAITING {

@@ -162,7 +162,7 @@ fn said(vote: Vote, process: &str) -> Response {
 }
 
 #[tokio::test]
-async fn an_answer_that_decides_nothing_wakes_nobody() {
+async fn an_answer_without_effect_wakes_no_task() {
     let bench = Bench::new();
     let mut verdict = bench.verdict();
     assert_eq!(verdict.look(), None);
@@ -175,7 +175,7 @@ async fn an_answer_that_decides_nothing_wakes_nobody() {
 }
 
 #[tokio::test]
-async fn the_last_answer_wakes_whoever_waits_for_it_and_those_before_it_do_not() {
+async fn only_the_last_answer_wakes_a_task_waiting_for_all() {
     let bench = Bench::new();
     (0..3).for_each(|node| bench.grant(node));
     let mut settled = bench.waiter(|round| async move { round.settled().await });
@@ -188,7 +188,7 @@ async fn the_last_answer_wakes_whoever_waits_for_it_and_those_before_it_do_not()
 }
 
 #[tokio::test]
-async fn fewer_than_are_needed_may_decide_that_it_is_in_vain() {
+async fn fewer_votes_than_a_quorum_may_decide_a_failure() {
     let bench = Bench::of(4, &[0, 1, 2, 3, 4]);
     let mut verdict = bench.verdict();
     assert_eq!(verdict.look(), None);
@@ -199,7 +199,7 @@ async fn fewer_than_are_needed_may_decide_that_it_is_in_vain() {
 }
 
 #[tokio::test]
-async fn nodes_that_need_not_be_asked_count_as_if_they_had_done_as_asked() {
+async fn nodes_that_need_not_be_asked_count_as_granted() {
     assert_eq!(Bench::of(3, &[]).verdict().look(), Some(Verdict::Won));
     let bench = Bench::of(3, &[3, 4, 0]);
     let mut verdict = bench.verdict();
@@ -209,7 +209,7 @@ async fn nodes_that_need_not_be_asked_count_as_if_they_had_done_as_asked() {
 }
 
 #[tokio::test]
-async fn once_the_time_of_a_node_is_up_each_answer_counts() {
+async fn after_a_node_times_out_each_answer_counts() {
     let bench = Bench::new();
     let mut verdict = bench.verdict();
     assert_eq!(verdict.look(), None);
@@ -235,7 +235,7 @@ async fn the_last_answer_in_time_is_news_though_another_node_is_silent() {
 }
 
 #[tokio::test]
-async fn a_verdict_that_rests_on_silence_changes_when_somebody_speaks() {
+async fn a_verdict_by_silence_changes_with_a_late_answer() {
     let bench = Bench::new();
     (0..2).for_each(|node| bench.grant(node));
     let mut verdict = bench.verdict();
@@ -247,7 +247,7 @@ async fn a_verdict_that_rests_on_silence_changes_when_somebody_speaks() {
 }
 
 #[tokio::test]
-async fn i46_answers_count_that_came_while_this_program_waited_for_its_own_turn() {
+async fn i46_answers_count_that_arrived_while_the_task_was_delayed() {
     let bench = Bench::new();
     let mut verdict = Box::pin(bench.round.verdict());
     assert!(futures::poll!(&mut verdict).is_pending());
@@ -266,7 +266,7 @@ const PATIENCE: Duration = LEAST_PATIENCE;
 const MOMENT: Duration = Duration::from_millis(1);
 
 #[tokio::test]
-async fn i47_once_it_is_certain_that_nodes_enough_answer_the_others_have_some_round_trips_only() {
+async fn i47_once_enough_nodes_answer_the_others_have_a_few_round_trips() {
     let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     let mut verdict = bench.verdict();
     assert_eq!(verdict.look(), None);
@@ -285,7 +285,7 @@ async fn i47_once_it_is_certain_that_nodes_enough_answer_the_others_have_some_ro
 }
 
 #[tokio::test]
-async fn i47_votes_that_do_not_count_shorten_nobodys_time() {
+async fn i47_votes_that_do_not_count_shorten_no_timeout() {
     let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     let mut verdict = bench.verdict();
     assert_eq!(verdict.look(), None);
@@ -298,7 +298,7 @@ async fn i47_votes_that_do_not_count_shorten_nobodys_time() {
 }
 
 #[tokio::test]
-async fn a_node_that_was_measured_to_be_far_has_some_of_its_own_round_trips() {
+async fn a_distant_node_has_a_few_of_its_own_round_trips() {
     let mut bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     bench.clock.pass(Duration::from_millis(100));
     bench.grant(4);
@@ -328,7 +328,7 @@ async fn the_preferred_node_is_not_waited_for_longer_than_it_should_need() {
 }
 
 #[tokio::test]
-async fn whoever_looks_waits_a_little_for_those_that_say_nothing_once_a_quorum_has() {
+async fn an_inspection_waits_briefly_for_silent_nodes_after_a_quorum() {
     let bench = Bench::with(None, 3, &[0, 1, 2, 3, 4]);
     let mut settled = bench.waiter(|round| async move { round.settled().await });
     assert_eq!(settled.look(), None);
@@ -363,7 +363,7 @@ async fn two_answers_of_one_process_are_one_vote_in_whichever_order_they_come() 
 }
 
 #[tokio::test]
-async fn c7_two_that_have_a_member_in_common_are_one_vote_whatever_they_are_called() {
+async fn c7_two_nodes_with_a_common_member_are_one_vote() {
     let bench = Bench::new();
     let cluster = |node: usize, members: [&str; 2]| {
         let members = Arc::new(members.map(Arc::from).into_iter().collect());
@@ -381,7 +381,7 @@ async fn c7_two_that_have_a_member_in_common_are_one_vote_whatever_they_are_call
 }
 
 #[tokio::test]
-async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
+async fn a_node_with_another_ones_identity_takes_no_vote() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2]] {
         let bench = Bench::new();
         for node in order {
@@ -397,7 +397,7 @@ async fn one_that_calls_itself_by_the_name_of_another_takes_no_vote_away() {
 }
 
 #[tokio::test]
-async fn a_key_that_one_address_of_a_server_stored_anew_is_not_confirmed_by_the_other() {
+async fn a_key_restored_by_one_address_of_a_server_is_not_confirmed_by_another() {
     for restored in [0, 1] {
         let bench = Bench::new();
         for node in 0..4 {
@@ -413,17 +413,17 @@ async fn a_key_that_one_address_of_a_server_stored_anew_is_not_confirmed_by_the_
 }
 
 #[tokio::test]
-async fn what_another_clock_says_of_an_answer_is_not_believed() {
+async fn a_receive_time_of_another_clock_is_ignored() {
     let bench = Bench::new();
     let (at, other) = (Moment::ORIGIN + LIMIT, SetClock::default());
-    bench.reply(0).send_what_came(Ok(granted("0")), ReceivedAt { at, clock: &other });
+    bench.reply(0).send_received(Ok(granted("0")), ReceivedAt { at, clock: &other });
     assert_eq!(bench.round.report().votes()[0].took, Duration::ZERO);
-    bench.reply(1).send_what_came(Ok(granted("1")), ReceivedAt { at, clock: &*bench.clock });
+    bench.reply(1).send_received(Ok(granted("1")), ReceivedAt { at, clock: &*bench.clock });
     assert_eq!(bench.round.report().votes()[1].took, LIMIT);
 }
 
 #[tokio::test]
-async fn whoever_waits_for_one_node_hears_its_answer_whatever_was_decided_before() {
+async fn a_task_waiting_for_one_node_gets_its_answer_after_the_verdict() {
     let bench = Bench::new();
     (0..3).for_each(|node| bench.grant(node));
     let mut answer = bench.waiter(|round| async move { round.answer_of(3).await });
@@ -433,7 +433,7 @@ async fn whoever_waits_for_one_node_hears_its_answer_whatever_was_decided_before
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
+async fn a_task_that_stops_waiting_leaves_the_others_waiting() {
     let bench = Bench::new();
     let (mut one, mut other) = (bench.verdict(), bench.verdict());
     assert_eq!((one.look(), other.look()), (None, None));
@@ -447,12 +447,12 @@ async fn whoever_stops_waiting_is_forgotten_and_the_others_are_not() {
 
 /// Others may have raised the counter since; see docs/adr/0016-without-scripts.md.
 #[test]
-fn a_refusal_tells_the_number_of_the_holder_and_not_that_of_the_counter() {
+fn a_refusal_reports_the_holders_number_not_the_counter() {
     let (wanted, counter) = (FencingToken::new(41).unwrap(), FencingToken::new(99));
     let token = Token::numbered(1, wanted, "");
     let held = Vote::from(Holding::new(token, Expiry::Never));
     let identity = Arc::new(Identity::new("a", Moment::ORIGIN, Duration::ZERO));
     let answer = Response::new(held, identity).with_fencing_token(counter);
-    assert_eq!(answer.number_told(false), Some(wanted));
-    assert_eq!(answer.number_told(true), counter, "an inspection returns the number drawn for the holder");
+    assert_eq!(answer.holder_number(false), Some(wanted));
+    assert_eq!(answer.holder_number(true), counter, "an inspection returns the number drawn for the holder");
 }

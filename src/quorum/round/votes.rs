@@ -64,7 +64,7 @@ impl Round {
             (Vote::Granted | Vote::ReleasedContended | Vote::Notified, Expect::Hold | Expect::Number) => {
                 // The age counts as of sending the request: what the node lost before that, it
                 // cannot know (rule I-12).
-                let left = answer.identity.stands_aside(self.nodes.quarantine(), self.sent);
+                let left = answer.identity.quarantine_left(self.nodes.quarantine(), self.sent);
                 if left.is_zero() { VoteOutcome::Granted } else { VoteOutcome::Quarantined { left } }
             }
             (_, Expect::Released)
@@ -173,7 +173,7 @@ impl Round {
                 State::Unasked | State::Skipped => now.since(self.sent),
             };
             let fencing_token = if let State::Answered { result: Ok(answer), .. } = &slot.state {
-                answer.number_told(self.expect == Expect::AnyAnswer)
+                answer.holder_number(self.expect == Expect::AnyAnswer)
             } else {
                 None
             };

@@ -89,7 +89,7 @@ mod tests {
     use crate::redis::tests::HintLog;
 
     #[test]
-    fn it_hears_while_all_masters_do() {
+    fn it_is_subscribed_while_all_masters_are() {
         let (fan_in, hints) = (Arc::new(PushFanIn::default()), Arc::new(HintLog::default()));
         fan_in.add(Arc::clone(&hints) as Arc<dyn HintListener>);
         let source = |number| PushSource { fan_in: Arc::downgrade(&fan_in), number };

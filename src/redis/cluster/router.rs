@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn i5_a_release_never_overtakes_over_another_line_what_it_takes_back() {
+    fn i5_a_release_on_another_connection_overtakes_nothing() {
         let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
         let slot = Slot::of("r");
         let (acquire, release, cancel) = (
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn c6_no_vote_is_asked_for_without_the_word_of_a_member() {
+    fn c6_votes_need_a_slot_map_confirmed_by_a_member() {
         let claim = || Arc::new(Claim::new("r".into(), Token::new(7, "")));
         let acquire = || Request::Acquire { claim: claim(), ttl: Duration::from_secs(1), fence_hint: None };
         let (cluster, slot) = (cluster(), Slot::of("r"));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_before_there_is_a_map_is_kept_and_bounded() {
+    fn requests_before_the_map_are_kept_and_bounded() {
         let (slot, mut router) = (Slot::of("r"), SlotRouter::default());
         let inspect = || Request::Inspect { key: "r".into() };
         for _ in 0..QUESTIONS {

@@ -186,7 +186,7 @@ f6 :0@0 slave,noaddr a1 0 1700000000000 1 disconnected
     }
 
     #[test]
-    fn what_makes_no_sense_is_left_out() {
+    fn invalid_lines_are_skipped() {
         for line in [
             "",
             "a1 1.1.1.1:70000@1 master - 0 0 1 connected 0-5",

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn c7_a_cluster_is_one_whenever_each_of_its_nodes_came_to_know_it() {
+    async fn c7_nodes_of_one_cluster_agree_on_its_identity() {
         let (early, late, elsewhere) = (node(), node(), node());
         let known = told(&early, &["b", "a"]).await;
         // The member that named the cluster is replaced, and only then the other node connects.

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_follows_the_vote_and_nought_is_none() {
+    fn a_number_follows_the_vote_and_zero_is_none() {
         let numbered = |number: i64| format!("*2\r\n+granted\r\n:{number}\r\n").into_bytes();
         for (number, fence) in [(0, None), (42, FencingToken::new(42))] {
             let read = decode(&numbered(number), &inspect(), "anna");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn i5_of_anything_else_it_is_unknown_what_was_done() {
+    fn i5_any_other_reply_is_an_unknown_outcome() {
         for reply in [
             b"$-1\r\n".to_vec(),
             b"+OK\r\n".to_vec(),

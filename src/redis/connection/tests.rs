@@ -32,7 +32,7 @@ fn text(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_long_message_is_taken_in_and_its_room_given_back() {
+async fn the_buffer_grows_and_shrinks_with_a_long_message() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     let mut connection = Connection::new(Box::new(near));
     let (long, short) = (text(LONGEST - 20), text(5));
@@ -50,7 +50,7 @@ async fn a_long_message_is_taken_in_and_its_room_given_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_passed_over_within_a_message_that_has_begun() {
+async fn nothing_is_skipped_within_a_message() {
     let (near, mut far) = tokio::io::duplex(1000);
     let mut connection = Connection::new(Box::new(near));
     far.write_all(b"$5\r\n").await.unwrap();
@@ -64,7 +64,7 @@ async fn nothing_is_passed_over_within_a_message_that_has_begun() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_sent_is_sent_in_order_and_its_room_given_back() {
+async fn the_outbox_is_sent_in_order_and_shrinks() {
     let (near, mut far) = tokio::io::duplex(1000);
     let mut connection = Connection::new(Box::new(near));
     let words: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
@@ -80,7 +80,7 @@ async fn what_is_to_be_sent_is_sent_in_order_and_its_room_given_back() {
 }
 
 #[tokio::test]
-async fn of_what_a_slow_server_has_read_nothing_is_kept() {
+async fn bytes_that_a_slow_server_has_read_are_dropped() {
     const LEFT_BEHIND: usize = 64 * 1024;
 
     let (near, mut far) = tokio::io::duplex(4096);
@@ -104,7 +104,7 @@ async fn of_what_a_slow_server_has_read_nothing_is_kept() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_before_it_leaves_counts() {
+async fn a_reply_before_the_connection_closes_counts() {
     let (near, mut far) = tokio::io::duplex(1000);
     far.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
     drop(far);
@@ -115,7 +115,7 @@ async fn what_a_server_says_before_it_leaves_counts() {
 }
 
 #[tokio::test]
-async fn a_subscription_is_pushed_and_has_no_answer_of_its_own() {
+async fn a_subscription_is_pushed_instead_of_answered() {
     let push = ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n";
     for (said, count, subscribed) in [
         (push.to_owned(), 1, true),
@@ -142,7 +142,7 @@ fn ping() -> redis::Pipeline {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn pushes_without_end_leave_other_connections_their_turn() {
+async fn endless_pushes_do_not_starve_other_connections() {
     const TRIPS: u32 = 50;
 
     let read = Arc::new(AtomicU32::new(0));
@@ -169,7 +169,7 @@ async fn pushes_without_end_leave_other_connections_their_turn() {
 }
 
 #[tokio::test]
-async fn a_server_that_pushes_more_than_it_was_asked_for_is_left() {
+async fn a_flooding_server_is_disconnected() {
     let read = Arc::new(AtomicU32::new(0));
     let mut connection = Connection::new(Box::new(Endless { read: Arc::clone(&read) }));
     let end = connection.exchange(&ping()).await;
@@ -179,7 +179,7 @@ async fn a_server_that_pushes_more_than_it_was_asked_for_is_left() {
 }
 
 #[tokio::test]
-async fn a_change_of_each_key_that_was_asked_for_is_no_flood() {
+async fn a_change_of_each_requested_key_is_no_flood() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     let mut connection = Connection::new(Box::new(near));
     let ask = |key: &str| format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
@@ -228,7 +228,7 @@ impl AsyncWrite for Endless {
 
 proptest! {
     #[test]
-    fn messages_are_the_same_however_their_bytes_are_cut(
+    fn messages_do_not_depend_on_fragmentation(
         pieces in prop::collection::vec(
             prop::sample::select(vec!["+OK\r\n", "$-1\r\n", ">2\r\n+a\r\n_\r\n", "*2\r\n$3\r\n\r\n\r\r\n:5\r\n", ">0\r\n"]),
             1..30,

@@ -272,7 +272,7 @@ fn within(error: &NodeError, place: &str) -> NodeError {
 }
 
 #[test]
-fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
+fn each_error_has_its_kinds_whatever_text_precedes_it() {
     for (line, said, kind, check, words) in ERRORS {
         let error = explain(ServerError::on_line(line), asked(Peer::Server));
         let text = format!("{error:#}");
@@ -292,7 +292,7 @@ fn each_error_has_its_kinds_and_no_word_before_it_changes_what_comes_of_it() {
 }
 
 #[test]
-fn an_error_lasts_where_waiting_cannot_help() {
+fn an_error_is_permanent_if_waiting_cannot_help() {
     use ServerErrorKind as VoteOutcome;
     for (line, said, ..) in ERRORS {
         let permanent = matches!(
@@ -313,7 +313,7 @@ fn an_error_lasts_where_waiting_cannot_help() {
 }
 
 #[test]
-fn a_right_is_named_where_the_server_names_it() {
+fn a_permission_is_named_if_the_server_names_it() {
     let error = ServerError::on_line("NOPERM one has no permissions to run the 'zadd' command");
     assert!(explain(error, asked(Peer::Server)).to_string().contains("run ZADD;"));
 }
@@ -335,7 +335,7 @@ fn a_servers_words_are_stripped_and_bounded() {
 }
 
 #[test]
-fn a_connection_that_was_closed_is_told_by_its_type() {
+fn a_closed_connection_is_recognised_by_type() {
     let closed = || io::Error::from(io::ErrorKind::ConnectionReset);
     let early = ConnectionError::Early { error: closed(), likely: "possibly a TLS port" };
     for reason in [early, ConnectionError::Stream(closed())] {
@@ -350,8 +350,8 @@ fn a_connection_that_was_closed_is_told_by_its_type() {
 }
 
 #[test]
-fn tls_is_told_by_the_type_of_what_failed() {
-    let no_tls = || NoTls { meaning: "its certificate has expired".into(), source: "expired".into() };
+fn a_tls_failure_is_recognised_by_type() {
+    let no_tls = || TlsFailure { meaning: "its certificate has expired".into(), source: "expired".into() };
     let io = || io::Error::new(io::ErrorKind::InvalidData, no_tls());
     for error in [NodeError::undialled(io()), unconnected(ConnectionError::Stream(io()))] {
         assert_eq!((error.kind(), error.is_permanent()), (NodeErrorKind::Tls, true));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_is_read_where_it_stands() {
+    fn each_part_is_decoded_in_place() {
         let message = b"*6\r\n+held\r\n$4\r\na\r\nb\r\n:-1\r\n$-1\r\n_\r\n=6\r\ntxt:ab\r\n";
         let parts: Vec<_> = RespReader::of(message).collect();
         let expected = [
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_ends_them() {
+    fn an_invalid_part_ends_the_parts() {
         for message in
             ["-ERR no\r\n", "%1\r\n+a\r\n+b\r\n", ":x\r\n", "$3\r\nab\r\n", "+no end", "=2\r\nab\r\n", ""]
         {

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_may_be_made_of_pieces() {
+    fn a_word_may_be_joined_from_pieces() {
         let mut buffer = b"before".to_vec();
         let mut request = CommandWriter::begin(&mut buffer);
         request.word("SET").joined(&["quorlock:", "", "a"]).number(u64::MAX);
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_are_written_as_the_client_crate_writes_them(
+        fn requests_are_encoded_as_by_the_client_crate(
             requests in prop::collection::vec(
                 prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..30), 1..4,
             ),

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_say_passes() {
+    fn real_replies_pass() {
         for answer in [
             "+OK\r\n",
             "$-1\r\n",
@@ -330,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn messages_end_where_the_client_crate_ends_them_however_they_are_cut(
+        fn fragmented_messages_end_as_in_the_client_crate(
             messages in prop::collection::vec(answers(), 1..4),
             cut in 1..20_usize,
         ) {
@@ -348,7 +348,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_complete_here_is_complete_for_the_client_crate(
+        fn complete_messages_are_complete_for_the_client_crate(
             bytes in r"([*$%:+_=~>|!-][0-9-]{0,2}\r\n|[a-z]{0,4}\r\n){0,12}",
         ) {
             let bytes = bytes.as_bytes();

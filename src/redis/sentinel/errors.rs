@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_fails_as_what_keeps_most_of_its_sentinels_from_telling() {
+    fn a_service_fails_with_the_error_of_most_sentinels() {
         let (login, busy) = (failed(NodeErrorKind::Login), failed(NodeErrorKind::Busy));
         let late = NodeError::Unanswered { waited: std::time::Duration::from_millis(500) };
         for (errors, told, kind) in [
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn sentinels_that_fail_alike_are_named_together() {
+    fn sentinels_with_the_same_error_are_grouped() {
         let errors = [("a", unreachable()), ("b", failed(NodeErrorKind::Login)), ("c", unreachable())];
         let errors = errors.map(|(name, error)| (name.into(), error)).into();
         let error = SentinelErrors::new(errors).of_service(0, 2, 3);

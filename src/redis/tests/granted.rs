@@ -26,7 +26,7 @@ fn number_of(request: &Request) -> Option<FencingToken> {
 }
 
 #[tokio::test]
-async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behind_them() {
+async fn usual_replies_are_understood_in_any_fragments() {
     assert_eq!(USUAL[..5].concat().as_bytes(), PRELUDE_ANSWERS);
     for cut in CUTS.chain(CUTS.end..2 * USUAL.concat().len()) {
         let (node, events) = transacting_node(cut, |mut server| async move {
@@ -47,7 +47,7 @@ async fn usual_answers_are_understood_however_they_are_cut_and_whatever_is_behin
 }
 
 #[tokio::test]
-async fn a_change_between_usual_answers_is_heard() {
+async fn a_change_between_usual_replies_is_notified() {
     for place in 0..USUAL.len() {
         let (node, events) = transacting_node(1024, move |mut server| async move {
             server.hears(2).await?;
@@ -65,7 +65,7 @@ async fn a_change_between_usual_answers_is_heard() {
 }
 
 #[tokio::test]
-async fn whatever_differs_from_the_usual_is_read() {
+async fn unusual_replies_are_parsed() {
     // Each of the four results of the transaction, and missing replies.
     for odd in [
         "*4\r\n+OK\r\n:0\r\n:1\r\n:1\r\n",
@@ -96,7 +96,7 @@ async fn whatever_differs_from_the_usual_is_read() {
 }
 
 #[tokio::test]
-async fn usual_answers_to_nobody_end_the_connection() {
+async fn a_usual_reply_without_request_ends_the_connection() {
     let (node, events) = transacting_node(1024, |mut server| async move {
         server.hears(1).await?;
         server.says(&USUAL.concat().repeat(2)).await?;
@@ -110,7 +110,7 @@ async fn usual_answers_to_nobody_end_the_connection() {
 
 /// Renewals and releases have the same usual reply from nearly every node, which is compared as well.
 #[tokio::test]
-async fn a_script_that_says_more_or_less_than_usual_is_read() {
+async fn unusual_replies_of_scripts_are_parsed() {
     const DONE: &str = "*1\r\n$7\r\ngranted\r\n";
 
     for (said, vote) in [

@@ -44,7 +44,7 @@ async fn a_node_answers_each_request_as_documented() {
 }
 
 #[tokio::test]
-async fn a_megabyte_that_another_program_stores_is_no_token_and_is_not_sent() {
+async fn a_megabyte_of_another_program_is_truncated() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     server.cli(&["setrange", "orders/42", "1000000", "x"]);
@@ -71,7 +71,7 @@ async fn a_cancelled_claim_cannot_be_granted_late() {
 }
 
 #[tokio::test]
-async fn an_error_for_one_request_leaves_its_neighbours_alone() {
+async fn an_error_of_one_request_does_not_affect_others() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     server.cli(&["lpush", "a-list", "x"]);
@@ -84,7 +84,7 @@ async fn an_error_for_one_request_leaves_its_neighbours_alone() {
 }
 
 #[tokio::test]
-async fn a_thousand_requests_at_once_are_answered_in_the_order_asked() {
+async fn a_thousand_requests_are_answered_in_order() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     drop(node.ready().await);
@@ -98,7 +98,7 @@ async fn a_thousand_requests_at_once_are_answered_in_the_order_asked() {
 }
 
 #[tokio::test]
-async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
+async fn an_unwanted_vote_is_not_sent() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let log = Arc::new(Log { unwanted: true.into(), ..Log::default() });
@@ -108,7 +108,7 @@ async fn a_vote_that_nobody_wants_any_more_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_hung_server_leaves_no_key_behind_when_it_goes_on() {
+async fn a_hung_server_leaves_no_key_when_it_resumes() {
     let Some(server) = Server::start(&[]) else { return };
     let node = Arc::new(server.node());
     drop(node.ready().await);
@@ -127,7 +127,7 @@ async fn a_hung_server_leaves_no_key_behind_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_killed_server_is_noticed_at_once_and_its_successor_is_another_instance() {
+async fn a_killed_server_is_noticed_and_its_successor_is_new() {
     let Some(mut server) = Server::start(&[]) else { return };
     let node = Arc::new(server.node());
     let first = ask(&*node, inspect()).await.unwrap().identity;
@@ -163,7 +163,7 @@ async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
 }
 
 #[tokio::test]
-async fn whoever_is_unfit_is_told_so_and_is_asked_again_until_it_is_fit() {
+async fn an_unfit_server_is_retried_until_it_is_fit() {
     let Some(server) = Server::start(&["--replicaof", "127.0.0.1", "1"]) else { return };
     let node = server.node();
     let error = ask(&node, inspect()).await.unwrap_err();
@@ -173,7 +173,7 @@ async fn whoever_is_unfit_is_told_so_and_is_asked_again_until_it_is_fit() {
 }
 
 #[tokio::test]
-async fn a_login_tells_what_is_missing() {
+async fn a_failed_login_names_what_is_missing() {
     let Some(server) = Server::start(&["--requirepass", "s3cret"]) else { return };
     server.cli(&["-a", "s3cret", "acl", "setuser", "anna", "on", ">pw", "+eval", "~*"]);
     let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port);
@@ -193,7 +193,7 @@ async fn a_login_tells_what_is_missing() {
 }
 
 #[tokio::test]
-async fn the_rights_that_the_error_asks_for_are_enough() {
+async fn the_permissions_in_the_error_are_sufficient() {
     let Some(server) = Server::start(&[]) else { return };
     let mut line = vec!["acl", "setuser", "anna", "on", ">pw", "~orders/*", "~quorlock:*"];
     line.extend(RIGHTS.split(' '));
@@ -237,7 +237,7 @@ async fn the_rights_that_the_error_asks_for_are_enough() {
 }
 
 #[tokio::test]
-async fn dropping_a_node_sends_the_clean_up_that_was_asked() {
+async fn a_dropped_node_still_sends_its_clean_up() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let ours = claim("orders/42", 1);
@@ -250,7 +250,7 @@ async fn dropping_a_node_sends_the_clean_up_that_was_asked() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_is_as_good_as_a_port() {
+async fn a_unix_socket_works_like_a_port() {
     let Some(server) = Server::start(&["--unixsocket", "redis.sock"]) else { return };
     let address = Address::parse(&format!("unix://{}/redis.sock?db=3", server.directory.display())).unwrap();
     let node = RedisNode::with(address, settings());
@@ -266,7 +266,7 @@ async fn a_cluster_member_is_refused() {
 }
 
 #[tokio::test]
-async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_other_key_is_remembered() {
+async fn a_refused_key_and_no_other_is_tracked_also_after_a_reconnect() {
     let Some(mut server) = Server::start(&[]) else { return };
     let node = server.node();
     let hints = Arc::new(HintLog::default());
@@ -323,7 +323,7 @@ async fn a_refused_key_is_told_when_it_goes_also_on_a_later_connection_and_no_ot
 
 /// A server notifies no client of its own changes, so there are two.
 #[tokio::test]
-async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
+async fn w3_a_release_notifies_only_the_first_waiter() {
     let Some(server) = Server::start(&[]) else { return };
     let (holder, waiters) = (server.node(), server.node());
     let hints = Arc::new(HintLog::default());
@@ -355,7 +355,7 @@ async fn w3_a_release_tells_the_first_of_the_queue_and_nobody_else() {
 
 /// Otherwise ten thousand killed waiters would be dropped by the one script that meets them first.
 #[tokio::test]
-async fn w7_no_script_drops_more_than_32_who_have_died() {
+async fn w7_a_script_drops_at_most_32_dead_waiters() {
     let Some(server) = Server::start(&[]) else { return };
     let (holder, next) = (server.node(), server.node());
     let mut ours = claim("orders/42", 1);
@@ -391,7 +391,7 @@ async fn w7_no_script_drops_more_than_32_who_have_died() {
 }
 
 #[tokio::test]
-async fn scripts_that_a_server_has_forgotten_are_sent_again() {
+async fn scripts_that_a_server_has_lost_are_sent_again() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     for random in 1..4 {
@@ -408,7 +408,7 @@ async fn scripts_that_a_server_has_forgotten_are_sent_again() {
 }
 
 #[tokio::test]
-async fn a_vote_whose_script_was_forgotten_does_not_come_after_its_release() {
+async fn a_vote_with_a_lost_script_does_not_follow_its_release() {
     let Some(server) = Server::start(&[]) else { return };
     let node = Arc::new(server.node());
     let ours = claim("orders/42", 1);

@@ -23,7 +23,7 @@ use crate::transport::{Dial, Stream};
 use quorlock_protocol::Moment;
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
+async fn a_silent_server_is_given_up_within_the_timeout() {
     let (node, _) = node(Behaviour::Mute);
     let began = Virtual.now();
     let error = ask(&node, inspect()).await.unwrap_err();
@@ -36,7 +36,7 @@ async fn a_server_that_says_nothing_is_given_up_within_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn something_that_is_no_redis_is_named_as_such() {
+async fn a_server_of_another_protocol_is_recognised() {
     let (node, _) = node(Behaviour::Foreign);
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(matches!(&error, NodeError::Failed { kind: NodeErrorKind::Other, .. }), "{error:?}");
@@ -44,7 +44,7 @@ async fn something_that_is_no_redis_is_named_as_such() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_hangs_for_long_is_dialled_again_and_nothing_is_sent_again() {
+async fn a_hung_node_reconnects_and_sends_nothing_again() {
     let (node, votes) = node(Behaviour::Hangs);
     let began = Virtual.now();
     let node = Arc::new(node);
@@ -78,7 +78,7 @@ async fn a_dropped_node_waits_a_second_for_its_clean_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
+async fn a_node_reconnects_after_a_failed_handshake() {
     let (node, votes) = node(Behaviour::LeavesAtOnce);
     for _ in 0..3 {
         let error = ask(&node, inspect()).await.unwrap_err();
@@ -89,7 +89,7 @@ async fn a_connection_that_ends_with_its_introduction_is_dialled_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_away_for_long_is_found_within_a_second() {
+async fn a_node_that_was_down_is_found_within_a_second() {
     let away = Arc::new(AtomicBool::new(true));
     let dial = Arc::new(Away {
         away: Arc::clone(&away),
@@ -107,14 +107,14 @@ async fn a_node_that_was_away_for_long_is_found_within_a_second() {
 }
 
 #[test]
-fn without_a_runtime_a_node_says_so() {
+fn a_node_without_a_runtime_fails_with_that_reason() {
     let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
     let error = ask_now(&node, inspect()).unwrap().unwrap_err();
     assert!(error.to_string().contains("no Tokio runtime"), "{error}");
 }
 
 #[test]
-fn a_node_whose_runtime_has_ended_is_dialled_again_by_the_next_call() {
+fn a_node_reconnects_after_its_runtime_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let node = RedisNode::with(Address::parse("redis://127.0.0.1:1").unwrap(), settings());
     // The runtime ends before it has polled the node's task.
@@ -149,7 +149,7 @@ impl Dial for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_task_panics_is_dialled_again_after_a_while() {
+async fn a_node_reconnects_after_a_panic_of_its_task() {
     let scripted = Scripted { behaviour: Behaviour::Hangs, votes: Votes::default() };
     let dial = Arc::new(Panics { left: AtomicUsize::new(3), behind: scripted });
     let settings = Settings { clock: Arc::new(Virtual), entropy: Arc::new(LongestWaits), dial, ..settings() };
@@ -200,7 +200,7 @@ impl Collect for Panicking {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_panics_when_it_is_told_ends_no_connection() {
+async fn a_panicking_callback_ends_no_connection() {
     type Tell = fn(&RedisNode);
     let all: [(&str, Tell); 3] = [
         ("a status listener", |node| node.observe(Arc::new(Panicking))),
@@ -232,7 +232,7 @@ impl Collect for PanicsIfWanted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_with_a_request_in_hand_gives_its_place_back() {
+async fn a_panic_gives_back_the_place_of_its_request() {
     let (node, votes) = node(Behaviour::Hangs);
     node.ready().await.unwrap();
     // All but one of the places for votes.
@@ -247,7 +247,7 @@ async fn a_panic_with_a_request_in_hand_gives_its_place_back() {
 /// Its connection ends, and there is another one, between the admission of a release and its queueing: the
 /// request that it undoes may arrive after it.
 #[tokio::test(start_paused = true)]
-async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on_the_next() {
+async fn i5_a_release_admitted_on_an_earlier_connection_is_not_sent() {
     let (node, votes) = node(Behaviour::Hangs);
     node.ready().await.unwrap();
     let (vote, taking_back) = (claim("orders/42", 1), release(&claim("orders/42", 1)));
@@ -271,7 +271,7 @@ async fn i5_a_release_that_was_let_in_before_its_connection_ended_is_not_sent_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn i23_a_server_that_answers_one_connection_over_several_may_not_vote() {
+async fn i23_a_proxy_with_several_connections_may_not_vote() {
     let (sound, _) = node(Behaviour::Numbered { later: 7 });
     sound.ready().await.unwrap();
     let (shared, _) = node(Behaviour::Numbered { later: 8 });

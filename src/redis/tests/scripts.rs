@@ -10,7 +10,7 @@ use quorlock_protocol::fence_counter;
 
 /// A clock that was set back causes a note from the future, which would make a fresh master old.
 #[tokio::test]
-async fn i17_a_note_from_a_time_to_come_says_nothing_of_how_long_a_master_reigns() {
+async fn i17_a_note_from_the_future_is_ignored() {
     let Some(server) = Server::start(&[]) else { return };
     let words = promotion::request("the-gate", "abc", "f00");
     let reign = || server.cli(&words.each_ref().map(String::as_str)).parse::<u64>().unwrap();
@@ -27,7 +27,7 @@ async fn i17_a_note_from_a_time_to_come_says_nothing_of_how_long_a_master_reigns
 
 /// Between the two steps of an acquisition, its key may have expired and be held by another client.
 #[tokio::test]
-async fn f1_no_number_is_drawn_for_a_token_that_is_not_stored_there() {
+async fn f1_no_number_is_issued_for_a_missing_token() {
     let Some(server) = Server::start(&[]) else { return };
     let (ours, counter) = (claim("orders/42", 1), fence_counter("orders/42"));
     let token = str::from_utf8(ours.token().as_bytes()).unwrap();

@@ -23,7 +23,7 @@ pub(super) const CHANGED: &str = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\norders/
 pub(super) const CUTS: std::ops::Range<usize> = 1..40;
 
 #[tokio::test]
-async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_however_they_are_cut() {
+async fn replies_and_changes_arrive_in_order_in_any_fragments() {
     for cut in CUTS {
         let said = [CHANGED, FREE, CHANGED, HELD, HELD, CHANGED, CHANGED, FREE].concat();
         let (node, events) = node(cut, move |mut server| async move {
@@ -41,7 +41,7 @@ async fn answers_and_changes_come_in_the_order_in_which_the_server_said_them_how
 }
 
 #[tokio::test]
-async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
+async fn a_change_within_a_reply_is_neither_hint_nor_vote() {
     let (node, events) = node(64, move |mut server| async move {
         server.hears(1).await?;
         server.says(&format!("*2\r\n+granted\r\n{CHANGED}")).await?;
@@ -53,7 +53,7 @@ async fn a_change_within_an_answer_is_neither_a_hint_nor_a_vote() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one() {
+async fn a_stray_reply_is_not_taken_for_the_next_one() {
     // A reply that arrives with the handshake, and one that follows the reply to a request.
     let (early, events) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
@@ -72,7 +72,7 @@ async fn an_answer_without_a_request_is_not_taken_for_the_answer_to_the_next_one
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_left_open_ends_the_connection() {
+async fn an_open_transaction_ends_the_connection() {
     let (node, events) = node(1024, |mut server| async move {
         server.hears(1).await?;
         server.says("+QUEUED\r\n").await?;
@@ -84,7 +84,7 @@ async fn a_transaction_that_is_left_open_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn whoever_cannot_write_still_hears() {
+async fn a_blocked_write_does_not_block_reads() {
     // Less than one request fits between the two.
     let (go_on, gone_on) = tokio::sync::oneshot::channel::<()>();
     let (node, events) = node(64, move |mut server| async move {
@@ -105,7 +105,7 @@ async fn whoever_cannot_write_still_hears() {
 }
 
 #[tokio::test]
-async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
+async fn ready_callers_share_one_write() {
     let (node, events) = node(4096, move |mut server| async move {
         server.heard.reserve(4096);
         server.reads().await?;
@@ -129,7 +129,7 @@ async fn whoever_is_ready_to_ask_an_idle_server_is_in_the_same_write() {
 }
 
 #[tokio::test]
-async fn requests_that_were_answered_leave_room_for_others() {
+async fn answered_requests_make_room_for_others() {
     let (node, _) = node(1024, move |mut server| async move {
         loop {
             server.hears(1).await?;
@@ -143,7 +143,7 @@ async fn requests_that_were_answered_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_within_an_answer_leaves_its_requests_unknown() {
+async fn a_connection_lost_within_a_reply_leaves_unknown_outcomes() {
     for told in 0..FREE.len() {
         let (node, events) = node(1024, move |mut server| async move {
             server.hears(2).await?;

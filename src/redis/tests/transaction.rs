@@ -69,7 +69,7 @@ async fn a_free_lock_is_acquired_in_one_step_without_a_script() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_is_told_by_whom() {
+async fn a_refused_client_learns_the_holder() {
     let Some(server) = transacting_server() else { return };
     let node = server.node();
     let (holder, other) = (claim("orders/42", 1), claim("orders/42", 2));
@@ -82,7 +82,7 @@ async fn whoever_is_refused_is_told_by_whom() {
 }
 
 #[tokio::test]
-async fn a_number_that_the_counter_has_passed_is_drawn_above_it() {
+async fn a_number_is_issued_above_the_counter() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let far = u64::try_from((SystemClock.wall() + LONG).as_micros()).unwrap();
@@ -94,7 +94,7 @@ async fn a_number_that_the_counter_has_passed_is_drawn_above_it() {
 
 /// One client whose clock is wrong must not put the counters ahead for all others (rule F-7).
 #[tokio::test]
-async fn f7_a_clock_that_is_ahead_of_the_server_is_cut_by_a_script() {
+async fn f7_a_script_limits_a_clock_ahead_of_the_server() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     drop(node.ready().await);
@@ -121,7 +121,7 @@ async fn said(server: &Server, claim: &Arc<Claim>, fence_hint: FenceHint) -> Com
 
 /// The refused claim with a late clock has no effect, and neither has one without a counter.
 #[tokio::test]
-async fn f9_nothing_moves_the_end_of_a_counter_to_an_earlier_time() {
+async fn f9_the_expiry_of_a_counter_never_moves_back() {
     let Some(server) = transacting_server() else { return };
     let (ahead, counter) = (SystemClock.wall() + LONG, fence_counter("orders/42"));
     let holder = FenceHint::at(ahead, None, LONG);
@@ -156,7 +156,7 @@ async fn a_lock_that_is_acquired_again_within_a_millisecond_needs_no_script() {
 
 /// The server's clock may have been set forward since it was last read: then the transaction detects it.
 #[tokio::test]
-async fn f10_a_number_that_a_counter_may_have_passed_before_it_went_is_not_drawn() {
+async fn f10_no_number_is_issued_below_an_expired_counter() {
     let Some(server) = transacting_server() else { return };
     let (ours, counter) = (claim("orders/42", 1), fence_counter("orders/42"));
     let late = SystemClock.wall().saturating_sub(FENCE_COUNTER_LIFE + LONG);
@@ -175,7 +175,7 @@ async fn f10_a_number_that_a_counter_may_have_passed_before_it_went_is_not_drawn
 }
 
 #[tokio::test]
-async fn where_no_number_can_be_drawn_the_token_is_taken_back_before_anybody_is_told() {
+async fn a_token_without_a_number_is_removed_before_the_error() {
     let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     server.cli(&["set", &fence_counter("orders/42"), "other data"]);
@@ -185,7 +185,7 @@ async fn where_no_number_can_be_drawn_the_token_is_taken_back_before_anybody_is_
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_have_connections_ended_or_use_transactions_acquires_by_scripts() {
+async fn a_user_without_kill_or_transactions_acquires_by_scripts() {
     for missing in ["-client|kill", "-multi", "-exec", "-time", "-eval"] {
         let Some(server) = transacting_server() else { return };
         let without = server.cli(&["acl", "setuser", "ann", "on", ">pw", "~*", "+@all", missing]);
@@ -239,7 +239,7 @@ async fn a_server_with_a_command_for_it_deletes_without_a_script() {
 /// tombstone, the server must not receive it after the claim was cancelled (rule I-5); if the server may not
 /// end the connection for us, it must look for one (rule I-41).
 #[tokio::test]
-async fn i5_i41_what_comes_late_over_an_earlier_connection_is_not_carried_out() {
+async fn i5_i41_late_requests_of_an_earlier_connection_are_ignored() {
     for address in ["slow", "ann:pw@slow"] {
         for request in [acquire, plain, contend] {
             let Some(server) = Server::start(&[]) else { return };

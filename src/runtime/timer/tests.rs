@@ -55,7 +55,7 @@ impl Case {
 }
 
 #[test]
-fn timers_fire_when_the_runtime_ends_that_was_to_fire_them() {
+fn timers_fire_when_their_runtime_shuts_down() {
     let mut case = Case::new();
     for time in 0..3 {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -67,7 +67,7 @@ fn timers_fire_when_the_runtime_ends_that_was_to_fire_them() {
 }
 
 #[test]
-fn a_timer_that_is_set_where_no_task_can_be_started_any_more_fires_at_once() {
+fn a_timer_set_on_a_runtime_that_has_shut_down_fires_immediately() {
     let mut case = Case::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let ended = runtime.handle().clone();
@@ -92,13 +92,13 @@ fn a_timer_that_is_set_again_elsewhere_fires_there() {
 }
 
 #[tokio::test]
-async fn all_timers_fire_at_once_if_need_be() {
+async fn all_timers_can_be_fired() {
     let mut case = Case::new();
     case.set_for_later().await;
     assert_eq!(case.fired(), 0, "it is not due");
-    case.timers.ring_all();
+    case.timers.fire_all();
     assert_eq!(case.fired(), 1);
-    case.timers.ring_all();
+    case.timers.fire_all();
     assert_eq!(case.fired(), 1, "each of them once");
 }
 
@@ -112,7 +112,7 @@ impl Wake for Notes {
 }
 
 #[tokio::test]
-async fn many_that_are_due_ring_a_handful_at_a_time() {
+async fn many_due_timers_fire_in_batches() {
     let case = Case::new();
     let waker = Waker::from(case.woken.clone());
     let mut set: Vec<Timer> = (0..3 * FIRE_BATCH).map(|_| Timer::default()).collect();
@@ -129,7 +129,7 @@ async fn many_that_are_due_ring_a_handful_at_a_time() {
 }
 
 #[tokio::test]
-async fn those_that_are_due_ring_in_the_order_of_their_moments() {
+async fn due_timers_fire_in_order() {
     let (case, (fired, firing)) = (Case::new(), channel());
     let mut set = Vec::new();
     for (woken, millis) in [30, 10, 40, 20, 10].into_iter().enumerate() {
@@ -145,7 +145,7 @@ async fn those_that_are_due_ring_in_the_order_of_their_moments() {
 }
 
 #[tokio::test]
-async fn timers_that_were_stopped_leave_no_trail() {
+async fn stopped_timers_leave_no_entries() {
     let mut case = Case::new();
     case.set_for_later().await;
     for _ in 0..10 * MAX_STALE {
@@ -162,11 +162,11 @@ async fn timers_that_were_stopped_leave_no_trail() {
 async fn a_timer_that_has_fired_stops_no_other_that_was_set_since() {
     let mut case = Case::new();
     case.set_for_later().await;
-    case.timers.ring_all();
+    case.timers.fire_all();
     let mut fired = mem::take(&mut case.timer);
     case.set_for_later().await;
     case.timers.stop(&mut fired);
-    case.timers.ring_all();
+    case.timers.fire_all();
     assert_eq!(case.fired(), 2);
 }
 
@@ -175,6 +175,6 @@ async fn a_timer_that_was_stopped_does_not_fire() {
     let mut case = Case::new();
     case.set_for_later().await;
     case.timers.stop(&mut case.timer);
-    case.timers.ring_all();
+    case.timers.fire_all();
     assert_eq!(case.fired(), 0);
 }

@@ -154,14 +154,14 @@ async fn under_failovers(urls: Vec<String>, clusters: &[Cluster]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_alone_keeps_its_promises_while_its_masters_die() {
+async fn a_single_cluster_keeps_its_promises_while_masters_die() {
     let only = cluster(3, 1).await;
     let lost = under_failovers(vec![only.url()], &[only]).await;
     assert!(lost > 0, "no failover met a lease that was held");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_nodes_of_which_two_are_clusters_keep_theirs() {
+async fn five_nodes_with_two_clusters_keep_promises() {
     let (one, two) = (cluster(3, 1).await, cluster(3, 1).await);
     let servers = Servers::start(3).await.unwrap();
     let urls = [servers.urls(), vec![one.url(), two.url()]].concat();

@@ -12,7 +12,7 @@ use crate::script::{Step, all_steps};
 use crate::spans;
 
 #[test]
-fn every_script_package_target_and_option_that_a_command_line_names_exists() {
+fn everything_named_in_a_command_line_exists() {
     let mut count = 0;
     for page in pages().unwrap() {
         let commands = all_steps(&page).into_iter().filter_map(|step| match step {

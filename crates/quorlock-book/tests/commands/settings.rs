@@ -14,7 +14,7 @@ use crate::programs::target;
 const NO_QUORUM: i32 = 69;
 
 #[tokio::test]
-async fn every_file_of_settings_is_read() {
+async fn every_config_file_is_read() {
     let servers = Servers::start(5).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut count = 0;

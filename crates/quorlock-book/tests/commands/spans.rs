@@ -8,7 +8,7 @@ use quorlock_book::block::{blocks, spans};
 
 /// They are not run, because they depend on their context.
 #[test]
-fn every_verb_and_option_that_the_text_names_exists() {
+fn every_subcommand_and_option_in_the_text_exists() {
     let target = target();
     let mut count = 0;
     for page in pages().unwrap() {

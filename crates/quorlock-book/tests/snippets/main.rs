@@ -48,7 +48,7 @@ enum Run {
 include!(concat!(env!("OUT_DIR"), "/snippets.rs"));
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_block_of_rust_does_what_its_page_says() {
+async fn every_block_of_rust_compiles_and_runs() {
     let _servers = given::start().await;
     assert!(SNIPPETS.len() > 5, "{} were found", SNIPPETS.len());
     for Snippet { place, endless, run } in SNIPPETS {

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_real_server_goes_by_a_bent_clock() {
+    async fn a_real_server_uses_the_clock_shim() {
         let folder = tempfile::tempdir().unwrap();
         for kind in Kind::all_found() {
             let shim = Shim::build(&kind, folder.path()).await.unwrap();

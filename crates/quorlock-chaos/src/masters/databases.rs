@@ -344,12 +344,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn locks_readers_and_counters_of_postgres_are_seen_and_what_is_left_of_them() {
+    async fn postgres_locks_readers_counters_and_leftovers_are_read() {
         stored_locks_are_seen(Engine::postgres()).await;
     }
 
     #[tokio::test]
-    async fn locks_readers_and_counters_of_mariadb_are_seen_and_what_is_left_of_them() {
+    async fn mariadb_locks_readers_counters_and_leftovers_are_read() {
         stored_locks_are_seen(Engine::mariadb()).await;
     }
 }

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_means_both_ways_and_no_jitter() {
+    fn defaults_are_both_directions_and_no_jitter() {
         let delay =
             Fault::Delay { delay: Duration::from_millis(50), jitter: Duration::ZERO, way: Direction::Both };
         assert_eq!(Fault::parse("delay 50ms"), Ok(delay));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_refused_in_one_line() {
+    fn an_invalid_line_is_refused_in_one_line() {
         for line in ["", "sing", "delay", "delay soon", "hold --way up", "cut now", "--help"] {
             let refused = Fault::parse(line).unwrap_err();
             assert!(!refused.is_empty() && !refused.contains('\n'), "{line:?} gave {refused:?}");

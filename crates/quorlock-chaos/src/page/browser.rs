@@ -35,7 +35,7 @@ fn a_browser_draws_the_page_without_errors() {
 }
 
 #[test]
-fn a_browser_shows_something_on_the_page() {
+fn a_browser_paints_holds_and_faults() {
     let Some(browser) = Browser::find() else { return };
     let picture = browser.screenshot("seen", &html(&[sample::failed("everything", 42)]));
     // The browser decodes the picture, so the test needs no decoder.
@@ -83,7 +83,7 @@ fn a_browser_shows_verdicts_and_tables() {
 }
 
 #[test]
-fn a_page_of_nothing_claims_no_success() {
+fn an_empty_page_claims_no_success() {
     let Some(browser) = Browser::find() else { return };
     let mut idle = sample::held("idle", 1);
     idle.verdicts.clear();
@@ -102,7 +102,7 @@ fn a_page_of_nothing_claims_no_success() {
 }
 
 #[test]
-fn a_browser_finds_nothing_to_run_in_hostile_text() {
+fn a_browser_runs_no_hostile_text() {
     let Some(browser) = Browser::find() else { return };
     let markup = "</script><img src=x onerror=\"document.documentElement.dataset.errors='hostile'\"><!--";
     let text = format!("{markup}{HOSTILE}");
@@ -115,7 +115,7 @@ fn a_browser_finds_nothing_to_run_in_hostile_text() {
 }
 
 #[test]
-fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
+fn a_click_chooses_a_violation_and_keys_the_next_item() {
     let Some(browser) = Browser::find() else { return };
     let script = "<script>
         const { tip, canvas } = timelineOf(timelineFigures[0]);
@@ -144,7 +144,7 @@ fn a_click_on_a_violation_leads_to_it_and_keys_lead_on() {
 }
 
 #[test]
-fn a_browser_draws_only_what_comes_into_view() {
+fn a_browser_draws_only_visible_timelines() {
     let Some(browser) = Browser::find() else { return };
     let dom = browser.dom("many", &html(&sample::many()));
     assert_eq!(attribute(&dom, "data-errors"), None, "the script failed");

@@ -13,9 +13,9 @@ const HOLDS: usize = 3_000;
 
 /// Returns a run in which every expectation held.
 pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
-    let mut dice = Dice(seed | 1);
+    let mut rng = Dice(seed | 1);
     let faults = faults();
-    let holds = holds(&mut dice, &faults);
+    let holds = holds(&mut rng, &faults);
     Outcome {
         scenario: scenario.to_owned(),
         summary: "Kills masters one by one and in pairs, freezes them, cuts them off and slows them down, \
@@ -45,7 +45,7 @@ pub(crate) fn held(scenario: &str, seed: u64) -> Outcome {
         phases: phases(),
         timeline: Timeline {
             bin_micros: BIN,
-            bins: bins(&mut dice, &faults),
+            bins: bins(&mut rng, &faults),
             resources: ["orders/1", "orders/2", "billing", "nightly-report"].map(str::to_owned).to_vec(),
             holds_in_all: holds.len(),
             holds,
@@ -198,22 +198,22 @@ fn well(faults: &[FaultSpan], first: u64, from_micros: u64) -> usize {
 }
 
 /// Returns holds of each lock by changing workers.
-fn holds(dice: &mut Dice, faults: &[FaultSpan]) -> Vec<HoldSpan> {
+fn holds(rng: &mut Dice, faults: &[FaultSpan]) -> Vec<HoldSpan> {
     let each = HOLDS / 4;
     let mut holds = Vec::new();
     for resource in 0..4 {
         let mut free_at = 0;
         for number in 0..each {
             let left = (DURATION - free_at) / u64::try_from(each - number).expect("a few");
-            let from_micros = free_at + dice.up_to(left / 3);
-            let until_micros = from_micros + left / 4 + dice.up_to(left);
-            let ending = match dice.up_to(120) {
+            let from_micros = free_at + rng.up_to(left / 3);
+            let until_micros = from_micros + left / 4 + rng.up_to(left);
+            let ending = match rng.up_to(120) {
                 0 => Ending::Lost,
                 1 => Ending::Lapsed,
                 _ if number % 300 == 299 => Ending::Crashed,
                 _ => Ending::Released,
             };
-            let worker = well(faults, dice.up_to(4), from_micros);
+            let worker = well(faults, rng.up_to(4), from_micros);
             let fencing_token = u64::try_from(number).ok().map(|number| 1_000 + number);
             holds.push(HoldSpan { worker, resource, from_micros, until_micros, ending, fencing_token });
             free_at = until_micros.min(DURATION);
@@ -234,22 +234,22 @@ fn writes() -> Vec<WriteMark> {
         .to_vec()
 }
 
-fn bins(dice: &mut Dice, faults: &[FaultSpan]) -> Vec<Latency> {
+fn bins(rng: &mut Dice, faults: &[FaultSpan]) -> Vec<Latency> {
     (0..DURATION / BIN)
         .map(|bin| {
             let (from, until) = (bin * BIN, (bin + 1) * BIN);
             let during = |fault: &&FaultSpan| fault.from_micros < until && fault.until_micros > from;
             let out_of_order: usize = faults.iter().filter(during).map(|fault| fault.nodes.len()).sum();
-            let tried = 38 + dice.up_to(9);
-            let p50_micros = 900 + dice.up_to(500) + if out_of_order > 1 { 700 } else { 0 };
+            let tried = 38 + rng.up_to(9);
+            let p50_micros = 900 + rng.up_to(500) + if out_of_order > 1 { 700 } else { 0 };
             let p99_micros =
-                p50_micros * 2 + dice.up_to(4_000) * (1 + u64::try_from(out_of_order).expect("few")).pow(2);
+                p50_micros * 2 + rng.up_to(4_000) * (1 + u64::try_from(out_of_order).expect("few")).pow(2);
             let acquired = match out_of_order {
                 0 | 1 => tried,
-                2 => tried - dice.up_to(2),
-                _ => dice.up_to(tried / 4).saturating_sub(3),
+                2 => tried - rng.up_to(2),
+                _ => rng.up_to(tried / 4).saturating_sub(3),
             };
-            Latency { tried, acquired, p50_micros, p99_micros, max_micros: p99_micros + dice.up_to(9_000) }
+            Latency { tried, acquired, p50_micros, p99_micros, max_micros: p99_micros + rng.up_to(9_000) }
         })
         .collect()
 }

@@ -66,7 +66,7 @@ fn the_embedded_json_is_the_outcome() {
 }
 
 #[test]
-fn the_page_asks_for_nothing_from_elsewhere() {
+fn the_page_loads_no_external_resource() {
     let page = html(&sample::many());
     for address in ["http:", "https:", "src=", "<link", "@import", "url("] {
         assert!(!page.contains(address), "`{address}` is on the page");

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn two_who_are_told_that_they_hold_one_lock_overlap() {
+    async fn two_valid_leases_of_one_lock_overlap() {
         let lease = async || {
             // Each call has nodes of its own, so the leases do not exclude each other.
             let clock: Arc<dyn Clock> = Arc::new(TokioClock::default());

@@ -35,7 +35,7 @@ enum Act {
 const OWN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Performs random operations on contended locks.
-pub(super) async fn contend(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
+pub(super) async fn contend(worker: Arc<Worker>, rng: SeededRng) -> io::Result<()> {
     let load = &worker.orders.load;
     let acts = [
         (load.short, Act::Short),
@@ -53,35 +53,35 @@ pub(super) async fn contend(worker: Arc<Worker>, dice: SeededRng) -> io::Result<
         (load.leading, Act::Leading),
     ];
     while !worker.is_stopping()
-        && let Some(act) = dice.weighted(&acts)
+        && let Some(act) = rng.weighted(&acts)
     {
-        perform(&worker, &dice, act).await?;
-        pause(&dice, 1, 10).await;
+        perform(&worker, &rng, act).await?;
+        pause(&rng, 1, 10).await;
     }
     Ok(())
 }
 
 /// Acquires and releases the own lock, to measure the latency of an uncontended lock.
-pub(super) async fn probe(worker: Arc<Worker>, dice: SeededRng) -> io::Result<()> {
+pub(super) async fn probe(worker: Arc<Worker>, rng: SeededRng) -> io::Result<()> {
     while !worker.is_stopping() {
         if let Some(holding) = Attempt::at_own(&worker).acquire(Wait::UpTo(OWN_PATIENCE)).await {
             worker.counts.freshen(holding.invoked());
             holding.release().await;
         }
-        pause(&dice, 0, 2).await;
+        pause(&rng, 0, 2).await;
     }
     Ok(())
 }
 
-async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result<()> {
+async fn perform(worker: &Arc<Worker>, rng: &SeededRng, act: Act) -> io::Result<()> {
     let locks = worker.orders.locks.len();
-    let number = dice.below(locks);
+    let number = rng.below(locks);
     let ttl = worker.orders.ttl;
-    let semaphore = dice.below(worker.orders.semaphores.len());
+    let semaphore = rng.below(worker.orders.semaphores.len());
     let attempt = match act {
         Act::Permit => Attempt::at_permit(worker, semaphore, 0),
         Act::Differing => Attempt::at_permit(worker, semaphore, 1),
-        Act::Leading => Attempt::at_lead(worker, dice.below(worker.orders.elections.len())),
+        Act::Leading => Attempt::at_lead(worker, rng.below(worker.orders.elections.len())),
         Act::Short
         | Act::Long
         | Act::OnlyIfFree
@@ -96,15 +96,15 @@ async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result
     let wait = Wait::UpTo(ttl * 2);
     let acquired = match act {
         Act::OnlyIfFree => attempt.acquire(Wait::Never).await,
-        Act::Cancelled => attempt.acquire_for(dice.between(Duration::ZERO, ttl / 20)).await,
+        Act::Cancelled => attempt.acquire_for(rng.between(Duration::ZERO, ttl / 20)).await,
         Act::Reading => attempt.sharing().acquire(wait).await,
         Act::Several => {
             // In any order, and overlapping with the locks of other tasks.
-            let others = (0..=dice.below(2)).map(|_| dice.below(locks)).collect::<Vec<_>>();
+            let others = (0..=rng.below(2)).map(|_| rng.below(locks)).collect::<Vec<_>>();
             attempt.and(&others).acquire(wait).await
         }
-        Act::Permit | Act::Leading if dice.below(10) == 0 => {
-            attempt.acquire_for(dice.between(Duration::ZERO, ttl / 20)).await
+        Act::Permit | Act::Leading if rng.below(10) == 0 => {
+            attempt.acquire_for(rng.between(Duration::ZERO, ttl / 20)).await
         }
         Act::Short
         | Act::Long
@@ -119,15 +119,15 @@ async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result
     let Some(mut holding) = acquired else { return Ok(()) };
     match act {
         Act::Short | Act::OnlyIfFree | Act::Cancelled | Act::Several => {
-            holding.work(dice.between(Duration::from_millis(1), Duration::from_millis(15))).await?;
+            holding.work(rng.between(Duration::from_millis(1), Duration::from_millis(15))).await?;
             holding.release().await;
         }
         Act::Long => {
-            holding.work(dice.between(ttl, ttl * 2)).await?;
+            holding.work(rng.between(ttl, ttl * 2)).await?;
             holding.release().await;
         }
         Act::Trusting => {
-            holding.work_trusting(dice.between(ttl / 2, ttl)).await?;
+            holding.work_trusting(rng.between(ttl / 2, ttl)).await?;
             holding.release().await;
         }
         Act::Dropped => {
@@ -136,24 +136,24 @@ async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result
         }
         // Occasionally long enough to be renewed.
         Act::Permit | Act::Differing | Act::Leading => {
-            let longest = if dice.below(20) == 0 { ttl * 2 } else { ttl / 20 };
-            holding.work(dice.between(Duration::from_millis(1), longest)).await?;
-            if dice.below(20) == 0 { holding.forget() } else { holding.release().await }
+            let longest = if rng.below(20) == 0 { ttl * 2 } else { ttl / 20 };
+            holding.work(rng.between(Duration::from_millis(1), longest)).await?;
+            if rng.below(20) == 0 { holding.forget() } else { holding.release().await }
         }
         Act::Reading => {
-            holding.read(dice.between(Duration::from_millis(1), ttl / 4)).await;
+            holding.read(rng.between(Duration::from_millis(1), ttl / 4)).await;
             holding.release().await;
         }
         Act::Downgraded => {
-            holding.work(dice.between(Duration::from_millis(1), Duration::from_millis(15))).await?;
+            holding.work(rng.between(Duration::from_millis(1), Duration::from_millis(15))).await?;
             if holding.downgrade().await {
-                holding.read(dice.between(Duration::from_millis(1), ttl)).await;
+                holding.read(rng.between(Duration::from_millis(1), ttl)).await;
                 holding.release().await;
             }
         }
         // Always in ascending order, which prevents deadlocks.
         Act::Nested => {
-            let inner = number + 1 + dice.below(locks.saturating_sub(number + 1));
+            let inner = number + 1 + rng.below(locks.saturating_sub(number + 1));
             if inner < locks
                 && let Some(mut inner) = Attempt::at(worker, inner).acquire(Wait::UpTo(ttl)).await
             {
@@ -167,8 +167,8 @@ async fn perform(worker: &Arc<Worker>, dice: &SeededRng, act: Act) -> io::Result
     Ok(())
 }
 
-pub(super) async fn pause(dice: &SeededRng, least: u64, most: u64) {
+pub(super) async fn pause(rng: &SeededRng, least: u64, most: u64) {
     let clock = SystemClock::default();
-    let pause = dice.between(Duration::from_millis(least), Duration::from_millis(most));
+    let pause = rng.between(Duration::from_millis(least), Duration::from_millis(most));
     clock.sleep_until(clock.now() + pause).await;
 }

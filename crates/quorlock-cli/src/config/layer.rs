@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_can_stand_in_the_file() {
+    fn the_file_may_have_every_setting() {
         let file = parse(
             "nodes = ['redis://a', 'b']\nkey-prefix = 'redlock:'\nnode-timeout = '20ms'\ndrift = 0.02\n\
              max-ttl = '1m'\nusername = 'anna'\npassword-file = 'secret'\nrestart-guard = 'off'\n\

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_one_is_no_other() {
+    fn a_group_of_one_is_private() {
         let us = User::from_uid(geteuid()).unwrap().unwrap();
         let alone = Group::from_gid(us.gid).unwrap().unwrap();
         let alone = alone.name == us.name && alone.mem.iter().all(|member| *member == us.name);

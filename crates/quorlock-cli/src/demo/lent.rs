@@ -97,7 +97,7 @@ impl Beside {
         if wants_terminal && self.lend() {
             self.child.signal(Signal::SIGCONT);
         } else if wants_terminal || has_terminal {
-            self.stand_still();
+            self.stop_itself();
         }
         // Otherwise the command alone was stopped; or it was stopped together with us, which is reported only now
         // that we have been continued: stopping again would take another SIGCONT.
@@ -106,7 +106,7 @@ impl Beside {
     fn pass_on(&mut self, signal: Signal) {
         if signal == Signal::SIGTSTP {
             self.child.signal(Signal::SIGSTOP);
-            return self.stand_still();
+            return self.stop_itself();
         }
         if signal == Signal::SIGCONT {
             self.lend();
@@ -119,7 +119,7 @@ impl Beside {
     }
 
     /// Stops this process: the shell waits for us, not for the command.
-    fn stand_still(&mut self) {
+    fn stop_itself(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }

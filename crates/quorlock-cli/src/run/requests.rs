@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_yet_is_passed_on() {
+    fn other_signals_are_forwarded() {
         let mut requests = Requests::default();
         requests.count(Signal::SIGINT, after(0));
         assert_eq!(requests.count(Signal::SIGTERM, after(10)), Request::PassOn);

@@ -153,7 +153,7 @@ impl Watch<'_> {
 
     fn pass_on(&mut self, signal: Signal) {
         if signal == Signal::SIGTSTP {
-            return self.stand_still();
+            return self.stop_itself();
         }
         if signal == Signal::SIGCONT {
             return self.go_on();
@@ -186,14 +186,14 @@ impl Watch<'_> {
             self.job.signal(Signal::SIGCONT);
         } else if wants_terminal || has_terminal {
             // Ctrl-Z: the shell waits for us, not for the command.
-            self.stand_still();
+            self.stop_itself();
         }
         // Otherwise the command alone was stopped, and the lock is kept.
     }
 
     /// Stops itself together with the command. Nothing renews the lock then, so it may expire: the command must
     /// not continue before that was checked, hence SIGSTOP, which it cannot ignore.
-    fn stand_still(&mut self) {
+    fn stop_itself(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }

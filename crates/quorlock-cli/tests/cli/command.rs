@@ -15,7 +15,7 @@ async fn it_reads_stdin_and_writes_stdout_itself() {
 }
 
 #[tokio::test]
-async fn it_is_told_of_its_lock() {
+async fn it_has_its_variables() {
     let Some(servers) = servers(3).await else { return };
     let script = r#"echo "$QUORLOCK_HELD $QUORLOCK_RESOURCE $QUORLOCK_TTL_MS"; echo "$QUORLOCK_TOKEN""#;
     let inherited = run(&servers, &["-t", "9s"], script).env("QUORLOCK_RESOURCE", "of an outer lock");
@@ -39,7 +39,7 @@ async fn it_gets_a_fencing_token_that_grows_and_never_that_of_an_outer_lock() {
 }
 
 #[tokio::test]
-async fn without_fencing_nothing_but_the_lock_stands_at_the_servers() {
+async fn without_fencing_only_the_lock_is_stored() {
     let Some(servers) = servers(3).await else { return };
     let running = run(&servers, &["--fencing", "off"], "echo started; exec sleep 1000").start();
     running.lines(1).await;

@@ -41,7 +41,7 @@ fn quorlock(words: &[&str], url: &str) -> Quorlock {
 }
 
 #[tokio::test]
-async fn the_story_is_told_to_its_end_with_databases() {
+async fn the_story_ends_with_databases() {
     for (word, name, found) in
         [("postgres", "PostgreSQL", Engine::postgres()), ("mariadb", "MariaDB", Engine::mariadb())]
     {
@@ -63,7 +63,7 @@ async fn the_story_is_told_to_its_end_with_databases() {
 }
 
 #[tokio::test]
-async fn a_command_is_lent_databases_that_end_with_it() {
+async fn a_command_gets_databases_that_end_with_it() {
     for (word, found) in [("postgres", Engine::postgres()), ("mariadb", Engine::mariadb())] {
         if engine(found).is_none() {
             continue;

@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use quorlock_testkit::eventually;
 
-use crate::phases::{TICKS, stands_still};
+use crate::phases::{TICKS, await_stopped};
 use crate::pty::OnTerminal;
 use crate::support::{Ended, Quorlock, SOON, servers};
 
-fn assert_told(ended: &Ended) {
+fn assert_story(ended: &Ended) {
     for word in [
         "she has it after",
         "refused",
@@ -26,20 +26,20 @@ fn assert_told(ended: &Ended) {
 }
 
 #[tokio::test]
-async fn the_story_is_told_to_its_end_with_real_servers() {
+async fn the_story_ends_with_real_servers() {
     if servers(0).await.is_none() {
         return;
     }
     let ended = Quorlock::new(["demo"]).end().await.expect(0);
     assert!(ended.stdout.contains("-server "), "it says which servers: {ended:?}");
-    assert_told(&ended);
+    assert_story(&ended);
 }
 
 #[tokio::test]
-async fn the_story_is_told_to_its_end_with_the_built_in_server() {
+async fn the_story_ends_with_the_built_in_server() {
     let ended = Quorlock::new(["demo"]).env("QUORLOCK_SERVER", "builtin").end().await.expect(0);
     assert!(ended.stdout.contains("built-in"), "it says which servers: {ended:?}");
-    assert_told(&ended);
+    assert_story(&ended);
 }
 
 #[test]
@@ -122,17 +122,17 @@ fn number_after(screen: &str, words: &str) -> i32 {
 }
 
 #[tokio::test]
-async fn it_stands_still_with_its_command_and_goes_on_with_it_at_the_first_sigcont() {
+async fn it_stops_and_continues_with_its_command() {
     // Ctrl-Z comes to us, and not to the command, before the terminal is lent to it.
     let demo = Quorlock::new(["demo", "--", "sh", "-c", TICKS]).env("QUORLOCK_SERVER", "builtin").start();
     let command = demo.lines(3).await.remove(0);
     for _ in 0..3 {
         demo.signal(Signal::SIGTSTP);
-        stands_still(&demo.pid(), true).await;
-        stands_still(&command, true).await;
+        await_stopped(&demo.pid(), true).await;
+        await_stopped(&command, true).await;
         demo.signal(Signal::SIGCONT);
-        stands_still(&command, false).await;
-        stands_still(&demo.pid(), false).await;
+        await_stopped(&command, false).await;
+        await_stopped(&demo.pid(), false).await;
         let lines = demo.stdout().lines().count();
         demo.lines(lines + 3).await;
     }
@@ -141,7 +141,7 @@ async fn it_stands_still_with_its_command_and_goes_on_with_it_at_the_first_sigco
 }
 
 #[tokio::test]
-async fn the_prompt_of_a_shell_beside_the_servers_says_so() {
+async fn the_prompt_of_a_demo_shell_says_so() {
     let demo = Quorlock::new(["demo", "--", "sh"]).env("QUORLOCK_SERVER", "builtin");
     let mut shell = OnTerminal::start(demo);
     shell.shows("(quorlock demo) $ ").await;

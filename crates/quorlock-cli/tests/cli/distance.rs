@@ -288,7 +288,7 @@ fn tally(codes: &[i32]) -> Vec<(i32, usize)> {
 }
 
 #[tokio::test]
-async fn nodes_that_hung_before_the_start_keep_nobody_waiting() {
+async fn hung_nodes_do_not_delay_the_start() {
     let Some(servers) = servers(5).await else { return };
     let mut figures = Vec::new();
     for hung in [0, 2] {

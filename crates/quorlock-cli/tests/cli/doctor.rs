@@ -182,7 +182,7 @@ async fn round_trips_are_numbers_for_programs_and_null_where_nothing_answers() {
 }
 
 #[tokio::test]
-async fn what_is_not_told_is_unknown() {
+async fn hidden_facts_are_unknown() {
     let Some(servers) = one(Servers::setup().durable().options(&["--rename-command", "CONFIG", ""])).await
     else {
         return;
@@ -315,7 +315,7 @@ async fn a_machine_that_several_nodes_share_is_seen_and_so_is_what_can_be_overhe
 }
 
 #[tokio::test]
-async fn what_stands_out_is_logged_once_for_each_connection_with_its_cure() {
+async fn a_finding_is_logged_once_per_connection_with_its_cure() {
     let Some(evicting) = with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await else {
         return;
     };
@@ -339,7 +339,7 @@ impl Drop for Sentinel {
 }
 
 #[tokio::test]
-async fn a_sentinel_is_told_from_its_master() {
+async fn a_sentinel_differs_from_its_master() {
     let Some(Kind::Program { path, .. }) = Kind::all_found().into_iter().next() else { return };
     let folder = tempfile::tempdir().unwrap();
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();

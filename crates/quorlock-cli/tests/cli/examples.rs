@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::Quorlock;
 
 #[tokio::test]
-async fn a_job_that_three_machines_start_at_once_runs_on_one_of_them() {
+async fn of_three_machines_one_runs_the_job() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cron_singleton.sh");
     // Among servers that it lends itself: the script asks no others, and needs no PATH.
     let ended = Quorlock::new(["demo", "--", script.to_str().unwrap()]).end().await.expect(0);

@@ -23,7 +23,7 @@ async fn a_command_ended_by_a_signal_is_reported_as_shells_do() {
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_else_holds_is_75_or_what_was_asked_for() {
+async fn a_held_lock_is_75_or_the_code_asked_for() {
     let Some(servers) = servers(3).await else { return };
     let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 100").start();
     holder.lines(1).await;

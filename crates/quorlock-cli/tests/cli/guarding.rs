@@ -59,7 +59,7 @@ async fn r2_nothing_of_the_command_outlives_a_quorlock_that_is_killed() {
 }
 
 #[tokio::test]
-async fn r3_nothing_of_the_command_works_beside_the_next_holder_when_quorlock_stands_still() {
+async fn r3_a_stopped_quorlock_leaves_no_process_to_the_next_holder() {
     let Some(servers) = servers(3).await else { return };
     let mut running = run(&servers, &["-t", "1s"], STUBBORN).start();
     let pids = running.lines(2).await;
@@ -75,7 +75,7 @@ async fn r3_nothing_of_the_command_works_beside_the_next_holder_when_quorlock_st
 }
 
 #[tokio::test]
-async fn a_quorlock_that_goes_on_in_time_has_lost_nothing() {
+async fn a_quorlock_continued_in_time_has_lost_nothing() {
     let Some(servers) = servers(3).await else { return };
     let running = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
     running.lines(1).await;

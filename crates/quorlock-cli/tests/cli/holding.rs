@@ -33,7 +33,7 @@ async fn the_lock_is_held_and_renewed_until_a_signal_comes_and_then_given_back()
 }
 
 #[tokio::test]
-async fn it_tells_the_token_with_which_it_can_be_released() {
+async fn it_prints_the_token_that_releases_it() {
     let Some(servers) = servers(3).await else { return };
     let holder = hold(&servers, &["--label", "the script"]).start();
     let token = told(&holder, "token").await;
@@ -44,7 +44,7 @@ async fn it_tells_the_token_with_which_it_can_be_released() {
 
 /// For a third of the TTL it could not know that another client may have held the lock.
 #[tokio::test]
-async fn a_lock_that_is_released_from_elsewhere_ends_it_with_76_and_says_so() {
+async fn a_release_from_elsewhere_ends_it_with_76() {
     let Some(servers) = servers(3).await else { return };
     let holder = hold(&servers, &["-t", "900ms"]).start();
     let token = told(&holder, "token").await;
@@ -65,7 +65,7 @@ async fn a_script_that_goes_away_takes_its_lock_with_it() {
 }
 
 #[tokio::test]
-async fn an_stdin_that_says_nothing_does_not_end_it_unless_it_is_told_so() {
+async fn dev_null_and_files_do_not_end_it_by_default() {
     let Some(servers) = servers(3).await else { return };
     // /dev/null is what service managers give, and a file is at its end at some time.
     for holder in [hold(&servers, &[]), hold(&servers, &[]).stdin("an answer\n")] {
@@ -90,7 +90,7 @@ async fn an_stdin_that_says_nothing_does_not_end_it_unless_it_is_told_so() {
 }
 
 #[tokio::test]
-async fn whoever_goes_away_while_it_waits_does_not_get_the_lock_later() {
+async fn a_waiter_whose_stdin_ends_gets_no_lock_later() {
     let Some(servers) = servers(3).await else { return };
     let holder = hold(&servers, &[]).start();
     holder.lines(4).await;
@@ -122,7 +122,7 @@ async fn a_longest_hold_ends_it_with_76() {
 }
 
 #[tokio::test]
-async fn a_lock_that_others_hold_is_75_and_says_who() {
+async fn a_held_lock_is_75_and_names_the_holder() {
     let Some(servers) = servers(3).await else { return };
     let holder = hold(&servers, &["--label", "the first"]).start();
     holder.lines(4).await;
@@ -133,7 +133,7 @@ async fn a_lock_that_others_hold_is_75_and_says_who() {
 }
 
 #[tokio::test]
-async fn a_reader_of_stdout_who_stands_still_does_not_keep_it_from_renewing() {
+async fn a_blocked_stdout_does_not_stop_renewals() {
     let Some(servers) = servers(3).await else { return };
     // The pipe is full before it has said a word.
     let holder = hold(&servers, &["-t", "600ms"]).start_with_full_stdout();

@@ -87,7 +87,7 @@ async fn a_longest_hold_ends_the_command() {
 }
 
 #[tokio::test]
-async fn a_reader_of_stderr_who_stands_still_does_not_keep_it_alive() {
+async fn a_blocked_stderr_does_not_keep_it_alive() {
     let Some(servers) = servers(3).await else { return };
     // It fills the pipe, which then has no room for quorlock's own messages either.
     let script = "trap '' TERM; echo $$; exec cat /dev/zero >&2";

@@ -101,7 +101,7 @@ async fn a_port_in_use_is_an_error_before_the_lock_is_asked_for() {
 }
 
 #[tokio::test]
-async fn whoever_connects_and_says_nothing_does_not_keep_it_alive() {
+async fn silent_connections_do_not_keep_it_alive() {
     let Some(servers) = servers(3).await else { return };
     let running = run(
         &servers,
@@ -158,7 +158,7 @@ async fn a_job_that_never_ran_says_so_in_its_file() {
 }
 
 #[tokio::test]
-async fn a_command_that_lost_its_lock_is_told_from_one_that_failed() {
+async fn a_lost_lock_differs_from_a_failed_command() {
     let Some(servers) = servers(3).await else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
@@ -174,7 +174,7 @@ async fn a_command_that_lost_its_lock_is_told_from_one_that_failed() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_lost_in_whatever_way_is_counted_once() {
+async fn a_lost_lock_is_counted_once() {
     let Some(servers) = servers(3).await else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
@@ -210,7 +210,7 @@ async fn a_file_that_cannot_be_written_is_an_error_before_the_lock_is_asked_for(
 }
 
 #[tokio::test]
-async fn the_settings_may_stand_elsewhere_and_a_lock_within_a_lock_does_not_inherit_them() {
+async fn metrics_settings_work_elsewhere_and_are_not_inherited() {
     let Some(servers) = servers(3).await else { return };
     let folder = tempfile::tempdir().unwrap();
     let (outer, file) = (folder.path().join("outer.prom"), folder.path().join("file.prom"));

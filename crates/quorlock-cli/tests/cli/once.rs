@@ -59,7 +59,7 @@ async fn without_it_the_same_hosts_run_the_job_more_than_once() {
 }
 
 #[tokio::test]
-async fn a_latecomer_is_told_when_and_where_the_job_ran() {
+async fn a_latecomer_sees_when_and_where_the_job_ran() {
     let Some(servers) = servers(3).await else { return };
     let slot = ["--at-least", "1h", "--label", "import"];
     run(&servers, &slot, "exit 7").end().await.expect(7);
@@ -91,7 +91,7 @@ async fn a_latecomer_is_told_when_and_where_the_job_ran() {
 }
 
 #[tokio::test]
-async fn r12_whoever_waits_for_the_run_goes_when_it_has_ended() {
+async fn r12_waiters_exit_when_the_run_has_ended() {
     let Some(servers) = servers(3).await else { return };
     let script = "echo started; while [ ! -e enough ]; do sleep 0.05; done";
     let holder = run(&servers, &["--at-least", "1h"], script).start();

@@ -27,7 +27,7 @@ async fn end(holders: Vec<Running>) {
 }
 
 #[tokio::test]
-async fn two_run_at_once_and_the_third_waits_or_is_refused() {
+async fn two_run_and_the_third_waits_or_is_refused() {
     let Some(servers) = servers(3).await else { return };
     let mut holders = both(&servers).await;
     let mut numbers: Vec<String> = holders.iter().map(Running::stdout).collect();
@@ -100,7 +100,7 @@ async fn status_shows_a_plain_lock_and_the_permits_of_the_same_name() {
 }
 
 #[tokio::test]
-async fn with_at_least_there_are_so_many_runs_in_a_slot() {
+async fn at_least_allows_one_run_per_permit_and_slot() {
     let Some(servers) = servers(3).await else { return };
     let options = ["--permits", "2", "--at-least", "1h"];
     for _ in 0..2 {

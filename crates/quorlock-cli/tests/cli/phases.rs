@@ -12,7 +12,7 @@ print(os.getpid())
 while True: print("tick"); time.sleep(0.02)'"#;
 
 /// Waits until a process is stopped, or is not.
-pub(crate) async fn stands_still(pid: &str, still: bool) {
+pub(crate) async fn await_stopped(pid: &str, still: bool) {
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
@@ -31,15 +31,15 @@ async fn ticking(servers: &Servers, options: &[&str]) -> (Running, String) {
 }
 
 #[tokio::test]
-async fn a_waiter_that_stands_still_waits_on_when_it_is_continued() {
+async fn a_stopped_waiter_waits_on_when_continued() {
     let Some(servers) = servers(3).await else { return };
     let (holder, _) = ticking(&servers, &[]).await;
     let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
     eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
     waiter.signal(Signal::SIGTSTP);
-    stands_still(&waiter.pid(), true).await;
+    await_stopped(&waiter.pid(), true).await;
     waiter.signal(Signal::SIGCONT);
-    stands_still(&waiter.pid(), false).await;
+    await_stopped(&waiter.pid(), false).await;
     holder.signal(Signal::SIGTERM);
     assert_eq!(waiter.end().await.expect(0).stdout, "mine\n");
 }
@@ -58,14 +58,14 @@ async fn a_waiter_heeds_no_signal_that_does_not_ask_to_end() {
 }
 
 #[tokio::test]
-async fn the_command_stands_still_with_quorlock_and_goes_on_with_it() {
+async fn the_command_stops_and_continues_with_quorlock() {
     let Some(servers) = servers(3).await else { return };
     let (running, pid) = ticking(&servers, &[]).await;
     running.signal(Signal::SIGTSTP);
-    stands_still(&running.pid(), true).await;
-    stands_still(&pid, true).await;
+    await_stopped(&running.pid(), true).await;
+    await_stopped(&pid, true).await;
     running.signal(Signal::SIGCONT);
-    stands_still(&pid, false).await;
+    await_stopped(&pid, false).await;
     let lines = running.stdout().lines().count();
     running.lines(lines + 3).await;
     running.signal(Signal::SIGTERM);
@@ -73,12 +73,12 @@ async fn the_command_stands_still_with_quorlock_and_goes_on_with_it() {
 }
 
 #[tokio::test]
-async fn a_command_that_stood_still_past_its_lock_does_not_go_on() {
+async fn a_command_stopped_past_its_lock_does_not_continue() {
     let Some(servers) = servers(3).await else { return };
     let (running, pid) = ticking(&servers, &["-t", "1s"]).await;
     running.signal(Signal::SIGTSTP);
-    stands_still(&running.pid(), true).await;
-    stands_still(&pid, true).await;
+    await_stopped(&running.pid(), true).await;
+    await_stopped(&pid, true).await;
     let before = running.stdout();
     // Another client may hold the lock from here on.
     free(&servers).await;

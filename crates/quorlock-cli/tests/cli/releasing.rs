@@ -37,7 +37,7 @@ async fn with_its_token_a_lock_is_given_back_and_with_another_it_is_not() {
 }
 
 #[tokio::test]
-async fn the_token_may_come_from_a_file_or_from_stdin_and_need_not_stand_in_argv() {
+async fn the_token_may_come_from_a_file_or_stdin() {
     let Some(servers) = servers(3).await else { return };
     let (_first, token, _) = holder(&servers).await;
     let by_stdin = release(&servers, &["--token-file", "-"]).stdin(&format!("{token}\n"));
@@ -49,7 +49,7 @@ async fn the_token_may_come_from_a_file_or_from_stdin_and_need_not_stand_in_argv
 }
 
 #[tokio::test]
-async fn by_force_it_says_who_loses_it_and_what_that_breaks_and_asks_nobody_who_is_not_there() {
+async fn force_names_the_holders_and_needs_a_terminal() {
     let Some(servers) = servers(3).await else { return };
     let (holder, _, fencing_token) = holder(&servers).await;
     let refused = release(&servers, &["--force"]).end().await.expect(64);
@@ -72,7 +72,7 @@ async fn by_force_it_says_who_loses_it_and_what_that_breaks_and_asks_nobody_who_
 }
 
 #[tokio::test]
-async fn unlock_is_another_name_for_it_and_json_tells_the_same() {
+async fn unlock_is_an_alias_and_json_agrees() {
     let Some(servers) = servers(3).await else { return };
     let (_holder, token, _) = holder(&servers).await;
     let secret = token.split(' ').next().unwrap_or_default();
@@ -102,7 +102,7 @@ async fn data_of_another_program_is_left_alone() {
 }
 
 #[tokio::test]
-async fn rests_of_several_holders_all_go() {
+async fn all_leftovers_are_removed() {
     let Some(servers) = servers(3).await else { return };
     for (server, token) in servers.iter().zip(["one", "two"]) {
         server.command(&["SET", "job", token, "PX", "60000"]).await.unwrap();
@@ -126,7 +126,7 @@ async fn nodes_that_do_not_answer_are_named_and_too_many_of_them_are_69() {
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_got_in_between_is_not_taken_away() {
+async fn a_lock_acquired_in_the_meantime_is_kept() {
     let Some(servers) = servers(3).await else { return };
     let (first, token, _) = holder(&servers).await;
     first.signal(Signal::SIGTERM);

@@ -72,7 +72,7 @@ async fn a_signal_ends_the_wait_for_a_lock() {
 
 // consul lock #800: a new command is started while everything is being shut down.
 #[tokio::test]
-async fn whoever_was_told_to_end_starts_no_command_that_stays() {
+async fn a_terminated_waiter_leaves_no_command_running() {
     let Some(servers) = servers(3).await else { return };
     for first in ["the waiter", "the holder", "the waiter", "the holder"] {
         let (holder, held) = started(&servers, &[], STAYS).await;
@@ -132,7 +132,7 @@ async fn what_a_shell_has_started_ends_with_it() {
 
 // consul lock #9788: SIGTERM arrives 90 s later, while consul waits for its servers.
 #[tokio::test]
-async fn a_signal_is_passed_on_at_once_while_no_node_answers() {
+async fn a_signal_is_forwarded_while_no_node_answers() {
     let Some(servers) = servers(3).await else { return };
     let (running, pid) = started(&servers, &["-t", "3s", "-vv"], STAYS).await;
     for server in servers.iter() {
@@ -155,7 +155,7 @@ async fn a_signal_is_passed_on_at_once_while_no_node_answers() {
 // consul lock: SIGKILL comes 5 s after the loss, which only a pause before the next holder makes
 // safe; here there is none.
 #[tokio::test]
-async fn a_lock_that_is_lost_ends_the_command_before_somebody_else_can_have_it() {
+async fn a_lost_lock_ends_the_command_before_the_next_holder() {
     let Some(servers) = servers(3).await else { return };
     // One client, and no other, is cut off from all nodes.
     let mut proxies = Vec::new();
@@ -182,7 +182,7 @@ async fn a_lock_that_is_lost_ends_the_command_before_somebody_else_can_have_it()
 
 // consul lock: one error of the server ends the lock, unless -monitor-retry is set.
 #[tokio::test]
-async fn a_hiccup_of_all_nodes_at_once_is_no_loss() {
+async fn a_hiccup_of_all_nodes_is_no_loss() {
     let Some(servers) = servers(3).await else { return };
     let (running, pid) = started(&servers, &["-t", "6s", "-vv"], STAYS).await;
     for server in servers.iter() {
@@ -210,7 +210,7 @@ async fn stdin_is_the_commands() {
 
 // etcdctl lock: it can neither ask once nor wait for a limited time.
 #[tokio::test]
-async fn one_can_ask_once_or_wait_for_so_long() {
+async fn try_once_and_wait_with_a_timeout() {
     let Some(servers) = servers(3).await else { return };
     let (holder, _) = started(&servers, &[], STAYS).await;
     run(&servers, &["-n"], "echo ran").end().await.expect(75);
@@ -297,7 +297,7 @@ async fn stdout_is_the_commands_alone() {
 
 // consul lock: a shell, unless it is forbidden (#2999).
 #[tokio::test]
-async fn no_shell_stands_between_unless_it_was_asked_for() {
+async fn no_shell_runs_unless_asked_for() {
     let Some(servers) = servers(3).await else { return };
     let words = ["run", "job", "--", "echo", "$HOME; exit 3", "*", "--ttl", "-n"];
     let ended = Quorlock::new(words).on(&servers).end().await.expect(0);

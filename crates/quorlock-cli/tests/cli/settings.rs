@@ -22,7 +22,7 @@ fn job() -> Quorlock {
 }
 
 #[tokio::test]
-async fn without_nodes_it_says_where_they_may_stand() {
+async fn without_nodes_it_lists_their_sources() {
     let refused = job().end().await.expect(78);
     for place in [
         "--nodes",
@@ -242,7 +242,7 @@ async fn plain_seconds_are_taken_wherever_a_duration_is() {
 }
 
 #[tokio::test]
-async fn a_misspelt_variable_is_told_and_a_setting_of_another_name_is_suggested() {
+async fn a_misspelt_variable_warns_and_a_key_is_suggested() {
     let Some(servers) = servers(3).await else { return };
     let told = job().on(&servers).env("QUORLOCK_TLL", "9s").env("QUORLOCK_HELD", "1").end().await.expect(0);
     assert_eq!(
@@ -254,7 +254,7 @@ async fn a_misspelt_variable_is_told_and_a_setting_of_another_name_is_suggested(
 }
 
 #[tokio::test]
-async fn nodes_that_are_down_are_told_of_once() {
+async fn down_nodes_are_reported_once() {
     let Some(servers) = servers(3).await else { return };
     let third = servers[2].url();
     servers[2].kill();

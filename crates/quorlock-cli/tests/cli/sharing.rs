@@ -22,7 +22,7 @@ async fn status(servers: &Servers) -> Value {
 }
 
 #[tokio::test]
-async fn two_readers_have_the_lock_at_once_and_keep_a_writer_out_and_a_writer_keeps_readers_out() {
+async fn readers_share_the_lock_and_exclude_writers() {
     let Some(servers) = servers(3).await else { return };
     let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
     let writer = run(&servers, &["-n"], "echo ran").end().await.expect(75);

@@ -115,7 +115,7 @@ async fn run_that_loses_the_lock() {
 }
 
 #[tokio::test]
-async fn status_of_a_lock_that_is_held_or_free_or_nobody_knows() {
+async fn status_of_a_held_a_free_and_an_unknown_lock() {
     let Some(servers) = servers(3).await else { return };
     assert_snapshot!("status_free", shows(&servers, &["status", "job"]).await);
     let _holder = holder(&servers).await;

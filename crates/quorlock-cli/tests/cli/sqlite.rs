@@ -22,7 +22,7 @@ fn run(folder: &Path, options: &[&str], script: &str) -> Quorlock {
 }
 
 #[tokio::test]
-async fn the_first_run_works_at_once_and_others_see_the_lock() {
+async fn the_first_run_works_and_others_see_the_lock() {
     let folder = tempfile::tempdir().unwrap();
     let script = r#""$Q" run --wait 0 job -- echo both; echo "ended $?"; "$Q" status job"#;
     let ended =
@@ -74,7 +74,7 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
 }
 
 #[tokio::test]
-async fn beside_other_nodes_it_is_refused() {
+async fn mixed_with_others_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let nodes =
         format!("sqlite://{}/locks.db,redis://127.0.0.1:1,redis://127.0.0.1:2", folder.path().display());

@@ -76,7 +76,7 @@ async fn a_silent_node_that_could_decide_makes_it_unclear() {
 }
 
 #[tokio::test]
-async fn a_free_lock_of_restarted_servers_is_not_told_to_be_had() {
+async fn restarted_servers_make_a_free_lock_unavailable() {
     let Some(servers) = servers(3).await else { return };
     let look = |options: &[&str]| {
         let status = Quorlock::new([&["status"], options, &["job"]].concat());

@@ -172,7 +172,7 @@ async fn a_hold_on_a_terminal_ends_by_ctrl_c_and_not_by_its_stdin() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_for_whom_on_a_line_that_goes_away() {
+async fn a_waiter_shows_the_holder_on_a_progress_line() {
     let Some(servers) = servers(3).await else { return };
     let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
     holder.lines(1).await;
@@ -189,7 +189,7 @@ async fn whoever_waits_is_told_for_whom_on_a_line_that_goes_away() {
 }
 
 #[tokio::test]
-async fn colours_are_for_terminals_unless_somebody_says_otherwise() {
+async fn colours_are_for_terminals_by_default() {
     let Some(servers) = servers(3).await else { return };
     let coloured = |text: &str| text.contains("\x1b[32m`job` is free\x1b[0m");
     let mut on = OnTerminal::start(words(&servers, &["status", "job"]));

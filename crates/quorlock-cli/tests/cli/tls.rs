@@ -152,7 +152,7 @@ async fn a_certificate_that_has_expired_is_called_so() {
 }
 
 #[tokio::test]
-async fn a_port_is_told_to_speak_tls_or_not_to() {
+async fn a_wrong_scheme_names_the_right_one() {
     let Some(world) = World::start("no", |_| {}).await else { return };
     let plain = format!("rediss://localhost:{}", world.servers[0].port());
     world.refused(&plain, &[], &["does not speak TLS", "write redis://"]).await;

@@ -17,7 +17,7 @@ async fn transfer(servers: &Servers, resources: [&str; 2]) -> Running {
 }
 
 #[tokio::test]
-async fn a_command_has_all_of_them_and_nobody_else_has_one() {
+async fn one_client_holds_all_of_them() {
     let Some(servers) = servers(3).await else { return };
     let running = transfer(&servers, ["job", "another"]).await;
     assert!(running.stdout().starts_with("another + job\n"), "{}", running.stdout());
@@ -55,7 +55,7 @@ async fn two_that_want_the_same_in_opposite_orders_both_get_it() {
 }
 
 #[tokio::test]
-async fn whoever_waits_comes_when_the_last_of_them_is_free() {
+async fn a_waiter_gets_them_when_the_last_is_free() {
     let Some(servers) = servers(3).await else { return };
     let held = Quorlock::new(["hold", "b"]).on(&servers).start();
     held.lines(4).await;

@@ -53,6 +53,6 @@ async fn several_locks_are_shown_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn nobody_looks_again_without_a_pause() {
+async fn a_watch_needs_an_interval() {
     Quorlock::new(["status", "--watch=0s", "job", "--nodes", "redis://127.0.0.1:1"]).end().await.expect(64);
 }

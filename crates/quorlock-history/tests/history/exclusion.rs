@@ -4,7 +4,7 @@ use quorlock_history::{Check, Violation};
 use crate::script::{Script, millis};
 
 #[test]
-fn two_who_hold_one_lock_at_once_are_found_with_the_time_they_shared() {
+fn two_holders_of_one_lock_are_found_with_their_overlap() {
     let mut script = Script::default();
     script.held("ann1", 0, 500).held("bob1", 400, 900);
     let found = script.found(Check::Exclusion);

@@ -7,7 +7,7 @@ use crate::perfect::any_turns;
 use crate::script::Script;
 
 #[test]
-fn a_line_is_made_for_people_too() {
+fn a_line_is_readable() {
     let mut script = Script::default();
     script.invoked(1, "ann1").fenced(2, "bob1", 7);
     let lines = script.history.to_lines();
@@ -23,7 +23,7 @@ fn a_line_is_made_for_people_too() {
 }
 
 #[test]
-fn a_line_that_is_no_event_is_named_with_its_number_and_cause() {
+fn a_line_that_is_not_an_event_is_reported_with_its_number_and_cause() {
     let mut script = Script::default();
     script.invoked(1, "ann1");
     let text = format!("{}\n{{\"at\":1,\"event\":\"danced\"}}\n", script.history.to_lines());

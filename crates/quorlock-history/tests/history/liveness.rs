@@ -32,7 +32,7 @@ fn a_lock_that_comes_too_late_is_none() {
 }
 
 #[test]
-fn nobody_is_judged_who_crashed_or_still_had_time_or_was_done_before() {
+fn clients_that_crashed_or_had_time_or_were_done_are_skipped() {
     let mut script = Script::default();
     script.cut_off("eu-1", 0, 1_000).invoked(100, "ann1").not_acquired(200, "ann1");
     script.invoked(1_100, "bob1").crashed(1_500, "bob");

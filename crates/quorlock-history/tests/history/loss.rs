@@ -14,26 +14,26 @@ fn seen_valid(script: &mut Script, when: u64) -> &mut Script {
 }
 
 #[test]
-fn a_loss_is_told_by_the_end_of_validity() {
+fn a_loss_is_reported_by_the_deadline() {
     lease().lost(900, "ann1").assert_clean();
     let found = lease().lost(901, "ann1").found(Check::Loss);
     assert!(matches!(&found[..], [Violation::ToldLate { told: Some(_), .. }]), "{found:?}");
 }
 
 #[test]
-fn a_loss_that_nobody_was_told_of_is_found() {
+fn an_unreported_loss_is_found() {
     let found = lease().found(Check::Loss);
     assert!(matches!(&found[..], [Violation::ToldLate { told: None, .. }]), "{found:?}");
 }
 
 #[test]
-fn a_release_after_the_end_does_not_make_up_for_the_news() {
+fn a_release_after_the_deadline_does_not_replace_the_report() {
     assert_eq!(lease().released(1_000, "ann1").found(Check::Loss).len(), 1);
     lease().released(899, "ann1").assert_clean();
 }
 
 #[test]
-fn nobody_is_told_after_a_crash_or_after_the_history() {
+fn no_report_is_due_after_a_crash_or_the_end_of_the_history() {
     lease().crashed(500, "ann").assert_clean();
     let mut script = Script::default();
     script.invoked(0, "ann1").acquired(10, "ann1", 900).goes_on_until(900);
@@ -41,7 +41,7 @@ fn nobody_is_told_after_a_crash_or_after_the_history() {
 }
 
 #[test]
-fn a_client_that_was_stopped_is_told_when_it_runs_again() {
+fn a_stopped_client_is_notified_when_it_resumes() {
     lease().stopped("ann", 800, 2_000).lost(2_000, "ann1").assert_clean();
     assert_eq!(lease().stopped("ann", 800, 2_000).lost(2_001, "ann1").found(Check::Loss).len(), 1);
     assert_eq!(lease().stopped("bob", 800, 2_000).lost(2_000, "ann1").found(Check::Loss).len(), 1);
@@ -90,13 +90,13 @@ fn a_late_renewal_that_moves_nothing_does_no_harm() {
 }
 
 #[test]
-fn a_renewal_after_the_news_of_a_loss_is_found() {
+fn a_renewal_after_a_reported_loss_is_found() {
     let found = lease().lost(500, "ann1").renewed(600, "ann1", 1_400).found(Check::Loss);
     assert!(matches!(&found[..], [Violation::RenewedLate { .. }]), "{found:?}");
 }
 
 #[test]
-fn a_lease_that_calls_itself_valid_after_its_end_is_found() {
+fn a_lease_reported_valid_after_its_deadline_is_found() {
     let mut script = lease();
     seen_valid(script.lost(900, "ann1"), 899);
     script.assert_clean();
@@ -105,7 +105,7 @@ fn a_lease_that_calls_itself_valid_after_its_end_is_found() {
 }
 
 #[test]
-fn a_lease_that_calls_itself_valid_after_the_news_of_its_loss_is_found() {
+fn a_lease_reported_valid_after_its_loss_is_found() {
     let mut script = lease();
     seen_valid(script.lost(500, "ann1"), 500);
     script.assert_clean();
@@ -114,7 +114,7 @@ fn a_lease_that_calls_itself_valid_after_the_news_of_its_loss_is_found() {
 }
 
 #[test]
-fn a_lease_is_judged_by_the_end_that_stood_at_the_time() {
+fn a_lease_is_checked_against_the_deadline_of_the_time() {
     let mut script = lease();
     // The renewal came too late, and so did the check between the two deadlines.
     seen_valid(&mut script, 950).renewed(960, "ann1", 1_700).lost(1_700, "ann1");

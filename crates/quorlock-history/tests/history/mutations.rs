@@ -32,14 +32,14 @@ fn all() -> impl Iterator<Item = Mutation> {
         .chain(mutation!(accept_a_stale_write => Violation::TokenFell { .. }))
         .chain(mutation!(refuse_the_holder => Violation::FencedWrongly { .. }))
         .chain(mutation!(tell_a_loss_late => Violation::ToldLate { told: Some(_), .. }))
-        .chain(mutation!(tell_nobody_of_a_loss => Violation::ToldLate { told: None, .. }))
+        .chain(mutation!(omit_loss_report => Violation::ToldLate { told: None, .. }))
         .chain(mutation!(renew_after_the_end => Violation::RenewedLate { .. }))
         .chain(mutation!(call_a_lost_lease_valid => Violation::ValidLate { .. }))
         .chain(mutation!(leave_a_key => Violation::Orphan { .. }))
         .chain(mutation!(leave_the_key_of_a_stranger => Violation::Stranger { .. }))
         .chain(mutation!(give_a_key_too_long => Violation::KeyTooLong { .. }))
         .chain(mutation!(count_back => Violation::CounterFell { .. }))
-        .chain(mutation!(starve_somebody => Violation::Starved { .. }))
+        .chain(mutation!(starve_a_client => Violation::Starved { .. }))
         .chain(mutation!(forget_how_it_began => Violation::Flawed { .. }))
 }
 
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn clocks_that_are_off_excuse_more_and_blame_nobody_else(turns in any_turns(), epsilon in 0_u64..300) {
+    fn larger_clock_errors_only_excuse_more(turns in any_turns(), epsilon in 0_u64..300) {
         let mut played = play(&turns);
         played.add(|script| { script.clocks(epsilon); });
         let report = check(&played.history, &expect());
@@ -177,7 +177,7 @@ fn tell_a_loss_late(played: &mut Played, place: Index) -> Option<()> {
     Some(())
 }
 
-fn tell_nobody_of_a_loss(played: &mut Played, place: Index) -> Option<()> {
+fn omit_loss_report(played: &mut Played, place: Index) -> Option<()> {
     let (grant, _) = played.pick(place, |grant, _| grant.ending == Ending::Lapsed)?;
     played.edit(|event| match &event.what {
         What::Lost { attempt, .. } if *attempt == grant.attempt => None,
@@ -237,7 +237,7 @@ fn count_back(played: &mut Played, place: Index) -> Option<()> {
     Some(())
 }
 
-fn starve_somebody(played: &mut Played, place: Index) -> Option<()> {
+fn starve_a_client(played: &mut Played, place: Index) -> Option<()> {
     let (grant, _) = played.pick(place, |_, _| true)?;
     let due = grant.acquired.max(50) + 2_000;
     let end = played.end.max(due + 1);

@@ -37,7 +37,7 @@ fn a_token_that_does_not_grow_leaves_no_order() {
 }
 
 #[test]
-fn an_attempt_that_failed_changes_nothing_and_one_that_nobody_saw_return_may_not_have() {
+fn failed_and_unreturned_attempts_change_nothing() {
     let mut script = Script::default();
     script.held("ann1", 0, 500).invoked(100, "bob1").not_acquired(110, "bob1");
     script.invoked(100, "cid1").crashed(200, "cid").held("dan1", 600, 700);

@@ -19,7 +19,7 @@ fn led() -> Script {
 }
 
 #[test]
-fn an_observer_may_be_told_of_who_leads_or_led_just_now() {
+fn an_observer_may_see_the_current_or_a_recent_leader() {
     // Her keys may be stored before her acquisition returns, and for a TTL afterwards.
     let mut script = led();
     script.observed(0, "ann1", None).observed(100, "ann1", Some(7)).observed(1_400, "ann1", Some(7));
@@ -56,7 +56,7 @@ fn a_fencing_token_that_is_not_the_leaders_is_found() {
 }
 
 #[test]
-fn two_leaders_at_once_are_two_holders_of_a_lock() {
+fn two_simultaneous_leaders_are_two_holders() {
     let mut script = led();
     script.fenced(300, "ben1", 8).released(600, "ben1");
     assert_eq!(script.found(Check::Exclusion).len(), 1);

@@ -89,7 +89,7 @@ fn a_client_that_crashes_while_it_cleans_up_leaves_its_keys_to_the_ttl() {
 }
 
 #[test]
-fn a_key_of_nobody_is_found_and_so_is_one_of_an_attempt_at_something_else() {
+fn a_key_without_an_attempt_for_its_resource_is_found() {
     let mut script = Script::default();
     script.held("ann1", 0, 500).key(100, "eu-1", "unknown", 100);
     let (node, resource, attempt) = ("eu-1".into(), "orders/43".into(), "ann1".into());

@@ -40,7 +40,7 @@ fn nodes_that_count_are_found_by_the_third_holder_of_two_permits() {
 
 /// A client that believes in ten permits takes the seventh while four believe in four: each is a mutex.
 #[test]
-fn limits_that_nobody_compares_are_found_by_two_who_differ_and_by_the_fifth_holder() {
+fn holders_that_disagree_about_the_limit_are_found() {
     let mut script = Script::default();
     for (number, attempt) in ["ann1", "ben1", "cid1", "dan1"].into_iter().enumerate() {
         script.permit(attempt, 10, 500, 4, Some(number));
@@ -55,7 +55,7 @@ fn limits_that_nobody_compares_are_found_by_two_who_differ_and_by_the_fifth_hold
 }
 
 #[test]
-fn a_number_of_permits_may_change_while_nobody_holds_one() {
+fn the_number_of_permits_may_change_without_holders() {
     let mut script = Script::default();
     script.permit("ann1", 0, 500, 2, Some(1)).permit("ben1", 490, 800, 4, Some(3));
     script.assert_clean();

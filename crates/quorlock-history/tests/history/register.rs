@@ -17,7 +17,7 @@ fn a_smaller_token_accepted_after_a_larger_one_is_found() {
 }
 
 #[test]
-fn writes_are_judged_even_where_nobody_is_known_to_have_held_the_lock() {
+fn writes_are_checked_without_a_known_holder() {
     let mut script = Script::default();
     script.invoked(0, "ann1").invoked(0, "bob1").crashed(50, "ann").crashed(50, "bob");
     script.wrote(10, "ann1", 8, Accepted).wrote(20, "bob1", 7, Accepted);
@@ -55,7 +55,7 @@ fn a_token_shown_by_an_attempt_that_never_had_it_is_found() {
 }
 
 #[test]
-fn whoever_begins_after_another_has_returned_needs_the_larger_token() {
+fn an_attempt_after_another_returned_needs_the_larger_token() {
     let mut script = Script::default();
     script.invoked(0, "dan1").fenced(0, "ann1", 9).released(100, "ann1");
     script.fenced(110, "bob1", 5).released(200, "bob1").fenced(210, "cid1", 7).released(300, "cid1");
@@ -80,7 +80,7 @@ fn attempts_that_overlap_may_draw_their_tokens_in_either_order() {
 }
 
 #[test]
-fn an_order_that_the_clocks_leave_open_is_not_held_against_anybody() {
+fn an_order_within_the_clock_error_is_not_reported() {
     let history = |epsilon| {
         let mut script = Script::default();
         script.clocks(epsilon).fenced(0, "ann1", 9).released(12, "ann1").fenced(20, "bob1", 7);
@@ -92,7 +92,7 @@ fn an_order_that_the_clocks_leave_open_is_not_held_against_anybody() {
 }
 
 #[test]
-fn a_holder_who_is_refused_is_found() {
+fn a_refused_holder_is_found() {
     let mut script = Script::default();
     script.fenced(0, "ann1", 7).wrote(100, "ann1", 7, Refused).released(200, "ann1");
     let found = script.found(Check::Register);
@@ -100,7 +100,7 @@ fn a_holder_who_is_refused_is_found() {
 }
 
 #[test]
-fn a_refusal_on_the_edge_of_a_hold_is_not_held_against_anybody() {
+fn a_refusal_at_the_edge_of_a_hold_is_not_reported() {
     let mut script = Script::default();
     script.clocks(20).fenced(0, "ann1", 7).released(200, "ann1");
     script.wrote(49, "ann1", 7, Refused).wrote(160, "ann1", 7, Refused).wrote(200, "ann1", 7, Refused);

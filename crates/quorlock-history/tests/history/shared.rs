@@ -22,7 +22,7 @@ fn readers_may_hold_a_lock_together() {
 }
 
 #[test]
-fn a_writer_among_readers_is_found_and_so_is_a_reader_beside_a_writer() {
+fn a_writer_and_a_reader_together_are_found() {
     let mut script = Script::default();
     script.read("ann1", 0, 500).read("ben1", 100, 200).held("cid1", 300, 400);
     assert_eq!(script.found(Check::Exclusion).len(), 1, "ann still reads");

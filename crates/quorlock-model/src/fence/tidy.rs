@@ -8,7 +8,7 @@ use super::state::{Node, Phase, State, Vote, WriteBack};
 impl<const N: usize, const K: usize> Fence<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
         for attempt in 0..K {
-            if self.is_hopeless(state, attempt) {
+            if self.cannot_succeed(state, attempt) {
                 stop(state, attempt);
             }
         }
@@ -23,7 +23,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     }
 
     /// Whether the attempt can no longer return.
-    fn is_hopeless(&self, state: &State<N, K>, attempt: usize) -> bool {
+    fn cannot_succeed(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let is_late = self.world.has_time() && state.now - asking.sent >= self.world.limit;
         let may_vote = |node: &Node<K>| node.mail[attempt].vote == Vote::Unarrived;

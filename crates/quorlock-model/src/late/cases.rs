@@ -7,22 +7,22 @@ use crate::explore::{hunt, prove};
 /// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
-        holds("what_is_given_back_stays_free_whatever_comes_late", |_| {
+        holds("a_released_lock_stays_free_whatever_arrives_late", |_| {
             prove(model(Scheme::Quorlock, Server::Patient), 1)
         }),
-        holds("a_server_that_ends_earlier_connections_need_not_look_for_tombstones", |_| {
+        holds("a_server_that_ends_earlier_connections_needs_no_tombstones", |_| {
             prove(model(Scheme::NoLook, Server::EndsEarlier), 1)
         }),
-        violated("what_is_unknown_and_only_released_comes_back", |_| {
+        violated("an_unknown_claim_that_is_only_released_comes_back", |_| {
             hunt(&model(Scheme::OnlyReleased, Server::Patient))
         }),
-        violated("what_is_unknown_and_forgotten_after_a_later_answer_comes_back", |_| {
+        violated("an_unknown_claim_forgotten_after_a_later_answer_comes_back", |_| {
             hunt(&model(Scheme::Forgotten, Server::Patient))
         }),
-        violated("what_is_unknown_and_left_behind_by_a_transfer_comes_back", |_| {
+        violated("an_unknown_claim_left_by_a_transfer_comes_back", |_| {
             hunt(&model(Scheme::TransferSettles, Server::Patient))
         }),
-        violated("a_vote_without_a_look_for_the_tombstone_comes_back", |_| {
+        violated("a_vote_that_ignores_the_tombstone_comes_back", |_| {
             hunt(&model(Scheme::NoLook, Server::Patient))
         }),
         nightly("nightly_four_renewals_and_four_connections_that_end", |_| {

@@ -16,7 +16,7 @@ pub(crate) fn all() -> Vec<Case> {
 /// The rules of the library, while clocks agree and no node loses data.
 fn sound() -> Vec<Case> {
     vec![
-        holds("no_two_hold_the_lock_at_once", |_| {
+        holds("no_two_hold_the_lock_together", |_| {
             prove(three(Quorlock, World { ttl: 3, quarantine: 3, ..World::calm() }), 1)
         }),
         holds("renewals_keep_others_out", |_| prove(two(Quorlock, World::renewing(3)), 1)),
@@ -27,7 +27,7 @@ fn sound() -> Vec<Case> {
         holds("two_addresses_of_one_server_give_one_vote", |_| {
             hunt(&two(Quorlock, World { addresses: Addresses::Astray, ..World::renewing(1) }))
         }),
-        holds("of_two_addresses_of_one_server_either_may_count_that_stored_the_key_anew", |_| {
+        holds("either_of_two_addresses_of_a_server_may_count_a_restored_key", |_| {
             let world = World { addresses: Addresses::Astray, ..World::forgetful(1, 1) };
             hunt(&two(Scheme::RepairsCount, world))
         }),
@@ -85,13 +85,13 @@ fn jumps() -> Vec<Case> {
 /// Calendar clocks step forwards, and processes look older than they are.
 fn starts() -> Vec<Case> {
     vec![
-        holds("a_process_is_no_older_than_its_first_client_has_noted", |_| {
+        holds("a_process_is_no_older_than_its_first_client_noted", |_| {
             prove(
                 two(Quorlock, World { restarts: 2, puts_forward: 2, renewals: 1, ..World::put_forward() }),
                 1,
             )
         }),
-        violated("a_process_that_nobody_has_noted_looks_older_than_it_is", |_| {
+        violated("a_process_that_no_client_has_noted_looks_older_than_it_is", |_| {
             hunt(&two(Scheme::NoNote, World::put_forward()))
         }),
         violated("a_clock_that_is_put_forward_before_any_client_comes_is_not_noticed", |_| {
@@ -110,19 +110,19 @@ fn restarts() -> Vec<Case> {
             prove(two(Quorlock, World::forgetful(1, 2)), 1)
         }),
         holds("nodes_may_forget_three_times", |_| prove(two(Quorlock, World::forgetful(3, 1)), 1)),
-        holds("nodes_that_remember_vote_at_once_after_a_restart", |_| {
+        holds("nodes_that_keep_their_data_vote_right_after_a_restart", |_| {
             prove(two(Quorlock, World::remembering(3, 3, 1)), 1)
         }),
-        holds("nodes_that_remember_and_nodes_that_forget_keep_others_out_together", |_| {
+        holds("nodes_with_and_without_persistence_keep_others_out_together", |_| {
             prove(two(Quorlock, World::remembering(1, 2, 1)), 1)
         }),
-        violated("a_node_that_says_that_it_remembers_and_has_forgotten_lets_a_second_holder_in", |_| {
+        violated("a_node_that_falsely_declares_persistence_lets_a_second_holder_in", |_| {
             hunt(&two(Scheme::FalseMemory, World::remembering(1, 1, 0)))
         }),
-        holds("what_a_renewal_stores_anew_might_count_while_the_other_rules_hold", |_| {
+        holds("a_key_restored_by_a_renewal_may_count_under_the_other_rules", |_| {
             prove(two(Scheme::RepairsCount, World::forgetful(1, 2)), 1)
         }),
-        violated("without_a_quarantine_a_node_that_has_forgotten_votes_again", |_| {
+        violated("without_a_quarantine_a_node_that_lost_its_data_votes_again", |_| {
             hunt(&two(Quorlock, World { quarantine: 0, ..World::forgetful(1, 0) }))
         }),
         violated("a_quarantine_that_is_a_tick_shorter_than_the_ttl_is_too_short", |_| {
@@ -131,7 +131,7 @@ fn restarts() -> Vec<Case> {
         violated("a_request_that_is_silently_sent_again_escapes_the_quarantine", |_| {
             hunt(&two(Scheme::SilentResend, World::forgetful(1, 0)))
         }),
-        violated("what_a_renewal_stores_anew_at_a_young_node_must_not_count", |_| {
+        violated("a_key_restored_on_a_young_node_must_not_count", |_| {
             hunt(&two(Scheme::YoungRepairs, World::forgetful(1, 1)))
         }),
     ]
@@ -155,10 +155,10 @@ fn broken() -> Vec<Case> {
         violated("a_release_that_compares_nothing_deletes_the_key_of_another", |_| {
             hunt(&three(Scheme::BlindRelease, World::calm().literally()))
         }),
-        violated("a_copy_that_draws_the_same_token_holds_the_lock_beside_the_first", |_| {
+        violated("a_copy_that_draws_the_same_token_is_a_second_holder", |_| {
             hunt(&two(Scheme::CopiedToken, World::calm().literally()))
         }),
-        violated("two_servers_behind_one_address_make_two_quorums", |_| {
+        violated("two_servers_at_one_address_make_two_quorums", |_| {
             let world = World { addresses: Addresses::Balanced, ..World::calm() };
             hunt(&Lock::<4, 2>::new(Quorlock, world))
         }),
@@ -172,10 +172,10 @@ fn broken() -> Vec<Case> {
         violated("acknowledgements_after_the_deadline_revive_a_lease_after_another_holder", |_| {
             hunt(&two(Scheme::LateAcks, World::renewing(1)))
         }),
-        violated("so_do_those_of_keys_that_are_stored_anew_in_fewer_steps", |_| {
+        violated("acknowledgements_of_restored_keys_revive_it_in_fewer_steps", |_| {
             hunt(&two(Scheme::LateRepairs, World::renewing(1)))
         }),
-        violated("a_lease_that_was_seen_to_end_must_not_be_revived", |_| {
+        violated("a_lease_whose_end_was_observed_is_not_revived", |_| {
             hunt(&two(Scheme::Revival, World { pauses: Pauses::Possible, ..World::renewing(1) }))
         }),
     ]
@@ -202,7 +202,7 @@ fn literal() -> Vec<Case> {
 /// Random walks with five nodes and four attempts.
 fn walks() -> Vec<Case> {
     vec![
-        holds("five_nodes_and_four_attempts_never_hold_the_lock_at_once_at_random", |seed| {
+        holds("five_nodes_and_four_attempts_exclude_each_other_at_random", |seed| {
             walk(&five(Quorlock, World::forgetful(2, 3)), seed, 50_000)
         }),
         violated("random_walks_find_acknowledgements_after_the_deadline", |seed| {

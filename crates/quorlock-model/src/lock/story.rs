@@ -21,7 +21,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             Step::PutForward { node } => format!("the calendar clock of node {node} steps far forwards"),
             Step::Jump { node } => format!("the clock of node {node} jumps, and its key expires"),
             Step::AskAgain { attempt, node } => {
-                let done = self.tell_renewal(before, attempt, node);
+                let done = self.renewal_reply(before, attempt, node);
                 format!("{} asks node {node} again, which {done}", name(attempt))
             }
             Step::Begin { attempt } => format!("{} reads its clock and asks all nodes", name(attempt)),
@@ -43,21 +43,21 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             Step::Renew { attempt } => format!("{} reads its clock and sends a renewal", name(attempt)),
             Step::Renewal { attempt, node, answer } => {
                 let request = before.nodes[node].mail[attempt].renewal;
-                let done = self.tell_renewal(before, attempt, node);
+                let done = self.renewal_reply(before, attempt, node);
                 let young = request == Request::Unarrived(Witness::Young);
                 let heard = if answer == Answer::Heard { "" } else { ", unheard" };
                 let young = if young { " (a young process)" } else { "" };
                 format!("{}'s renewal reaches node {node}{young} and {done}{heard}", name(attempt))
             }
             Step::NewRenewal { attempt, node } => {
-                let done = self.tell_renewal(before, attempt, node);
+                let done = self.renewal_reply(before, attempt, node);
                 format!(
                     "{} reads its clock and sends a renewal, which reaches node {node} and {done}",
                     name(attempt)
                 )
             }
             Step::LateRenewal { attempt, node } => {
-                let done = self.tell_renewal(before, attempt, node);
+                let done = self.renewal_reply(before, attempt, node);
                 format!("an earlier renewal of {} reaches node {node} and {done}", name(attempt))
             }
             Step::Count { attempt } => {
@@ -75,16 +75,16 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 )
             }
         };
-        let news = (0..K).filter_map(|attempt| self.tell_news(before, &after, attempt));
+        let news = (0..K).filter_map(|attempt| self.describe_changes(before, &after, attempt));
         [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
     }
 
-    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
+    fn renewal_reply(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
         self.prolong(&mut before.nodes[node].clone(), attempt)
     }
 
     /// Describes what else changes for an attempt.
-    fn tell_news(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
+    fn describe_changes(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
         let (old, new) = (&before.attempts[attempt], &after.attempts[attempt]);
         let name = name(attempt);
         let clock = self.world.wall(new.clock);

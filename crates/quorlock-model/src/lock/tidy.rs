@@ -6,7 +6,7 @@ use super::state::{Lease, Mail, Node, Phase, Request, State};
 impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
         for attempt in 0..K {
-            if self.is_hopeless(state, attempt) {
+            if self.cannot_succeed(state, attempt) {
                 state.attempts[attempt].end();
             }
         }
@@ -31,7 +31,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
     /// Whether the attempt can no longer hold the lock. A lease that has ended is kept while late
     /// acknowledgements could revive it, if they were counted.
-    fn is_hopeless(&self, state: &State<N, K>, attempt: usize) -> bool {
+    fn cannot_succeed(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let now = self.world.moment(asking.clock);
         match &asking.phase {

@@ -25,13 +25,13 @@ fn sound() -> Vec<Case> {
         holds("an_offer_may_live_for_less_long_than_a_lease", |_| {
             prove(four(Quorlock, World { offer: 1, ..World::calm() }), 1)
         }),
-        holds("what_was_taken_up_may_be_renewed_while_a_node_forgets", |_| {
+        holds("an_offered_lease_may_be_renewed_while_a_node_loses_data", |_| {
             prove(three(Quorlock, World { restarts: 1, ..World::renewing(1) }), 1)
         }),
         holds("nodes_may_forget_three_times_while_leases_are_offered", |_| {
             prove(four(Quorlock, World::forgetful(3)), 1)
         }),
-        holds("a_node_that_remembers_may_tell_a_waiter_twice", |_| {
+        holds("a_node_that_keeps_its_data_may_notify_a_waiter_twice", |_| {
             prove(four(Quorlock, World { reminders: 2, ..World::calm() }), 1)
         }),
         holds("a_nodes_clock_may_run_fast_while_leases_are_offered", |_| {
@@ -40,7 +40,7 @@ fn sound() -> Vec<Case> {
         holds("a_waiters_clock_may_run_slow_within_the_allowance", |_| {
             prove(four(Quorlock, World::drifting(0, 1)), 1)
         }),
-        holds("a_key_that_a_renewal_stores_anew_might_count_for_an_offer", |_| {
+        holds("a_key_restored_by_a_renewal_may_count_for_an_offer", |_| {
             prove(three(Scheme::RestoredCounts, World { restarts: 1, ..World::renewing(1) }), 1)
         }),
         holds("an_offer_might_be_stored_where_no_key_stands", |_| {
@@ -92,22 +92,22 @@ fn broken() -> Vec<Case> {
         violated("offers_to_two_tokens_of_a_waiter_that_are_added_make_two_holders", |_| {
             hunt(&four(Scheme::TwoTokens, World::calm()))
         }),
-        violated("an_offer_that_is_stored_whatever_stands_makes_two_holders", |_| {
-            hunt(&two_waiters(Scheme::WhateverStands, World::calm()))
+        violated("an_offer_that_replaces_any_key_makes_two_holders", |_| {
+            hunt(&two_waiters(Scheme::AnyKey, World::calm()))
         }),
-        violated("a_holder_that_believes_until_its_offers_are_answered_is_not_alone", |_| {
+        violated("a_holder_that_waits_for_answers_to_its_offers_is_not_alone", |_| {
             hunt(&three(Scheme::UntilAnswered, World::calm()))
         }),
-        violated("a_token_that_counts_after_it_was_given_back_makes_two_holders", |_| {
+        violated("a_token_that_counts_after_its_release_makes_two_holders", |_| {
             hunt(&three(Scheme::Reuse, World::calm().literally()))
         }),
-        violated("keys_that_are_stored_anew_revive_what_was_taken_up_after_another_holder", |_| {
+        violated("restored_keys_revive_an_offered_lease_after_another_holder", |_| {
             hunt(&three(Scheme::RestoredLate, World::renewing(1)))
         }),
         violated("an_offer_by_a_process_that_is_too_young_makes_two_holders", |_| {
             hunt(&two_holders(Scheme::YoungVotes, World::forgetful(1)))
         }),
-        violated("without_a_quarantine_an_offer_is_forgotten_and_the_lock_given_away_again", |_| {
+        violated("without_a_quarantine_a_lost_offer_is_granted_again", |_| {
             hunt(&two_waiters(Quorlock, World { quarantine: 0, restarts: 1, ..World::renewing(1) }))
         }),
         violated("an_offer_that_outlives_the_quarantine_makes_two_holders", |_| {
@@ -122,10 +122,10 @@ fn broken() -> Vec<Case> {
         violated("an_offer_that_is_taken_up_after_its_end_makes_two_holders", |_| {
             hunt(&three(Scheme::NoDeadline, World::calm().literally()))
         }),
-        violated("a_nodes_clock_that_is_too_fast_ends_an_offer_that_is_believed_in", |_| {
+        violated("a_nodes_clock_that_is_too_fast_ends_an_offer_still_relied_on", |_| {
             hunt(&three(Quorlock, World::drifting(2, 0)))
         }),
-        violated("a_waiters_clock_that_is_too_slow_lets_it_believe_for_too_long", |_| {
+        violated("a_waiters_clock_that_is_too_slow_lets_it_hold_for_too_long", |_| {
             hunt(&three(Quorlock, World::drifting(0, 2)))
         }),
         violated("an_offered_number_that_is_not_above_the_counter_breaks_the_order", |_| {
@@ -153,8 +153,8 @@ fn walks() -> Vec<Case> {
         violated("random_walks_find_an_offered_number_that_no_quorum_carries", |seed| {
             walk(&five_nodes(Scheme::NoWriteBack, World::fenced()), seed, 100_000)
         }),
-        violated("random_walks_find_offers_that_are_stored_whatever_stands", |seed| {
-            walk(&five_nodes(Scheme::WhateverStands, World::renewing(1)), seed, 100_000)
+        violated("random_walks_find_offers_that_replace_any_key", |seed| {
+            walk(&five_nodes(Scheme::AnyKey, World::renewing(1)), seed, 100_000)
         }),
     ]
 }

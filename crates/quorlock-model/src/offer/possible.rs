@@ -170,8 +170,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         for (to, waiter) in state.attempts.iter().enumerate() {
             let stores = match there.key {
                 Some(key) if key.holder == attempt => true,
-                Some(key) => self.scheme == Scheme::WhateverStands && key.holder != to,
-                None => matches!(self.scheme, Scheme::AbsentToo | Scheme::WhateverStands),
+                Some(key) => self.scheme == Scheme::AnyKey && key.holder != to,
+                None => matches!(self.scheme, Scheme::AbsentToo | Scheme::AnyKey),
             };
             let is_public = match waiter.phase {
                 Phase::Idle | Phase::Over { .. } => self.world.is_literal() != (waiter.phase == Phase::Idle),

@@ -51,11 +51,11 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 format!("node {node} carries the number of {}", name(attempt))
             }
             Step::NewRenewal { attempt, node } => {
-                let done = self.tell_renewal(before, attempt, node);
+                let done = self.renewal_reply(before, attempt, node);
                 format!("{} sends a renewal, which reaches node {node} and {done}", name(attempt))
             }
             Step::Renewal { attempt, node } => {
-                let done = self.tell_renewal(before, attempt, node);
+                let done = self.renewal_reply(before, attempt, node);
                 format!("the renewal of {} reaches node {node} and {done}", name(attempt))
             }
             Step::End { attempt } => format!("{} releases the lock, or gives up", name(attempt)),
@@ -63,16 +63,16 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 format!("the release of {} reaches node {node} and deletes its key", name(attempt))
             }
         };
-        let news = (0..K).filter_map(|attempt| self.tell_news(before, &after, attempt));
+        let news = (0..K).filter_map(|attempt| self.describe_changes(before, &after, attempt));
         [what].into_iter().chain(news).collect::<Vec<_>>().join("; ")
     }
 
-    fn tell_renewal(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
+    fn renewal_reply(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
         self.prolong(&mut before.nodes[node].clone(), attempt, before.attempts[attempt].number)
     }
 
     /// Describes what else changes for an attempt.
-    fn tell_news(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
+    fn describe_changes(&self, before: &State<N, K>, after: &State<N, K>, attempt: usize) -> Option<String> {
         let (old, new) = (&before.attempts[attempt], &after.attempts[attempt]);
         let numbered = |attempt: &Attempt| match self.world.fencing {
             Fencing::Without => String::new(),

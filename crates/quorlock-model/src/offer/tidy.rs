@@ -73,7 +73,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             other.0 != attempt && other.1.kind == Kind::Waiter && !other.1.is_over()
         };
         let is_wanted = literal || state.attempts.iter().enumerate().any(takes);
-        let anywhere = matches!(self.scheme, Scheme::AbsentToo | Scheme::WhateverStands);
+        let anywhere = matches!(self.scheme, Scheme::AbsentToo | Scheme::AnyKey);
         let has_key =
             state.nodes.iter().any(|node| node.has_key_of(attempt) || !node.mail[attempt].is_quiet());
         asking.kind != Kind::Plain && is_wanted && (has_key || anywhere)

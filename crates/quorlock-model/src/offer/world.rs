@@ -12,7 +12,7 @@ pub(crate) enum Scheme {
     /// A node stores an offer even if it has no key. This is safe.
     AbsentToo,
     /// A node stores an offer whatever key it has.
-    WhateverStands,
+    AnyKey,
     /// Validity counts from the last push instead of the question.
     FromPush,
     /// All questions of a waiter have one token, and validity counts from the last of them.

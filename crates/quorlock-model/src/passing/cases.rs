@@ -7,11 +7,11 @@ use crate::explore::{hunt, prove};
 /// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
-        holds("a_lease_that_is_passed_on_excludes_whoever_else_wants_the_lock", |_| {
+        holds("a_lease_that_is_passed_on_excludes_other_clients", |_| {
             prove(Passing::<3> { scheme: Scheme::Quorlock, ttl: 2 }, 1)
         }),
-        violated("a_transfer_that_overwrites_whatever_stands_makes_two_holders", |_| {
-            hunt(&Passing::<3> { scheme: Scheme::WhateverStands, ttl: 2 })
+        violated("a_transfer_that_overwrites_any_key_makes_two_holders", |_| {
+            hunt(&Passing::<3> { scheme: Scheme::AnyKey, ttl: 2 })
         }),
         violated("a_transfer_that_a_minority_confirms_makes_two_holders", |_| {
             hunt(&Passing::<3> { scheme: Scheme::Minority, ttl: 2 })

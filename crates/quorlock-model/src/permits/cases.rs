@@ -13,10 +13,10 @@ pub(crate) fn all() -> Vec<Case> {
         violated("nodes_that_count_admit_a_third_to_two_permits", |_| {
             hunt(&Permits::<5, 3> { scheme: Scheme::PerNode, limits: [2; 3] })
         }),
-        holds("clients_that_differ_about_the_limit_never_hold_permits_at_once", |_| {
+        holds("clients_that_disagree_about_the_limit_never_hold_permits_together", |_| {
             prove(Permits::<3, 3> { scheme: Scheme::Slots, limits: [1, 2, 2] }, 1)
         }),
-        violated("limits_that_nobody_compares_let_too_many_in", |_| {
+        violated("limits_that_are_not_compared_admit_too_many", |_| {
             hunt(&Permits::<3, 3> { scheme: Scheme::AnyLimit, limits: [1, 2, 2] })
         }),
     ]

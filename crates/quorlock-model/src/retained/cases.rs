@@ -22,7 +22,7 @@ pub(crate) fn all() -> Vec<Case> {
         holds("a_lost_renewal_does_not_take_the_lock_again_after_the_slot", |_| {
             prove(late(Scheme::Quorlock), 1)
         }),
-        violated("a_lost_renewal_that_nobody_stops_takes_the_lock_again_after_the_slot", |_| {
+        violated("a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot", |_| {
             hunt(&late(Scheme::NotStopped))
         }),
         nightly("nightly_a_lost_renewal_and_a_longer_slot", |_| {

@@ -12,19 +12,17 @@ pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("overlapping_sets_and_a_lock_alone_exclude_each_other", |_| prove(three(Quorlock), 1)),
         holds("leases_of_several_are_renewed_and_a_node_loses_one_key_of_them", |_| {
-            prove(beside_one(Quorlock).with(2, 1), 1)
+            prove(with_single(Quorlock).with(2, 1), 1)
         }),
         holds("sets_and_locks_on_five_nodes_at_random_with_keys_that_are_lost", |seed| {
             walk(&five(Quorlock), seed, 50_000)
         }),
-        violated("those_who_take_one_lock_after_the_other_wait_for_each_other", |_| {
-            hunt(&two(Scheme::OneByOne))
-        }),
+        violated("attempts_that_take_locks_one_by_one_deadlock", |_| hunt(&two(Scheme::OneByOne))),
         violated("a_node_that_stores_some_of_the_keys_must_not_vote", |_| hunt(&three(Scheme::PartialNode))),
         violated("a_node_that_has_lost_one_of_the_keys_must_not_confirm", |_| {
-            hunt(&beside_one(Scheme::SomeKept).with(2, 1))
+            hunt(&with_single(Scheme::SomeKept).with(2, 1))
         }),
-        nightly("nightly_leases_of_several_and_two_losses", |_| prove(beside_one(Quorlock).with(3, 2), 2)),
+        nightly("nightly_leases_of_several_and_two_losses", |_| prove(with_single(Quorlock).with(3, 2), 2)),
         nightly("nightly_a_million_random_walks_among_sets", |seed| walk(&five(Quorlock), seed, 1_000_000)),
     ]
 }
@@ -38,7 +36,7 @@ fn two(scheme: Scheme) -> Several<3, 2, 2> {
 }
 
 /// One attempt wants two locks, the other one of these.
-fn beside_one(scheme: Scheme) -> Several<3, 2, 2> {
+fn with_single(scheme: Scheme) -> Several<3, 2, 2> {
     Several::new(scheme, [[YES, YES], [NO, YES]])
 }
 

@@ -10,7 +10,7 @@ use super::Scheme::Quorlock;
 /// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
     vec![
-        holds("readers_share_the_lock_and_a_writer_has_it_alone", |_| prove(three(Quorlock, 1, 0), 1)),
+        holds("readers_share_the_lock_and_a_writer_is_exclusive", |_| prove(three(Quorlock, 1, 0), 1)),
         holds("two_writers_and_a_reader_exclude_each_other", |_| prove(three(Quorlock, 2, 0), 1)),
         holds("a_writer_may_become_a_reader_and_readers_renew", |_| {
             prove(Shared::<3, 2>::new(Quorlock, 1, 1), 1)
@@ -21,21 +21,19 @@ pub(crate) fn all() -> Vec<Case> {
         violated("one_time_for_all_readers_ends_before_the_last_of_them", |_| {
             hunt(&three(Scheme::OneTtl, 1, 0))
         }),
-        violated("a_count_of_readers_is_lowered_by_one_that_has_ended", |_| {
+        violated("a_count_of_readers_is_lowered_by_an_expired_reader", |_| {
             hunt(&Shared::<1, 3>::new(Scheme::Counting, 1, 0))
         }),
-        violated("a_reader_that_leaves_must_not_take_the_time_of_the_others_along", |_| {
+        violated("a_leaving_reader_must_not_shorten_the_others_ttl", |_| {
             hunt(&three(Scheme::LeaverShortens, 1, 0))
         }),
-        violated("a_writer_whose_downgrade_failed_is_not_alone_any_more", |_| {
+        violated("a_writer_whose_downgrade_failed_is_no_longer_exclusive", |_| {
             hunt(&three(Scheme::FailedDowngrade, 1, 1))
         }),
         violated("a_minority_must_not_confirm_a_downgrade", |_| {
             hunt(&Shared::<3, 3>::new(Scheme::MinorityDowngrade, 2, 1))
         }),
-        violated("without_an_intent_readers_that_keep_coming_go_before_a_writer", |_| {
-            hunt(&three(Scheme::NoIntent, 1, 0))
-        }),
+        violated("without_an_intent_new_readers_overtake_a_writer", |_| hunt(&three(Scheme::NoIntent, 1, 0))),
         violated("an_intent_at_one_node_does_not_keep_readers_out", |_| {
             hunt(&three(Scheme::OneIntent, 1, 0))
         }),

@@ -3,7 +3,7 @@
 use quorlock::node::{NodeError, Reason, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
 
-use super::{Decision, Rows, Told, wrong_data};
+use super::{Decision, Outcome, Rows, wrong_data};
 
 /// A fencing token that can be drawn.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ impl Rows {
         &self,
         claim: &Claim,
         fencing_token: FencingToken,
-    ) -> Result<Option<Told>, NodeError> {
+    ) -> Result<Option<Outcome>, NodeError> {
         for key in claim.keys() {
             let counter = self.usable_counter(key)?;
             if !fencing_token.may_follow(counter, self.wall()) {

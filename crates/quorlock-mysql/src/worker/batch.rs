@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
 
-use super::{ATTEMPTS, Link, Worker};
+use super::{ATTEMPTS, Session, Worker};
 use crate::error::Trouble;
-use crate::locks::{Told, keys};
+use crate::locks::{Outcome, keys};
 use crate::node::capabilities;
 use crate::shedlock;
 use crate::table::{read, swap, too_long};
@@ -40,7 +40,7 @@ impl Worker {
     pub(super) async fn carry_out_at(
         &mut self,
         table: &shedlock::Table,
-        link: &mut Link,
+        link: &mut Session,
         batch: Vec<(SharedRequest, Responder)>,
     ) -> Option<NodeError> {
         let mut gone: Option<NodeError> = None;
@@ -72,7 +72,7 @@ impl Worker {
     /// connection was lost.
     pub(super) async fn carry_out(
         &mut self,
-        link: &mut Link,
+        link: &mut Session,
         batch: Vec<(SharedRequest, Responder)>,
     ) -> Result<bool, NodeError> {
         let mut names: Vec<Arc<str>> = batch.iter().flat_map(|(request, _)| keys(request)).collect();
@@ -92,7 +92,7 @@ impl Worker {
             if is_read {
                 self.memory.read(&rows, asked);
             }
-            let decided: Vec<Result<Told, NodeError>> =
+            let decided: Vec<Result<Outcome, NodeError>> =
                 batch.iter().map(|(request, _)| rows.carry_out(request)).collect();
             let changes = rows.changes();
             // Cached rows are confirmed only by a write.

@@ -145,7 +145,7 @@ async fn broken(node: &dyn Node, console: &Console) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_keeps_the_contract_and_one_that_does_not_is_found() {
+async fn a_table_keeps_the_contract_and_a_broken_one_is_detected() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = MysqlNode::new(&server.url(), &Seams::default()).unwrap();
@@ -182,7 +182,7 @@ impl Node for WithoutTombstones {
 }
 
 #[test]
-fn the_keys_beside_a_lock_are_read_as_they_are_written() {
+fn the_keys_derived_from_a_lock_are_read_as_written() {
     for key in ["a", "contract/1/2", "{tag}/3"] {
         assert_eq!(counter_of(&quorlock::protocol::fence_counter(key)), Some(key));
         assert_eq!(turn_of(&quorlock::protocol::turn_key(key, WaiterId::new(7))), Some(key));

@@ -46,7 +46,7 @@ async fn inspect(node: &dyn Node, key: &str) -> Vote {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_clients_that_want_a_key_one_gets_it_and_numbers_grow() {
+async fn one_of_many_clients_gets_a_key_and_numbers_grow() {
     need_server!();
     let server = Server::start(&[]).await;
     let nodes: Vec<_> = (0..6).map(|_| node(&server)).collect();
@@ -67,7 +67,7 @@ async fn of_many_clients_that_want_a_key_one_gets_it_and_numbers_grow() {
 /// Requests for several keys in any order, from several clients at the same time: each claim gets all or
 /// nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_overlapping_sets_of_keys_no_two_are_held_together() {
+async fn no_two_overlapping_sets_of_keys_are_held_together() {
     need_server!();
     let server = Server::start(&[]).await;
     let nodes: Vec<_> = (0..4).map(|_| node(&server)).collect();
@@ -89,7 +89,7 @@ async fn of_overlapping_sets_of_keys_no_two_are_held_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_granted_survives_a_kill_of_the_server() {
+async fn grants_survive_a_kill_of_the_server() {
     need_server!();
     let mut server = Server::start(&[]).await;
     let node = node(&server);
@@ -110,7 +110,7 @@ async fn what_was_granted_survives_a_kill_of_the_server() {
 
 /// A request whose client is gone is executed by the server, and then undone by a cancellation.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_cut_connection_has_left_behind_is_taken_back() {
+async fn late_writes_of_a_cut_connection_are_undone() {
     need_server!();
     let server = Server::start(&[]).await;
     let direct = node(&server);
@@ -149,7 +149,7 @@ async fn what_a_cut_connection_has_left_behind_is_taken_back() {
 
 /// A decision from before a cancellation cannot be written after it: the row has another nonce.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancellation_makes_every_earlier_reading_of_the_row_worthless() {
+async fn a_cancellation_invalidates_every_earlier_read_of_the_row() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = node(&server);
@@ -166,7 +166,7 @@ async fn a_cancellation_makes_every_earlier_reading_of_the_row_worthless() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_another_transaction_keeps_is_a_failure_and_no_refusal() {
+async fn a_row_locked_by_another_transaction_is_a_failure() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = node(&server);
@@ -189,7 +189,7 @@ async fn a_row_that_another_transaction_keeps_is_a_failure_and_no_refusal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
+async fn a_hung_server_is_abandoned_in_time_and_found_again() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = node(&server);
@@ -203,7 +203,7 @@ async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_was_killed_is_made_anew() {
+async fn a_killed_connection_is_reopened() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = node(&server);
@@ -267,7 +267,7 @@ async fn a_quorum_of_three_servers_tolerates_the_loss_of_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_locks_that_are_no_longer_used_are_deleted() {
+async fn rows_of_unused_locks_are_deleted() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = node(&server);

@@ -47,7 +47,7 @@ async fn a_command_runs_under_a_lock_of_one_database_and_of_three() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_check_up_names_what_is_not_sound() {
+async fn doctor_names_the_faults_of_a_server() {
     need_server!();
     let sound = Server::start(&[]).await;
     let (_, said) = quorlock(&sound.url(), &["doctor"]);

@@ -20,11 +20,11 @@ const TURN: Duration = Duration::from_secs(30);
 
 /// Collects the hints of a node.
 #[derive(Debug, Default)]
-struct Ear(Mutex<BTreeSet<String>>);
+struct HintRecorder(Mutex<BTreeSet<String>>);
 
-impl Ear {
-    fn to(node: &MysqlNode) -> Arc<Ear> {
-        let ear = Arc::<Ear>::default();
+impl HintRecorder {
+    fn to(node: &MysqlNode) -> Arc<HintRecorder> {
+        let ear = Arc::<HintRecorder>::default();
         node.listen(Arc::clone(&ear) as Arc<dyn HintListener>);
         ear
     }
@@ -34,7 +34,7 @@ impl Ear {
     }
 }
 
-impl HintListener for Ear {
+impl HintListener for HintRecorder {
     fn on_hint(&self, hint: Hint<'_>) {
         let word = match hint {
             Hint::Subscribed => "hearing".to_owned(),
@@ -57,11 +57,11 @@ fn coordinator(server: &Server) -> Coordinator {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_by_one_process_is_noticed_by_the_first_in_the_queue_alone() {
+async fn a_release_notifies_only_the_first_process_in_the_queue() {
     need_server!();
     let server = Server::start(&[]).await;
     let [holder, first, second] = [(); 3].map(|()| node(&server));
-    let ears = [Ear::to(&first), Ear::to(&second)];
+    let ears = [HintRecorder::to(&first), HintRecorder::to(&second)];
     let held = claim("a");
     acquire(&holder, &held).await.unwrap();
     enqueue(&first, "a", 1, TURN).await;
@@ -79,7 +79,7 @@ async fn a_release_by_one_process_is_noticed_by_the_first_in_the_queue_alone() {
 
 /// A waiter asks again from time to time. It does not miss a turn that has begun a moment before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_asks_again_is_told_that_its_turn_has_come() {
+async fn a_waiter_that_asks_again_learns_that_its_turn_has_come() {
     need_server!();
     let server = Server::start(&[]).await;
     let [holder, other] = [(); 2].map(|()| node(&server));
@@ -94,7 +94,7 @@ async fn a_waiter_that_asks_again_is_told_that_its_turn_has_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_have_the_lock_in_the_order_in_which_they_came() {
+async fn processes_get_the_lock_in_order_of_arrival() {
     need_server!();
     let server = Server::start(&[]).await;
     let (holder, order) = (coordinator(&server), Arc::<Mutex<Vec<usize>>>::default());
@@ -119,7 +119,7 @@ async fn processes_have_the_lock_in_the_order_in_which_they_came() {
 
 /// The first in the queue belongs to a killed process: it never asks again, and no node watches for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_died_holds_the_others_up_for_one_turn() {
+async fn a_dead_waiter_delays_the_others_by_one_turn() {
     need_server!();
     let server = Server::start(&[]).await;
     let (dead, holder, waiting) = (node(&server), coordinator(&server), coordinator(&server));
@@ -134,11 +134,11 @@ async fn a_waiter_that_died_holds_the_others_up_for_one_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_hear_that_a_connection_has_ended_and_that_there_is_another() {
+async fn waiters_are_notified_of_a_lost_and_a_new_connection() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = node(&server);
-    let ear = Ear::to(&node);
+    let ear = HintRecorder::to(&node);
     assert!(!ear.heard("hearing"), "no server is contacted yet");
     acquire(&node, &claim("a")).await.unwrap();
     assert!(ear.heard("hearing") && !ear.heard("deaf"));
@@ -152,7 +152,7 @@ async fn those_who_wait_hear_that_a_connection_has_ended_and_that_there_is_anoth
 
 /// Cached rows may be stale: they are never an answer.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_have_done_to_a_row_since_it_was_seen_is_read_before_anything_is_answered() {
+async fn changes_by_other_clients_are_read_before_an_answer() {
     need_server!();
     let server = Server::start(&[]).await;
     let [one, other] = [(); 2].map(|()| node(&server));

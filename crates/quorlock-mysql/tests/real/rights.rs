@@ -21,7 +21,7 @@ async fn refusal(url: &str) -> NodeError {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_error_of_a_user_without_rights_names_those_to_grant() {
+async fn the_error_names_the_privileges_to_grant() {
     need_server!();
     let server = Server::start(&[]).await;
     server.sql("REVOKE ALL ON locks.* FROM 'locks'@'%'").await;
@@ -39,7 +39,7 @@ async fn the_error_of_a_user_without_rights_names_those_to_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_right_that_a_user_lacks_is_named_when_it_connects() {
+async fn each_missing_privilege_is_named_when_connecting() {
     need_server!();
     let server = Server::start(&[]).await;
     node(&server).ready().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_table_of_another_shape_or_engine_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_does_not_vote() {
+async fn a_read_only_server_does_not_vote() {
     need_server!();
     let server = Server::start(&[]).await;
     let node = node(&server);
@@ -111,7 +111,7 @@ async fn a_server_that_takes_no_writes_does_not_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_ends_where_the_tables_are_made_anew() {
+async fn recreated_tables_begin_a_new_history() {
     need_server!();
     let server = Server::start(&[]).await;
     let before = acquire(&node(&server), &claim("a")).await.unwrap().identity;
@@ -152,7 +152,7 @@ async fn a_server_that_may_forget_has_a_new_history_after_each_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_up_finds_a_sound_server() {
+async fn doctor_finds_no_fault_in_a_healthy_server() {
     need_server!();
     let server = Server::start(&[]).await;
     let facts = node(&server).examine("doctor".into()).await.unwrap();
@@ -194,7 +194,7 @@ fn urls_are_read_and_written_without_passwords() {
 }
 
 #[tokio::test]
-async fn settings_of_tls_that_do_not_reach_a_node_are_refused() {
+async fn inapplicable_tls_settings_are_refused() {
     let built = |url: &str| {
         let builder = Coordinator::builder().kind(MysqlKind::new()).nodes([url]);
         builder.tls(Tls::new().server_name("db.example")).build().map(drop)

@@ -156,7 +156,7 @@ const OF_NUMBERS: [&str; 7] =
     ["number", "counter", "draw", "write back", "asking again", "hint", "without fencing"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_of_shedlock_keeps_the_contract_but_for_what_it_has_no_room_for() {
+async fn a_table_of_shedlock_keeps_the_contract_it_has_columns_for() {
     need_server!();
     let server = with_table().await;
     let node = Unfenced(shedlock(&server));
@@ -177,7 +177,7 @@ async fn a_table_of_shedlock_keeps_the_contract_but_for_what_it_has_no_room_for(
 
 /// The statements of `ShedLock`'s provider with `usingDbTime()`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_of_theirs_keeps_ours_out_and_ours_keeps_theirs_out() {
+async fn their_locks_and_ours_exclude_each_other() {
     need_server!();
     let server = with_table().await;
     let theirs = async |text: &str| {
@@ -219,7 +219,7 @@ async fn a_lock_of_theirs_keeps_ours_out_and_ours_keeps_theirs_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_is_missing_or_of_another_shape_is_refused_with_its_cure() {
+async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
     need_server!();
     let server = Server::start(&[]).await;
     let refused = async |options: &str| {
@@ -257,7 +257,7 @@ async fn a_table_that_is_missing_or_of_another_shape_is_refused_with_its_cure() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_cancellation() {
+async fn late_statements_of_a_lost_connection_are_not_executed() {
     need_server!();
     let server = with_table().await;
     let node = shedlock(&server);
@@ -279,7 +279,7 @@ async fn what_was_sent_over_a_connection_that_is_gone_does_not_come_after_a_canc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead() {
+async fn doctor_reports_the_clocks_of_others_and_finds_one_ahead() {
     need_server!();
     let server = with_table().await;
     let found = async || {
@@ -304,7 +304,7 @@ async fn the_check_up_says_by_which_clocks_others_go_and_finds_one_that_is_ahead
     assert!(finding.evidence.contains("`import`") && finding.evidence.contains("`web-2`"), "{finding}");
 }
 
-async fn beside_java(theirs: &'static str) -> Option<java::Outcome> {
+async fn with_java(theirs: &'static str) -> Option<java::Outcome> {
     let jars = java::jars()?;
     let server = with_table().await;
     let jdbc = format!("jdbc:mariadb://127.0.0.1:{}/locks?user=locks&password=secret", server.port());
@@ -312,15 +312,15 @@ async fn beside_java(theirs: &'static str) -> Option<java::Outcome> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_2000_critical_sections_with_a_client_of_shedlock_none_is_lost() {
+async fn no_increment_of_2000_is_lost_beside_a_shedlock_client() {
     need_server!();
-    let Some(outcome) = beside_java("locked").await else { return };
+    let Some(outcome) = with_java("locked").await else { return };
     java::none_lost(&outcome);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn increments_are_lost_where_their_side_does_not_lock() {
+async fn increments_are_lost_if_their_side_does_not_lock() {
     need_server!();
-    let Some(outcome) = beside_java("unlocked").await else { return };
+    let Some(outcome) = with_java("unlocked").await else { return };
     java::is_wrong(&outcome);
 }

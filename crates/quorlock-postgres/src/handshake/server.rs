@@ -173,7 +173,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_history_is_that_of_a_timeline_and_where_a_crash_forgets_that_of_a_start() {
+    fn a_history_is_a_timeline_and_a_start_if_not_durable() {
         assert_eq!(server().identity(), "18446744073709551615:0000000A");
         assert_eq!(Server { durable: false, ..server() }.identity(), "18446744073709551615:0000000A:5");
     }

@@ -94,11 +94,11 @@ impl Worker {
             Ok(leadership) => {
                 let watch = leadership.watch();
                 let holding = self.recorder.granted([self.client, resource, operation], &watch, &self.clock);
-                self.until_told(resource, Some(operation)).await;
+                self.until_notified(resource, Some(operation)).await;
                 holding.confirmed(&watch);
                 holding.ended(false);
                 drop(leadership.resign().await);
-                self.until_told(resource, None).await;
+                self.until_notified(resource, None).await;
             }
             Err(error) => {
                 self.recorder
@@ -108,11 +108,11 @@ impl Worker {
         self.recorder.over(operation);
     }
 
-    async fn until_told(&self, resource: usize, leader: Option<usize>) {
+    async fn until_notified(&self, resource: usize, leader: Option<usize>) {
         // A connection may have to time out first: the simulated kernel has no keepalive.
         let bound = self.bound();
         let until = self.clock.now() + bound;
-        while !self.recorder.all_were_told(resource, leader) {
+        while !self.recorder.all_have_seen(resource, leader) {
             if self.clock.now() > until {
                 let text =
                     format!("not every observer of e{resource} saw its leader {leader:?} within {bound:?}");

@@ -101,7 +101,7 @@ impl Holding {
     }
 
     /// The deadline has passed without a notification.
-    pub(crate) fn untold(&self) {
+    pub(crate) fn not_notified(&self) {
         self.recorder
             .find(Rule::Telling, format!("hold {} passed its deadline before `lost` completed", self.hold));
     }

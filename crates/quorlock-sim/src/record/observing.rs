@@ -87,7 +87,7 @@ impl Recorder {
     }
 
     /// Whether all observers of an election last saw this operation, or no leader.
-    pub(crate) fn all_were_told(&self, resource: usize, leader: Option<usize>) -> bool {
+    pub(crate) fn all_have_seen(&self, resource: usize, leader: Option<usize>) -> bool {
         let state = self.lock();
         (0..self.plan.clients).all(|client| state.told.get(&(client, resource)) == Some(&leader))
     }

@@ -13,7 +13,7 @@ use quorlock::{
     runtime::{Clock, Entropy, SystemEntropy},
 };
 
-use super::{Ear, Plant};
+use super::{HintRecorder, Plant};
 use crate::store::Value;
 
 /// `Ok` if a clause holds, otherwise what was found instead.
@@ -29,7 +29,7 @@ pub(super) struct Bench<'a> {
     pub(super) plant: &'a dyn Plant,
     pub(super) clock: &'a dyn Clock,
     /// Collects the node's hints.
-    pub(super) ear: &'a Ear,
+    pub(super) ear: &'a HintRecorder,
     /// Unique per clause and run, so that a server that remembers the last run does not matter.
     name: String,
     made: AtomicU64,
@@ -40,7 +40,7 @@ impl<'a> Bench<'a> {
         node: &'a dyn Node,
         plant: &'a dyn Plant,
         clock: &'a dyn Clock,
-        ear: &'a Ear,
+        ear: &'a HintRecorder,
         clause: usize,
     ) -> Bench<'a> {
         let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().next_u64());
@@ -302,7 +302,7 @@ impl Bench<'_> {
     }
 
     /// Waits until there was a hint about `key`.
-    pub(super) async fn until_told(&self, key: &str) -> Finding {
+    pub(super) async fn until_notified(&self, key: &str) -> Finding {
         let patience = self.patience();
         while self.ear.told(key) == 0 {
             patience.or("no hint about the key").await?;

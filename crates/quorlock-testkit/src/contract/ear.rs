@@ -12,14 +12,14 @@ use quorlock::{
 /// Counts the hints about the keys that a clause expects, and stores no others: it keeps listening after the
 /// check.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct HintRecorder {
     heard: Mutex<Heard>,
     inbox: InboxId,
 }
 
-impl Default for Ear {
-    fn default() -> Ear {
-        Ear { heard: Mutex::default(), inbox: InboxId::new(SystemEntropy::default().next_u64()) }
+impl Default for HintRecorder {
+    fn default() -> HintRecorder {
+        HintRecorder { heard: Mutex::default(), inbox: InboxId::new(SystemEntropy::default().next_u64()) }
     }
 }
 
@@ -34,7 +34,7 @@ struct Heard {
     messages: BTreeSet<String>,
 }
 
-impl Ear {
+impl HintRecorder {
     /// Whether hints are active.
     pub(super) fn hears(&self) -> bool {
         self.heard().hearing
@@ -65,7 +65,7 @@ impl Ear {
     }
 }
 
-impl HintListener for Ear {
+impl HintListener for HintRecorder {
     fn on_hint(&self, hint: Hint<'_>) {
         let mut heard = self.heard();
         match hint {

@@ -12,14 +12,14 @@ pub(super) async fn a_removal_by_another_client_notifies_refused_clients(bench: 
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     refused(&bench.acquire(&bench.claim(holder.key()), LONG).await?)?;
     bench.remove(holder.key()).await?;
-    bench.until_told(holder.key()).await
+    bench.until_notified(holder.key()).await
 }
 
 pub(super) async fn a_removal_notifies_the_first_in_the_queue(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
     bench.enqueue(holder.key(), WaiterId::new(1), LONG, LONG).await?;
     bench.remove(holder.key()).await?;
-    bench.until_told(holder.key()).await
+    bench.until_notified(holder.key()).await
 }
 
 /// The change is by another client: a server need not notify a client of its own.
@@ -34,7 +34,7 @@ pub(super) async fn a_turn_is_notified_by_the_change_of_a_key(bench: &Bench<'_>)
             bench.enqueue(holder.key(), waiter, Duration::ZERO, LONG).await?;
         }
         bench.remove(&turn_key).await?;
-        bench.until_told(&turn_key).await?;
+        bench.until_notified(&turn_key).await?;
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ pub(super) async fn an_expiry_notifies_refused_clients(bench: &Bench<'_>) -> Fin
     for ttl in [SHORT, SHORT * 4, SHORT * 16] {
         let Some(holder) = held(bench, ttl).await? else { return Ok(()) };
         if refused(&bench.acquire(&bench.claim(holder.key()), LONG).await?).is_ok() {
-            return bench.until_told(holder.key()).await;
+            return bench.until_notified(holder.key()).await;
         }
     }
     Err("no key lived long enough to be asked for".to_owned())

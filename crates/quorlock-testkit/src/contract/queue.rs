@@ -27,7 +27,7 @@ async fn is_behind(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64,
 }
 
 /// Expects that it is this waiter's turn, so that the node has removed it from its queue.
-async fn was_told(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
+async fn has_turn(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
     let vote = bench.leave_queue(key, waiter).await?;
     ensure(vote != Vote::Granted, format!("{waiter} is still in the queue"))
 }
@@ -45,7 +45,7 @@ pub(super) async fn waiters_are_served_in_order_of_arrival(bench: &Bench<'_>) ->
     is_behind(bench, &key, third, 10, 1).await?;
     is(&bench.release(&next).await?, &Vote::Notified)?;
     is_behind(bench, &key, third, 10, 0).await?;
-    was_told(bench, &key, first).await
+    has_turn(bench, &key, first).await
 }
 
 pub(super) async fn the_first_two_waiters_learn_the_holder(bench: &Bench<'_>) -> Finding {
@@ -80,7 +80,7 @@ pub(super) async fn waiters_are_listed(bench: &Bench<'_>) -> Finding {
     // Each waiter keeps its place, even the dead one.
     is_behind(bench, &key, second, 10, 2).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
-    was_told(bench, &key, first).await
+    has_turn(bench, &key, first).await
 }
 
 pub(super) async fn a_place_grants_nothing(bench: &Bench<'_>) -> Finding {
@@ -102,7 +102,7 @@ pub(super) async fn a_silent_waiter_is_skipped_after_its_patience(bench: &Bench<
     // Servers count whole milliseconds, which the margin allows for.
     bench.clock.sleep_until(bench.clock.now() + PATIENCE + 2 * Drift::MARGIN).await;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
-    was_told(bench, &key, next).await
+    has_turn(bench, &key, next).await
 }
 
 pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>) -> Finding {
@@ -133,7 +133,7 @@ pub(super) async fn the_last_reader_notifies_the_first_waiter(bench: &Bench<'_>)
     is(&bench.release(&one).await?, &Vote::Granted)?;
     is_behind(bench, &key, first, 2, 0).await?;
     is(&bench.release(&other).await?, &Vote::Notified)?;
-    was_told(bench, &key, first).await
+    has_turn(bench, &key, first).await
 }
 
 pub(super) async fn a_release_of_several_notifies_the_first_waiter_of_each(bench: &Bench<'_>) -> Finding {
@@ -145,7 +145,7 @@ pub(super) async fn a_release_of_several_notifies_the_first_waiter_of_each(bench
     }
     is(&bench.release(&both).await?, &Vote::Notified)?;
     for key in both.keys() {
-        was_told(bench, key, first).await?;
+        has_turn(bench, key, first).await?;
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ pub(super) async fn leaving_a_turn_notifies_the_next_waiter(bench: &Bench<'_>) -
     is_behind(bench, &key, second, 1, 1).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     is(&bench.leave_queue(&key, first).await?, &Vote::Notified)?;
-    was_told(bench, &key, second).await
+    has_turn(bench, &key, second).await
 }
 
 pub(super) async fn a_waiter_that_left_is_not_notified(bench: &Bench<'_>) -> Finding {
@@ -171,7 +171,7 @@ pub(super) async fn a_waiter_that_left_is_not_notified(bench: &Bench<'_>) -> Fin
     is(&bench.leave_queue(&key, first).await?, &Vote::Free)?;
     is_behind(bench, &key, second, 1, 0).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
-    was_told(bench, &key, second).await
+    has_turn(bench, &key, second).await
 }
 
 pub(super) async fn a_plain_acquisition_ignores_the_queue(bench: &Bench<'_>) -> Finding {

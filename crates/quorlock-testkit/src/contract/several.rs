@@ -196,7 +196,7 @@ pub(super) async fn a_removal_notifies_clients_that_were_refused_several(bench: 
         }
         held_at(&bench.acquire(&both, LONG).await?, &holder, holder.key())?;
         bench.remove(holder.key()).await?;
-        bench.until_told(holder.key()).await?;
+        bench.until_notified(holder.key()).await?;
     }
     Ok(())
 }

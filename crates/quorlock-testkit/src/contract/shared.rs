@@ -190,7 +190,7 @@ pub(super) async fn a_removal_notifies_a_refused_reader(bench: &Bench<'_>) -> Fi
     is(&bench.acquire(&reader(bench, &key), LONG).await?, &Vote::NotYourTurn)?;
     bench.ear.expect(&key);
     bench.remove(&key).await?;
-    bench.until_told(&key).await
+    bench.until_notified(&key).await
 }
 
 pub(super) async fn a_removal_notifies_a_writer_that_was_refused_by_readers(bench: &Bench<'_>) -> Finding {
@@ -202,7 +202,7 @@ pub(super) async fn a_removal_notifies_a_writer_that_was_refused_by_readers(benc
     held_by(&bench.acquire(&bench.claim(&key), LONG).await?, &marker(), LONG)?;
     bench.ear.expect(&key);
     bench.remove(&key).await?;
-    bench.until_told(&key).await
+    bench.until_notified(&key).await
 }
 
 pub(super) async fn the_first_reader_draws_and_the_others_read_its_number(bench: &Bench<'_>) -> Finding {

@@ -17,13 +17,13 @@ use crate::store::Change;
 pub(super) enum Delivery {
     Response(Responder, Result<Response, NodeError>),
     /// For all listeners.
-    Hint(News),
+    Hint(PendingHint),
     /// A new listener, and the hint that it receives first.
-    Listener(Arc<dyn HintListener>, Option<News>),
+    Listener(Arc<dyn HintListener>, Option<PendingHint>),
 }
 
 /// A [`Hint`] in flight.
-pub(super) enum News {
+pub(super) enum PendingHint {
     Hearing,
     Changed(Vec<u8>),
     AllChanged,
@@ -32,17 +32,17 @@ pub(super) enum News {
     Message(Vec<u8>, Arc<Identity>),
 }
 
-impl News {
+impl PendingHint {
     pub(super) fn tell(&self, listener: &dyn HintListener) {
         match self {
-            News::Hearing => {
+            PendingHint::Hearing => {
                 listener.on_hint(Hint::Subscribed);
                 listener.inbox_open();
             }
-            News::Changed(key) => listener.on_hint(Hint::Invalidated(key)),
-            News::AllChanged => listener.on_hint(Hint::Flushed),
-            News::Deaf => listener.on_hint(Hint::Unsubscribed),
-            News::Message(payload, from) => {
+            PendingHint::Changed(key) => listener.on_hint(Hint::Invalidated(key)),
+            PendingHint::AllChanged => listener.on_hint(Hint::Flushed),
+            PendingHint::Deaf => listener.on_hint(Hint::Unsubscribed),
+            PendingHint::Message(payload, from) => {
                 InboxMessage::parse(payload).for_each(|message| listener.receive(message, from));
             }
         }
@@ -50,17 +50,17 @@ impl News {
 }
 
 /// Converts a change to what the listeners of this server receive.
-fn news(change: Change, server: &Server) -> News {
+fn news(change: Change, server: &Server) -> PendingHint {
     match change {
-        Change::Key(key) => News::Changed(key),
-        Change::All => News::AllChanged,
-        Change::Message { payload, .. } => News::Message(payload, Arc::clone(server.identity())),
+        Change::Key(key) => PendingHint::Changed(key),
+        Change::All => PendingHint::AllChanged,
+        Change::Message { payload, .. } => PendingHint::Message(payload, Arc::clone(server.identity())),
     }
 }
 
 /// One connection, with two queues: requests to the server; responses and hints to the client.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct Connection {
     link: Link,
     hints: Hints,
     listeners: Vec<Arc<dyn HintListener>>,
@@ -113,7 +113,7 @@ struct Coming {
 }
 
 /// Faults.
-impl Line {
+impl Connection {
     pub(super) fn link(&self) -> Link {
         self.link
     }
@@ -174,7 +174,7 @@ impl Line {
 
     pub(super) fn hints(&mut self, on: bool) {
         if self.hearing() {
-            self.at_once.push(Delivery::Hint(News::Deaf));
+            self.at_once.push(Delivery::Hint(PendingHint::Deaf));
             self.outbox.retain(|coming| matches!(coming.delivery, Delivery::Response(..)));
         }
         self.hints = if on { Hints::On } else { Hints::Off };
@@ -183,7 +183,7 @@ impl Line {
 
     pub(super) fn listen(&mut self, listener: Arc<dyn HintListener>) {
         self.listeners.push(Arc::clone(&listener));
-        let first = self.hearing().then_some(News::Hearing);
+        let first = self.hearing().then_some(PendingHint::Hearing);
         self.at_once.push(Delivery::Listener(listener, first));
     }
 
@@ -194,7 +194,7 @@ impl Line {
 
     fn say_whether_hearing(&mut self) {
         if self.hearing() {
-            self.at_once.push(Delivery::Hint(News::Hearing));
+            self.at_once.push(Delivery::Hint(PendingHint::Hearing));
         }
     }
 
@@ -213,13 +213,13 @@ impl Line {
             }
         }
         if self.hearing() {
-            self.at_once.push(Delivery::Hint(News::Deaf));
+            self.at_once.push(Delivery::Hint(PendingHint::Deaf));
         }
     }
 }
 
 /// Traffic.
-impl Line {
+impl Connection {
     pub(super) fn send(&mut self, now: Moment, request: SharedRequest, reply: Responder) {
         self.requests.count(&request);
         self.inbox.push_back(Sent { request, reply, due: now + self.request });

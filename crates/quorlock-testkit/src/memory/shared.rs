@@ -10,7 +10,7 @@ use quorlock::{
 };
 use tokio::sync::Notify;
 
-use super::line::{Delivery, Line};
+use super::line::{Connection, Delivery};
 use super::server::{Kept, Server};
 
 pub(super) struct Shared {
@@ -28,7 +28,7 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) server: Server,
-    pub(super) line: Line,
+    pub(super) line: Connection,
     /// Deliveries that have arrived at the clients and are being handed over.
     pub(super) arrived: VecDeque<Delivery>,
     /// Whether a call is delivering.

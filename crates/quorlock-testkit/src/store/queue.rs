@@ -62,7 +62,7 @@ const MOST_LISTED: usize = 100;
 /// Positions beyond this one are not distinguished.
 const MOST_PLACES: usize = 8;
 /// How long the time of the last notification is kept.
-const TOLD: Duration = Duration::from_secs(6);
+const NOTIFIED_FOR: Duration = Duration::from_secs(6);
 
 /// A queue.
 #[derive(Clone, Debug, Default)]
@@ -277,13 +277,13 @@ impl Store {
             }
         }
         self.note_told(now, mark);
-        self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(TOLD))));
+        self.put(mark, Value::from("1"), Some(millis(now).saturating_add(span(NOTIFIED_FOR))));
         true
     }
 
     fn note_told(&mut self, now: Moment, mark: &[u8]) {
         let at = Value::Text(millis(now).to_string().into_bytes());
-        self.put(&[mark, b":told"].concat(), at, Some(millis(now).saturating_add(span(TOLD))));
+        self.put(&[mark, b":told"].concat(), at, Some(millis(now).saturating_add(span(NOTIFIED_FOR))));
     }
 
     /// Stores a key without notifying the client of its own change.

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_door_leads_elsewhere_and_ends_what_went_through_it() {
+    async fn a_forwarder_switches_servers_and_closes_connections() {
         let servers = [
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
             TcpListener::bind("127.0.0.1:0").await.unwrap(),

@@ -34,7 +34,7 @@ async fn next(bench: &Bench, lock: &Lock) -> JoinHandle<Lease> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_fencing_the_lock_goes_to_the_next_task_without_asking_anybody() {
+async fn without_fencing_a_handoff_sends_no_request() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let (token, watch) = (first.token().clone(), first.watch());
@@ -52,7 +52,7 @@ async fn without_fencing_the_lock_goes_to_the_next_task_without_asking_anybody()
 }
 
 #[tokio::test(start_paused = true)]
-async fn i21_a_lease_that_is_handed_over_ends_when_the_first_would_have() {
+async fn i21_a_handed_off_lease_keeps_the_first_deadline() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let waiting = next(&bench, &plain(&bench)).await;
@@ -68,7 +68,7 @@ async fn i21_a_lease_that_is_handed_over_ends_when_the_first_would_have() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_renewed_as_if_it_had_been_held_by_one() {
+async fn a_handed_off_lease_is_renewed_like_any() {
     let bench = bench(5);
     let mut lease = plain(&bench).acquire().await.unwrap();
     for _ in 0..10 {
@@ -83,7 +83,7 @@ async fn it_is_renewed_as_if_it_had_been_held_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_nodes_are_asked_where_the_next_one_wants_something_else() {
+async fn a_waiter_with_other_options_asks_the_nodes() {
     let bench = bench(5);
     for (why, lock) in [
         ("it needs its own fencing token", plain(&bench).fencing(Fencing::On)),
@@ -104,7 +104,7 @@ async fn the_nodes_are_asked_where_the_next_one_wants_something_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_nodes_are_asked_where_less_than_half_of_the_time_is_left() {
+async fn a_handoff_with_under_half_the_time_asks_the_nodes() {
     let bench = bench(5);
     let lock = plain(&bench).renewal(Renewal::Every(TTL / 2));
     let first = lock.acquire().await.unwrap();
@@ -120,7 +120,7 @@ async fn the_nodes_are_asked_where_less_than_half_of_the_time_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_on_its_way_belongs_to_the_lease_that_sent_it() {
+async fn a_renewal_in_flight_belongs_to_its_lease() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let waiting = next(&bench, &plain(&bench)).await;
@@ -136,7 +136,7 @@ async fn a_renewal_on_its_way_belongs_to_the_lease_that_sent_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_get_their_chance_all_the_same() {
+async fn other_processes_still_get_their_turn() {
     let bench = bench(5);
     let lock = plain(&bench).handoff(Handoff::times(3));
     let first = lock.acquire().await.unwrap();
@@ -163,7 +163,7 @@ async fn others_get_their_chance_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_handed_over_ends_after_the_max_hold_of_its_own() {
+async fn a_handed_off_lease_ends_after_its_own_max_hold() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let waiting = next(&bench, &plain(&bench).max_hold(2 * SECOND)).await;
@@ -183,7 +183,7 @@ async fn a_lease_that_is_handed_over_ends_after_the_max_hold_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_by_hand_on_its_way_belongs_to_the_lease_that_sent_it() {
+async fn a_manual_renewal_in_flight_belongs_to_its_lease() {
     let bench = bench(5);
     let first = plain(&bench).acquire().await.unwrap();
     let waiting = next(&bench, &plain(&bench)).await;
