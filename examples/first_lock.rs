@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let lock = coordinator.lock("orders/42").ttl(Duration::from_secs(10));
 
     let lease = lock.acquire().await?; // waits while another client holds it
-    let first = lease.fencing_token().expect("fencing is on");
+    let first = lease.fencing_token().ok_or("fencing is off")?;
     println!("I have the lock, with fencing token {first}; it is renewed for as long as I keep the lease.");
 
     let refused = lock.try_acquire().await?; // does not wait
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert!(next.fencing_token() > Some(first), "tokens increase with each holder");
     println!(
         "I release it, and the next one has it, with a larger token: {}.",
-        next.fencing_token().expect("fencing is on")
+        next.fencing_token().ok_or("fencing is off")?
     );
     next.release().await?;
     Ok(())

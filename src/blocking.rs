@@ -111,6 +111,7 @@ impl Coordinator {
     }
 
     /// As [`crate::Coordinator::doctor`].
+    #[must_use]
     pub fn doctor(&self) -> Report {
         self.background.run(self.coordinator.doctor())
     }

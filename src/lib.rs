@@ -41,7 +41,7 @@
 //! - **Where clocks and memory cannot be trusted.** It relies on clocks that run at nearly the same rate, and on
 //!   servers that keep keys until they expire. A restart that loses keys is detected, as is a promoted replica,
 //!   and the server's votes do not count for a while ([`RestartGuard`]). Eviction, `FLUSHALL` and clocks that
-//!   jump are not detected; consensus (etcd, ZooKeeper) does not depend on them.
+//!   jump are not detected; consensus (etcd, `ZooKeeper`) does not depend on them.
 //!
 //! # Which call
 //!

@@ -360,9 +360,11 @@ impl Semaphore {
     /// The error for another number of permits, where a quorum reports the same number.
     fn other_permits(&self, report: &VoteReport) -> Option<PermitError> {
         let others = || {
-            report.votes().iter().filter_map(|vote| match &vote.outcome {
-                VoteOutcome::Failed(NodeError::OtherLimit { found, asked }) => Some((found, asked)),
-                _ => None,
+            report.votes().iter().filter_map(|vote| {
+                let VoteOutcome::Failed(NodeError::OtherLimit { found, asked }) = &vote.outcome else {
+                    return None;
+                };
+                Some((found, asked))
             })
         };
         let (found, asked) = others().next()?;

@@ -56,7 +56,7 @@ async fn a_full_semaphore_names_its_holders() {
         for _ in 0..permits {
             held.push(free_permit(&elsewhere(&bench, permits).label("exporter")).await);
         }
-        let mut numbers: Vec<usize> = held.iter().map(|permit| permit.number()).collect();
+        let mut numbers: Vec<usize> = held.iter().map(Permit::number).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (0..permits).collect::<Vec<_>>());
         let one_more = elsewhere(&bench, permits).wait(Wait::Never);

@@ -84,11 +84,13 @@ impl<K> Lease<K> {
     }
 
     /// As [`crate::Lease::lost`]: waits until the lease is over.
+    #[must_use]
     pub fn lost(&self) -> Lost {
         self.background.run(self.held.lost())
     }
 
     /// As [`lost`](Lease::lost), for at most `longest`: `None` if it is not over by then.
+    #[must_use]
     pub fn lost_within(&self, longest: Duration) -> Option<Lost> {
         self.background.run_within(longest, self.held.lost())
     }
@@ -196,11 +198,13 @@ impl LeaseWatch {
     }
 
     /// As [`Lease::lost`].
+    #[must_use]
     pub fn lost(&self) -> Lost {
         self.background.run(self.watch.lost())
     }
 
     /// As [`Lease::lost_within`].
+    #[must_use]
     pub fn lost_within(&self, longest: Duration) -> Option<Lost> {
         self.background.run_within(longest, self.watch.lost())
     }

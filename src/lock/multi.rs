@@ -37,18 +37,14 @@ impl MultiLock {
         names.dedup();
         let keys = Keys::several(names.iter().map(|name| together.key(name)).collect());
         let joined = names.join(" + ");
-        match keys.filter(Keys::are_several) {
-            Some(keys) => {
-                let Lock { shared, name, options, .. } = Lock::new(together.clone(), &joined);
-                Lock { shared, name, keys, together: Some(Arc::new(names)), options, kind: PhantomData }
-            }
-            None => {
-                // No name at all is refused when the lock is used.
-                let empty = names.is_empty().then(Arc::default);
-                let Lock { shared, name, keys, options, .. } = Lock::new(single.clone(), &joined);
-                Lock { shared, name, keys, together: empty, options, kind: PhantomData }
-            }
+        if let Some(keys) = keys.filter(Keys::are_several) {
+            let Lock { shared, name, options, .. } = Lock::new(together.clone(), &joined);
+            return Lock { shared, name, keys, together: Some(Arc::new(names)), options, kind: PhantomData };
         }
+        // No name at all is refused when the lock is used.
+        let empty = names.is_empty().then(Arc::default);
+        let Lock { shared, name, keys, options, .. } = Lock::new(single.clone(), &joined);
+        Lock { shared, name, keys, together: empty, options, kind: PhantomData }
     }
 }
 

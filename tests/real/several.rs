@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
 use quorlock::{
-    AcquireError, Coordinator, Lock, MultiLock, Wait,
+    AcquireError, Coordinator, MultiLock, Wait,
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_testkit::{Kind, Servers, eventually};

@@ -168,6 +168,7 @@ pub(crate) struct DeploymentArgs {
 }
 
 /// `quorlock run`.
+#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     /// Name of the lock, and with the prefix its key on the nodes

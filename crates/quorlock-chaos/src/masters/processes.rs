@@ -100,7 +100,7 @@ impl Masters for Processes {
                 Err(format!("a {kind} has no such setting; install valkey-server or redis-server"))
             }
             Need::Backends | Need::Standby | Need::SmallDisk => {
-                Err(format!("only possible with PostgreSQL; set `servers = \"postgres\"`"))
+                Err("only possible with PostgreSQL; set `servers = \"postgres\"`".to_owned())
             }
             Need::BentClock => self.clocks.as_ref().map(drop).map_err(Clone::clone),
         }

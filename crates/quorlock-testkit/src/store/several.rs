@@ -155,7 +155,7 @@ impl Store {
             match self.release(now, lock.key, lock.mark, claim.token) {
                 Ok(ScriptResult { vote: Vote::ReleasedContended, .. }) => was = Vote::ReleasedContended,
                 Ok(ScriptResult { vote: Vote::Notified, .. }) if was != Vote::ReleasedContended => {
-                    was = Vote::Notified
+                    was = Vote::Notified;
                 }
                 Ok(ScriptResult { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
                 // Anything that the token does not hold stays, whatever it is.
