@@ -1,12 +1,10 @@
-//! A custom kind of node: a server that can be drained, that is, taken out of the vote before an
-//! upgrade.
+//! A custom kind of node: a server that can be taken out of the vote before an upgrade.
 //!
 //! ```sh
 //! cargo run --example own_node
 //! ```
 //!
-//! A drained node grants nothing, and the keys it holds expire. The test kit's contract suite checks
-//! whether a node keeps the rules; it runs here first.
+//! A drained node grants nothing, and its keys expire. The test kit's contract suite checks it first.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -37,7 +35,7 @@ impl Node for Drainable {
     }
 
     fn ask(&self, request: SharedRequest, reply: Responder) {
-        // Requests that undo something must always get through.
+        // Releases must always get through.
         if request.may_create() && self.drained.load(Ordering::Relaxed) {
             let (kind, reason) = (NodeErrorKind::ReadOnly, "it is drained for an upgrade".into());
             return reply.send(Err(NodeError::Unfit { kind, reason }));
@@ -64,10 +62,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let nodes = servers.urls().iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let (first, server) = (nodes.first().ok_or("no node")?, servers.first().ok_or("no server")?);
-    check_contract(&node(&server.url())?, server, &SystemClock::default()).await?; // also restarts it
+    check_contract(&node(&server.url())?, server, &SystemClock::default()).await?;
     println!("The node keeps the contract.");
-    // Safe only for servers that have just started for the first time.
-    let builder = Coordinator::builder().custom_nodes(nodes.clone()).restart_guard(RestartGuard::Off);
+    let builder = Coordinator::builder().custom_nodes(nodes.clone()).restart_guard(RestartGuard::Off); // new servers only
     let lease = builder.ttl(Duration::from_secs(2)).build()?.lock("orders/42").acquire().await?;
     first.drained.store(true, Ordering::Relaxed);
     println!("A lock is held, and the first node is drained.");

@@ -335,7 +335,7 @@ async fn a_node_shared_with_other_programs_is_single_or_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_single_node_warns_unless_it_is_several_servers() {
     for (capabilities, warned) in [
-        (Capabilities::all(), Some("forgets")),
+        (Capabilities::all(), Some("may forget")),
         (Capabilities::all().durable(), Some("while it is down")),
         (Capabilities::all().by_consensus(), None),
     ] {

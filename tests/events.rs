@@ -209,7 +209,9 @@ async fn a_dead_server_warns_once_and_its_return_is_logged() {
     hold().await;
     assert_eq!(log.with("message=connected").len(), 3, "{}", log.all());
     servers[0].kill();
-    eventually("the event that it is down", LONG, async || !log.with("down;").is_empty()).await.unwrap();
+    eventually("the event that it is down", LONG, async || !log.with("unreachable, reconnecting").is_empty())
+        .await
+        .unwrap();
     for _ in 0..20 {
         hold().await;
     }

@@ -293,7 +293,7 @@ async fn nodes_that_draw_no_numbers_grant_no_lock_with_fencing() {
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let error = lock_of(&client).acquire().await.expect_err("there is no number to hand out");
     assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error:?}");
-    assert!(error.to_string().contains("switch fencing off for this lock"), "the cure is named: {error}");
+    assert!(error.to_string().contains("turn fencing off for this lock"), "the cure is named: {error}");
     bench.settle().await;
     assert!(lock_of(&client).fencing(Fencing::Off).try_acquire().await.unwrap().is_some());
 }

@@ -89,7 +89,7 @@ fn a_refusal_names_its_reason_and_the_fix() {
     let stale = check(Some(token(34)), token(33)).unwrap_err();
     assert_eq!(
         stale.to_string(),
-        "fencing token 33 is stale: the store has seen 34, so somebody has held the lock since; \
-         acquire the lock anew and start over from reading"
+        "fencing token 33 is stale: the store has seen 34, so another client has held the lock since; \
+         acquire the lock again and start over from reading"
     );
 }
