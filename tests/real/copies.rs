@@ -83,7 +83,7 @@ async fn a_renewal_without_a_replica_does_not_count() {
     eventually("a shorter life", DEADLINE, shorter).await.unwrap();
     servers[1].freeze().unwrap();
     let error = lease.renew().await.unwrap_err().to_string();
-    assert!(error.contains("0 of the 1 replicas"), "{error}");
+    assert!(error.contains("only 0 of the 1 required replicas"), "{error}");
     servers[1].thaw().unwrap();
     eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
 }
