@@ -22,7 +22,6 @@ const fn except(page: &'static str, begins: &'static str, why: &'static str) -> 
 
 pub(crate) const EXCEPTIONS: &[Exception] = &[
     except("README.md", "scripts/check", "it is what runs this test"),
-    except("README.md", "examples/fenced_postgres.sh", "needs a database; tests/examples.rs runs it"),
     except(
         "docs/safety.md",
         "cargo run --release --bin quorlock-chaos",
