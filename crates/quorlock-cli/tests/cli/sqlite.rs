@@ -29,7 +29,7 @@ async fn the_first_run_works_and_others_see_the_lock() {
         run(folder.path(), &[], script).env("Q", env!("CARGO_BIN_EXE_quorlock")).end().await.expect(0);
     let said = &ended.stdout;
     assert!(said.contains("ended 75") && !said.contains("both"), "{ended:#?}");
-    assert!(said.contains("`job` is held by") && said.contains("at 1 of 1 nodes"), "{ended:#?}");
+    assert!(said.contains("`job` is held by") && said.contains("on 1 of 1 nodes"), "{ended:#?}");
     let ended = quorlock(folder.path(), &["status", "job"]).end().await.expect(0);
     assert!(ended.stdout.contains("`job` is free"), "{ended:#?}");
 }
@@ -80,7 +80,7 @@ async fn mixed_with_others_it_is_refused() {
         format!("sqlite://{}/locks.db,redis://127.0.0.1:1,redis://127.0.0.1:2", folder.path().display());
     let ended =
         quorlock(folder.path(), &["run", "--nodes", &nodes, "job", "--", "true"]).end().await.expect(78);
-    assert!(ended.stderr.contains("is of this host only"), "{ended:#?}");
+    assert!(ended.stderr.contains("exists on this host only"), "{ended:#?}");
 }
 
 /// Each prints a line at its begin and its end.
