@@ -141,7 +141,7 @@ async fn an_observer_yields_each_leader_with_value_and_token() {
         let value = format!("http://10.0.0.{round}:80");
         let leadership = elsewhere(&bench).campaign(&value).await.unwrap();
         let elected = bench.clock.now();
-        let Observed::Leader(leader) = observer.changed().await else { panic!("somebody leads") };
+        let Observed::Leader(leader) = observer.changed().await else { panic!("there is a leader") };
         assert_eq!(leader.value, value);
         assert_eq!(leader.token, *leadership.token());
         assert_eq!(leader.fencing_token, leadership.fencing_token());
@@ -327,7 +327,7 @@ async fn invalid_settings_are_refused_before_any_request() {
 struct Cable {
     node: MemoryNode,
     cut: Arc<AtomicBool>,
-    /// Whoever waits for an answer waits.
+    /// Callers that wait for an answer wait.
     unanswered: Arc<Mutex<Vec<Responder>>>,
 }
 

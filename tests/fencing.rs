@@ -154,7 +154,7 @@ async fn a_number_few_nodes_have_drawn_is_written_back_before_use() {
     let carry = bench.nodes.iter().filter(|node| node.fencing_token("r") == Some(fence)).count();
     assert!(carry >= 3, "{carry} nodes carry it");
     lease.release().await.unwrap();
-    // Whoever comes next meets one of them, even without the node that was ahead.
+    // The next client reaches one of them, even without the node that was ahead.
     bench.nodes[0].disconnect();
     let next = hold_and_release(&bench.lock()).await;
     assert!(next > fence, "{next} comes after {fence}");
@@ -189,7 +189,7 @@ async fn a_refused_client_learns_the_counters() {
     for node in &bench.nodes {
         node.set_data("r", "of another program", Expiry::In(Duration::from_secs(2)));
     }
-    // Somebody whose clock is ahead has left numbers at a minority.
+    // A client whose clock is ahead has left numbers on a minority.
     put_ahead(&bench, 0, MAX_TTL / 3);
     let lease = bench.lock().wait(Wait::Forever).acquire().await.unwrap();
     assert!(bench.nodes.iter().all(|node| node.fencing_token("r") == lease.fencing_token()));
@@ -264,7 +264,7 @@ async fn the_number_of_a_node_in_quarantine_does_not_count() {
     assert!(fence.get() < ahead && written_back(&bench) == 0, "the others agree on {fence}");
 }
 
-/// A node of somebody's own that knows nothing of fencing.
+/// A custom node without fencing.
 #[derive(Debug)]
 struct Unnumbered(MemoryNode);
 

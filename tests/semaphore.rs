@@ -186,7 +186,7 @@ async fn a_wait_cancelled_at_any_point_leaves_no_key() {
                 permit.release().await.unwrap();
             }
             bench.pass(30 * MS).await;
-            assert_eq!(keys(&bench, 2), 0, "nobody stands in line any more");
+            assert_eq!(keys(&bench, 2), 0, "no waiter is left in a queue");
         }
     }
 }
@@ -232,7 +232,7 @@ async fn p1_another_number_of_permits_is_a_clear_error() {
         assert!(error.to_string().contains(&format!("has 4 permits, and {other} w")), "{error}");
     }
     bench.pass(20 * MS).await;
-    assert_eq!(keys(&bench, 5), 5, "those who were refused have left nothing");
+    assert_eq!(keys(&bench, 5), 5, "refused clients have left nothing");
     permit.release().await.unwrap();
     bench.pass(TTL / 2).await;
     assert!(elsewhere(&bench, 2).try_acquire().await.is_err(), "the number stands for one TTL");

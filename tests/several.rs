@@ -67,7 +67,7 @@ async fn m1_all_are_locked_together_and_exclude_others() {
         assert!(overlapping.try_acquire().await.unwrap().is_none(), "together with others");
     }
     bench.settle().await;
-    assert_eq!(bench.locked(["0", "z"]), [0, 0], "whoever is refused holds nothing");
+    assert_eq!(bench.locked(["0", "z"]), [0, 0], "a refused client holds nothing");
     lease.release().await.unwrap();
     bench.settle().await;
     assert_eq!(bench.locked(["a", "b"]), [0, 0]);
@@ -103,12 +103,12 @@ async fn a_held_or_dead_minority_blocks_no_client() {
     assert_eq!(bench.locked(["a", "b"]), [0, 0], "the rest has run out");
 }
 
-/// Neither lock is held by more than a minority, and yet nobody has a quorum of nodes for both.
+/// Neither lock is held on more than a minority, and yet no client has a quorum of nodes for both.
 #[tokio::test(start_paused = true)]
 async fn m1_a_quorum_of_nodes_must_have_all_of_them() {
     let bench = bench(5);
     for (node, key) in [(0, "a"), (1, "a"), (2, "b"), (3, "b")] {
-        bench.nodes[node].set_data(key, "somebody else", Expiry::In(TTL));
+        bench.nodes[node].set_data(key, "another client", Expiry::In(TTL));
     }
     assert!(bench.both().try_acquire().await.unwrap().is_none());
     bench.nodes[0].remove("a");
@@ -152,7 +152,7 @@ async fn an_invalid_set_is_refused_before_any_request() {
     drop(bench.coordinator.lock_all(&many[..64]).acquire().await.unwrap());
 }
 
-/// A node of somebody's own making that looks at the first key.
+/// A custom node that looks at the first key only.
 #[derive(Debug)]
 struct OfOneKey(MemoryNode);
 
@@ -231,13 +231,13 @@ async fn m2_a_key_lost_by_a_minority_is_restored_unless_another_holds_it() {
     let lease = bench.both().acquire().await.unwrap();
     bench.nodes[0].remove("b");
     bench.nodes[1].remove("a");
-    bench.nodes[1].set_data("b", "somebody else", Expiry::In(TTL * 3));
+    bench.nodes[1].set_data("b", "another client", Expiry::In(TTL * 3));
     bench.pass(TTL / 2).await;
     assert_eq!((lease.check(), bench.locked(["a"])), (Ok(()), [4]));
     assert!(bench.nodes[0].holder("b").is_some_and(|token| token == *lease.token()));
     lease.release().await.unwrap();
     bench.settle().await;
-    assert_eq!(bench.locked(["a", "b"]), [0, 1], "what is somebody else's stays");
+    assert_eq!(bench.locked(["a", "b"]), [0, 1], "another client's key stays");
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +252,7 @@ async fn m3_an_acquisition_that_is_dropped_at_any_point_leaves_nothing_at_any_re
                     1 => node.delay(MS * 5 + spread, MS * 11 + spread),
                     2 if index < 3 => node.lose_replies(true),
                     2 => node.delay(spread, spread),
-                    _ => node.set_data(["a", "b"][index % 2], "somebody else", Expiry::In(MS * 90)),
+                    _ => node.set_data(["a", "b"][index % 2], "another client", Expiry::In(MS * 90)),
                 }
             }
             let lock = bench.both().wait(Wait::Forever);
@@ -339,7 +339,7 @@ async fn m4_a_number_few_nodes_have_drawn_is_written_back_per_resource() {
     }
 }
 
-/// Whoever waits holds nothing, so nobody waits for somebody who waits for him.
+/// A waiter holds nothing, so waiters cannot deadlock.
 #[tokio::test(start_paused = true)]
 async fn m5_overlapping_sets_all_get_a_turn_and_never_two_together() {
     const TURNS: usize = 12;
@@ -393,7 +393,7 @@ async fn a_waiter_is_notified_only_of_the_resource_that_blocks() {
         lease.release().await.unwrap();
         bench.pass(MS * 10).await;
     }
-    assert!(bench.asked() - before - taken <= 2, "whoever comes and goes at `a` is of no matter");
+    assert!(bench.asked() - before - taken <= 2, "other clients of `a` do not matter");
     let released = bench.clock.now();
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap();
@@ -548,7 +548,7 @@ async fn equal_requests_of_one_process_share_one_queue() {
         }));
         bench.settle().await;
     }
-    assert_eq!(bench.asked(), asked, "nobody asks while it is held here");
+    assert_eq!(bench.asked(), asked, "no request is sent while it is held here");
     held.release().await.unwrap();
     join_all(waiting).await;
     assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>(), "in the order they came");
@@ -623,7 +623,7 @@ async fn an_inspection_names_holders_and_a_revocation_takes_all() {
     assert_eq!(bench.locked(["a", "b"]), [0, 0], "no renewal has stored it again");
 }
 
-/// By somebody who knows of one of them only.
+/// By a client that knows only one of them.
 #[tokio::test(start_paused = true)]
 async fn a_lease_revoked_on_one_resource_is_lost_on_all() {
     for name in ["a", "b"] {

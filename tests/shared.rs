@@ -85,7 +85,7 @@ async fn s2_the_share_of_a_dead_reader_expires_on_its_own() {
     assert_eq!(bench.shares(), [1; 5], "only the share that is renewed");
     alive.release().await.unwrap();
     bench.settle().await;
-    assert_eq!(bench.keys(), 0, "the dead one holds nobody up");
+    assert_eq!(bench.keys(), 0, "the dead reader blocks no other");
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,7 +215,9 @@ async fn s5_a_writer_that_gives_up_lets_the_readers_in() {
     assert!(bench.clock.now().since(since) < SECOND / 2, "it takes its intent back");
     drop(ben);
     assert!(bench.lock().try_acquire().await.unwrap().is_none());
-    drop(bench.reader().acquire().await.expect("who only tries does not wait, and keeps nobody out"));
+    drop(
+        bench.reader().acquire().await.expect("a client that only tries does not wait, and blocks no other"),
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +236,7 @@ async fn s6_a_downgrade_admits_readers_and_never_a_writer() {
     assert_eq!(lease.downgrade().await.unwrap().release().await, Ok(()), "twice is once");
     waiting.await.unwrap().unwrap().release().await.unwrap();
     let lease = bench.lock().acquire().await.unwrap().downgrade().await.unwrap();
-    let ben = bench.reader().try_acquire().await.unwrap().expect("nobody waits, so readers may come");
+    let ben = bench.reader().try_acquire().await.unwrap().expect("no writer waits, so readers may come");
     assert!(ben.fencing_token() > lease.fencing_token(), "late writes of the writer can be refused");
 }
 
@@ -343,7 +345,7 @@ async fn readers_of_one_process_do_not_queue_behind_each_other() {
     assert_eq!(bench.shares(), [200; 5]);
     let reader = bench.reader();
     let two = tokio::join!(reader.try_acquire(), reader.try_acquire());
-    assert!(matches!(two, (Ok(Some(_)), Ok(Some(_)))), "who asks once is in nobody's way either");
+    assert!(matches!(two, (Ok(Some(_)), Ok(Some(_)))), "a client that asks once blocks no other either");
     drop((many, two));
     bench.pass(LATE).await;
     drop(bench.lock().acquire().await.unwrap());
@@ -476,7 +478,7 @@ async fn acquire(lock: quorlock::Lock) -> Result<quorlock::Lease, AcquireError> 
     lock.acquire().await
 }
 
-/// Those who follow the first reader ask in an attempt of their own.
+/// Readers after the first ask in an attempt of their own.
 #[tokio::test(start_paused = true)]
 async fn i3_a_reader_granted_after_validity_ended_waits_on() {
     let bench = bench(3);

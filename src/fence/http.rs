@@ -13,8 +13,8 @@
 //!
 //! A bucket cannot compare numbers, but it can refuse to replace an object that has changed. So the
 //! writer reads object, entity tag and token; checks; and writes with a condition. When the store
-//! says that the condition failed, somebody else has written meanwhile: read again. Each repetition
-//! means that somebody wrote, and those with smaller tokens give up when they look, so it ends; give
+//! says that the condition failed, another client has written meanwhile: read again. Each repetition
+//! means that another write came first, and writers with smaller tokens give up when they read, so it ends; give
 //! it a limit all the same.
 //!
 //! ```text
@@ -81,7 +81,7 @@ pub const STALE: u16 = 412;
 /// ```
 pub const MISSING: u16 = 428;
 
-/// On what condition an object is to be replaced, so that nobody has written in between.
+/// The condition for replacing an object, so that no write came in between.
 ///
 /// # Examples
 ///

@@ -11,7 +11,7 @@
 ///
 /// - `KEYS`: the hash.
 /// - `ARGV`: the token, then name and value of each field to write. With none it shows the token, as
-///   whoever is about to read should.
+///   a holder that is about to read should.
 /// - Returns the largest token seen, its own if it was accepted: give that to
 ///   [`check`](super::check).
 ///

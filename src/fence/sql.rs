@@ -19,7 +19,7 @@
 //!     WHERE account.fencing_token <= excluded.fencing_token
 //! ```
 //!
-//! Whoever reads before writing shows the token first, which can be the same statement:
+//! A holder that reads before it writes shows the token first, which can be the same statement:
 //!
 //! ```sql
 //! UPDATE account SET fencing_token = :token WHERE id = :id AND fencing_token <= :token RETURNING balance
@@ -40,7 +40,7 @@
 //! *A column:* `READ COMMITTED` suffices, as long as condition and change are one statement. It locks
 //! the row; if it had to wait for another transaction, it tests the condition again on what that one
 //! has left ([PostgreSQL][read-committed]). A `SELECT` of the largest token and an `UPDATE` after it are two
-//! statements, and somebody else can come between them, unless the first says `FOR UPDATE`.
+//! statements, and another client can write between them, unless the first says `FOR UPDATE`.
 //!
 //! *The guard table:* `READ COMMITTED` again. The statement locks the resource's row until the end of
 //! the transaction, also when its condition fails. When there is no row yet it locks the place for
@@ -167,7 +167,7 @@ pub fn written(rows: impl TryInto<u64>, token: FencingToken) -> Result<(), Stale
 ///     [i64::from(token)],
 ///     |row| row.get::<_, i64>(0),
 /// );
-/// let balance = sql::returned(row.optional()?, token)?; // and nobody before 34 changes it now
+/// let balance = sql::returned(row.optional()?, token)?; // and no holder before 34 can change it now
 /// assert_eq!(balance, 100);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -108,7 +108,7 @@ fn a_closure_runs_under_the_lock_and_reports_a_loss() {
     let failed = bench.lock().with(|_| Err::<(), _>(WithError::Work(ConfigError::NoNodes))).unwrap_err();
     assert_eq!(failed, WithError::Work(ConfigError::NoNodes));
     let outlived = bench.lock().max_hold(Duration::from_millis(50)).with(|lease| {
-        // Nobody can stop a thread: it waits for its own loss here, and goes on.
+        // A thread cannot be stopped: it waits for its own loss here, and continues.
         assert!(lease.lost_within(DEADLINE).is_some());
         Ok::<_, WithError>(42)
     });
@@ -239,7 +239,7 @@ fn one_thread_of_two_leads_and_a_third_watches() {
     assert_eq!(observer.changed(), Observed::NoLeader);
     assert_eq!(observer.changed_within(Duration::from_millis(1)), None);
     let first = election.campaign("one").unwrap();
-    let Observed::Leader(leader) = observer.changed() else { panic!("somebody leads") };
+    let Observed::Leader(leader) = observer.changed() else { panic!("there is a leader") };
     assert_eq!((&*leader.value, &leader.token), ("one", first.token()));
     assert_eq!(election.leader().unwrap().to_string(), format!("led by {}", first.token()));
     let before = first.fencing_token();

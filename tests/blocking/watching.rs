@@ -1,4 +1,4 @@
-//! Those who look on: at a lease, at the nodes, at whoever else holds the lock.
+//! Watches of leases, of nodes, and of other holders.
 
 use std::thread;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn a_lock_is_revoked_from_the_inspected_holder() {
     assert_eq!(report.granted(), 5, "{report}");
     let next = bench.lock().acquire().unwrap();
     assert!(next.fencing_token() > lease.fencing_token());
-    assert_eq!(bench.lock().revoke(&seen.token).unwrap().granted(), 0, "it is somebody else's now");
+    assert_eq!(bench.lock().revoke(&seen.token).unwrap().granted(), 0, "another client holds it now");
     next.check().unwrap();
     let nameless = bench.coordinator.lock("").revoke(&seen.token).unwrap_err();
     assert!(matches!(nameless, ConfigError::Resource(_)), "{nameless}");
@@ -86,7 +86,7 @@ fn threads_observe_the_state_of_the_nodes() {
     let coordinator = builder.build_blocking().unwrap();
     let mut health = coordinator.health();
     let are = |condition: NodeStatus| move |node: &NodeHealth| node.status == condition;
-    assert!(health.now().iter().all(are(NodeStatus::Unknown)), "nobody was asked");
+    assert!(health.now().iter().all(are(NodeStatus::Unknown)), "no node was asked");
     assert_eq!(health.changed_within(Duration::from_millis(1)), None);
     let _lease = coordinator.lock("r").acquire().unwrap();
     let connected = |nodes: &[NodeHealth]| nodes.iter().all(are(NodeStatus::Connected));

@@ -99,7 +99,7 @@ async fn changes_of_another_resource_cause_no_request() {
     let began = clock.now();
     for _ in 0..100 {
         for server in world.servers.iter() {
-            server.command(&["SET", "a", "somebody", "PX", "60000"]).await.unwrap();
+            server.command(&["SET", "a", "other", "PX", "60000"]).await.unwrap();
             server.command(&["DEL", "a"]).await.unwrap();
         }
     }

@@ -123,7 +123,7 @@ impl Model {
 }
 
 fn request(key: &str, (act, who, shares): Done) -> Request {
-    let claim = Claim::new(key.into(), Token::new(who, "somebody"));
+    let claim = Claim::new(key.into(), Token::new(who, "other"));
     let claim = Arc::new(if shares { claim.shared() } else { claim });
     let waiter = WaiterId::new(u64::try_from(who).unwrap());
     match act {

@@ -206,7 +206,7 @@ async fn ask(port: u16, request: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// All of them held at once, so that they differ. Somebody else could take one before it is used; then
+/// All of them held at once, so that they differ. Another program could take one before it is used; then
 /// the system does not start, and that is said.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut held = Vec::new();

@@ -25,7 +25,7 @@ pub(crate) enum Failure {
     /// Another client holds the lock.
     #[error("{error}")]
     Held { error: Refusal, code: u8 },
-    /// Nobody knows who has the lock.
+    /// Too few nodes answered.
     #[error("{0}")]
     NoQuorum(String),
     /// The command does not exist.
@@ -70,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// An attempt to acquire that failed; `held` is the code for a lock that others have.
+    /// Converts the error of an acquisition; `held` is the exit code for a held lock.
     pub(crate) fn of_acquiring(error: impl Into<Refusal>, held: u8) -> Failure {
         let error = error.into();
         match &error {

@@ -154,7 +154,7 @@ async fn hold_until_ended(
     }
 }
 
-/// What was got, for whoever asked for it.
+/// Formats the acquired lock for the caller.
 fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> String {
     let token = String::from_utf8_lossy(lease.token().as_bytes());
     let fencing_token = lease.fencing_token();

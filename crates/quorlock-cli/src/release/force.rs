@@ -19,7 +19,7 @@ use crate::stderr;
 
 /// Takes `lock` from the holders seen now, after asking unless `sure`. Returns `None` if the answer was no.
 ///
-/// Compares and deletes: somebody who gets the lock while a person thinks about the answer keeps it.
+/// Compares and deletes: a client that acquires the lock before the user answers keeps it.
 ///
 /// Readers have a token each, which is revoked through `as_reader`.
 pub(super) async fn take_away<K>(
