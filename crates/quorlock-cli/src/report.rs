@@ -74,8 +74,8 @@ impl Report {
         }));
     }
 
-    /// The command gets SIGTERM because the lock runs out, and SIGKILL after the `grace`; without
-    /// grace it gets SIGKILL at once.
+    /// Reports that the command gets SIGTERM because the lock is about to expire, and SIGKILL after the `grace`;
+    /// without grace, SIGKILL immediately.
     pub(crate) fn losing(self, lease: &LeaseWatch, reason: Reason, grace: Option<Duration>) {
         let (resource, left) = (lease.resource(), lease.remaining());
         let signal = if grace.is_some() { "SIGTERM" } else { "SIGKILL" };

@@ -58,7 +58,7 @@ fn runs(nodes: &[String]) {
     let script = "\"$PROGRAM\" status job; \"$PROGRAM\" run --wait 0 job -- echo both; echo \"ended $?\"";
     let (code, said) = ended(quorlock(nodes, &["run", "job", "--", "sh", "-c", script]));
     assert_eq!(code, Some(0), "{said}");
-    let everywhere = format!("at {0} of {0} nodes", nodes.len());
+    let everywhere = format!("on {0} of {0} nodes", nodes.len());
     assert!(said.contains("`job` is held by") && said.contains(&everywhere), "{said}");
     assert!(said.contains("ended 75") && !said.contains("both"), "{said}");
     let (code, said) = ended(quorlock(nodes, &["status", "job"]));
