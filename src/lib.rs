@@ -27,9 +27,29 @@
 //! # }).unwrap();
 //! ```
 //!
-//! On a loss, [`Lock::with`] drops the work at its next `.await` and returns [`Lost`]: reload and start again,
-//! or give up. Servers to try it on: `quorlock demo`, or `quorlock_testkit::Servers`. On servers that started
-//! less than 30 s ago no lock is granted yet, unless [`RestartGuard::Off`] is set.
+//! On a loss, [`Lock::with`] drops the work at its next `.await` and returns [`Lost`]: acquire the lock again and
+//! start over from reading, or give up. The error of the work is any type that [`AcquireError`] and [`Lost`]
+//! convert to, such as `anyhow::Error`; [`WithError`] tells the two apart:
+//!
+//! ```
+//! # use quorlock::WithError;
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! # let coordinator = quorlock::Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(3)).build()?;
+//! let outcome = coordinator.lock("orders/42").with(async |lease| {
+//!     lease.check()?;
+//!     Ok::<_, WithError>(42)
+//! }).await;
+//! match outcome {
+//!     Ok(total) => println!("{total}, and the lease was valid throughout"),
+//!     Err(WithError::Acquire(error)) => println!("not started: {error}"), // held, or no quorum
+//!     Err(error) => println!("{error}"), // lost: how much of the work was done is unknown
+//! }
+//! # Ok::<(), quorlock::ConfigError>(())
+//! # }).unwrap();
+//! ```
+//!
+//! Servers to try it on: `quorlock demo`, `quorlock_testkit::Servers`, or nodes in memory, as below. A server that
+//! started less than 30 s ago does not vote yet, unless the program sets [`RestartGuard::Off`].
 //!
 //! # When not to use it
 //!
