@@ -23,7 +23,6 @@
 )]
 
 mod command;
-mod dice;
 mod judge;
 mod record;
 mod runners;
@@ -32,9 +31,9 @@ mod starvation;
 
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, eventually};
+use quorlock::runtime::{Entropy as _, SystemEntropy};
+use quorlock_testkit::{Kind, SeededRng, eventually};
 
-use crate::dice::Dice;
 use crate::record::{Part, Record, now};
 use crate::runners::Runners;
 use crate::servers::Masters;
@@ -64,9 +63,9 @@ async fn main() {
 async fn no_command_runs_without_its_lock_and_no_lock_is_left_without_its_command() {
     let setting = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let lasts = Duration::from_secs(setting("QUORLOCK_FAULTS_SECONDS").unwrap_or(12));
-    let seed = setting("QUORLOCK_FAULTS_SEED").unwrap_or_else(Dice::seed);
+    let seed = setting("QUORLOCK_FAULTS_SEED").unwrap_or_else(|| SystemEntropy::default().next_u64());
     println!("faults for {lasts:?}, QUORLOCK_FAULTS_SEED={seed}");
-    let dice = Dice::new(seed);
+    let rng = SeededRng::new(seed, "faults");
 
     let mut masters = Masters::start().await;
     if !matches!(masters.kind(), Kind::Program { .. }) {
@@ -81,14 +80,14 @@ async fn no_command_runs_without_its_lock_and_no_lock_is_left_without_its_comman
     let end = now() + lasts;
     let mut next_fault = now();
     while now() < end {
-        runners.tend(&dice);
+        runners.tend(&rng);
         if now() >= next_fault {
-            match dice.below(6) {
-                0 => masters.hurt(&dice).await,
-                1 | 2 => runners.cut(&dice),
-                _ => runners.hurt(&dice),
+            match rng.below(6) {
+                0 => masters.hurt(&rng).await,
+                1 | 2 => runners.cut(&rng),
+                _ => runners.hurt(&rng),
             }
-            next_fault = now() + Duration::from_millis(10 + dice.below(120));
+            next_fault = now() + Duration::from_millis(10 + rng.number(0, 119));
             runners.check(&masters.tokens().await);
         }
         record::pause(Duration::from_millis(2)).await;

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::{Proxy, Way, eventually};
+use quorlock_testkit::{Proxy, SeededRng, Way, eventually};
 
 use crate::command::{LASTS, PART, RECORD, RUNNER};
-use crate::dice::Dice;
 use crate::record::{Part, Record, now};
 use crate::servers::Masters;
 use crate::{LOCKS, RUNNERS, SOON, TTL};
@@ -125,7 +124,7 @@ impl Runners {
     }
 
     /// Restarts those that have ended, and continues those that were stopped for long enough.
-    pub(crate) fn tend(&mut self, dice: &Dice) {
+    pub(crate) fn tend(&mut self, rng: &SeededRng) {
         for place in 0..self.slots.len() {
             if self.cut_until[place].is_some_and(|until| now() >= until) {
                 self.mend(place);
@@ -148,27 +147,27 @@ impl Runners {
                     self.history.entry(runner.number).or_default().stopped.push((since, now()));
                 }
             }
-            self.slots[place] = Some(self.start(place, dice));
+            self.slots[place] = Some(self.start(place, rng));
         }
     }
 
-    fn start(&mut self, place: usize, dice: &Dice) -> Runner {
+    fn start(&mut self, place: usize, rng: &SeededRng) -> Runner {
         self.count += 1;
         let nodes: Vec<String> = self.ways[place].iter().map(Proxy::url).collect();
         let ttl = format!("{}ms", TTL.as_millis());
-        let lock = format!("lock-{}", dice.below(LOCKS));
+        let lock = format!("lock-{}", rng.number(0, LOCKS - 1));
         // Some end soon, some run until they get a signal, and some ignore signals.
-        let lasts = if dice.below(3) == 0 { 3_600_000 } else { dice.below(300) };
-        let deaf = if dice.below(3) == 0 { r#"trap "" TERM HUP INT QUIT;"# } else { "" };
+        let lasts = if rng.below(3) == 0 { 3_600_000 } else { rng.number(0, 299) };
+        let deaf = if rng.below(3) == 0 { r#"trap "" TERM HUP INT QUIT;"# } else { "" };
         // Some keep their lock for processes that leave the group; otherwise those end on their own.
-        let (option, part) = if dice.below(2) == 0 {
+        let (option, part) = if rng.below(2) == 0 {
             (Some("--wait-for-descendants"), Part::WaitedFor)
         } else {
             (None, Part::Daemon)
         };
         let work = format!("sh -c '{deaf} exec \"$0\"' $0");
-        let daemon = format!("env {PART}={part:?} {LASTS}={} setsid {work}", dice.below(1500));
-        let script = SCRIPTS[dice.index(SCRIPTS.len())].replace("$WORK", &work).replace("$DAEMON", &daemon);
+        let daemon = format!("env {PART}={part:?} {LASTS}={} setsid {work}", rng.number(0, 1499));
+        let script = SCRIPTS[rng.below(SCRIPTS.len())].replace("$WORK", &work).replace("$DAEMON", &daemon);
         let this = std::env::current_exe().expect("this program");
         let process = Command::new(env!("CARGO_BIN_EXE_quorlock"))
             .args(["run", "-q", "-w", "3s", "-t", &ttl, "--max-ttl", &ttl, "--max-hold", "3s"])
@@ -191,8 +190,8 @@ impl Runners {
     }
 
     /// Cuts one of them off from all servers, for long enough to lose its lock while others can acquire it.
-    pub(crate) fn cut(&mut self, dice: &Dice) {
-        if let Some(place) = self.busy(dice) {
+    pub(crate) fn cut(&mut self, rng: &SeededRng) {
+        if let Some(place) = self.busy(rng) {
             self.ways[place].iter().for_each(|way| way.hold(Way::Both));
             self.cut_until[place] = Some(now() + TTL * 2);
             self.cuts += 1;
@@ -200,8 +199,8 @@ impl Runners {
     }
 
     /// One that has a command, and is not cut off.
-    fn busy(&self, dice: &Dice) -> Option<usize> {
-        let first = dice.index(RUNNERS);
+    fn busy(&self, rng: &SeededRng) -> Option<usize> {
+        let first = rng.below(RUNNERS);
         let busy = |place: &usize| {
             self.cut_until[*place].is_none() && self.slots[*place].as_ref().is_some_and(Runner::has_a_command)
         };
@@ -214,13 +213,13 @@ impl Runners {
     }
 
     /// Sends a signal to one of them, or to its guardian.
-    pub(crate) fn hurt(&mut self, dice: &Dice) {
-        let signal = SIGNALS[dice.index(SIGNALS.len())];
+    pub(crate) fn hurt(&mut self, rng: &SeededRng) {
+        let signal = SIGNALS[rng.below(SIGNALS.len())];
         // These two matter while there is a command; the others in any phase.
         let matters = matches!(signal, Signal::SIGKILL | Signal::SIGSTOP);
-        let any = dice.index(RUNNERS);
-        let place = self.busy(dice).filter(|_| matters).unwrap_or(any);
-        let length = Duration::from_millis(dice.below(2 * u64::try_from(TTL.as_millis()).unwrap()));
+        let any = rng.below(RUNNERS);
+        let place = self.busy(rng).filter(|_| matters).unwrap_or(any);
+        let length = Duration::from_millis(rng.number(0, 2 * u64::try_from(TTL.as_millis()).unwrap() - 1));
         // A runner that is cut off gets no other fault.
         if self.cut_until[place].is_some() {
             return;
@@ -229,7 +228,7 @@ impl Runners {
         if matters && now() < runner.spared_until {
             return;
         }
-        if matters && dice.below(3) == 0 {
+        if matters && rng.below(3) == 0 {
             if let Some(guardian) = runner.guardian() {
                 // A reused id would not be that of a child of the runner.
                 let _ = kill(Pid::from_raw(guardian), signal);

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, Proxy, Resp, Servers, ask};
+use quorlock_testkit::{Kind, Proxy, Resp, SeededRng, Servers, ask};
 
-use crate::dice::Dice;
 use crate::record::now;
 use crate::{LOCKS, TTL};
 
@@ -44,16 +43,16 @@ impl Masters {
     }
 
     /// Breaks or repairs one of them. Usually a quorum remains, sometimes not.
-    pub(crate) async fn hurt(&mut self, dice: &Dice) {
-        let which = dice.index(5);
+    pub(crate) async fn hurt(&mut self, rng: &SeededRng) {
+        let which = rng.below(5);
         let present = now();
         let votes =
             |(state, young_until): &(&State, &Duration)| **state == State::Sound && present > **young_until;
         let broken = 5 - self.state.iter().zip(&self.young_until).filter(votes).count();
         let server = &self.servers[which];
         match self.state[which] {
-            State::Sound if broken >= 3 || (broken == 2 && dice.below(4) > 0) => return,
-            State::Sound if dice.below(2) == 0 => {
+            State::Sound if broken >= 3 || (broken == 2 && rng.below(4) > 0) => return,
+            State::Sound if rng.below(2) == 0 => {
                 server.kill();
                 self.state[which] = State::Dead;
             }
