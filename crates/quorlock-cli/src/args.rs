@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Log what happens; -vv also logs every node's vote
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// When to colour the output; `auto` follows NO_COLOR and CLICOLOR_FORCE, and else colours a
+    /// When to colour the output; `auto` follows NO_COLOR and CLICOLOR_FORCE, otherwise it colours a
     /// terminal
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_short_help = true)]
     pub(crate) color: When,
@@ -51,19 +51,21 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     /// Run a command while holding a lock.
     ///
-    /// Waits until a majority of the nodes grants the lock RESOURCE, runs COMMAND, renews the lock while it
-    /// runs, and releases it when the last process of the command's process group has ended. The exit code is
-    /// that of COMMAND.
+    /// The nodes are independent lock servers, usually three or five Redis or Valkey masters. Waits until a
+    /// majority of them grants the lock RESOURCE, runs COMMAND, renews the lock while it runs, and releases it
+    /// when the last process of the command's process group has ended. The exit code is that of COMMAND.
     ///
-    /// Promised: one holder at a time, on any number of hosts, also if a minority of the nodes fails. If the
-    /// lock cannot be renewed, the group gets SIGTERM and then SIGKILL before another client can acquire the
-    /// lock, and the exit code is 76. If quorlock itself is killed or stopped, the group is killed in time as
-    /// well. If the host crashes, the lock expires after its TTL.
+    /// Promised: one holder at a time, on any number of hosts, even if a minority of the nodes fails, as long
+    /// as all clients use the same nodes, key prefix and max-ttl. If the lock cannot be renewed, the group gets
+    /// SIGTERM and then SIGKILL before another client can acquire the lock, and the exit code is 76. If
+    /// quorlock itself is killed (SIGKILL) or stopped (SIGSTOP), the group is killed before that as well; other
+    /// signals are forwarded to it. If the host crashes, the lock expires after its TTL.
     ///
     /// Not promised: that COMMAND runs exactly once (it is not retried, and the next holder may run it again);
-    /// that a write still in flight is stopped with the command; anything if the clocks of the nodes jump, or
-    /// if they lose keys other than by a restart. Processes that leave the group, such as daemons, run on
-    /// without the lock unless --wait-for-descendants is given.
+    /// that a write still in flight is stopped with the command; that a host or virtual machine which is
+    /// paused past the TTL stops it before it runs on for a moment; anything if the clocks of the nodes jump,
+    /// or if they lose keys other than by a restart, as by eviction or FLUSHALL. Processes that leave the
+    /// group, such as daemons, run on without the lock unless --wait-for-descendants is given.
     ///
     /// When not to use it: on one host, `flock` is enough. If a second run would corrupt data, the lock alone
     /// is not enough: let the resource compare QUORLOCK_FENCE and reject smaller numbers.
@@ -143,13 +145,13 @@ pub(crate) struct DeploymentArgs {
     /// Longest TTL that any client uses; a restarted node does not vote for that long [default: 30s]
     #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_ttl: Option<Duration>,
-    /// ACL user for nodes whose address names none
+    /// User name (ACL user) for nodes whose URL has none
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
     pub(crate) username: Option<String>,
-    /// File with the password in its first line; or set the variable QUORLOCK_PASSWORD
+    /// File with the password in its first line; or set the environment variable QUORLOCK_PASSWORD
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// CA certificates (PEM) to trust for TLS, in place of those of the system [default: those of the
+    /// CA certificates (PEM) to trust for TLS, instead of those of the system [default: those of the
     /// system]
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
@@ -171,33 +173,35 @@ pub(crate) struct DeploymentArgs {
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
-    /// Name of the lock, and with the prefix its key on the nodes
+    /// Name of the lock. Its key on the nodes is the prefix followed by this name
     pub(crate) resource: String,
     /// The command and its arguments; options of quorlock go before it
     #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
-    /// Run STRING with $SHELL, or /bin/sh, in place of COMMAND
+    /// Run STRING with $SHELL, or /bin/sh, instead of COMMAND
     #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
     pub(crate) shell: Option<OsString>,
     /// Send SIGTERM this long before the lock expires, so that the command can shut down cleanly;
-    /// SIGKILL follows just before it expires. At most a third of the TTL
+    /// SIGKILL follows just before it expires. Never more than a third of the TTL, whatever is set
     #[arg(short, long, hide_short_help = true, value_name = "DURATION", default_value = "5s",
           value_parser = duration::parse)]
     pub(crate) kill_after: Duration,
-    /// Keep the lock until every process that the command started has ended, also those that left
-    /// its process group, such as daemons. Linux only
+    /// Keep the lock until every process that the command started has ended, including those that
+    /// left its process group, such as daemons. Linux only
     #[arg(long, hide_short_help = true)]
     pub(crate) wait_for_descendants: bool,
-    /// Run once per DURATION, on any number of hosts.
+    /// Run at most once per DURATION, on any number of hosts.
     ///
-    /// DURATION counts from the start of the run. Until then the lock stays taken, also after the command
-    /// has ended, and clients that ask for it exit with 75. Choose it longer than the hosts' clocks differ,
-    /// and shorter than the time between two runs.
+    /// DURATION counts from the start of COMMAND. The lock stays taken until it has passed, also after COMMAND
+    /// has ended, with whatever exit code; other clients wait while COMMAND runs, and exit with 75 (or -E)
+    /// without waiting once it has ended. If the host crashes during the run, the lock expires after its TTL, and
+    /// another host may run COMMAND again. Choose DURATION longer than the difference between the hosts' clocks,
+    /// and shorter than the time between two runs. It is not limited by max-ttl.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
-    /// Take one of N permits (1 to 64) in place of the lock: up to N holders
+    /// Allow up to N holders (1 to 64) at the same time: a semaphore instead of a lock
     ///
-    /// Every client must use the same N: nodes refuse another number while a permit is taken. Use a name
+    /// Every client must use the same N: nodes refuse a different N while a permit is taken. Use a name
     /// for a lock or for a semaphore, not for both: they do not exclude each other.
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also"])]
     pub(crate) permits: Option<usize>,
@@ -261,7 +265,7 @@ pub(crate) const SOURCES: &str = "\
 Settings can also come from environment variables, such as QUORLOCK_NODES or QUORLOCK_MAX_TTL, and
 from the configuration file, as `nodes` or `max-ttl`. Flags override variables, which override the
 file. This covers everything under Nodes and Metrics, and --ttl, --wait and --restart-guard. The
-password is read from QUORLOCK_PASSWORD, the path of the file from QUORLOCK_CONFIG.";
+password is read from QUORLOCK_PASSWORD, the path of the configuration file from QUORLOCK_CONFIG.";
 
 const RUN_USAGE: &str = "\
 quorlock run [OPTIONS] <RESOURCE> [--] <COMMAND>...
@@ -273,7 +277,7 @@ Exit codes: the command's own, 75 lock held by another client, 69 no quorum, 76 
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
-  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: runs once";
+  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: one runs it";
 
 const RUN_EXAMPLES: &str = "\
 Environment of the command:
@@ -285,16 +289,16 @@ Environment of the command:
   QUORLOCK_PERMIT    with --permits N, the number of the permit, 0 to N-1
 
 Getting started:
-  quorlock demo -- quorlock run my-job -- ./job.sh  # on five servers that are started for it
+  quorlock demo -- quorlock run my-job -- ./job.sh  # on five temporary local servers
   export QUORLOCK_NODES=redis://10.0.0.1,redis://10.1.0.1,redis://10.2.0.1
-  quorlock doctor                                   # are these servers fit for locks?
+  quorlock doctor                                   # checks the servers; exits non-zero if unsafe
   quorlock run my-job -- ./job.sh
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
-  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: runs once
+  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: one runs it
   quorlock run -w forever -t 10s leader -- ./serve  # hot standby
-  quorlock run --shared catalog -- ./export         # with other readers
+  quorlock run --shared catalog -- ./export         # together with other readers
   quorlock run --permits 3 exports -- ./export.sh   # at most three
   quorlock run accounts/1 --also accounts/2 -- pay  # both or neither
   quorlock run db/migrate -c 'migrate up && seed'";
