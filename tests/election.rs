@@ -43,7 +43,7 @@ fn leader_of(observed: &Observed) -> Option<&str> {
     }
 }
 
-/// The next leader that is told of, passing over the time without one.
+/// The next leader that is observed, skipping the time without one.
 async fn next_leader(observer: &mut Observer) -> String {
     loop {
         if let Some(value) = leader_of(&observer.changed().await) {
@@ -52,7 +52,7 @@ async fn next_leader(observer: &mut Observer) -> String {
     }
 }
 
-/// What is told within so much time, if anything is.
+/// What is observed within this time, if anything.
 async fn told_within(bench: &Bench, time: Duration, observer: &mut Observer) -> Option<Observed> {
     tokio::select! {
         biased;
@@ -146,7 +146,10 @@ async fn an_observer_yields_each_leader_with_value_and_token() {
         assert_eq!(leader.token, *leadership.token());
         assert_eq!(leader.fencing_token, leadership.fencing_token());
         assert!((TTL * 9 / 10..=TTL).contains(&leader.remaining), "{:?}", leader.remaining);
-        assert!(bench.clock.now().since(elected) <= 30 * MS, "it is told, and does not find out by itself");
+        assert!(
+            bench.clock.now().since(elected) <= 30 * MS,
+            "it is notified, and does not wait for its heartbeat"
+        );
         bench.pass(Duration::from_secs(1)).await;
         let resigned = bench.clock.now();
         leadership.resign().await.unwrap();
@@ -264,7 +267,7 @@ async fn an_observer_stays_cheap_though_leaders_change_constantly() {
     }
     observing.abort();
     let rounds = (inspections(&bench.nodes) - before) / 5;
-    assert!(reigns > 300, "{reigns} leaders are too few to keep anybody busy");
+    assert!(reigns > 300, "{reigns} leaders are too few to keep an observer busy");
     assert!(rounds <= 200 + 2, "{rounds} rounds in 2 s for {reigns} leaders");
     assert!(changes.load(Ordering::Relaxed) > 20, "it goes on telling");
 }

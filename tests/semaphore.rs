@@ -1,4 +1,4 @@
-//! Semaphores: as many permits as there are, to everybody who agrees on how many that is.
+//! Semaphores: at most K holders, among clients that agree on K.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -120,7 +120,7 @@ async fn a_waiter_gets_the_first_permit_to_end_without_polling() {
     let permit = waiting.await.unwrap();
     assert_eq!(permit.number(), number);
     let took = bench.clock.now().since(released);
-    assert!(took <= 10 * MS, "it is told, and asks: {took:?}");
+    assert!(took <= 10 * MS, "it is notified, and asks: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn tasks_of_one_process_are_served_in_the_order_they_came() {
         task.await.unwrap();
     }
     let mut numbers = order.lock().unwrap().clone();
-    // Three are served at once.
+    // Three are served immediately.
     for (place, number) in numbers.iter().enumerate() {
         assert!(place.abs_diff(*number) <= 3, "{numbers:?}");
     }

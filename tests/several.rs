@@ -1,4 +1,4 @@
-//! Several resources at once: all of them or none.
+//! Several resources together: all of them or none.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -127,7 +127,7 @@ async fn one_resource_given_once_or_twice_is_a_plain_lock() {
     once.release().await.unwrap();
     waiting.await.unwrap().unwrap();
     let passed_on: usize = bench.nodes.iter().map(|node| node.requests().transfer).sum();
-    assert_eq!(passed_on, 3, "in the same line as everybody who waits for it here");
+    assert_eq!(passed_on, 3, "in the same queue as all waiters of this process");
 }
 
 #[tokio::test(start_paused = true)]
@@ -503,7 +503,7 @@ async fn waiters_of_one_process_are_notified_without_the_servers() {
     }
 }
 
-/// The same for other kinds of lock, whose waiters stand in lines of their own as well.
+/// The same for other kinds of lock, whose waiters have queues of their own as well.
 #[tokio::test(start_paused = true)]
 async fn readers_writers_and_semaphores_notify_each_other() {
     let bench = bench(5);

@@ -1,4 +1,4 @@
-//! Shared locks: any number of readers at once, or one writer.
+//! Shared locks: any number of readers at the same time, or one writer.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -72,7 +72,7 @@ async fn readers_renew_themselves_and_a_writer_waits_for_the_last() {
     let released = bench.clock.now();
     ben.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
-    assert!(bench.clock.now().since(released) < SECOND, "it is told when the last one goes");
+    assert!(bench.clock.now().since(released) < SECOND, "it is notified when the last one leaves");
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,7 +55,7 @@
 //! writer; others wait for their `busy_timeout`.
 //!
 //! *MySQL and MariaDB* take the conditional `UPDATE`. Connect with `CLIENT_FOUND_ROWS`, or the same
-//! holder that writes the same values twice is told that no row changed. They have no
+//! holder that writes the same values twice gets zero changed rows. They have no
 //! `ON CONFLICT … WHERE`: insert the row of the guard table beforehand, with token 0, and use the
 //! `UPDATE`.
 //!

@@ -67,10 +67,10 @@ impl Drop for System {
     }
 }
 
-/// One server that keeps its promises about the disk, as it comes.
+/// One server that keeps its promises about the disk, with its default configuration.
 pub(crate) async fn postgres() -> Result<System> {
     let programs = postgres_programs().context("PostgreSQL is not installed")?;
-    // Disconnects everybody and ends.
+    // Disconnects all clients and exits.
     let mut system = System::new(Signal::INT)?;
     let [port] = free_ports()?;
     let data = system.folder().join("data");
@@ -206,7 +206,7 @@ async fn ask(port: u16, request: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// All of them held at once, so that they differ. Another program could take one before it is used; then
+/// All of them held at the same time, so that they differ. Another program could take one before it is used; then
 /// the system does not start, and that is said.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut held = Vec::new();

@@ -42,8 +42,8 @@ pub(super) async fn take_away<K>(
     let by_readers =
         |vote: &NodeVote| matches!(&vote.outcome, VoteOutcome::Held(holding) if holding.token.is_marker());
     let lock = if seen.votes().iter().any(by_readers) { as_reader } else { lock };
-    // A node names a hundred readers at a time. What stands in the place of all of them comes last: it
-    // would take the others away too, but a renewal that is on its way would put their shares back.
+    // A node names a hundred readers at a time. The token that stands for all of them comes last: it
+    // would revoke the others too, but a renewal in flight would store their shares again.
     let (markers, mut holders): (Vec<Seen>, Vec<Seen>) =
         holders.into_iter().partition(|holder| holder.token.is_marker());
     let mut taken: Vec<Token> = Vec::new();
