@@ -251,7 +251,7 @@ async fn a_node_that_stops_answering_is_stalled_until_it_resumes() {
     world.places.lock().unwrap()[2].stuck = true;
     drop(lock(&client).acquire().await.unwrap());
     let node = until(&mut health, 2, |condition| matches!(condition, NodeStatus::Stalled { .. })).await;
-    assert!(node.to_string().contains("not responding"), "{node}");
+    assert!(node.to_string().ends_with("not responding: it has not answered for more than 1s"), "{node}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorlock::{
-    Builder, ConfigError, Coordinator, RestartGuard,
-    node::{AddressError, Kinds, Node, NodeAddress, NodeKind, Reason, Seams},
+    Builder, ConfigError, Coordinator, RestartGuard, Wait,
+    node::{
+        AddressError, Capabilities, Kinds, Node, NodeAddress, NodeError, NodeKind, Reason, Request,
+        Responder, Seams,
+    },
     runtime::Clock as _,
 };
-use quorlock_testkit::{MemoryNode, TokioClock};
+use quorlock_testkit::{MemoryNode, TokioClock, eventually, memory_nodes};
 
 /// `toy://a+b,c/name`: hosts with commas between them, and a name that ends them.
 #[derive(Clone, Debug, Default)]
@@ -235,4 +238,52 @@ async fn every_node_gets_the_settings_of_the_builder() {
     let heard: Vec<_> = made.iter().map(|seams| seams.max_ttls().unwrap().hear(theirs)).collect();
     assert_eq!(heard, [Some(theirs), None], "it is reported once");
     assert_eq!(coordinator.warnings().len(), 1);
+}
+
+/// A node that is kept and shared works as the node itself: every call is passed on.
+#[tokio::test(start_paused = true)]
+async fn a_shared_node_is_a_node() {
+    let nodes: Vec<Arc<MemoryNode>> = memory_nodes(3).into_iter().map(Arc::new).collect();
+    let client = |nodes: &[Arc<MemoryNode>]| {
+        let shared: Vec<Arc<dyn Node>> = nodes.iter().map(|node| node.clone() as Arc<dyn Node>).collect();
+        Coordinator::builder().custom_nodes(shared).build().unwrap().lock("r").wait(Wait::Forever)
+    };
+    let (one, two) = (client(&nodes), client(&nodes));
+    let plain: &dyn Node = &*nodes[0];
+    let shared: &dyn Node = &nodes[0];
+    assert_eq!((shared.name(), shared.limits()), (plain.name(), plain.limits()));
+    assert_eq!(shared.capabilities(), plain.capabilities());
+    assert_ne!(shared.capabilities(), Capabilities::default(), "the default would pass nothing on");
+    assert_eq!(shared.facts().is_some(), plain.facts().is_some());
+    shared.ready().await.unwrap();
+
+    // Hints are passed on: a waiter is notified, and does not wait for its heartbeat.
+    let lease = one.acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { two.acquire().await.unwrap() });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let released = tokio::time::Instant::now();
+    lease.release().await.unwrap();
+    drop(waiting.await.unwrap());
+    assert!(released.elapsed() < Duration::from_millis(50), "{:?}", released.elapsed());
+}
+
+/// The answer reaches the function once, also where the node drops its responder.
+#[tokio::test]
+async fn a_responder_calls_its_function_once() {
+    let node = memory_nodes(1).remove(0);
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let record = || {
+        let answers = answers.clone();
+        Responder::from_fn(move |answer| answers.lock().unwrap().push(answer))
+    };
+    node.ask(Request::Inspect { key: "r".into() }.into(), record());
+    drop(record());
+    let wanted = record();
+    assert!(wanted.wanted() && wanted.map(|answer| answer).wanted());
+    eventually("three answers", Duration::from_secs(30), async || answers.lock().unwrap().len() == 3)
+        .await
+        .unwrap();
+    let answers = answers.lock().unwrap();
+    let failed = |answer: &&Result<_, NodeError>| matches!(answer, Err(NodeError::Disconnected { .. }));
+    assert_eq!(answers.iter().filter(failed).count(), 2, "{answers:?}");
 }
