@@ -39,12 +39,20 @@ pub struct Lease<K = Single> {
 }
 
 /// A held lock of several resources: what a [`MultiLock`](crate::MultiLock) gives. It is lost when it is lost
-/// on any of them.
+/// on any of them. It can be neither downgraded nor retained:
+///
+/// ```compile_fail,E0599
+/// async fn read_on(lease: quorlock::MultiLease) { drop(lease.downgrade().await); }
+/// ```
+///
+/// ```compile_fail,E0599
+/// async fn keep(lease: quorlock::MultiLease) { drop(lease.retain(std::time::Duration::MAX, "").await); }
+/// ```
 pub type MultiLease = Lease<Multi>;
 
 impl<K> Lease<K> {
-    pub(crate) fn of(hold: Hold) -> Lease<K> {
-        Lease { watch: LeaseWatch::of(&hold), guard: hold.guard, kind: PhantomData }
+    pub(crate) fn of(Hold { state, guard }: Hold) -> Lease<K> {
+        Lease { watch: LeaseWatch { state }, guard, kind: PhantomData }
     }
 
     /// Returns the locked resource.

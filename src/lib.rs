@@ -1,8 +1,9 @@
-//! Distributed locks held by a quorum of independent Redis or Valkey masters, or of databases.
+//! Distributed locks, granted by a quorum of independent Redis or Valkey masters, or of databases.
 //!
-//! A client holds a lock while more than half of N independent servers grant it a lease, which expires unless
-//! it is renewed. This is the Redlock algorithm with its known gaps closed: restarts, clock drift, late
-//! requests, fencing. With two of five servers down or hung, locking continues.
+//! A client holds a lock while more than half of N independent servers (the *nodes*) grant it a *lease*. The nodes
+//! keep it for its TTL, 30 s by default, and it is renewed every third of that. This is the Redlock algorithm, with
+//! rules for what it leaves open: restarts, clock drift, late requests. With two of five nodes down or hung, locking
+//! continues.
 //!
 //! ```
 //! # type Error = Box<dyn std::error::Error + Send + Sync>; // or anyhow's, or one of your own
@@ -20,36 +21,46 @@
 //! let total = coordinator.lock("orders/42").with(async |lease| {
 //!     let order = load(42).await?;
 //!     lease.check()?; // right before the side effect
-//!     store(order, lease.fencing_token()).await // the database refuses a smaller number
-//! }).await?; // Ok: all of it ran while the lease was valid
+//!     store(order, lease.fencing_token()).await // takes an `Option`; its SQL refuses a smaller number
+//! }).await?;
 //! # assert_eq!(total, 42);
 //! # Ok::<(), Error>(())
 //! # }).unwrap();
 //! ```
 //!
-//! On a loss, [`Lock::with`] drops the work at its next `.await` and returns [`Lost`]: acquire the lock again and
-//! start over from reading, or give up. The error of the work is any type that [`AcquireError`] and [`Lost`]
-//! convert to, such as `anyhow::Error`; [`WithError`] tells the two apart:
+//! [`Lock::with`] waits while another client holds the lock, or too few nodes answer, for up to 35 s
+//! ([`Lock::wait`]). It returns `Ok` if the lease was valid until the work had ended. On a loss it drops the work at
+//! the `.await` at which it waits, and returns [`Lost`]: a side effect that was sent before may or may not have
+//! happened, so start over from reading, and not from writing. Work that blocks its thread is not interrupted.
+//!
+//! The error of the work is any type that [`AcquireError`] and [`Lost`] convert to, such as `anyhow::Error`;
+//! [`WithError`] tells all outcomes apart:
 //!
 //! ```
-//! # use quorlock::WithError;
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
-//! # let coordinator = quorlock::Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(3)).build()?;
+//! use quorlock::{AcquireError, Coordinator, WithError};
+//!
+//! let coordinator = Coordinator::builder()
+//!     .custom_nodes(quorlock_testkit::memory_nodes(3)) // nodes in memory, for tests
+//!     .build()?;
 //! let outcome = coordinator.lock("orders/42").with(async |lease| {
+//!     let sum: u32 = "42".parse().map_err(WithError::Work)?; // an error of the work
 //!     lease.check()?;
-//!     Ok::<_, WithError>(42)
+//!     Ok(sum)
 //! }).await;
 //! match outcome {
-//!     Ok(total) => println!("{total}, and the lease was valid throughout"),
-//!     Err(WithError::Acquire(error)) => println!("not started: {error}"), // held, or no quorum
-//!     Err(error) => println!("{error}"), // lost: how much of the work was done is unknown
+//!     Ok(total) => println!("{total}"),
+//!     Err(WithError::Acquire(AcquireError::Contended { .. })) => println!("another client holds it"),
+//!     Err(WithError::Acquire(error)) => println!("not started: {error}"), // no quorum, or a setting
+//!     Err(WithError::Lost(lost)) => println!("{lost}; part of the work may have been done"),
+//!     Err(error) => println!("the work failed: {error}"),
 //! }
 //! # Ok::<(), quorlock::ConfigError>(())
 //! # }).unwrap();
 //! ```
 //!
-//! Servers to try it on: `quorlock demo`, `quorlock_testkit::Servers`, or nodes in memory, as below. A server that
-//! started less than 30 s ago does not vote yet, unless the program sets [`RestartGuard::Off`].
+//! It runs on tokio. Servers to try it on: `quorlock demo`, or `quorlock_testkit::Servers`. A server that started less
+//! than 30 s ago ([`max_ttl`](Builder::max_ttl)) does not vote yet, unless the program sets [`RestartGuard::Off`].
 //!
 //! # When not to use it
 //!
@@ -60,37 +71,39 @@
 //! - **Where the data is in one database that can lock it**: use its transactions.
 //! - **Where clocks and memory cannot be trusted.** It relies on clocks that run at nearly the same rate, and on
 //!   servers that keep keys until they expire. A restart that loses keys is detected, as is a promoted replica,
-//!   and the server's votes do not count for a while ([`RestartGuard`]). Eviction, `FLUSHALL` and clocks that
-//!   jump are not detected; consensus (etcd, `ZooKeeper`) does not depend on them.
+//!   and the server's votes do not count for `max_ttl` ([`RestartGuard`]). Clocks that jump are not detected;
+//!   eviction, `FLUSHALL` and a [`revoke`](Lock::revoke) only at the next renewal, at most a third of the TTL later:
+//!   until then [`Lease::check`], which reads the clock and asks no node, passes. Consensus (etcd, `ZooKeeper`) does
+//!   not depend on clocks and kept keys.
 //!
 //! # Which call
 //!
-//! | to | call | while others hold it | on a loss |
+//! | to | call | while another client holds it | on a loss |
 //! |---|---|---|---|
 //! | run work under a lock | [`Lock::with`] | waits | drops the work |
 //! | hold a lock for as long as needed | [`Lock::acquire`] | waits | [`Lease::lost`] returns, [`Lease::check`] fails |
-//! | work only if the lock is free | [`Lock::try_acquire`] | returns `None` | the same |
-//! | read while no client writes | [`Lock::shared`], then any of these | waits for writers only | the same |
-//! | go on reading after a write | [`Lease::downgrade`] | | the same |
-//! | see who holds it | [`Lock::inspect`] | returns the holder | |
-//! | take it from its holder | [`Lock::revoke`] | leaves other holders alone | |
-//! | hold several locks, or none | [`Coordinator::lock_all`], then any of these | waits, holding none | the same |
-//! | let K clients work at the same time | [`Semaphore::acquire`] | waits | the same |
+//! | work only if the lock is free | [`Lock::try_acquire`] | returns `None` | as above |
+//! | read while no client writes | [`Lock::shared`], then one of the above | waits for writers only | as there |
+//! | let readers in after a write | [`Lease::downgrade`] | | as before |
+//! | see who holds it | [`Lock::inspect`] | returns a report with the holder | |
+//! | free it without its holder | [`Lock::revoke`], with the holder's token | frees it | the holder notices late |
+//! | lock several resources, all or none | [`Coordinator::lock_all`], then one of the above | waits, holding none | as there |
+//! | let K clients work at the same time | [`Semaphore::acquire`] | waits | as for a lock |
 //! | elect one leader of many processes | [`Election::campaign`] | waits | [`Lease::lost`] returns |
 //! | follow the leader | [`Observer::changed`] | returns the leader | |
 //!
 //! Waiting does not poll: nodes notify waiters of a release, whichever program released. Tasks of one process are
 //! served in the order in which they called and put the load of one waiter on the nodes, however many they are.
-//! Processes wait in a queue on one node, and a release wakes the first of them. An [`Owner`] can acquire a lock
-//! again that it holds.
+//! Processes wait in a queue on one node, and a release wakes the first of them. An [`Owner`]
+//! ([`Lock::owner`]) can acquire a lock again while it holds it. Dropping a lease releases it in the background.
 //!
-//! An error is not a *no*: [`AcquireError::Unavailable`] means that the answer is unknown, and says for each node
-//! why.
+//! *Unavailable* is not *held*: [`AcquireError::Contended`] means that another client holds the lock,
+//! [`AcquireError::Unavailable`] that the answer is unknown, and says for each node why.
 //!
 //! # Observability
 //!
-//! [`Coordinator::health`] has the status of the nodes, and waits for changes; [`Coordinator::doctor`] examines a
-//! deployment. With the feature `metrics`, the module `metrics` lists what is counted. Events go to `tracing`:
+//! [`Coordinator::health`] returns the status of the nodes, now and after each change; [`Coordinator::doctor`] examines
+//! a deployment. With the feature `metrics`, the module `metrics` lists what is counted. Events go to `tracing`:
 //!
 //! | level | what |
 //! |---|---|
@@ -104,7 +117,7 @@
 //!
 //! # Features
 //!
-//! None is on by default, and none changes what happens without it.
+//! None is on by default, and none changes the behaviour of the rest.
 //!
 //! | feature | gives |
 //! |---|---|
@@ -116,8 +129,8 @@
 //!
 //! # Testing your own code
 //!
-//! `quorlock-testkit` has nodes in memory, on paused time if you like, that can be delayed, hung, disconnected and
-//! restarted; give them to [`Builder::custom_nodes`]. See [`guide::testing`], and [`guide`] for more of the book.
+//! `quorlock-testkit` has nodes in memory that can be delayed, hung, disconnected and restarted, also under tokio's
+//! paused clock; give them to [`Builder::custom_nodes`]. See [`guide::testing`], and [`guide`] for more of the book.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

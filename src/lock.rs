@@ -80,7 +80,7 @@ impl Lock {
     pub(crate) fn new(shared: Arc<EngineContext>, name: &str) -> Lock {
         let name: Arc<str> = name.into();
         let keys = Keys::one(shared.key(&name));
-        Lock { keys, together: None, name, options: shared.options.clone(), shared, kind: PhantomData }
+        Lock::of_keys(shared, name, keys, None)
     }
 
     /// The same options for another resource.
@@ -138,6 +138,16 @@ impl Lock {
 }
 
 impl<K> Lock<K> {
+    fn of_keys(
+        shared: Arc<EngineContext>,
+        name: Arc<str>,
+        keys: Keys,
+        together: Option<Arc<Vec<Arc<str>>>>,
+    ) -> Lock<K> {
+        let options = shared.options.clone();
+        Lock { shared, name, keys, together, options, kind: PhantomData }
+    }
+
     /// The options of this lock alone, to be changed.
     fn options(&mut self) -> &mut Options {
         Arc::make_mut(&mut self.options)

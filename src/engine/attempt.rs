@@ -15,7 +15,7 @@ use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Moment, Standing, Token, Verdict};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Mode, Moment, Token, Verdict};
 
 /// The order in which the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,8 +177,10 @@ impl Attempt {
 
     /// The nodes that have granted so far.
     pub(super) fn granted(&self) -> NodeSet {
-        let standings = self.round.standings();
-        (0..self.shared.nodes.quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).collect()
+        let key_states = self.round.key_states();
+        (0..self.shared.nodes.quorum.nodes())
+            .filter(|node| key_states.get(*node) == KeyState::Holds)
+            .collect()
     }
 
     /// When the nodes were asked.
@@ -214,7 +216,7 @@ impl Drop for Attempt {
             self.round.abandon();
             let in_a_queue = self.plan.mode == Mode::Exclusive && !self.plan.keys.are_several();
             let of = if in_a_queue && !self.is_offered() { CleanupOf::Attempt } else { CleanupOf::Lease };
-            clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.round.standings(), of);
+            clean_up(&self.shared, &self.runtime, &self.claim, self.ttl, self.round.key_states(), of);
         }
     }
 }
@@ -244,10 +246,10 @@ pub(crate) fn clean_up(
     runtime: &Handle,
     claim: &Arc<Claim>,
     ttl: Duration,
-    standings: KeyStates,
+    key_states: KeyStates,
     of: CleanupOf,
 ) {
-    if let Some(cleanup) = Cleanup::start(shared, claim, ttl, standings, of) {
+    if let Some(cleanup) = Cleanup::start(shared, claim, ttl, key_states, of) {
         shared.tasks.spawn(cleanup.finish(), runtime);
     }
 }

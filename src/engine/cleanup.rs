@@ -17,7 +17,7 @@ use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
 use crate::runtime::timer::Timer;
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, releases_openly};
 
 /// The clean-up after one claim: a release or a failed attempt.
@@ -60,7 +60,7 @@ impl Cleanup {
         shared: &Arc<EngineContext>,
         claim: &Arc<Claim>,
         ttl: Duration,
-        standings: KeyStates,
+        key_states: KeyStates,
         of: CleanupOf,
     ) -> Option<Cleanup> {
         // Before anything is sent: offers for this claim that arrive from now on are given back,
@@ -68,7 +68,7 @@ impl Cleanup {
         if let Some(offers) = &shared.offers {
             offers.give_up(claim.token());
         }
-        if standings.all_without() {
+        if key_states.all_without() {
             return None;
         }
         let release = LazyCell::new(|| {
@@ -82,7 +82,7 @@ impl Cleanup {
         let cancel = LazyCell::new(|| SharedRequest::from(cancel(shared, claim)));
         let nodes = shared.nodes.quorum.nodes();
         let at_all =
-            || (0..nodes).all(|node| matches!(standings.get(node), Standing::Holds | Standing::InFlight));
+            || (0..nodes).all(|node| matches!(key_states.get(node), KeyState::Holds | KeyState::InFlight));
         let offer = if let CleanupOf::Release(number) = of { Offer::of(shared, claim, number) } else { None };
         let round = if offer.is_none()
             && of != CleanupOf::Attempt
@@ -97,13 +97,13 @@ impl Cleanup {
             (2..=nodes).for_each(|step| round.ask((last + step) % nodes, release.clone()));
             round
         } else {
-            Round::start(&shared.nodes, Expect::Released, ttl, |index| match standings.get(index) {
-                Standing::Without => None,
-                Standing::Holds | Standing::InFlight => {
+            Round::start(&shared.nodes, Expect::Released, ttl, |index| match key_states.get(index) {
+                KeyState::Without => None,
+                KeyState::Holds | KeyState::InFlight => {
                     let offer = offer.as_ref().and_then(|offer| offer.request(shared, index));
                     Some(offer.unwrap_or_else(|| release.clone()))
                 }
-                Standing::Unknown => Some(cancel.clone()),
+                KeyState::Unknown => Some(cancel.clone()),
             })
         };
         let until = round.sent + shared.drift.stretch(ttl);
@@ -132,7 +132,7 @@ impl Cleanup {
             && self.shared.nodes.can(preferred, Capability::Queue);
         wanted
             || (!in_a_queue
-                && self.round.standings().get(preferred) == Standing::InFlight
+                && self.round.key_states().get(preferred) == KeyState::InFlight
                 && self.shared.queues.is_contended(self.claim.key(), || self.shared.now()))
     }
 

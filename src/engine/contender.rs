@@ -16,7 +16,7 @@ use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{Holder, VoteReport};
 use intent::Intent;
-use quorlock_protocol::{Backoff, COURTESY, FencingToken, Keys, Mode, Moment, Token, Verdict, fraction};
+use quorlock_protocol::{Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, fraction};
 use turn::Chance;
 
 mod intent;
@@ -59,7 +59,7 @@ const SPLITS: usize = 5;
 
 impl Contender {
     pub(crate) fn new(shared: &Arc<EngineContext>, keys: &Keys, mode: Mode) -> Contender {
-        let contended = shared.queues.is_contended(keys.line(), || shared.now());
+        let contended = shared.queues.is_contended(keys.queue_key(), || shared.now());
         Contender {
             shared: shared.clone(),
             keys: keys.clone(),
@@ -151,7 +151,7 @@ impl Contender {
             // Even if no node has reported a number: others want the lock.
             self.seen = self.seen.max(attempt.largest_number()).max(Some(FencingToken::ZERO));
             if verdict == Verdict::Contended {
-                self.shared.queues.mark_contended(self.keys.line(), now);
+                self.shared.queues.mark_contended(self.keys.queue_key(), now);
             }
             self.learn(&report);
             self.queue.waits |= verdict == Verdict::Contended && report.holder().is_some();
@@ -199,7 +199,7 @@ impl Contender {
     pub(crate) async fn back_off(&mut self) {
         self.order = AskOrder::PreferredFirst(self.preference);
         self.seen = self.seen.max(Some(FencingToken::ZERO));
-        let pause = COURTESY + fraction(COURTESY, self.shared.entropy.next_u64());
+        let pause = COOLDOWN + fraction(COOLDOWN, self.shared.entropy.next_u64());
         self.shared.rest_until(self.shared.now() + pause).await;
     }
 
@@ -214,7 +214,12 @@ impl Contender {
             let waited = now.since(plan.since);
             notify_listener(&**on_wait, &Waiting { holder: holder.clone(), ahead: 0, processes, waited });
         }
-        self.shared.queues_of(self.mode).report(self.keys.line(), Some(news), || (holder, processes), now);
+        self.shared.queues_of(self.mode).report(
+            self.keys.queue_key(),
+            Some(news),
+            || (holder, processes),
+            now,
+        );
     }
 }
 

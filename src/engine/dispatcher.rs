@@ -66,7 +66,7 @@ pub(crate) enum ServedBy {
 impl Dispatcher {
     /// Starts to serve the queue in which this `plan` is first.
     pub(crate) fn begin(shared: Arc<EngineContext>, plan: &AcquireRequest, by: ServedBy) -> Dispatcher {
-        Dispatcher { shared, key: plan.line().clone(), mode: plan.mode, by, contender: None }
+        Dispatcher { shared, key: plan.queue_key().clone(), mode: plan.mode, by, contender: None }
     }
 
     /// Stops serving while the lock is held. The keeper resumes the returned succession after the

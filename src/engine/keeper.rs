@@ -60,7 +60,7 @@ pub(crate) struct Keeper {
     handoff: Handoff,
     meter: LockMeter,
     /// What the rounds before the latest one left on each node.
-    standings: KeyStates,
+    key_states: KeyStates,
     /// A renewal without a verdict yet.
     renewing: Option<Box<Renewing>>,
     /// When to renew next.
@@ -133,13 +133,13 @@ impl Keeper {
         let mut keeper = Keeper {
             state,
             claim,
-            queue_key: plan.line().clone(),
+            queue_key: plan.queue_key().clone(),
             succession: None,
             runtime: Handle::current(),
             ttl: plan.ttl,
             handoff: plan.handoff(),
             meter: plan.meter.clone(),
-            standings: KeyStates::default(),
+            key_states: KeyStates::default(),
             renewing: None,
             schedule: RenewalSchedule::new(plan.renewal.every(plan.ttl), plan.ttl, round.sent),
             repair: None,
@@ -148,8 +148,8 @@ impl Keeper {
             streak: HandoffStreak::new(begun),
             shared: shared.clone(),
         };
-        let standings = keeper.state.follow(round);
-        keeper.schedule_repair(standings);
+        let key_states = keeper.state.follow(round);
+        keeper.schedule_repair(key_states);
         Box::new(keeper)
     }
 

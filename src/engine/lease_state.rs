@@ -19,7 +19,7 @@ use crate::quorum::vote_report::VoteReport;
 use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
 /// The state that a lease, its watchers and its keeper share.
@@ -114,7 +114,7 @@ impl fmt::Debug for LastRound {
         match self {
             LastRound::None => f.write_str("None"),
             LastRound::InFlight(_) => f.write_str("InFlight"),
-            LastRound::Settled(standings) => f.debug_tuple("Settled").field(standings).finish(),
+            LastRound::Settled(key_states) => f.debug_tuple("Settled").field(key_states).finish(),
         }
     }
 }
@@ -296,20 +296,20 @@ impl LeaseState {
     /// Follows `round`, and keeps the key states that it leaves. Returns those so far.
     pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> KeyStates {
         drop(mem::replace(&mut *self.last_round(), LastRound::InFlight(round.clone())));
-        let (standings, all_responded) = round.notify_settled(self);
+        let (key_states, all_responded) = round.notify_settled(self);
         if all_responded {
-            self.keep(round, standings);
+            self.keep(round, key_states);
         }
-        standings
+        key_states
     }
 
     /// Keeps the key states that `round` left, if it is the latest.
-    fn keep(&self, round: &Round, standings: KeyStates) -> bool {
+    fn keep(&self, round: &Round, key_states: KeyStates) -> bool {
         let mut last_round = self.last_round();
         let followed =
             matches!(&*last_round, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
         let before = if followed {
-            mem::replace(&mut *last_round, LastRound::Settled(standings))
+            mem::replace(&mut *last_round, LastRound::Settled(key_states))
         } else {
             LastRound::None
         };
@@ -328,7 +328,7 @@ impl LeaseState {
 
     /// Returns what the latest round left, if all nodes have answered.
     pub(crate) fn settled_standings(&self) -> Option<KeyStates> {
-        if let LastRound::Settled(standings) = &*self.last_round() { Some(*standings) } else { None }
+        if let LastRound::Settled(key_states) = &*self.last_round() { Some(*key_states) } else { None }
     }
 
     /// Returns the key states of the latest round, and when it was sent if some nodes have not
@@ -336,10 +336,10 @@ impl LeaseState {
     pub(crate) fn latest_standings(&self) -> (KeyStates, Option<Moment>) {
         let round = match &*self.last_round() {
             LastRound::None => return (KeyStates::default(), None),
-            LastRound::Settled(standings) => return (*standings, None),
+            LastRound::Settled(key_states) => return (*key_states, None),
             LastRound::InFlight(round) => round.clone(),
         };
-        (round.standings(), Some(round.sent))
+        (round.key_states(), Some(round.sent))
     }
 
     /// Takes the latest round, or what it left.
@@ -364,13 +364,13 @@ impl Wake for LeaseState {
 }
 
 impl OnSettled for LeaseState {
-    fn settled(&self, round: &Round, standings: KeyStates) {
+    fn settled(&self, round: &Round, key_states: KeyStates) {
         let quorum = round.quorum();
-        let is_short = |standings: KeyStates| {
-            let held = (0..quorum.nodes()).filter(|node| standings.get(*node) == Standing::Holds).count();
+        let is_short = |key_states: KeyStates| {
+            let held = (0..quorum.nodes()).filter(|node| key_states.get(*node) == KeyState::Holds).count();
             held <= quorum.needed() && held < quorum.nodes()
         };
-        if self.keep(round, standings) && self.wants_repair() && is_short(standings) {
+        if self.keep(round, key_states) && self.wants_repair() && is_short(key_states) {
             self.leave(|mailbox| mailbox.timer_fired = true);
         }
     }

@@ -275,7 +275,7 @@ impl NodeQueue {
                 let free = queued.holding.is_none() && queued.ahead < 2;
                 self.heartbeat.next(queued.ahead, free, place.turn, random)
             }
-            Some(queued) => self.heartbeat.untold(queued.ahead, random),
+            Some(queued) => self.heartbeat.without_notice(queued.ahead, random),
             // The node knew less than the others, until our request.
             None => self.heartbeat.forgotten(random),
         })

@@ -21,7 +21,7 @@ use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::Round;
 use crate::runtime::clock::Clock;
 use quorlock_protocol::{
-    Claim, InboxId, InboxMessage, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Standing, Token, Verdict,
+    Claim, InboxId, InboxMessage, KeyState, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Token, Verdict,
     WaiterId, is_fresh, least_left, offer_heartbeat, offer_life,
 };
 
@@ -208,11 +208,11 @@ impl OfferRequest {
         // It would keep other clients out until it expires (rule O-6). Spawned, because this runs
         // on the node's own task.
         let (Some(shared), claim) = (self.shared.upgrade(), self.claim.clone()) else { return };
-        let at_node = |other| if other == node { Standing::Holds } else { Standing::Without };
-        let standings = KeyStates::of((0..=node).map(at_node));
+        let at_node = |other| if other == node { KeyState::Holds } else { KeyState::Without };
+        let key_states = KeyStates::of((0..=node).map(at_node));
         let tasks = shared.tasks.clone();
         let rest = async move {
-            if let Some(cleanup) = Cleanup::start(&shared, &claim, life, standings, CleanupOf::Lease) {
+            if let Some(cleanup) = Cleanup::start(&shared, &claim, life, key_states, CleanupOf::Lease) {
                 cleanup.finish().await;
             }
         };

@@ -133,8 +133,8 @@ pub(crate) struct News {
 
 impl AcquireRequest {
     /// The key of the wait queue in this process.
-    pub(crate) fn line(&self) -> &Arc<str> {
-        self.keys.line()
+    pub(crate) fn queue_key(&self) -> &Arc<str> {
+        self.keys.queue_key()
     }
 
     /// Several resources are not handed over, since other waiters may want each of them. Where a

@@ -175,7 +175,7 @@ impl WaitQueues {
         let mut inside = self.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
-        match inside.by_key.entry(plan.line().clone()) {
+        match inside.by_key.entry(plan.queue_key().clone()) {
             Entry::Occupied(queue) if plan.wait == Wait::Never && queue.get().is_taken() => Joined::Taken,
             Entry::Occupied(mut queue) => {
                 let (sender, delivery) = oneshot::channel();

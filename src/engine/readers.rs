@@ -24,7 +24,7 @@ const BATCH: usize = 64;
 /// Serves a queue of readers, beginning with `first`. Returns when the queue is empty.
 pub(crate) async fn serve(shared: Arc<EngineContext>, first: Waiter) {
     let keys = first.plan.keys.clone();
-    let key = keys.line();
+    let key = keys.queue_key();
     let mut dispatcher = Dispatcher::begin(shared.clone(), &first.plan, ServedBy::Task);
     shared.introduced().await;
     let mut contender = Contender::new(&shared, &keys, Mode::Shared);

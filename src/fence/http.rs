@@ -37,7 +37,7 @@ use quorlock_protocol::FencingToken;
 ///
 /// # Examples
 ///
-/// What a service does, whatever it is built with:
+/// What a service does, in any framework:
 ///
 /// ```
 /// use quorlock::FencingToken;

@@ -69,7 +69,7 @@ impl<K> Lock<K> {
 
     async fn acquire_as(&self, owner: Owner, plan: Arc<AcquireRequest>) -> Result<Got, AcquireError> {
         let wait = plan.wait;
-        let slot = owner.slot(self.shared.number, plan.line());
+        let slot = owner.slot(self.shared.number, plan.queue_key());
         // Another task of the same owner may be acquiring it right now.
         let mut held = match wait {
             Wait::Never => match slot.try_lock() {
@@ -116,7 +116,7 @@ impl<K> Lock<K> {
         }
         // A lease that is granted from here on is released.
         let queues = self.shared.queues_of(plan.mode);
-        let (news, held_here) = (queues.news(plan.line()), queues.is_held(plan.line()));
+        let (news, held_here) = (queues.news(plan.queue_key()), queues.is_held(plan.queue_key()));
         let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
         let waited = self.shared.now().since(plan.since);

@@ -1,6 +1,5 @@
 //! Several resources that are locked together.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -23,6 +22,11 @@ use quorlock_protocol::{Keys, MOST_RESOURCES, Resource};
 /// # let coordinator = quorlock::Coordinator::builder().nodes(["a", "b", "c"]).build().unwrap();
 /// coordinator.lock_all(["accounts/1", "accounts/2"]).shared();
 /// ```
+///
+/// ```compile_fail,E0599
+/// # let coordinator = quorlock::Coordinator::builder().nodes(["a", "b", "c"]).build().unwrap();
+/// coordinator.lock_all(["accounts/1", "accounts/2"]).handoff(quorlock::Handoff::default());
+/// ```
 pub type MultiLock = Lock<Multi>;
 
 impl MultiLock {
@@ -36,15 +40,14 @@ impl MultiLock {
         names.sort_unstable();
         names.dedup();
         let keys = Keys::several(names.iter().map(|name| together.key(name)).collect());
-        let joined = names.join(" + ");
+        let joined: Arc<str> = names.join(" + ").into();
         if let Some(keys) = keys.filter(Keys::are_several) {
-            let Lock { shared, name, options, .. } = Lock::new(together.clone(), &joined);
-            return Lock { shared, name, keys, together: Some(Arc::new(names)), options, kind: PhantomData };
+            return Lock::of_keys(together.clone(), joined, keys, Some(Arc::new(names)));
         }
         // No name at all is refused when the lock is used.
         let empty = names.is_empty().then(Arc::default);
-        let Lock { shared, name, keys, options, .. } = Lock::new(single.clone(), &joined);
-        Lock { shared, name, keys, together: empty, options, kind: PhantomData }
+        let keys = Keys::one(single.key(&joined));
+        Lock::of_keys(single.clone(), joined, keys, empty)
     }
 }
 

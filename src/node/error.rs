@@ -73,7 +73,7 @@ pub enum NodeError {
     },
     /// The attempt was over before the request was sent.
     NotAsked,
-    /// The server must not vote, whatever it answers.
+    /// The server must not vote, even if it grants.
     Unfit {
         /// Why it must not: [`ReadOnly`](NodeErrorKind::ReadOnly),
         /// [`WrongServer`](NodeErrorKind::WrongServer) or [`Unsupported`](NodeErrorKind::Unsupported).

@@ -12,7 +12,7 @@ use quorlock_protocol::Moment;
 
 /// Receives the response of a node to one request.
 ///
-/// If it is dropped without a response, the round is told that the node gave none.
+/// If it is dropped without a response, the round gets an error that says so.
 #[derive(Debug)]
 pub struct Responder {
     to: Option<Arc<dyn Collect>>,

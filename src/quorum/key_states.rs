@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 
 /// The state of the key on each node, in one word, since it is kept for every lease and read in
 /// every cycle. Two bits per node, of which there are at most 31 (see the builder). A node that was
@@ -15,28 +15,28 @@ const MOST: usize = 32;
 
 impl KeyStates {
     /// Collects the states in the order of the nodes.
-    pub(crate) fn of(nodes: impl IntoIterator<Item = Standing>) -> KeyStates {
-        let word = |word: u64, (node, standing): (usize, Standing)| {
-            let bits: u64 = match standing {
-                Standing::Without => 0,
-                Standing::Holds => 1,
-                Standing::InFlight => 2,
-                Standing::Unknown => 3,
+    pub(crate) fn of(nodes: impl IntoIterator<Item = KeyState>) -> KeyStates {
+        let word = |word: u64, (node, key_state): (usize, KeyState)| {
+            let bits: u64 = match key_state {
+                KeyState::Without => 0,
+                KeyState::Holds => 1,
+                KeyState::InFlight => 2,
+                KeyState::Unknown => 3,
             };
             word | bits << (node * BITS)
         };
         KeyStates(nodes.into_iter().take(MOST).enumerate().fold(0, word))
     }
 
-    pub(crate) fn get(self, node: usize) -> Standing {
+    pub(crate) fn get(self, node: usize) -> KeyState {
         if node >= MOST {
-            return Standing::Without;
+            return KeyState::Without;
         }
         match (self.0 >> (node * BITS)) & 0b11 {
-            0 => Standing::Without,
-            1 => Standing::Holds,
-            2 => Standing::InFlight,
-            _ => Standing::Unknown,
+            0 => KeyState::Without,
+            1 => KeyState::Holds,
+            2 => KeyState::InFlight,
+            _ => KeyState::Unknown,
         }
     }
 
@@ -48,12 +48,12 @@ impl KeyStates {
     /// Combines the states with those after a later request.
     pub(crate) fn then(self, later: KeyStates) -> KeyStates {
         // The common case: nothing was there before.
-        if self.all_without() { later } else { self.with(later, Standing::then) }
+        if self.all_without() { later } else { self.with(later, KeyState::then) }
     }
 
     /// Combines the states of each node by `both`, which must map `Without` and `Without` to
     /// itself.
-    pub(crate) fn with(self, other: KeyStates, both: impl Fn(Standing, Standing) -> Standing) -> KeyStates {
+    pub(crate) fn with(self, other: KeyStates, both: impl Fn(KeyState, KeyState) -> KeyState) -> KeyStates {
         KeyStates::of((0..MOST).map(|node| both(self.get(node), other.get(node))))
     }
 }
@@ -68,7 +68,7 @@ impl fmt::Debug for KeyStates {
 mod tests {
     use super::*;
 
-    const EACH: [Standing; 4] = [Standing::Without, Standing::Holds, Standing::InFlight, Standing::Unknown];
+    const EACH: [KeyState; 4] = [KeyState::Without, KeyState::Holds, KeyState::InFlight, KeyState::Unknown];
 
     #[test]
     fn each_node_keeps_its_own_standing() {
@@ -76,14 +76,14 @@ mod tests {
         for node in 0..31 {
             assert_eq!(all.get(node), EACH[node % 4], "node {node}");
         }
-        assert_eq!(all.get(31), Standing::Without, "never set");
-        assert_eq!(all.get(99), Standing::Without);
+        assert_eq!(all.get(31), KeyState::Without, "never set");
+        assert_eq!(all.get(99), KeyState::Without);
     }
 
     /// Earlier state by later one: rule I-40.
     #[test]
     fn i40_an_unknown_state_stays_unknown_after_later_answers() {
-        use Standing::{Holds, InFlight, Unknown, Without};
+        use KeyState::{Holds, InFlight, Unknown, Without};
         for (before, afterwards) in [
             (Without, [Without, Holds, InFlight, Unknown]),
             (Holds, [Holds, Holds, InFlight, Unknown]),
@@ -98,11 +98,11 @@ mod tests {
     fn later_requests_count_for_each_node_alone() {
         for before in EACH {
             for later in EACH {
-                let both = KeyStates::of([Standing::Without, before]).then(KeyStates::of([before, later]));
+                let both = KeyStates::of([KeyState::Without, before]).then(KeyStates::of([before, later]));
                 assert_eq!(both.get(0), before, "nothing was there before");
                 assert_eq!(both.get(1), before.then(later));
             }
         }
-        assert!(!KeyStates::of([Standing::Without, Standing::Holds]).all_without());
+        assert!(!KeyStates::of([KeyState::Without, KeyState::Holds]).all_without());
     }
 }

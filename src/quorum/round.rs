@@ -48,7 +48,7 @@ pub(crate) struct Round {
 /// Notified of the key states once all nodes have responded in a round.
 pub(crate) trait OnSettled: fmt::Debug + Send + Sync {
     /// Called when all nodes have responded in `round`.
-    fn settled(&self, round: &Round, standings: KeyStates);
+    fn settled(&self, round: &Round, key_states: KeyStates);
 }
 
 /// The number of nodes for which a round needs no second allocation.
@@ -261,8 +261,8 @@ impl Round {
     }
 
     /// Returns the state of the claim's key on each node, as far as known.
-    pub(crate) fn standings(&self) -> KeyStates {
-        self.slots().standings(self.expect)
+    pub(crate) fn key_states(&self) -> KeyStates {
+        self.slots().key_states(self.expect)
     }
 
     /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
@@ -270,11 +270,11 @@ impl Round {
     /// far, and whether all nodes have already responded; the listener is then not notified.
     pub(crate) fn notify_settled(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
         let mut slots = self.slots();
-        let (standings, all_responded) = (slots.standings(self.expect), slots.all_responded());
+        let (key_states, all_responded) = (slots.key_states(self.expect), slots.all_responded());
         let before = if all_responded { None } else { slots.on_settled.replace(listener.clone()) };
         drop(slots);
         drop(before);
-        (standings, all_responded)
+        (key_states, all_responded)
     }
 
     pub(crate) fn quorum(&self) -> Quorum {
@@ -284,7 +284,7 @@ impl Round {
     /// Not under the lock: the listener may drop the round.
     fn notify(&self, on_settled: Option<Arc<dyn OnSettled>>) {
         if let Some(listener) = on_settled {
-            listener.settled(self, self.standings());
+            listener.settled(self, self.key_states());
         }
     }
 

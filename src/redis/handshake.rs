@@ -147,7 +147,7 @@ impl Connector {
         }
         let max_ttl = self.settings.gate.as_ref().zip(self.settings.max_ttls.as_ref());
         if let Some((gate, max_ttls)) = max_ttl {
-            // Before the server is told to track what we read. A user without the permission can still vote.
+            // Before `CLIENT TRACKING` is switched on. A user without the permission can still vote.
             let [command, words @ ..] = max_ttl_request(gate, max_ttls.ours());
             introduction.cmd(&command).arg(&words[..]);
         }

@@ -148,14 +148,14 @@ fn verdict(examination: &Report, paint: Paint) -> String {
 }
 
 fn in_json(examination: &Report, code: u8) -> Value {
-    let outlook = match examination.summary() {
+    let summary = match examination.summary() {
         Summary::Sound => "sound",
         Summary::Unsafe => "unsafe",
         Summary::NoQuorum => "no_quorum",
         Summary::Unclear | _ => "unknown",
     };
     json!({
-        "outlook": outlook,
+        "summary": summary,
         "exit_code": code,
         "quorum": examination.quorum.needed(),
         "nodes": examination.nodes.iter().map(node_in_json).collect::<Vec<_>>(),

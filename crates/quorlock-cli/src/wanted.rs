@@ -53,20 +53,18 @@ impl Acquired {
         }
     }
 
-    /// Keeps the lock taken for `time`. Several locks are released: they cannot be retained.
-    pub(crate) async fn retain(self, time: Duration, note: &str) -> Result<Retained, RetainError> {
+    /// Keeps the lock taken for `time`.
+    pub(crate) async fn retain(self, time: Duration, note: &str) -> Result<(), RetainError> {
         match self.lease {
-            Held::One(lease) => lease.retain(time, note).await.map(|()| Retained::Yes),
-            Held::Several(lease) => Ok(lease.release().await.map(|()| Retained::Several)?),
+            Held::One(lease) => lease.retain(time, note).await,
+            // The options exclude each other: it is released as `retain` releases what it cannot keep.
+            Held::Several(lease) => {
+                let resource = lease.resource().clone();
+                lease.release().await?;
+                Err(RetainError::Unsupported { resource, reason: "it is of several resources" })
+            }
         }
     }
-}
-
-/// Whether a lock that has ended stays taken.
-pub(crate) enum Retained {
-    Yes,
-    /// No: there are several.
-    Several,
 }
 
 impl Deref for Acquired {

@@ -90,7 +90,7 @@ fn directories_are_a_quorum() {
     let (_folder, nodes) = directories(3);
     runs(&nodes);
     let report = examined(&nodes);
-    assert_eq!(report["outlook"], "sound", "{report}");
+    assert_eq!(report["summary"], "sound", "{report}");
     assert!(!report.to_string().contains("untold"), "{report}");
 }
 

@@ -5,7 +5,7 @@
 //! order in which they were sent. A connection may end at any time. Its requests in flight may then be
 //! executed at any later time, in any order, or never; the client learns nothing of it.
 //!
-//! The library's [`Standing`] tracks the node's state for each claim. Keys expire at any time. A tombstone
+//! The library's [`KeyState`] tracks the node's state for each claim. Keys expire at any time. A tombstone
 //! outlives the requests it should stop: it is kept for the longest TTL, and nothing arrives later.
 
 pub(crate) mod cases;
@@ -13,7 +13,7 @@ mod rules;
 
 use std::fmt;
 
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 use stateright::{Model, Property, Representative};
 
 /// When the client has nothing left to do, the node has no key of its claims, and never will again.
@@ -83,9 +83,9 @@ pub(crate) enum Request {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Claim {
     /// The node's state after all rounds but the latest.
-    before: Standing,
+    before: KeyState,
     /// The node's state after the latest round.
-    latest: Standing,
+    latest: KeyState,
     phase: Phase,
     /// Whether there is a tombstone for it.
     tomb: bool,
@@ -147,7 +147,7 @@ impl Model for Late {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        let without = Standing::Without;
+        let without = KeyState::Without;
         let claim = Claim { before: without, latest: without, phase: Phase::Idle, tomb: false };
         let line = Some(Vec::new());
         vec![State { claims: [claim; 2], key: None, line, late: Vec::new(), renewals: 0, breaks: 0 }]

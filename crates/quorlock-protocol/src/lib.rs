@@ -11,6 +11,7 @@
 
 mod claim;
 mod fence;
+mod key_state;
 mod limits;
 mod moment;
 mod offer;
@@ -24,7 +25,6 @@ mod several;
 mod shared;
 mod sibling;
 mod slot;
-mod standing;
 mod tally;
 mod term;
 mod token;
@@ -33,6 +33,7 @@ mod waiting;
 
 pub use claim::{Claim, preferred_node, want_mark_sibling};
 pub use fence::{FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, FencingTokenError, NoNumber};
+pub use key_state::KeyState;
 pub use limits::{RoundTrip, most_in_flight, node_timeout, overdue_after};
 pub use moment::Moment;
 pub use offer::{
@@ -46,7 +47,7 @@ pub use quorum::Quorum;
 pub use renewal::{RenewalSchedule, renewal_backoff, renewal_every};
 pub use resource::{Resource, ResourceError};
 pub use restart::{Past, Quarantine, SENTINELS_WORD, SUCCESSION, age, believed};
-pub use schedule::{Backoff, COURTESY, EXPIRY_JITTER, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, fraction};
+pub use schedule::{Backoff, COOLDOWN, EXPIRY_JITTER, HEARTBEAT, INTENT_AGE, INTENT_PATIENCE, fraction};
 pub use several::{Keys, MOST_RESOURCES};
 pub use shared::{Mode, SHARED_MARKER};
 pub use sibling::{
@@ -54,7 +55,6 @@ pub use sibling::{
     max_ttl_note, readers_key, readers_sibling, semaphore_limit,
 };
 pub use slot::Slot;
-pub use standing::Standing;
 pub use tally::{Tally, Verdict};
 pub use term::Term;
 pub use token::Token;

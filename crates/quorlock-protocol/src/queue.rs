@@ -111,7 +111,7 @@ impl QueueHeartbeat {
     /// Like [`next`](QueueHeartbeat::next), for a node that sends no notifications: asking is the
     /// only way to learn of a turn.
     #[must_use]
-    pub fn untold(&mut self, ahead: u32, random: u64) -> Duration {
+    pub fn without_notice(&mut self, ahead: u32, random: u64) -> Duration {
         self.ahead = Some(ahead);
         let longest = if ahead < MOST_PLACES { SHORTEST } else { LONGEST };
         longest / 2 + fraction(longest / 2, random)
@@ -141,7 +141,7 @@ mod tests {
         let mut near = |ahead| millis(heartbeat.next(ahead, false, TURN, u64::MAX));
         assert_eq!([7, 6, 6, 6, 6, 6, 6, 5].map(&mut near), [100, 100, 200, 400, 800, 1_000, 1_000, 100]);
         assert_eq!([1, 0].map(near), [1_375; 2], "the first two are notified of the lock");
-        assert_eq!(millis(heartbeat.untold(0, u64::MAX)), 100);
+        assert_eq!(millis(heartbeat.without_notice(0, u64::MAX)), 100);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub const EXPIRY_JITTER: Duration = Duration::from_millis(5);
 /// How long a process pauses after it had the lock while others want it: a few round trips, in
 /// which they are notified and ask. Without it, a holder that releases and asks again immediately
 /// would always be first.
-pub const COURTESY: Duration = Duration::from_millis(3);
+pub const COOLDOWN: Duration = Duration::from_millis(3);
 
 /// Pauses between retries: full jitter under a ceiling that doubles.
 ///

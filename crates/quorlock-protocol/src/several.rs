@@ -92,7 +92,7 @@ impl Keys {
 
     /// Returns the name of their wait queue in a process: the key itself, if it is the only one.
     #[must_use]
-    pub fn line(&self) -> &Arc<str> {
+    pub fn queue_key(&self) -> &Arc<str> {
         self.together.as_ref().map_or(&self.first, |together| &together.line)
     }
 
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn no_two_sets_have_the_same_queue() {
-        assert_ne!(keys(&["a", "b"]).line(), keys(&["a1:b"]).line());
-        assert_ne!(keys(&["a", "b,c"]).line(), keys(&["a", "b", "c"]).line());
+        assert_ne!(keys(&["a", "b"]).queue_key(), keys(&["a1:b"]).queue_key());
+        assert_ne!(keys(&["a", "b,c"]).queue_key(), keys(&["a", "b", "c"]).queue_key());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Sleep};
 
-use crate::world::{Event, Host, Inside, Standing, Time, World, nanos};
+use crate::world::{Event, Host, HostState, Inside, Time, World, nanos};
 
 const MILLION: i128 = 1_000_000;
 
@@ -178,7 +178,7 @@ impl Future for Nap {
         let timer = self.world.with(|inside, now| {
             // A wait that is already over also yields first, like a real timer.
             let due = self.due.max(now) + inside.rng.number(0, self.slack);
-            let Standing { life, frozen, .. } = inside.hosts[self.host];
+            let HostState { life, frozen, .. } = inside.hosts[self.host];
             let state = State { due, frozen, waiting: Waiting::For(waker) };
             let timer = Arc::new(Timer { host: self.host, life, state: Mutex::new(state) });
             inside.schedule(due, Event::Timer(timer.clone()));

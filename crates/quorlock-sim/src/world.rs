@@ -37,7 +37,7 @@ pub(crate) struct Inside {
     /// Determines latencies and timer delays.
     pub(crate) rng: SeededRng,
     pub(crate) network: Network,
-    pub(crate) hosts: Vec<Standing>,
+    pub(crate) hosts: Vec<HostState>,
     /// To be woken once the world is unlocked.
     pub(crate) wakers: Vec<Waker>,
     trace: Trace,
@@ -45,7 +45,7 @@ pub(crate) struct Inside {
 
 /// The state of a host.
 #[derive(Default)]
-pub(crate) struct Standing {
+pub(crate) struct HostState {
     /// Counts the starts of its process. Events of an earlier life are void.
     pub(crate) life: u32,
     pub(crate) up: bool,
@@ -96,7 +96,7 @@ impl World {
             scheduled: 0,
             rng,
             network,
-            hosts: (0..hosts).map(|_| Standing::default()).collect(),
+            hosts: (0..hosts).map(|_| HostState::default()).collect(),
             wakers: Vec::new(),
             trace,
         };

@@ -105,7 +105,7 @@ impl Entries<'_> {
         Ok((Vote::Granted, Some(fencing_token)))
     }
 
-    /// Releases the locks that the claim holds. Anything else stays, whatever it is.
+    /// Releases the locks that the claim holds. Anything else stays.
     pub(crate) fn release_several(&mut self, claim: &Claim) -> Result<Outcome, Failure> {
         let mut was = Vote::Free;
         for one in claim.each() {

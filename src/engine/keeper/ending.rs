@@ -12,7 +12,7 @@ use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::Loss;
-use quorlock_protocol::{COURTESY, Mode, Verdict};
+use quorlock_protocol::{COOLDOWN, Mode, Verdict};
 
 impl Keeper {
     /// Releases the lock, and returns when a quorum has confirmed. The rest continues in the
@@ -31,7 +31,7 @@ impl Keeper {
                 self.not_confirmed(cleanup.report());
             }
             if cleanup.is_wanted() {
-                self.shared.queues.set_cooldown(&self.queue_key, self.shared.now() + COURTESY);
+                self.shared.queues.set_cooldown(&self.queue_key, self.shared.now() + COOLDOWN);
             }
             cleanup.leave(self.runtime.clone());
         }
@@ -91,16 +91,16 @@ impl Keeper {
     pub(super) fn settle(&self) -> KeyStates {
         let abandoned = |round: &Round| {
             round.abandon();
-            round.standings()
+            round.key_states()
         };
         let latest = match self.state.take_last_round() {
             LastRound::None => None,
             LastRound::InFlight(round) => Some(abandoned(&round)),
-            LastRound::Settled(standings) => Some(standings),
+            LastRound::Settled(key_states) => Some(key_states),
         };
         let renewed = self.renewing.as_ref().map(|renewing| abandoned(&renewing.round));
         // A node that was not asked keeps its state: a request in flight is still in flight.
-        latest.into_iter().chain(renewed).fold(self.standings, KeyStates::then)
+        latest.into_iter().chain(renewed).fold(self.key_states, KeyStates::then)
     }
 }
 

@@ -42,7 +42,7 @@ impl Keeper {
         }
         self.cancel_repair();
         // Abandon the previous round so that an unsent request cannot follow a release.
-        self.standings = self.settle();
+        self.key_states = self.settle();
         let (claim, ttl, fence) = (&self.claim, self.ttl, self.state.fence);
         let request = SharedRequest::from(Request::Renew { claim: claim.clone(), ttl, fencing_token: fence });
         let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |_| Some(request.clone()));
@@ -61,7 +61,7 @@ impl Keeper {
         // The verdict on an exclusive renewal does not apply any more.
         if let Some(Renewing { round, asked_by: others, .. }) = self.renewing.take().map(|renewing| *renewing)
         {
-            self.standings = self.settle();
+            self.key_states = self.settle();
             self.state.follow(&round);
             asked_by.extend(others);
         }

@@ -12,7 +12,7 @@ use crate::node::{Request, SharedRequest};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 use quorlock_protocol::{Backoff, Moment};
 
 /// The upper bound of the first pause: a few round trips in one datacenter, in which losing clients
@@ -33,9 +33,9 @@ pub(super) struct RepairSchedule {
 
 impl Keeper {
     /// Schedules a retry if too many nodes are known to lack the key.
-    pub(super) fn schedule_repair(&mut self, standings: KeyStates) {
+    pub(super) fn schedule_repair(&mut self, key_states: KeyStates) {
         let quorum = self.shared.nodes.quorum;
-        let KeyCount { held, pending } = KeyCount::of(quorum.nodes(), |node| standings.get(node));
+        let KeyCount { held, pending } = KeyCount::of(quorum.nodes(), |node| key_states.get(node));
         if held <= quorum.needed() && held + pending < quorum.nodes() {
             let pauses = Backoff::new(FIRST_PAUSE, self.ttl / LONGEST_PAUSE);
             let mut repair =
@@ -50,9 +50,9 @@ impl Keeper {
     pub(super) fn check_late_answers(&mut self) {
         if self.repair.is_none()
             && self.state.wants_repair()
-            && let Some(standings) = self.state.settled_standings()
+            && let Some(key_states) = self.state.settled_standings()
         {
-            self.schedule_repair(standings);
+            self.schedule_repair(key_states);
         }
     }
 
@@ -64,13 +64,13 @@ impl Keeper {
     /// Retries the nodes without the key, unless enough have it by now.
     pub(super) fn repair(&mut self, now: Moment) {
         let Some(mut repair) = self.repair.take() else { return };
-        let (quorum, before) = (self.shared.nodes.quorum, self.standings);
+        let (quorum, before) = (self.shared.nodes.quorum, self.key_states);
         let (latest, on_its_way_since) = self.state.latest_standings();
-        let standing = |node: usize| match (before.get(node), latest.get(node)) {
-            (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
+        let key_state = |node: usize| match (before.get(node), latest.get(node)) {
+            (KeyState::Holds, _) | (_, KeyState::Holds) => KeyState::Holds,
             (_, latest) => latest,
         };
-        let held = KeyCount::of(quorum.nodes(), standing).held;
+        let held = KeyCount::of(quorum.nodes(), key_state).held;
         if held > quorum.needed() || held == quorum.nodes() {
             return;
         }
@@ -78,16 +78,16 @@ impl Keeper {
         let since = on_its_way_since.filter(|_| repair.asked);
         let waits = since.is_some_and(|sent| now.since(sent) < self.ttl / LONGEST_PAUSE);
         if since.is_some() && !waits {
-            let pending = (0..quorum.nodes()).filter(|node| latest.get(*node) == Standing::InFlight);
+            let pending = (0..quorum.nodes()).filter(|node| latest.get(*node) == KeyState::InFlight);
             repair.silent.add(pending.collect());
         }
         let lacks = |node: usize| {
-            matches!(standing(node), Standing::Without | Standing::Unknown) && !repair.silent.contains(node)
+            matches!(key_state(node), KeyState::Without | KeyState::Unknown) && !repair.silent.contains(node)
         };
         if !waits && !self.shared.are_many_renewing() && (0..quorum.nodes()).any(lacks) {
             let (claim, ttl, fencing_token) = (self.claim.clone(), self.ttl, self.state.fence);
             let request = SharedRequest::from(Request::Renew { claim, ttl, fencing_token });
-            self.standings = self.settle();
+            self.key_states = self.settle();
             let round = Round::start(&self.shared.nodes, Expect::Hold, ttl, |node| {
                 lacks(node).then(|| request.clone())
             });
@@ -118,8 +118,8 @@ struct KeyCount {
 }
 
 impl KeyCount {
-    fn of(nodes: usize, standing: impl Fn(usize) -> Standing) -> KeyCount {
-        let count = |wanted| (0..nodes).filter(|node| standing(*node) == wanted).count();
-        KeyCount { held: count(Standing::Holds), pending: count(Standing::InFlight) }
+    fn of(nodes: usize, key_state: impl Fn(usize) -> KeyState) -> KeyCount {
+        let count = |wanted| (0..nodes).filter(|node| key_state(*node) == wanted).count();
+        KeyCount { held: count(KeyState::Holds), pending: count(KeyState::InFlight) }
     }
 }

@@ -13,7 +13,7 @@ use crate::error::RetainError;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 use quorlock_protocol::{Claim, Moment, Token, Verdict, renewal_backoff};
 
 /// The smallest unit in which servers count.
@@ -54,9 +54,9 @@ impl Keeper {
         // that need not survive.
         let rest = async move {
             round.settled().await;
-            let unknown = before.with(round.standings(), |before, replaced| match (before, replaced) {
-                (Standing::Unknown, Standing::Holds) => Standing::Unknown,
-                _ => Standing::Without,
+            let unknown = before.with(round.key_states(), |before, replaced| match (before, replaced) {
+                (KeyState::Unknown, KeyState::Holds) => KeyState::Unknown,
+                _ => KeyState::Without,
             });
             clean_up(&shared, &runtime, &claim, ttl, unknown, CleanupOf::Lease);
         };

@@ -18,7 +18,7 @@ use crate::node::{Request, SharedRequest};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::Round;
 use crate::telemetry::Passed;
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 use quorlock_protocol::Verdict;
 
 /// Serves the waiters for a key in this process after a lease.
@@ -164,7 +164,7 @@ impl Keeper {
             LastRound::InFlight(round) => {
                 self.state.follow(&round);
             }
-            LastRound::Settled(standings) => self.standings = self.standings.then(standings),
+            LastRound::Settled(key_states) => self.key_states = self.key_states.then(key_states),
             LastRound::None => {}
         }
         debug!(resource = %self.state.resource, token = %self.state.token().short(), "handed over");
@@ -214,7 +214,7 @@ impl Keeper {
                     &runtime,
                     &from,
                     ttl,
-                    left_behind(before, round.standings()),
+                    left_behind(before, round.key_states()),
                     CleanupOf::Lease,
                 );
             }
@@ -233,7 +233,7 @@ impl Keeper {
         next.meter.passed(Passed::Failed);
         debug!(resource = %self.state.resource, votes = %decision.round.report(), "not passed on");
         round.abandon();
-        clean_up(&self.shared, &self.runtime, &to, next.ttl, round.standings(), CleanupOf::Lease);
+        clean_up(&self.shared, &self.runtime, &to, next.ttl, round.key_states(), CleanupOf::Lease);
         // It was first in the queue, and stays first.
         self.shared.queues.put_back(&self.queue_key, waiter);
         self.shared.queues.clear_held(&self.queue_key);
@@ -243,5 +243,5 @@ impl Keeper {
 
 /// Where the old token may still be stored, or may yet arrive.
 fn left_behind(before: KeyStates, replaced: KeyStates) -> KeyStates {
-    before.with(replaced, Standing::left_behind)
+    before.with(replaced, KeyState::left_behind)
 }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{Expect, OnSettled, USUAL};
 use crate::node::{NodeError, Response, Vote};
 use crate::quorum::key_states::KeyStates;
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 use quorlock_protocol::{Moment, Quorum, Verdict};
 
 /// What each node was asked, and its response.
@@ -155,15 +155,15 @@ impl Responses {
     }
 
     /// Returns the key state of each node.
-    pub(super) fn standings(&self, expect: Expect) -> KeyStates {
-        let standing = |slot: &Slot| match &slot.state {
-            State::Pending { .. } => Standing::InFlight,
-            State::Answered { result: Err(error), .. } if error.may_have_acted() => Standing::Unknown,
+    pub(super) fn key_states(&self, expect: Expect) -> KeyStates {
+        let key_state = |slot: &Slot| match &slot.state {
+            State::Pending { .. } => KeyState::InFlight,
+            State::Answered { result: Err(error), .. } if error.may_have_acted() => KeyState::Unknown,
             State::Answered { result: Ok(answer), .. } => match answer.vote {
                 Vote::Granted | Vote::ReleasedContended | Vote::Notified | Vote::Restored
                     if matches!(expect, Expect::Hold | Expect::Number) =>
                 {
-                    Standing::Holds
+                    KeyState::Holds
                 }
                 Vote::Granted
                 | Vote::ReleasedContended
@@ -174,11 +174,11 @@ impl Responses {
                 | Vote::Waiters(_)
                 | Vote::NotYourTurn
                 | Vote::FenceAhead
-                | Vote::Free => Standing::Without,
+                | Vote::Free => KeyState::Without,
             },
-            State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => Standing::Without,
+            State::Answered { result: Err(_), .. } | State::Skipped | State::Unasked => KeyState::Without,
         };
-        KeyStates::of(self.nodes.iter().map(standing))
+        KeyStates::of(self.nodes.iter().map(key_state))
     }
 
     /// Takes the listener, if all nodes have responded. The caller must notify it without the lock.

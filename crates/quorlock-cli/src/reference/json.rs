@@ -186,7 +186,7 @@ const OBJECTS: &[Object] = &[
         file: "doctor.rs",
         events: &[],
         fields: &[
-            ("outlook", "string", "`sound`, `unsafe`, `no_quorum` or `unknown`"),
+            ("summary", "string", "`sound`, `unsafe`, `no_quorum` or `unknown`"),
             ("exit_code", "integer", "code that the program exits with"),
             ("quorum", "integer", "votes that a lock needs"),
             ("nodes", "array", "nodes"),

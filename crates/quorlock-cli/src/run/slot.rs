@@ -16,7 +16,7 @@ use super::watch::Ended;
 use crate::report::{Reason, Report};
 use crate::runtime::now;
 use crate::waiting::Place;
-use crate::wanted::{Acquired, Refusal, Retained, Wanted};
+use crate::wanted::{Acquired, Refusal, Wanted};
 
 /// How long the lock stays taken, counted from the start of the run, if `--at-least` was given.
 #[derive(Debug)]
@@ -94,11 +94,7 @@ impl Slot {
         let note = format!("ran at {began} for {} ({how})", duration::format(ran));
         let (resource, token) = (lease.resource().clone(), lease.token().short());
         match lease.retain(left, &note).await {
-            Ok(Retained::Yes) => report.retained(resource.as_str(), &token, ran, Some(left)),
-            Ok(Retained::Several) => {
-                report.retained(resource.as_str(), &token, ran, None);
-                report.words("several locks cannot stay taken; other hosts may run it again in this slot");
-            }
+            Ok(()) => report.retained(resource.as_str(), &token, ran, Some(left)),
             Err(RetainError::Lost(lost)) => return Err(lost),
             Err(error) => {
                 report.retained(resource.as_str(), &token, ran, None);

@@ -1,6 +1,6 @@
 //! The possible steps and their effects.
 
-use quorlock_protocol::Standing;
+use quorlock_protocol::KeyState;
 
 use super::{Claim, Late, Phase, Request, Scheme, Server, State, Step, Who};
 
@@ -50,13 +50,13 @@ impl Late {
         match step {
             Step::Send(request) => self.send(&mut next, request),
             Step::GiveBack(who) => {
-                let standing = self.stands(next.claim(who));
-                give_back(&mut next, who, standing);
+                let key_state = self.stands(next.claim(who));
+                give_back(&mut next, who, key_state);
             }
             Step::Arrive => {
                 let request = next.line.as_mut()?.remove(0);
-                let standing = self.carry_out(&mut next, request);
-                self.learn(&mut next, request, standing);
+                let key_state = self.carry_out(&mut next, request);
+                self.learn(&mut next, request, key_state);
             }
             Step::Break { carried_out } => {
                 let mut line = next.line.take()?;
@@ -68,7 +68,7 @@ impl Late {
                 next.late.append(&mut line);
                 next.late.sort_unstable();
                 for request in asked {
-                    self.learn(&mut next, request, Standing::Unknown);
+                    self.learn(&mut next, request, KeyState::Unknown);
                 }
             }
             Step::Connect => {
@@ -105,22 +105,22 @@ impl Late {
     /// A new round begins.
     fn ask(&self, claim: &mut Claim) {
         claim.before = self.stands(*claim);
-        (claim.latest, claim.phase) = (Standing::InFlight, Phase::Open);
+        (claim.latest, claim.phase) = (KeyState::InFlight, Phase::Open);
     }
 
     /// Like `Keeper::settle`.
-    fn stands(&self, claim: Claim) -> Standing {
+    fn stands(&self, claim: Claim) -> KeyState {
         if claim.phase == Phase::Idle {
-            return Standing::Without;
+            return KeyState::Without;
         }
         match (self.scheme, claim.latest) {
-            (Scheme::Forgotten, Standing::Holds | Standing::Without) => claim.latest,
+            (Scheme::Forgotten, KeyState::Holds | KeyState::Without) => claim.latest,
             (_, latest) => claim.before.then(latest),
         }
     }
 
     /// Executes the request in one step, and returns the node's state of the claim after it.
-    fn carry_out(&self, state: &mut State, request: Request) -> Standing {
+    fn carry_out(&self, state: &mut State, request: Request) -> KeyState {
         let stopped = |who: Who| state.claim(who).tomb;
         let looks = self.scheme != Scheme::NoLook;
         let (who, stores) = match request {
@@ -130,33 +130,33 @@ impl Late {
             Request::Release(who) | Request::Cancel(who) => {
                 state.key.take_if(|holder| *holder == who);
                 state.claim_mut(who).tomb |= matches!(request, Request::Cancel(_));
-                return Standing::Without;
+                return KeyState::Without;
             }
         };
         if stores {
             state.key = Some(who);
         }
-        if state.key == Some(who) { Standing::Holds } else { Standing::Without }
+        if state.key == Some(who) { KeyState::Holds } else { KeyState::Without }
     }
 
     /// The client learns the answer to a request, or that the connection has ended.
-    fn learn(&self, state: &mut State, request: Request, standing: Standing) {
+    fn learn(&self, state: &mut State, request: Request, key_state: KeyState) {
         match request {
             Request::Vote | Request::Renew => {
                 // The answer to an earlier round does not matter any more.
                 if !state.line.iter().flatten().any(|other| *other == Request::Renew) {
-                    state.claim_mut(Who::First).latest = standing;
+                    state.claim_mut(Who::First).latest = key_state;
                 }
             }
             Request::Transfer => {
-                state.claim_mut(Who::Next).latest = standing;
+                state.claim_mut(Who::Next).latest = key_state;
                 let before = self.stands(state.claim(Who::First));
-                let settles = self.scheme == Scheme::TransferSettles && standing == Standing::Holds;
-                let left = if settles { Standing::Without } else { before.left_behind(standing) };
+                let settles = self.scheme == Scheme::TransferSettles && key_state == KeyState::Holds;
+                let left = if settles { KeyState::Without } else { before.left_behind(key_state) };
                 give_back(state, Who::First, left);
             }
             Request::Release(who) | Request::Cancel(who) => {
-                let answered = standing != Standing::Unknown;
+                let answered = key_state != KeyState::Unknown;
                 state.claim_mut(who).phase = if answered { Phase::Done } else { Phase::ToCancel };
             }
         }
@@ -164,14 +164,14 @@ impl Late {
 }
 
 /// Like `Sweep::start`.
-fn give_back(state: &mut State, who: Who, standing: Standing) {
-    let phase = match (standing, &mut state.line) {
-        (Standing::Without, _) => Phase::Done,
-        (Standing::Holds | Standing::InFlight, Some(line)) => {
+fn give_back(state: &mut State, who: Who, key_state: KeyState) {
+    let phase = match (key_state, &mut state.line) {
+        (KeyState::Without, _) => Phase::Done,
+        (KeyState::Holds | KeyState::InFlight, Some(line)) => {
             line.push(Request::Release(who));
             Phase::Clearing
         }
-        (Standing::Holds | Standing::InFlight | Standing::Unknown, _) => Phase::ToCancel,
+        (KeyState::Holds | KeyState::InFlight | KeyState::Unknown, _) => Phase::ToCancel,
     };
     state.claim_mut(who).phase = phase;
 }

@@ -122,7 +122,7 @@ impl Rows {
         for key in claim.keys() {
             let held = match self.row(key) {
                 Ok(row) => row.held.as_ref().filter(|held| held.token == *claim.token()),
-                // Anything that this claim does not hold stays, whatever it is.
+                // Anything that this claim does not hold stays.
                 Err(_) if claim.is_several() => continue,
                 Err(error) => return Err(error),
             };

@@ -24,10 +24,10 @@ pub(super) enum Delivery {
 
 /// A [`Hint`] in flight.
 pub(super) enum PendingHint {
-    Hearing,
-    Changed(Vec<u8>),
-    AllChanged,
-    Deaf,
+    Subscribed,
+    Invalidated(Vec<u8>),
+    Flushed,
+    Unsubscribed,
     /// A message to an inbox, from this history.
     Message(Vec<u8>, Arc<Identity>),
 }
@@ -35,13 +35,13 @@ pub(super) enum PendingHint {
 impl PendingHint {
     pub(super) fn tell(&self, listener: &dyn HintListener) {
         match self {
-            PendingHint::Hearing => {
+            PendingHint::Subscribed => {
                 listener.on_hint(Hint::Subscribed);
                 listener.inbox_open();
             }
-            PendingHint::Changed(key) => listener.on_hint(Hint::Invalidated(key)),
-            PendingHint::AllChanged => listener.on_hint(Hint::Flushed),
-            PendingHint::Deaf => listener.on_hint(Hint::Unsubscribed),
+            PendingHint::Invalidated(key) => listener.on_hint(Hint::Invalidated(key)),
+            PendingHint::Flushed => listener.on_hint(Hint::Flushed),
+            PendingHint::Unsubscribed => listener.on_hint(Hint::Unsubscribed),
             PendingHint::Message(payload, from) => {
                 InboxMessage::parse(payload).for_each(|message| listener.receive(message, from));
             }
@@ -52,8 +52,8 @@ impl PendingHint {
 /// Converts a change to what the listeners of this server receive.
 fn news(change: Change, server: &Server) -> PendingHint {
     match change {
-        Change::Key(key) => PendingHint::Changed(key),
-        Change::All => PendingHint::AllChanged,
+        Change::Key(key) => PendingHint::Invalidated(key),
+        Change::All => PendingHint::Flushed,
         Change::Message { payload, .. } => PendingHint::Message(payload, Arc::clone(server.identity())),
     }
 }
@@ -77,7 +77,7 @@ pub(super) struct Connection {
     orphans: VecDeque<Orphan>,
     outbox: VecDeque<Coming>,
     /// What the client receives immediately.
-    at_once: Vec<Delivery>,
+    immediate: Vec<Delivery>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -174,7 +174,7 @@ impl Connection {
 
     pub(super) fn hints(&mut self, on: bool) {
         if self.hearing() {
-            self.at_once.push(Delivery::Hint(PendingHint::Deaf));
+            self.immediate.push(Delivery::Hint(PendingHint::Unsubscribed));
             self.outbox.retain(|coming| matches!(coming.delivery, Delivery::Response(..)));
         }
         self.hints = if on { Hints::On } else { Hints::Off };
@@ -183,8 +183,8 @@ impl Connection {
 
     pub(super) fn listen(&mut self, listener: Arc<dyn HintListener>) {
         self.listeners.push(Arc::clone(&listener));
-        let first = self.hearing().then_some(PendingHint::Hearing);
-        self.at_once.push(Delivery::Listener(listener, first));
+        let first = self.hearing().then_some(PendingHint::Subscribed);
+        self.immediate.push(Delivery::Listener(listener, first));
     }
 
     /// Whether listeners receive hints.
@@ -194,7 +194,7 @@ impl Connection {
 
     fn say_whether_hearing(&mut self) {
         if self.hearing() {
-            self.at_once.push(Delivery::Hint(PendingHint::Hearing));
+            self.immediate.push(Delivery::Hint(PendingHint::Subscribed));
         }
     }
 
@@ -202,18 +202,18 @@ impl Connection {
         let disconnected = || NodeError::Disconnected { reason: reason.into() };
         let arriving = self.unread_requests == UnreadRequests::CarriedOut && !self.requests_lost;
         for Sent { request, reply, due } in self.inbox.drain(..) {
-            self.at_once.push(Delivery::Response(reply, Err(disconnected())));
+            self.immediate.push(Delivery::Response(reply, Err(disconnected())));
             if arriving {
                 self.orphans.push_back(Orphan { request, due });
             }
         }
         for Coming { delivery, .. } in self.outbox.drain(..) {
             if let Delivery::Response(reply, _) = delivery {
-                self.at_once.push(Delivery::Response(reply, Err(disconnected())));
+                self.immediate.push(Delivery::Response(reply, Err(disconnected())));
             }
         }
         if self.hearing() {
-            self.at_once.push(Delivery::Hint(PendingHint::Deaf));
+            self.immediate.push(Delivery::Hint(PendingHint::Unsubscribed));
         }
     }
 }
@@ -230,12 +230,12 @@ impl Connection {
     }
 
     pub(super) fn refuse(&mut self, reply: Responder, error: NodeError) {
-        self.at_once.push(Delivery::Response(reply, Err(error)));
+        self.immediate.push(Delivery::Response(reply, Err(error)));
     }
 
     /// Processes everything that is due, and returns what has arrived at the clients.
     pub(super) fn advance(&mut self, now: Moment, server: &mut Server) -> Vec<Delivery> {
-        let mut arrived = std::mem::take(&mut self.at_once);
+        let mut arrived = std::mem::take(&mut self.immediate);
         self.tell_changes(now, server);
         while let Some(Sent { request, reply, .. }) = self.arrived(now) {
             if matches!(*request, Request::Offer { .. } | Request::Enqueue { .. }) {

@@ -158,7 +158,7 @@ impl Store {
                     was = Vote::Notified;
                 }
                 Ok(ScriptResult { vote: Vote::Granted, .. }) if was == Vote::Free => was = Vote::Granted,
-                // Anything that the token does not hold stays, whatever it is.
+                // Anything that the token does not hold stays.
                 Ok(_) | Err(_) => {}
             }
         }

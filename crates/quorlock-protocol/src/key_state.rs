@@ -1,7 +1,7 @@
 /// Whether a node may hold the key of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete: all that may be known of a key")]
-pub enum Standing {
+pub enum KeyState {
     /// It does not, and no request that would change that is in flight.
     Without,
     /// It does.
@@ -13,16 +13,16 @@ pub enum Standing {
     Unknown,
 }
 
-impl Standing {
+impl KeyState {
     /// Returns the state after a later request. A renewal that was refused or not sent leaves the
     /// key as it was; one in flight says nothing about earlier requests.
     #[must_use]
-    pub fn then(self, later: Standing) -> Standing {
+    pub fn then(self, later: KeyState) -> KeyState {
         match (self, later) {
-            (Standing::Unknown | Standing::InFlight, _) | (_, Standing::Unknown) => Standing::Unknown,
-            (_, Standing::InFlight) => Standing::InFlight,
-            (Standing::Holds, _) | (_, Standing::Holds) => Standing::Holds,
-            (Standing::Without, Standing::Without) => Standing::Without,
+            (KeyState::Unknown | KeyState::InFlight, _) | (_, KeyState::Unknown) => KeyState::Unknown,
+            (_, KeyState::InFlight) => KeyState::InFlight,
+            (KeyState::Holds, _) | (_, KeyState::Holds) => KeyState::Holds,
+            (KeyState::Without, KeyState::Without) => KeyState::Without,
         }
     }
 
@@ -30,13 +30,13 @@ impl Standing {
     /// to replace it by the next claim's, whose state is `replaced`. A request with an unknown
     /// outcome may arrive when the next key is gone as well: only a tombstone stops it (rule I-40).
     #[must_use]
-    pub fn left_behind(self, replaced: Standing) -> Standing {
+    pub fn left_behind(self, replaced: KeyState) -> KeyState {
         match replaced {
-            Standing::Holds if self == Standing::Unknown => Standing::Unknown,
-            Standing::Holds => Standing::Without,
-            Standing::Without => self,
-            Standing::InFlight | Standing::Unknown if self == Standing::Without => Standing::Without,
-            Standing::InFlight | Standing::Unknown => Standing::Unknown,
+            KeyState::Holds if self == KeyState::Unknown => KeyState::Unknown,
+            KeyState::Holds => KeyState::Without,
+            KeyState::Without => self,
+            KeyState::InFlight | KeyState::Unknown if self == KeyState::Without => KeyState::Without,
+            KeyState::InFlight | KeyState::Unknown => KeyState::Unknown,
         }
     }
 }
