@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::join_all;
+use futures::stream::BoxStream;
 
 pub use builder::{Builder, RestartGuard};
 
@@ -13,8 +14,8 @@ use crate::doctor::{Finding, Report, Setting};
 use crate::election::Election;
 use crate::engine::context::EngineContext;
 use crate::health::Health;
-use crate::lock::{Lock, MultiLock};
-use crate::node::{Reach, risk_of_one};
+use crate::lock::{ListedPage, Lock, MultiLock, listing};
+use crate::node::{ListedKeys, Reach, risk_of_one};
 use crate::runtime::tasks::{Helped, Registry};
 use crate::semaphore::Semaphore;
 
@@ -151,6 +152,25 @@ impl Coordinator {
     /// Outside a Tokio runtime.
     pub async fn permits(&self, resource: impl AsRef<str>) -> Option<usize> {
         Box::pin(crate::semaphore::permits(&self.shared, resource.as_ref())).await
+    }
+
+    /// Lists the names of locks that begin with `prefix`, as the nodes store them: held, or with waiters. Each node
+    /// lists its own, page by page and slowly enough that its other clients do not notice; a Redis server takes some
+    /// eight seconds for a million keys. What a name's lock is now, [`Lock::inspect`] tells.
+    ///
+    /// A lock that a quorum holds is listed by every set of nodes that intersects all quorums: any three of five. A
+    /// server lists every key of such a name that could be a lock, so use a
+    /// [`key_prefix`](Builder::key_prefix) where it also keeps other data.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the stream ends the listing.
+    ///
+    /// # Panics
+    ///
+    /// When it is polled outside a Tokio runtime.
+    pub fn list(&self, prefix: impl AsRef<str>, which: ListedKeys) -> BoxStream<'static, ListedPage> {
+        listing::list(&self.shared, prefix.as_ref(), which)
     }
 
     /// Ends and releases every lease, refuses new ones, and waits until all nodes have confirmed, for at most

@@ -2,7 +2,7 @@
 //!
 //! [`Lock`] is made by [`Coordinator::lock`](crate::Coordinator::lock), and [`MultiLock`] by
 //! [`Coordinator::lock_all`](crate::Coordinator::lock_all). The other types here are what they report:
-//! [`Waiting`] to a waiter, [`QueueListing`] to an operator.
+//! [`Waiting`] to a waiter, [`QueueListing`] and [`ListedPage`] to an operator.
 
 use std::fmt;
 use std::future::Future;
@@ -24,10 +24,13 @@ use acquire::Got;
 use quorlock_protocol::{Keys, Mode};
 
 mod acquire;
+pub(crate) mod listing;
 mod multi;
 mod revoke;
+mod until_free;
 mod waiters;
 
+pub use listing::ListedPage;
 pub use multi::MultiLock;
 
 /// A lock on one resource: a name and options. Making one sends nothing; it can be cloned, and acquired
@@ -127,6 +130,43 @@ impl Lock {
     pub fn shared(mut self) -> Lock {
         self.options().mode = Mode::Shared;
         self
+    }
+
+    /// Waits until the lock is free, and does not acquire it: for a client that needs what the holder does to be
+    /// done, such as a migration. By the time it returns, another client may hold the lock again.
+    ///
+    /// It does not poll: the nodes notify it of changes, as they do an [`Observer`](crate::Observer). A lock that was
+    /// [retained](Lease::retain) is not free, and neither is one that readers hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Contended`](AcquireError::Contended) when it was held for the whole [wait](Lock::wait),
+    /// [`Unavailable`](AcquireError::Unavailable) when too few nodes answered by the end of it, and
+    /// [`Config`](AcquireError::Config) immediately.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect on the nodes.
+    ///
+    /// # Panics
+    ///
+    /// Outside a Tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let coordinator = quorlock::Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(5)).build()?;
+    /// let migration = coordinator.lock("db/migrate");
+    /// let lease = migration.acquire().await?;
+    /// assert!(migration.clone().wait(quorlock::Wait::Never).until_free().await.is_err());
+    /// lease.release().await?;
+    /// migration.until_free().await?; // the migration is done
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn until_free(&self) -> Result<(), AcquireError> {
+        Box::pin(self.until_free_within(self.options.wait)).await
     }
 
     /// Sets how often the lease may pass from one waiter of this process to the next before other

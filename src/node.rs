@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 
 use self::facts::Facts;
 
@@ -146,11 +147,44 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(None))
     }
 
+    /// Lists the keys of locks that begin with `prefix`: of those that are stored, or of those that have a queue of
+    /// waiters. Page by page, over a connection of its own, and so slowly that other clients of the store do not
+    /// notice. A key that is there during the whole listing is listed, perhaps twice; one that comes or goes meanwhile
+    /// may be. The stream ends after an error. Unless overridden, its only item is an error that says that the node
+    /// cannot list its keys.
+    ///
+    /// Auxiliary keys of locks ([`is_auxiliary_key`](crate::protocol::is_auxiliary_key)) are not listed.
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        drop((prefix, which));
+        Box::pin(futures::stream::iter([Err(NodeError::Failed {
+            kind: NodeErrorKind::Unsupported,
+            reason: "nodes of this kind cannot list their keys".into(),
+        })]))
+    }
+
     /// Notifies `observer` of the state of the connection to the server, now and whenever it changes. A node
     /// that does not know its state ignores this, and its [health](crate::health::Health) stays unknown.
     fn observe(&self, observer: Arc<dyn StatusListener>) {
         drop(observer);
     }
+}
+
+/// The keys that a node [lists](Node::list_keys).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "complete: a lock is stored under its key, and its queue beside it"
+)]
+pub enum ListedKeys {
+    /// Those that are stored: held, shared or retained locks. Other data with a key of such a name is listed as well
+    /// where the store cannot tell it from a lock.
+    Locks,
+    /// Those with a queue of waiters, held or not.
+    Queues,
 }
 
 /// A shared node is a node: the same one can be given to a coordinator and kept.
@@ -189,6 +223,14 @@ impl<N: Node + ?Sized> Node for Arc<N> {
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
         (**self).examine(key)
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        (**self).list_keys(prefix, which)
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {

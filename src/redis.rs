@@ -13,7 +13,7 @@
 // `supervisor` reconnects, the `handshake` identifies the server and decides whether it may vote, and a
 // `session` runs requests over one connection until that ends. `command` encodes requests and decodes
 // replies, and `push` handles what the server pushes. A `connection` reads and writes bytes; `resp` has the
-// codec. `error` classifies errors. `inspect` is the health check, over connections of its own. `info` parses
+// codec. `error` classifies errors. `inspect` is the health check, and `list` lists keys, over connections of their own. `info` parses
 // what a server reports about itself, and `promotion` finds out what it does not report: since when it is
 // master. `replicas` makes votes wait for replicas, and `sentinel` finds the master of a service.
 
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 pub use crate::address::{Address, ClusterAddress, Endpoint};
@@ -38,7 +39,7 @@ use self::settings::Settings;
 use self::supervisor::NodeInner;
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Capability, HintListener, Node, NodeError, Request, Responder, SharedRequest,
+    Capabilities, Capability, HintListener, ListedKeys, Node, NodeError, Request, Responder, SharedRequest,
     StatusListener,
 };
 
@@ -54,6 +55,7 @@ mod home;
 mod info;
 mod inspect;
 mod kind;
+mod list;
 mod login;
 mod met;
 mod observers;
@@ -180,6 +182,14 @@ impl Node for RedisNode {
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
         let (address, settings) = (self.address.clone(), self.settings.clone());
         Box::pin(async move { Some(inspect::examine(address, settings, key).await) })
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        Box::pin(list::keys(self.address.clone(), self.settings.clone(), prefix, which))
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {

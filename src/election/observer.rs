@@ -130,6 +130,16 @@ impl Observer {
         }
     }
 
+    /// Waits until enough nodes say that nobody holds the lock.
+    pub(crate) async fn freed(&mut self) {
+        loop {
+            self.rest().await;
+            if is_free(&self.report().await) {
+                return;
+            }
+        }
+    }
+
     /// Waits for the end of the pause, or for enough hints.
     async fn rest(&self) {
         if self.asking.is_some() {
@@ -154,6 +164,10 @@ impl Observer {
     }
 
     async fn ask(&mut self) -> Observed {
+        Observed::of(self.report().await)
+    }
+
+    async fn report(&mut self) -> VoteReport {
         self.shared.introduced().await;
         let round = self.asking.get_or_insert_with(|| {
             self.queues.clear_hints(&self.key);
@@ -164,7 +178,7 @@ impl Observer {
         let report = round.report();
         self.asking = None;
         self.pause = self.pause(&report);
-        Observed::of(report)
+        report
     }
 
     /// When to ask next, and after hints of which nodes.
@@ -193,6 +207,12 @@ impl Observer {
         };
         Pause { least, until: now + end.min(heartbeat), wanted, among: count.answered }
     }
+}
+
+/// Whether enough nodes say that nobody holds the lock.
+pub(crate) fn is_free(report: &VoteReport) -> bool {
+    let count = Count::of(report);
+    !count.leads() && !count.is_unknown()
 }
 
 impl Observed {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -25,7 +26,7 @@ use super::settings::Settings;
 use crate::address::{Address, ClusterAddress};
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Capability, ConnectionState, HintListener, Node, NodeError, Request, Responder,
+    Capabilities, Capability, ConnectionState, HintListener, ListedKeys, Node, NodeError, Request, Responder,
     SharedRequest, StatusListener,
 };
 use quorlock_protocol::Slot;
@@ -270,6 +271,14 @@ impl Node for ClusterNode {
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move { Some(inspect::examine(inner, key).await) })
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        Box::pin(inspect::keys(Arc::clone(&self.inner), prefix, which))
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {

@@ -315,7 +315,7 @@ pub(super) struct InspectSession {
 }
 
 impl InspectSession {
-    async fn open(
+    pub(super) async fn open(
         connector: &mut Connector,
         settings: &Settings,
         end: Moment,
@@ -329,7 +329,7 @@ impl InspectSession {
         &*self.clock
     }
 
-    async fn ask(&mut self, words: &[&str]) -> Result<Value, NodeError> {
+    pub(super) async fn ask(&mut self, words: &[&str]) -> Result<Value, NodeError> {
         let command = words.iter().map(|word| (*word).to_owned()).collect();
         let answers = self.ask_each(&[command]).await?;
         answers.into_iter().next().ok_or_else(|| unexpected("unexpected end of its answers"))

@@ -1,6 +1,5 @@
 //! The command line: verbs, options, help.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,14 +12,20 @@ use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
 use crate::demo::{DEMO_EXAMPLES, DemoArgs};
 use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
+use crate::init::{INIT_EXAMPLES, InitArgs};
+use crate::list::{LIST_EXAMPLES, ListArgs};
 use crate::man::{MAN_EXAMPLES, ManArgs};
-use crate::metrics::MetricsArgs;
 use crate::paint::When;
 use crate::release::{RELEASE_CODES, RELEASE_EXAMPLES, ReleaseArgs};
 use crate::status::{STATUS_EXAMPLES, StatusArgs};
+use crate::top::{TOP_EXAMPLES, TopArgs};
+use crate::wait::{WAIT_CODES, WAIT_EXAMPLES, WaitArgs};
 
+use job::{ELECT_CODES, ELECT_EXAMPLES, ELECT_USAGE, RUN_EXAMPLES, RUN_SHORT, RUN_USAGE};
+pub(crate) use job::{ElectArgs, JobArgs, RunArgs};
 pub(crate) use lock::LockArgs;
 
+mod job;
 mod lock;
 
 /// Runs a command under a lock held by a quorum of independent Redis or Valkey masters.
@@ -71,15 +76,39 @@ pub(crate) enum Verb {
     /// is not enough: let the resource compare QUORLOCK_FENCE and reject smaller numbers.
     #[command(aliases = ["lock", "exec"], override_usage = RUN_USAGE, after_help = RUN_SHORT, after_long_help = format!("{}\n\n{SOURCES}\n\n{RUN_EXAMPLES}", exit::TABLE))]
     Run(RunArgs),
+    /// Run a command while this process leads an election, and campaign again after a loss.
+    ///
+    /// Campaigns until elected, for as long as it takes, and runs COMMAND while it leads: on any number of
+    /// hosts, one runs it, and the others are ready to. If the leadership is lost, COMMAND and all that it
+    /// started get SIGTERM and then SIGKILL before another candidate can lead, and this process campaigns
+    /// again. If COMMAND ends by itself, the leadership is resigned, and the exit code is that of COMMAND: let
+    /// a supervisor such as systemd or Kubernetes start quorlock again.
+    ///
+    /// The promises are those of `quorlock run`, whose lock of the same name it holds while it leads. Programs
+    /// that use the library follow the leader with `Observer`, and read the value that --value announces.
+    #[command(override_usage = ELECT_USAGE, after_long_help = format!("{ELECT_CODES}\n\n{SOURCES}\n\n{ELECT_EXAMPLES}"))]
+    Elect(ElectArgs),
     /// Show who holds a lock on each node, and who waits for it
     #[command(after_long_help = format!("{SOURCES}\n\n{STATUS_EXAMPLES}"))]
     Status(StatusArgs),
+    /// List the locks that are held, with their holders and waiters
+    #[command(alias = "ls", after_long_help = format!("{LIST_EXAMPLES}\n\n{SOURCES}"))]
+    List(ListArgs),
+    /// Show the locks that are held, live, the longest waits first
+    #[command(after_long_help = format!("{TOP_EXAMPLES}\n\n{SOURCES}"))]
+    Top(TopArgs),
     /// Check the nodes: what makes locks unsafe, slow or impossible, and how to fix it
     #[command(after_long_help = format!("{}\n\n{SOURCES}", exit::DOCTOR_TABLE))]
     Doctor(DoctorArgs),
+    /// Check the nodes, and write a configuration file for them
+    #[command(after_long_help = format!("{INIT_EXAMPLES}\n\n{SOURCES}"))]
+    Init(InitArgs),
     /// Hold a lock until a signal or the end of stdin, for scripts that are not one command
     #[command(after_long_help = format!("{HOLD_CODES}\n\n{SOURCES}\n\n{HOLD_EXAMPLES}"))]
     Hold(HoldArgs),
+    /// Wait until a lock is free, without acquiring it
+    #[command(after_long_help = format!("{WAIT_CODES}\n\n{SOURCES}\n\n{WAIT_EXAMPLES}"))]
+    Wait(WaitArgs),
     /// Release a lock by its token, or take it from its holder
     #[command(alias = "unlock", after_long_help = format!("{RELEASE_CODES}\n\n{SOURCES}\n\n{RELEASE_EXAMPLES}"))]
     Release(ReleaseArgs),
@@ -101,9 +130,14 @@ impl Args {
     pub(crate) fn wants_json(&self) -> bool {
         match &self.verb {
             Verb::Run(run) => run.json,
+            Verb::Elect(elect) => elect.json,
             Verb::Doctor(doctor) => doctor.json,
+            Verb::Init(init) => init.json,
             Verb::Hold(hold) => hold.json,
             Verb::Status(status) => status.json,
+            Verb::List(list) => list.json,
+            Verb::Top(top) => top.json,
+            Verb::Wait(wait) => wait.json,
             Verb::Release(release) => release.json,
             Verb::Bench(bench) => bench.json,
             Verb::Demo(demo) => demo.json,
@@ -169,55 +203,6 @@ pub(crate) struct DeploymentArgs {
     pub(crate) kinds: Kinds,
 }
 
-/// `quorlock run`.
-#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
-#[derive(clap::Args)]
-pub(crate) struct RunArgs {
-    /// Name of the lock. Its key on the nodes is the prefix followed by this name
-    pub(crate) resource: String,
-    /// The command and its arguments; options of quorlock go before it
-    #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
-    /// Run STRING with $SHELL, or /bin/sh, instead of COMMAND
-    #[arg(short = 'c', long, value_name = "STRING", conflicts_with = "command")]
-    pub(crate) shell: Option<OsString>,
-    /// Send SIGTERM this long before the lock expires, so that the command can shut down cleanly;
-    /// SIGKILL follows just before it expires. Never more than a third of the TTL, whatever is set
-    #[arg(short, long, hide_short_help = true, value_name = "DURATION", default_value = "5s",
-          value_parser = duration::parse)]
-    pub(crate) kill_after: Duration,
-    /// Keep the lock until every process that the command started has ended, including those that
-    /// left its process group, such as daemons. Linux only
-    #[arg(long, hide_short_help = true)]
-    pub(crate) wait_for_descendants: bool,
-    /// Run at most once per DURATION, on any number of hosts.
-    ///
-    /// DURATION counts from the start of COMMAND. The lock stays taken until it has passed, also after COMMAND
-    /// has ended, with whatever exit code; other clients wait while COMMAND runs, and exit with 75 (or -E)
-    /// without waiting once it has ended. If the host crashes during the run, the lock expires after its TTL, and
-    /// another host may run COMMAND again. Choose DURATION longer than the difference between the hosts' clocks,
-    /// and shorter than the time between two runs. It is not limited by max-ttl.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
-    pub(crate) at_least: Option<Duration>,
-    /// Allow up to N holders (1 to 64) at the same time: a semaphore instead of a lock
-    ///
-    /// Every client must use the same N: nodes refuse a different N while a permit is taken. Use a name
-    /// for a lock or for a semaphore, not for both: they do not exclude each other.
-    #[arg(long, value_name = "N", conflicts_with_all = ["shared", "also"])]
-    pub(crate) permits: Option<usize>,
-    /// Report events on stderr as JSON, one per line.
-    ///
-    /// Events: acquired, held, no_quorum, interrupted, lost, released, unconfirmed, retained, error,
-    /// warning. The reference lists their fields.
-    #[arg(long)]
-    pub(crate) json: bool,
-    // Last, because its heading covers everything after it.
-    #[command(flatten)]
-    pub(crate) lock: LockArgs,
-    #[command(flatten)]
-    pub(crate) metrics: MetricsArgs,
-}
-
 /// `quorlock doctor`.
 #[derive(clap::Args)]
 pub(crate) struct DoctorArgs {
@@ -266,42 +251,6 @@ Settings can also come from environment variables, such as QUORLOCK_NODES or QUO
 from the configuration file, as `nodes` or `max-ttl`. Flags override variables, which override the
 file. This covers everything under Nodes and Metrics, and --ttl, --wait and --restart-guard. The
 password is read from QUORLOCK_PASSWORD, the path of the configuration file from QUORLOCK_CONFIG.";
-
-const RUN_USAGE: &str = "\
-quorlock run [OPTIONS] <RESOURCE> [--] <COMMAND>...
-       quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
-
-/// The most important lines of [`exit::TABLE`] and [`RUN_EXAMPLES`].
-const RUN_SHORT: &str = "\
-Exit codes: the command's own, 75 lock held by another client, 69 no quorum, 76 lock lost.
-
-Examples:
-  quorlock run nightly-report -- ./report.sh --all
-  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: one runs it";
-
-const RUN_EXAMPLES: &str = "\
-Environment of the command:
-  QUORLOCK_HELD      1
-  QUORLOCK_RESOURCE  name of the lock; with --also all names, joined by ` + `
-  QUORLOCK_FENCE     fencing token, a number that only grows; unset with --fencing off
-  QUORLOCK_TOKEN     token stored on the nodes; a process that knows it can release the lock
-  QUORLOCK_TTL_MS    TTL in milliseconds
-  QUORLOCK_PERMIT    with --permits N, the number of the permit, 0 to N-1
-
-Getting started:
-  quorlock demo -- quorlock run my-job -- ./job.sh  # on five temporary local servers
-  export QUORLOCK_NODES=redis://10.0.0.1,redis://10.1.0.1,redis://10.2.0.1
-  quorlock doctor                                   # checks the servers; exits non-zero if unsafe
-  quorlock run my-job -- ./job.sh
-
-Examples:
-  quorlock run nightly-report -- ./report.sh --all
-  quorlock run -q -E 0 --at-least 5min cron/cleanup -- cleanup   # in ten crontabs: one runs it
-  quorlock run -w forever -t 10s leader -- ./serve  # hot standby
-  quorlock run --shared catalog -- ./export         # together with other readers
-  quorlock run --permits 3 exports -- ./export.sh   # at most three
-  quorlock run accounts/1 --also accounts/2 -- pay  # both or neither
-  quorlock run db/migrate -c 'migrate up && seed'";
 
 #[cfg(test)]
 mod tests {

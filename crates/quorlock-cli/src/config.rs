@@ -12,6 +12,7 @@ use crate::metrics::MetricsArgs;
 
 mod layer;
 mod trust;
+mod written;
 
 #[cfg(test)]
 pub(crate) use layer::KEYS;
@@ -152,6 +153,18 @@ impl Settings {
             builder = builder.password(password);
         }
         builder
+    }
+
+    /// Returns a configuration file with these settings.
+    pub(crate) fn in_toml(&self) -> String {
+        self.said.in_toml()
+    }
+
+    /// Whether an address contains a password.
+    pub(crate) fn has_secret(&self) -> bool {
+        let login =
+            |node: &String| node.split_once("://").and_then(|(_, rest)| rest.split_once('@')).is_some();
+        self.said.nodes.iter().any(login)
     }
 
     /// Returns where metrics go: `flags`, or else the other sources.

@@ -40,8 +40,16 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
     Ok(code)
 }
 
+/// Formats the findings other than notes, and the verdict.
+pub(crate) fn summarized(examination: &Report) -> String {
+    let paint = Paint::none();
+    let listed = findings(examination, paint, Severity::Warning);
+    let gap = if listed.is_empty() { "" } else { "\n" };
+    format!("{listed}{gap}{}", verdict(examination, paint))
+}
+
 /// Returns the exit code: no quorum comes before unsafe.
-fn exit_code(examination: &Report, strict: bool) -> u8 {
+pub(crate) fn exit_code(examination: &Report, strict: bool) -> u8 {
     match examination.summary() {
         Summary::NoQuorum => exit::NO_QUORUM,
         Summary::Unsafe => exit::UNSAFE,

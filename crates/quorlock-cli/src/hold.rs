@@ -104,6 +104,7 @@ async fn hold_until_ended(
     let since = now();
     metrics::waited(since.since(asked));
 
+    metrics::holds(Some(lease.clone()));
     let told = print_aside(got(&lease, settings.ttl(), since.since(asked), args.json));
     tokio::pin!(told);
     let mut telling = true;
@@ -119,6 +120,7 @@ async fn hold_until_ended(
             }
         }
     };
+    metrics::holds(None);
     let (watch, token, held) = (lease.clone(), lease.token().short(), now().since(since));
     let lost = match lost {
         Some(lost) => Some(lost),

@@ -31,6 +31,8 @@ mod doctor;
 mod exit;
 mod failure;
 mod hold;
+mod init;
+mod list;
 mod logging;
 mod man;
 mod metrics;
@@ -50,6 +52,8 @@ mod status;
 mod stderr;
 mod stdout;
 mod terminal;
+mod top;
+mod wait;
 mod waiting;
 mod wanted;
 mod width;
@@ -80,9 +84,14 @@ fn work(kinds: Kinds) -> u8 {
     let quiet = args.quiet;
     let outcome = match args.verb {
         Verb::Run(run) => run::run(run, args.deployment, args.quiet),
+        Verb::Elect(elect) => run::elect(elect, args.deployment, args.quiet),
         Verb::Hold(hold) => hold::hold(&hold, args.deployment, args.quiet),
+        Verb::Wait(wait) => wait::wait(&wait, args.deployment, args.quiet),
+        Verb::List(list) => list::list(&list, args.deployment, args.quiet),
+        Verb::Top(top) => top::top(&top, args.deployment, args.quiet),
         Verb::Status(status) => status::status(&status, args.deployment),
         Verb::Doctor(doctor) => doctor::doctor(&doctor, args.deployment, args.quiet),
+        Verb::Init(init) => init::init(&init, args.deployment, args.quiet),
         Verb::Release(release) => release::release(&release, args.deployment),
         Verb::Bench(bench) => bench::bench(&bench, args.deployment, args.quiet),
         Verb::Demo(demo) => demo::demo(demo, &args.deployment.kinds),

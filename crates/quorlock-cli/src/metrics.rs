@@ -6,11 +6,15 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::metrics::{counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::{
+    LeaseWatch,
+    runtime::{Clock as _, SystemClock},
+};
 
 use crate::failure::Failure;
 use crate::report::Reason;
@@ -25,7 +29,7 @@ use textfile::Textfile;
 #[command(next_help_heading = "Metrics")]
 pub(crate) struct MetricsArgs {
     /// Serve Prometheus metrics over HTTP, at /metrics of this address; a port alone listens on
-    /// 127.0.0.1 [default: off]
+    /// 127.0.0.1. Also /ready, for probes: 200 while the lock is held, else 503 [default: off]
     #[arg(long, hide_short_help = true, value_name = "ADDRESS")]
     pub(crate) metrics: Option<String>,
     /// Write the metrics to this file every 5 s and at the end, for the textfile collector of the node
@@ -87,6 +91,20 @@ pub(crate) fn counted(
         file.finish();
     }
     outcome
+}
+
+/// The lease under which the work runs, if it does, for [`is_held`].
+static HELD: Mutex<Option<LeaseWatch>> = Mutex::new(None);
+
+/// Says under which lease the work runs from now on, or that it has ended.
+pub(crate) fn holds(lease: Option<LeaseWatch>) {
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+}
+
+/// Whether the work runs, and its lease is valid.
+fn is_held() -> bool {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.as_ref().is_some_and(|lease| lease.check().is_ok())
 }
 
 /// Records that the lock was acquired.

@@ -42,6 +42,11 @@ impl Paint {
         }
     }
 
+    /// Returns no colours, for text that goes elsewhere.
+    pub(crate) fn none() -> Paint {
+        Paint { on: false }
+    }
+
     fn is_likely_wanted() -> bool {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         let no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

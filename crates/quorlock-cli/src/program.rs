@@ -21,17 +21,17 @@ pub(crate) enum Program {
 
 impl Program {
     /// Checks that it can be started, as far as possible without starting it.
-    pub(crate) fn find(self) -> Result<Command, Failure> {
+    pub(crate) fn find(&self) -> Result<Command, Failure> {
         self.find_in(&places())
     }
 
     /// As [`find`](Program::find), with `places` as the `PATH`.
-    pub(crate) fn find_in(self, places: &OsStr) -> Result<Command, Failure> {
+    pub(crate) fn find_in(&self, places: &OsStr) -> Result<Command, Failure> {
         let words = match self {
             Program::Command(words) => words,
             Program::Shell(line) => {
                 let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
-                vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line]
+                &vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line.clone()]
             }
         };
         let Some((name, arguments)) = words.split_first() else {

@@ -1,18 +1,19 @@
-//! `quorlock run`: acquires the lock, runs the command under it, and releases the lock.
+//! `quorlock run` and `quorlock elect`: acquire the lock, run the command under it, and release the lock.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use quorlock::Coordinator;
 
-use crate::args::{DeploymentArgs, RunArgs};
+use crate::args::{DeploymentArgs, ElectArgs, JobArgs, LockArgs, RunArgs};
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::metrics;
+use crate::metrics::{self, MetricsArgs};
 use crate::notice::Notice;
 use crate::program::{Program, not_started};
 use crate::report::Report;
@@ -29,91 +30,163 @@ mod slot;
 mod watch;
 
 use job::{Job, KeptFor};
-use slot::{Run, Slot};
+use slot::{Length, Run, Slot};
 use watch::Ended;
 
 const WHILE_WAITING: &str = "while waiting; the command was not started";
 
 /// Runs the command that `args` name, and returns the exit code.
 pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+    let length = Length::of(args.at_least, args.once_per)?;
     let settings = args.lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);
-    metrics::counted(&settings.metrics(&args.metrics), &args.resource.clone(), || {
+    with_coordinator(&settings, &args.metrics, &args.resource, async |coordinator| {
+        let slot = Slot::of(length);
+        let wanted = match args.permits {
+            None => args.lock.lock(coordinator, &settings, &args.resource)?,
+            Some(permits) => {
+                Wanted::Permit(args.lock.semaphore(coordinator, &settings, &args.resource, permits)?)
+            }
+        };
+        let job = Guarded::new(&args.lock, &args.job, &settings, wanted, slot, report)?;
+        let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+        Ok(job.under_lock(&mut signals).await?.code)
+    })
+}
+
+/// Runs the command that `args` name while this process leads, again after each loss, and returns the exit code.
+pub(crate) fn elect(args: ElectArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+    let lock = args.lock();
+    let settings = lock.settings(deployment)?;
+    let report = Report::to(args.json, quiet);
+    with_coordinator(&settings, &args.metrics, &args.resource, async |coordinator| {
+        let wanted = lock.lock(coordinator, &settings, &args.resource)?;
+        let job = Guarded::new(&lock, &args.job, &settings, wanted, Slot::of(None), report)?;
+        let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
+        loop {
+            let outcome = job.under_lock(&mut signals).await?;
+            if !outcome.may_lead_again {
+                return Ok(outcome.code);
+            }
+            report.words(&format!("no longer leads `{}`; campaigning again", args.resource));
+        }
+    })
+}
+
+fn with_coordinator(
+    settings: &Settings,
+    metrics: &MetricsArgs,
+    resource: &str,
+    work: impl AsyncFnOnce(&Coordinator) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
+    metrics::counted(&settings.metrics(metrics), resource, || {
         block_on(async {
             // What the command started may outlive this process.
             let coordinator = settings.builder()?.kept_by_children(true).build()?;
-            let outcome = under_lock(args, &settings, &coordinator, report).await;
+            let outcome = work(&coordinator).await;
             coordinator.close(Settings::patience(&coordinator)).await;
             outcome
         })
     })
 }
 
-async fn under_lock(
-    args: RunArgs,
-    settings: &Settings,
-    coordinator: &Coordinator,
+/// A command and the lock under which it runs.
+struct Guarded<'a> {
+    lock: &'a LockArgs,
+    settings: &'a Settings,
+    wanted: Wanted,
+    place: Place,
+    slot: Slot,
+    program: Program,
+    kept_for: KeptFor,
+    kill_after: Duration,
     report: Report,
-) -> Result<u8, Failure> {
-    let (ttl, max_hold) = (settings.ttl(), args.lock.max_hold);
-    let slot = Slot::of(args.at_least);
-    let wanted = match args.permits {
-        None => args.lock.lock(coordinator, settings, &args.resource)?,
-        Some(permits) => {
-            Wanted::Permit(args.lock.semaphore(coordinator, settings, &args.resource, permits)?)
-        }
-    };
-    let place = Place::shown_by(report);
-    let wanted = slot.watched(wanted, &place);
-    let kept_for = KeptFor::asked_for(args.wait_for_descendants)?;
-    let program = args.shell.map_or(Program::Command(args.command), Program::Shell);
-    let mut command = program.find()?;
+}
 
-    let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
-    let asked = now();
-    let acquired = tokio::select! {
-        biased;
-        acquired = waiting::acquire((&wanted, ttl), &place, &mut signals, report, WHILE_WAITING) => acquired?,
-        outcome = slot.has_had_its_run(&wanted) => outcome,
-    };
-    let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
-    let since = now();
-    report.acquired(&lease, since.since(asked));
-    metrics::waited(since.since(asked));
-    let run = Run::begins(since);
+/// How a hold of the lock ended.
+struct Outcome {
+    /// The exit code.
+    code: u8,
+    /// The command was stopped because its lock was lost, and not because a signal asked it to end.
+    may_lead_again: bool,
+}
 
-    set_variables(&mut command, &lease, ttl);
-    let name = command.get_program().to_owned();
-    let notice = Notice::new(args.kill_after, ttl, settings.drift(), max_hold);
-    let until = notice.guard_until(now(), lease.remaining());
-    let job = Job::start(command, kept_for, until, &signals)
-        .map_err(|error| not_started(Path::new(&name), error))?;
-    let hold_until = max_hold.map(|longest| since + longest);
-    let ended = watch::until_ended(job, &lease, notice, hold_until, &mut signals, report).await?;
-    metrics::command_ended(match ended {
-        Ended::ByItself(status) => Some(code_of(status)),
-        Ended::Stopped(_) => None,
-    });
-    // Only now that no process of the command is left.
-    let released = slot.end(lease, &run, ended, report).await;
-    if let (Ok(()), Ended::Stopped(reason)) = (&released, ended) {
-        metrics::lost(reason);
+impl<'a> Guarded<'a> {
+    fn new(
+        lock: &'a LockArgs,
+        job: &JobArgs,
+        settings: &'a Settings,
+        wanted: Wanted,
+        slot: Slot,
+        report: Report,
+    ) -> Result<Guarded<'a>, Failure> {
+        let place = Place::shown_by(report);
+        let wanted = slot.watched(wanted, &place);
+        let kept_for = KeptFor::asked_for(job.wait_for_descendants)?;
+        let program = match &job.shell {
+            Some(line) => Program::Shell(line.clone()),
+            None => Program::Command(job.command.clone()),
+        };
+        // Before the lock is asked for.
+        program.find()?;
+        let kill_after = job.kill_after;
+        Ok(Guarded { lock, settings, wanted, place, slot, program, kept_for, kill_after, report })
     }
-    Ok(match (ended, released) {
-        (Ended::Stopped(_), _) => exit::LOST,
-        (Ended::ByItself(status), Ok(())) => code_of(status),
-        (Ended::ByItself(status), Err(lost)) => {
-            report.words(&format!(
-                "the command exited with {}, but {lost}; part of it may have run without the lock",
-                code_of(status)
-            ));
-            exit::LOST
+
+    /// Acquires the lock, runs the command, and releases the lock.
+    async fn under_lock(&self, signals: &mut Signals) -> Result<Outcome, Failure> {
+        let Guarded { wanted, place, slot, report, .. } = self;
+        let (ttl, max_hold) = (self.settings.ttl(), self.lock.max_hold);
+        let asked = now();
+        let acquired = tokio::select! {
+            biased;
+            acquired = waiting::acquire((wanted, ttl), place, signals, *report, WHILE_WAITING) => acquired?,
+            outcome = slot.has_had_its_run(wanted) => outcome,
+        };
+        let lease = acquired.map_err(|error| Failure::of_acquiring(error, self.lock.conflict_exit_code))?;
+        let since = now();
+        report.acquired(&lease, since.since(asked));
+        metrics::waited(since.since(asked));
+        let run = Run::begins(since);
+
+        let mut command = self.program.find()?;
+        set_variables(&mut command, &lease, ttl);
+        let name = command.get_program().to_owned();
+        let notice = Notice::new(self.kill_after, ttl, self.settings.drift(), max_hold);
+        let until = notice.guard_until(now(), lease.remaining());
+        let job = Job::start(command, self.kept_for, until, signals)
+            .map_err(|error| not_started(Path::new(&name), error))?;
+        metrics::holds(Some(lease.clone()));
+        let hold_until = max_hold.map(|longest| since + longest);
+        let ended = watch::until_ended(job, &lease, notice, hold_until, signals, *report).await?;
+        metrics::holds(None);
+        metrics::command_ended(match ended {
+            Ended::ByItself(status) => Some(code_of(status)),
+            Ended::Stopped { .. } => None,
+        });
+        // Only now that no process of the command is left.
+        let released = slot.end(lease, &run, ended, *report).await;
+        if let (Ok(()), Ended::Stopped { reason, .. }) = (&released, ended) {
+            metrics::lost(reason);
         }
-    })
+        Ok(match (ended, released) {
+            (Ended::Stopped { asked_to_end, .. }, _) => {
+                Outcome { code: exit::LOST, may_lead_again: !asked_to_end }
+            }
+            (Ended::ByItself(status), Ok(())) => Outcome { code: code_of(status), may_lead_again: false },
+            (Ended::ByItself(status), Err(lost)) => {
+                report.words(&format!(
+                    "the command exited with {}, but {lost}; part of it may have run without the lock",
+                    code_of(status)
+                ));
+                Outcome { code: exit::LOST, may_lead_again: false }
+            }
+        })
+    }
 }
 
 /// After the inherited environment, so that a lock within a lock sees its own.
-fn set_variables(command: &mut Command, lease: &Acquired, ttl: std::time::Duration) {
+fn set_variables(command: &mut Command, lease: &Acquired, ttl: Duration) {
     command
         .env("QUORLOCK_HELD", "1")
         .env("QUORLOCK_RESOURCE", lease.resource().as_str())

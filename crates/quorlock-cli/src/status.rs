@@ -24,7 +24,7 @@ mod finding;
 mod show;
 mod watch;
 
-use finding::Finding;
+pub(crate) use finding::Finding;
 
 /// `quorlock status`.
 #[derive(clap::Args)]
@@ -90,14 +90,14 @@ async fn once(args: &StatusArgs, coordinator: &Coordinator) -> Result<u8, Failur
 }
 
 /// One lock as seen at one time.
-struct Look {
-    resource: String,
+pub(crate) struct Look {
+    pub(crate) resource: String,
     report: VoteReport,
     /// How much longer each node does not vote, in the order of the votes.
     quarantines: Vec<Duration>,
-    finding: Finding,
+    pub(crate) finding: Finding,
     /// Who waits for it.
-    queue: QueueListing,
+    pub(crate) queue: QueueListing,
     /// The number of permits, if the name is also that of a semaphore.
     permits: Option<usize>,
 }
@@ -125,7 +125,8 @@ async fn look(args: &StatusArgs, coordinator: &Coordinator) -> Result<Vec<Look>,
 /// The most permits of a semaphore; a larger number was not stored by this program.
 const MOST_PERMITS: usize = 64;
 
-async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
+/// Asks for one lock, and for who waits for it.
+pub(crate) async fn look_at(coordinator: &Coordinator, resource: String) -> Result<Look, Failure> {
     let lock = coordinator.lock(&resource);
     let seen = try_join(lock.inspect(), lock.waiters()).await;
     let (report, queue) = seen?;

@@ -28,18 +28,31 @@ pub(crate) async fn acquire(
     report: Report,
     what: &'static str,
 ) -> Result<Result<Acquired, Refusal>, Failure> {
+    interruptibly(acquire_for(wanted, ttl), (wanted, place), signals, report, what).await
+}
+
+/// Waits for what is to be `done` about the lock that is `shown`, with the place in its queue.
+///
+/// A terminating signal ends the wait immediately with [`Failure::Interrupted`] and `what` was interrupted.
+pub(crate) async fn interruptibly<T, E>(
+    done: impl Future<Output = Result<T, E>>,
+    (shown, place): (&Wanted, &Place),
+    signals: &mut Signals,
+    report: Report,
+    what: &'static str,
+) -> Result<Result<T, E>, Failure> {
     let _log = HeldBack::begin();
-    let acquired = tokio::select! {
+    let done = tokio::select! {
         biased;
         signal = signals.next_end() => return Err(Failure::Interrupted { what, signal }),
-        acquired = acquire_for(wanted, ttl) => acquired,
-        never = tell(wanted, place, report) => match never {},
+        done = done => done,
+        never = tell(shown, place, report) => match never {},
         never = print_held_back_later() => match never {},
     };
-    if acquired.is_ok() {
+    if done.is_ok() {
         HeldBack::tell();
     }
-    Ok(acquired)
+    Ok(done)
 }
 
 /// A lease that the holder before has offered lives for about a second, until it is renewed. Nothing is begun before

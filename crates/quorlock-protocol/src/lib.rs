@@ -52,7 +52,7 @@ pub use several::{Keys, MOST_RESOURCES};
 pub use shared::{Mode, SHARED_MARKER};
 pub use sibling::{
     FENCE_MEMBER, Sibling, fence_counter, fence_counter_key, gate, intents_key, intents_sibling,
-    max_ttl_note, readers_key, readers_sibling, semaphore_limit,
+    is_auxiliary_key, lock_of_queue, max_ttl_note, readers_key, readers_sibling, semaphore_limit,
 };
 pub use slot::Slot;
 pub use tally::{Tally, Verdict};

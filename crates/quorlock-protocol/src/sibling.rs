@@ -45,6 +45,27 @@ pub fn semaphore_limit(key: &str) -> String {
     Sibling::new("semaphore", key, "limit").to_string()
 }
 
+/// Returns whether the library stores `key` beside its locks, and not as one.
+#[must_use]
+pub fn is_auxiliary_key(key: &str) -> bool {
+    const KINDS: [&str; 6] = ["fence", "gate", "semaphore", "shared", "tomb", "want"];
+    let kind = key.strip_prefix("quorlock:").and_then(|rest| rest.split_once(':'));
+    kind.is_some_and(|(kind, rest)| KINDS.contains(&kind) && rest.starts_with(['{', ':']))
+}
+
+/// Returns the key of the lock to which the key of a queue, [`want_mark`](crate::want_mark), belongs.
+#[must_use]
+pub fn lock_of_queue(key: &str) -> Option<&str> {
+    let named = key.strip_prefix("quorlock:want:")?.strip_suffix(":mark")?;
+    match named.strip_prefix(':') {
+        Some(key) => Some(key),
+        None => match named.strip_prefix('{')?.split_once('}')? {
+            (key, "") => Some(key),
+            (_number, key) => key.strip_prefix(':'),
+        },
+    }
+}
+
 /// An auxiliary key of a lock, in the same hash slot of a Redis Cluster: it repeats the lock's hash
 /// tag, or makes the whole key the tag. If the key has a `}` but no tag, a number that hashes to
 /// its slot is the tag.
@@ -133,6 +154,20 @@ mod tests {
         assert_eq!(keys.len(), 3, "{keys:?}");
     }
 
+    #[test]
+    fn auxiliary_keys_are_told_from_locks() {
+        for key in ["a", "{a}b", "a}b"] {
+            let claim = Claim::new(key.into(), Token::new(7, ""));
+            let auxiliary = [readers_key(key), intents_key(key), fence_counter(key), semaphore_limit(key)];
+            let more = [gate(key), max_ttl_note(&gate(key)), claim.tombstone(), claim.want_mark()];
+            for auxiliary in auxiliary.iter().chain(&more).chain([&turn_key(key, WaiterId::new(7))]) {
+                assert!(is_auxiliary_key(auxiliary), "{auxiliary}");
+            }
+            assert!(!is_auxiliary_key(key));
+        }
+        assert!(!is_auxiliary_key("quorlock:orders:{a}"), "no kind of ours");
+    }
+
     proptest! {
         #[test]
         fn all_siblings_of_any_key_are_in_its_slot(key in "[a{}:\\PC]{1,8}") {
@@ -142,6 +177,12 @@ mod tests {
             for sibling in others.into_iter().chain(shared) {
                 prop_assert_eq!(Slot::of(&sibling), Slot::of(&key), "{} and {}", &key, &sibling);
             }
+        }
+
+        #[test]
+        fn the_key_of_a_queue_names_its_lock(key in "[a{}:\\PC]{1,8}") {
+            let queue = want_mark(&key);
+            prop_assert_eq!(lock_of_queue(&queue), Some(&*key), "{}", &queue);
         }
 
         #[test]

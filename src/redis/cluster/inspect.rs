@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt as _;
+use futures::TryStreamExt as _;
 use futures::future::join_all;
+use futures::stream::{Stream, iter, once};
 
 use super::Inner;
 use super::shard::Shard;
@@ -10,7 +13,9 @@ use super::slot_map::{Map, Master};
 use super::topology::request_map;
 use crate::doctor::rules::age;
 use crate::node::facts::{ConnectFailure, Facts, Location, Role, ShardFacts};
+use crate::node::{ListedKeys, NodeError};
 use crate::redis::inspect::examine as examine_server;
+use crate::redis::list;
 use quorlock_protocol::Slot;
 
 /// Examines every master of the cluster. `key` is free; each master is probed with a key derived from it.
@@ -32,6 +37,23 @@ async fn shard(inner: &Inner, master: &Master, key: Arc<str>) -> ShardFacts {
     let name = Arc::from(address.to_string());
     let facts = examine_server(address, Shard::settings(inner, master), key).await;
     ShardFacts::new(name, master.share(), master.replicas, facts)
+}
+
+/// Lists the keys of all masters, one master after the other.
+pub(super) fn keys(
+    inner: Arc<Inner>,
+    prefix: Arc<str>,
+    which: ListedKeys,
+) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
+    let of_masters = async move {
+        let map = request_map(&inner, &mut None, 0).await?;
+        let masters = map.masters.iter().map(|master| {
+            let address = inner.member_at(&master.place);
+            list::keys(address, Shard::settings(&inner, master), Arc::clone(&prefix), which)
+        });
+        Ok::<_, NodeError>(iter(masters.collect::<Vec<_>>()).flatten())
+    };
+    once(of_masters).try_flatten()
 }
 
 /// Returns a key with the prefix `key` that this master serves. `None` if `key` has a hash tag, which puts

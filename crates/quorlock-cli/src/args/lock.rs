@@ -54,6 +54,28 @@ pub(crate) struct LockArgs {
 }
 
 impl LockArgs {
+    /// Returns the options of the lock that the leader of an election holds.
+    pub(super) fn of_leader(
+        wait: WaitArg,
+        ttl: Option<Duration>,
+        max_hold: Option<Duration>,
+        restart_guard: Option<Switch>,
+        value: String,
+    ) -> LockArgs {
+        LockArgs {
+            no_wait: false,
+            wait: Some(wait),
+            ttl,
+            conflict_exit_code: exit::HELD,
+            max_hold,
+            shared: false,
+            also: Vec::new(),
+            restart_guard,
+            fencing: Switch::On,
+            label: value,
+        }
+    }
+
     /// Loads the settings: these flags, then the environment, then the file.
     pub(crate) fn settings(&self, deployment: DeploymentArgs) -> Result<Settings, Failure> {
         let wait = if self.no_wait { Some(WaitArg(Wait::Never)) } else { self.wait };

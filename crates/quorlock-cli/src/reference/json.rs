@@ -38,7 +38,11 @@ const OBJECTS: &[Object] = &[
             MESSAGE,
             ("exit_code", "integer", "code that the program exits with"),
             ("holder", "string", "of `held`: the holder, as host, process id and label"),
-            ("retained", "boolean", "of `held`: whether the lock stays taken after a run with `--at-least`"),
+            (
+                "retained",
+                "boolean",
+                "of `held`: whether the lock stays taken after a run with `--at-least` or `--once-per`",
+            ),
             ("remaining_ms", "integer", "of `held`: time until the lock expires, unless it is renewed"),
             ("key", "string", "of `held`, with `--also`: the lock that is held"),
         ],
@@ -56,7 +60,7 @@ const OBJECTS: &[Object] = &[
         fields: &[MESSAGE, ("exit_code", "integer", "125")],
     },
     Object {
-        of: "`run --json`, on stderr",
+        of: "`run --json` and `elect --json`, on stderr",
         file: "report.rs",
         events: &["acquired"],
         fields: &[
@@ -68,7 +72,7 @@ const OBJECTS: &[Object] = &[
         ],
     },
     Object {
-        of: "`run --json`, on stderr",
+        of: "`run --json` and `elect --json`, on stderr",
         file: "report.rs",
         events: &["lost"],
         fields: &[
@@ -80,13 +84,13 @@ const OBJECTS: &[Object] = &[
         ],
     },
     Object {
-        of: "`run --json`, on stderr",
+        of: "`run --json` and `elect --json`, on stderr",
         file: "report.rs",
         events: &["released"],
         fields: &[RESOURCE, SHORT_TOKEN, HELD_MS],
     },
     Object {
-        of: "`run --json`, on stderr",
+        of: "`run --json` and `elect --json`, on stderr",
         file: "report.rs",
         events: &["retained"],
         fields: &[
@@ -106,7 +110,7 @@ const OBJECTS: &[Object] = &[
         ],
     },
     Object {
-        of: "`run --json`, on stderr; `hold --json`, on stdout",
+        of: "`run --json` and `elect --json`, on stderr; `hold --json`, on stdout",
         file: "report.rs",
         events: &["unconfirmed"],
         fields: &[RESOURCE, SHORT_TOKEN, HELD_MS, MESSAGE],
@@ -179,6 +183,50 @@ const OBJECTS: &[Object] = &[
             ("nodes[].fencing_token", "integer", "fencing counter of the node, if it has one"),
             ("nodes[].no_vote_for_ms", "integer", "if restarted recently: how much longer it does not vote"),
             ("nodes[].round_trip_us", "integer", "if it answered: round trip"),
+        ],
+    },
+    Object {
+        of: "`list --json`, one object per lock; `top --json`, in `locks`",
+        file: "list/entry.rs",
+        events: &[],
+        fields: &[
+            RESOURCE,
+            ("state", "string", "`held`, or `retained` for the rest of a slot"),
+            ("holder", "string", "host, process id and label; of a shared lock, its readers"),
+            ("token", "string", "first eight digits of its token"),
+            ("fencing_token", FENCE, "its fencing token, if the nodes have one"),
+            ("since", "string or null", "time of the fencing token, RFC 3339, by the clock of the client"),
+            ("remaining_ms", "integer", "longest remaining TTL on the nodes that store it"),
+            ("nodes", "integer", "number of nodes that store its token"),
+            ("waiters", "integer", "number of processes that wait for it"),
+            ("more_waiters", "boolean", "whether there are more than are counted"),
+            ("longest_wait_ms", "integer", "how long the first of them has waited; 0 if there is none"),
+        ],
+    },
+    Object {
+        of: "`top --json`, one object per picture",
+        file: "top.rs",
+        events: &[],
+        fields: &[
+            ("at", "string", "time of the picture, RFC 3339"),
+            ("listed", "integer", "number of names that the nodes store"),
+            ("locks", "array", "locks, the longest waits first"),
+        ],
+    },
+    Object {
+        of: "`wait --json`, on stdout",
+        file: "wait.rs",
+        events: &["free"],
+        fields: &[RESOURCE, ("waited_ms", "integer", "how long it waited")],
+    },
+    Object {
+        of: "`init --json`, on stdout",
+        file: "init.rs",
+        events: &["checked"],
+        fields: &[
+            ("written", "boolean", "whether the file was written"),
+            ("exit_code", "integer", "code that the program exits with"),
+            ("file", "string", "if written: its path"),
         ],
     },
     Object {

@@ -27,6 +27,11 @@ pub(super) enum Request {
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Requests {
+    /// Whether there was any.
+    pub(super) fn is_any(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Counts `signal`, which came at `now`.
     pub(super) fn count(&mut self, signal: Signal, now: Moment) -> Request {
         if !matches!(signal, Signal::SIGINT | Signal::SIGTERM) {

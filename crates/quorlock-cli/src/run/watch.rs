@@ -23,7 +23,12 @@ pub(super) enum Ended {
     /// On its own, or by a signal from outside.
     ByItself(ExitStatus),
     /// Stopped because of its lock, whatever its exit status.
-    Stopped(Reason),
+    Stopped {
+        /// What was wrong with the lock.
+        reason: Reason,
+        /// Whether a signal had asked it to end before.
+        asked_to_end: bool,
+    },
 }
 
 /// Watches `job` until the command and its whole group have ended.
@@ -234,6 +239,7 @@ impl Watch<'_> {
         if self.stopped.is_none() && by_guardian {
             self.stopping(None);
         }
-        self.stopped.map_or(Ended::ByItself(status), Ended::Stopped)
+        let asked_to_end = self.requests.is_any();
+        self.stopped.map_or(Ended::ByItself(status), |reason| Ended::Stopped { reason, asked_to_end })
     }
 }

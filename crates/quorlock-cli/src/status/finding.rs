@@ -10,7 +10,7 @@ use quorlock::{
 use crate::paint::Paint;
 
 /// The conclusion from the answers.
-pub(super) enum Finding {
+pub(crate) enum Finding {
     /// A holder has a quorum.
     Held(Holder),
     /// No holder has a quorum, whatever the silent nodes would answer.

@@ -15,13 +15,16 @@ mod databases;
 mod demonstration;
 mod distance;
 mod doctor;
+mod electing;
 mod examples;
 mod exit_codes;
+mod freeing;
 #[cfg(target_os = "linux")]
 mod guarding;
 mod holding;
 #[cfg(target_os = "linux")]
 mod lingering;
+mod listing;
 mod loss;
 mod manual;
 mod metrics;
@@ -50,3 +53,4 @@ mod tls;
 mod together;
 mod waiting;
 mod watching;
+mod writing;

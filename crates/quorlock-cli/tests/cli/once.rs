@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
+use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::support::{Ended, Quorlock, SOON, run, servers};
@@ -47,6 +48,26 @@ async fn ten_hosts_run_a_short_job_once_in_each_of_ten_slots() {
         // Sooner than in an hour.
         free(&servers).await;
     }
+}
+
+#[tokio::test]
+async fn a_slot_of_the_calendar_has_one_run_and_ends_with_its_day() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let day = 24 * 3600 * 1000;
+    let slot_length = ["--once-per", "400day"];
+    let now = || SystemClock::default().wall().as_secs() * 1000;
+    let slot_end = (now() / (400 * day) + 1) * 400 * day;
+    let hosts = slot(&servers, &slot_length, &log).await;
+    let late = hosts.iter().filter(|host| host.code == Some(75)).count();
+    assert_eq!((runs(&log), late), (1, HOSTS - 1), "{hosts:#?}");
+    let status = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    let ends = now() + status["holder"]["remaining_ms"].as_u64().unwrap();
+    assert!(ends.abs_diff(slot_end) < 60_000, "the slot ends at {ends}, not at {slot_end}");
+    run(&servers, &["--once-per", "0s"], "true").end().await.expect(64);
+    run(&servers, &["--once-per", "1h", "--at-least", "1h"], "true").end().await.expect(64);
 }
 
 #[tokio::test]

@@ -72,11 +72,29 @@ async fn holder(servers: &Servers) -> Running {
     running
 }
 
+/// All verbs.
+const VERBS: [&str; 14] = [
+    "run",
+    "elect",
+    "status",
+    "list",
+    "top",
+    "wait",
+    "hold",
+    "release",
+    "init",
+    "bench",
+    "doctor",
+    "demo",
+    "completions",
+    "man",
+];
+
 #[tokio::test]
 async fn the_help_of_each_verb() {
     // Unmasked: nothing in it varies.
     assert_snapshot!("help", Quorlock::new(["--help"]).end().await.expect(0).stdout);
-    for verb in ["run", "status", "hold", "release", "bench", "doctor", "demo", "completions", "man"] {
+    for verb in VERBS {
         let help = Quorlock::new([verb, "--help"]).end().await.expect(0);
         assert_snapshot!(format!("help_{verb}"), help.stdout);
     }
@@ -86,7 +104,7 @@ async fn the_help_of_each_verb() {
 async fn the_short_help_fits_on_a_screen_and_names_the_long_one() {
     assert_snapshot!("help_short", Quorlock::new(["-h"]).end().await.expect(0).stdout);
     assert_snapshot!("help_short_run", Quorlock::new(["run", "-h"]).end().await.expect(0).stdout);
-    for verb in ["run", "status", "hold", "release", "bench", "doctor", "demo", "completions", "man"] {
+    for verb in VERBS {
         let short = Quorlock::new([verb, "-h"]).end().await.expect(0).stdout;
         assert!(short.lines().count() <= 40, "{verb} -h has {} lines: {short}", short.lines().count());
         assert!(short.contains("--help"), "{verb} -h does not name the long help: {short}");

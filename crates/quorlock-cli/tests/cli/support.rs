@@ -217,7 +217,12 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub(crate) async fn end(mut self) -> Ended {
+    pub(crate) async fn end(self) -> Ended {
+        self.end_with(|| ()).await
+    }
+
+    /// As [`end`](Running::end), and looks at its folder before that is removed.
+    pub(crate) async fn end_with(mut self, look: impl FnOnce()) -> Ended {
         let mut status = None;
         let ended = eventually("the end of quorlock", SOON, async || {
             status = self.process.try_wait().expect("quorlock is our child");
@@ -225,6 +230,7 @@ impl Running {
         });
         let ended = ended.await;
         drop(self.unread.take());
+        look();
         let (stdout, stderr) = (self.stdout(), self.stderr());
         ended.unwrap_or_else(|error| panic!("{error}\nstdout: {stdout}\nstderr: {stderr}"));
         Ended { code: status.and_then(|status| status.code()), stdout, stderr }

@@ -1,0 +1,112 @@
+//! `quorlock init`: checks the nodes, and writes a configuration file for them.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use quorlock::doctor::Summary;
+use serde_json::json;
+
+use crate::args::DeploymentArgs;
+use crate::config::Settings;
+use crate::doctor;
+use crate::exit;
+use crate::failure::Failure;
+use crate::report::{Report, notice};
+use crate::runtime::block_on;
+use crate::stdout::print;
+
+/// `quorlock init`.
+#[derive(clap::Args)]
+pub(crate) struct InitArgs {
+    /// The file to write; `-` is stdout
+    #[arg(long, value_name = "FILE", default_value = "quorlock.toml")]
+    file: PathBuf,
+    /// Write the file even if the check finds something unsafe or no quorum, and over a file that exists
+    #[arg(long)]
+    force: bool,
+    /// Report on stdout as JSON, in one line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) const INIT_EXAMPLES: &str = "\
+Exit codes:
+  0    the file is written
+  69   no quorum: too few nodes vote; nothing is written
+  79   something makes locks unsafe; nothing is written
+  64   invalid arguments, or the file exists
+  78   invalid configuration
+  125  internal error of quorlock
+
+Examples:
+  quorlock init --nodes redis://10.0.0.1,redis://10.1.0.1,redis://10.2.0.1
+  sudo quorlock init --file /etc/quorlock.toml --key-prefix locks: --nodes redis://10.0.0.1,…
+
+The check is that of `quorlock doctor`. The settings that are given as options, in the environment
+or in an earlier file are written, and the others as comments with their defaults. A password in
+QUORLOCK_PASSWORD is not written. A file with a password in an address is readable by its owner only.";
+
+/// Checks the nodes, and writes the file.
+pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+    let to_stdout = args.file == Path::new("-");
+    if !to_stdout && !args.force && args.file.exists() {
+        return Err(Failure::Usage(format!(
+            "{} exists; give another --file, or --force to write over it",
+            args.file.display()
+        )));
+    }
+    let settings = Settings::load(deployment)?;
+    let examination = block_on(async { Ok(settings.examiner()?.doctor().await) })?;
+    let code = doctor::exit_code(&examination, false);
+    if Report::to(args.json, quiet) == Report::Words {
+        notice(&format!("checked the nodes:\n{}", doctor::summarized(&examination)));
+    }
+    if code != exit::SUCCESS && !args.force {
+        let why = match examination.summary() {
+            Summary::NoQuorum => "no lock could be acquired on these nodes now",
+            Summary::Sound | Summary::Unsafe | Summary::Unclear | _ => {
+                "locks on these nodes would not be safe"
+            }
+        };
+        if args.json {
+            print(&format!("{}\n", json!({ "event": "checked", "written": false, "exit_code": code })))?;
+        } else {
+            notice(&format!(
+                "nothing is written, because {why}; `quorlock doctor` says how to fix it, --force writes it anyway"
+            ));
+        }
+        return Ok(code);
+    }
+    let text = settings.in_toml();
+    if to_stdout {
+        print(&text)?;
+        return Ok(exit::SUCCESS);
+    }
+    write(args, &text, settings.has_secret()).map_err(|error| {
+        Failure::Config(format!("cannot write {}: {error}; give another --file", args.file.display()))
+    })?;
+    if args.json {
+        let file = args.file.display().to_string();
+        print(&format!(
+            "{}\n",
+            json!({ "event": "checked", "written": true, "exit_code": 0, "file": file })
+        ))?;
+    } else if !quiet {
+        notice(&format!("wrote {}; try `quorlock run my-job -- echo hello`", args.file.display()));
+    }
+    Ok(exit::SUCCESS)
+}
+
+/// Writes the file, for its owner only if it has a `secret`. Not over a file that has appeared meanwhile.
+fn write(args: &InitArgs, text: &str, secret: bool) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(if secret { 0o600 } else { 0o644 });
+    if args.force {
+        options.create(true).truncate(true)
+    } else {
+        options.create_new(true)
+    };
+    options.open(&args.file)?.write_all(text.as_bytes())
+}

@@ -1,0 +1,110 @@
+//! `quorlock elect`: one candidate runs the command, and campaigns again after a loss.
+
+use nix::sys::signal::Signal;
+use quorlock_testkit::{Servers, eventually};
+
+use crate::metrics::{address, scrape};
+use crate::support::{Quorlock, Running, SOON, is_gone, keys, servers};
+
+fn elect(servers: &Servers, options: &[&str], script: &str) -> Quorlock {
+    let words = [&["elect"], options, &["job", "--", "sh", "-c", script]].concat();
+    Quorlock::new(words).on(servers)
+}
+
+/// Waits until a process waits for the lock.
+async fn a_candidate_waits(servers: &Servers) {
+    eventually("a candidate that waits", SOON, async || {
+        let seen = Quorlock::new(["status", "--json", "job"]).on(servers).end().await;
+        !seen.stdout.contains("\"waiters\":[]")
+    })
+    .await
+    .unwrap();
+}
+
+const LEAD: &str = "echo leads; exec sleep 1000";
+
+#[tokio::test]
+async fn one_of_two_candidates_leads_and_the_other_follows_it() {
+    let Some(servers) = servers(3).await else { return };
+    let leader = elect(&servers, &["--value", "http://10.0.0.7:8080"], LEAD).start();
+    leader.lines(1).await;
+    let other = elect(&servers, &[], LEAD).start();
+    a_candidate_waits(&servers).await;
+    assert_eq!(other.stdout(), "", "two lead");
+    let seen = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
+    assert!(seen.stdout.contains("http://10.0.0.7:8080"), "{}", seen.stdout);
+    leader.signal(Signal::SIGTERM);
+    leader.end().await.expect(143);
+    other.lines(1).await;
+    other.signal(Signal::SIGTERM);
+    other.end().await.expect(143);
+    assert_eq!(keys(&servers).await, [""; 0], "the leadership was not resigned");
+}
+
+#[tokio::test]
+async fn after_a_loss_it_stops_the_command_and_leads_again() {
+    let Some(servers) = servers(3).await else { return };
+    let leader = elect(&servers, &["-t", "3s"], "echo $$; exec sleep 1000").start();
+    let first = leader.lines(1).await.remove(0);
+    for server in servers.iter().take(2) {
+        server.command(&["SET", "job", "another client", "PX", "3000"]).await.unwrap();
+    }
+    eventually("the end of the command", SOON, async || is_gone(&first)).await.unwrap();
+    assert_eq!(leader.stdout().lines().count(), 1, "it leads while another client has the lock");
+    let second = leader.lines(2).await.remove(1);
+    assert!(!is_gone(&second));
+    assert!(leader.stderr().contains("campaigning again"), "{}", leader.stderr());
+    leader.signal(Signal::SIGTERM);
+    leader.end().await.expect(143);
+}
+
+#[tokio::test]
+async fn the_longest_hold_ends_a_leadership_and_not_the_program() {
+    let Some(servers) = servers(3).await else { return };
+    let leader = elect(&servers, &["--max-hold", "600ms"], LEAD).start();
+    leader.lines(2).await;
+    leader.signal(Signal::SIGTERM);
+    // Between two leaderships there is no command.
+    let code = leader.end().await.code;
+    assert!(matches!(code, Some(143 | 76)), "{code:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_ends_by_itself_ends_the_candidacy() {
+    let Some(servers) = servers(3).await else { return };
+    elect(&servers, &[], "exit 7").end().await.expect(7);
+    assert_eq!(keys(&servers).await, [""; 0], "the leadership was not resigned");
+    Quorlock::new(["elect", "job", "--", "no-such-command"]).on(&servers).end().await.expect(127);
+}
+
+#[tokio::test]
+async fn a_wait_that_was_set_ends() {
+    let Some(servers) = servers(3).await else { return };
+    let leader = elect(&servers, &[], LEAD).start();
+    leader.lines(1).await;
+    elect(&servers, &["--wait", "0s"], LEAD).end().await.expect(75);
+}
+
+fn is_ready(candidate: &str) -> bool {
+    let answer = scrape(candidate, "/ready");
+    let ready = answer.starts_with("HTTP/1.1 200 OK\r\n");
+    assert!(ready || answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    ready
+}
+
+#[tokio::test]
+async fn the_leader_alone_is_ready() {
+    let Some(servers) = servers(3).await else { return };
+    let candidate = || elect(&servers, &["-v", "--metrics", "0"], LEAD);
+    let leader: Running = candidate().start();
+    leader.lines(1).await;
+    let of_leader = address(&leader).await;
+    eventually("a leader that is ready", SOON, async || is_ready(&of_leader)).await.unwrap();
+    let other = candidate().start();
+    let of_other = address(&other).await;
+    a_candidate_waits(&servers).await;
+    assert!(!is_ready(&of_other));
+    leader.signal(Signal::SIGTERM);
+    leader.end().await.expect(143);
+    eventually("the next leader", SOON, async || is_ready(&of_other)).await.unwrap();
+}

@@ -1,0 +1,120 @@
+//! `quorlock list` and `quorlock top`.
+
+use quorlock_testkit::{Server, Servers, eventually};
+use serde_json::Value;
+
+use crate::support::{Ended, Quorlock, Running, SOON, run, servers};
+
+async fn hold(servers: &Servers, options: &[&str], name: &str) -> Running {
+    let words = [&["hold", "--until-eof", "never"], options, &[name]].concat();
+    let holder = Quorlock::new(words).on(servers).start();
+    holder.lines(4).await;
+    // A quorum has it; the others may get it a moment later.
+    eventually("the lock at each node", SOON, async || {
+        let prefix: &[&str] = if options.contains(&"--key-prefix") { options } else { &[] };
+        let words = [&["status", "--json"], prefix, &[name]].concat();
+        let seen = Quorlock::new(words).on(servers).end().await;
+        seen.stdout.matches("\"state\":\"held\"").count() > servers.len()
+    })
+    .await
+    .unwrap();
+    holder
+}
+
+async fn list(servers: &Servers, words: &[&str]) -> Ended {
+    Quorlock::new([&["list"], words].concat()).on(servers).end().await
+}
+
+fn listed(ended: &Ended) -> Vec<Value> {
+    ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+fn names(ended: &Ended) -> Vec<String> {
+    listed(ended).iter().map(|lock| lock["resource"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
+    let Some(servers) = servers(3).await else { return };
+    let none = list(&servers, &[]).await.expect(0);
+    assert_eq!(none.stdout, "no lock is held\n");
+    let _holders = [
+        hold(&servers, &["--label", "the first"], "cron/b").await,
+        hold(&servers, &[], "cron/a*[").await,
+        hold(&servers, &[], "other").await,
+    ];
+    let _waiter = Quorlock::new(["run", "cron/b", "--", "true"]).on(&servers).start();
+    // Other data: on one node, on each another, and of another type.
+    for (number, server) in servers.iter().enumerate() {
+        server.command(&["SET", "cron/data", &number.to_string(), "PX", "60000"]).await.unwrap();
+        server.command(&["HSET", "cron/hash", "a", "b"]).await.unwrap();
+    }
+    servers.iter().next().unwrap().command(&["SET", "cron/one", "a", "PX", "60000"]).await.unwrap();
+
+    eventually("a waiter", SOON, async || list(&servers, &[]).await.stdout.contains("  1 ")).await.unwrap();
+    let all = list(&servers, &["--json"]).await.expect(0);
+    assert_eq!(names(&all), ["cron/a*[", "cron/b", "other"], "{all:?}");
+    let lock = &listed(&all)[1];
+    assert!(lock["holder"].as_str().unwrap().ends_with(" the first"), "{lock}");
+    assert_eq!((&lock["state"], &lock["waiters"]), (&"held".into(), &1.into()), "{lock}");
+    assert!(lock["since"].as_str().unwrap().starts_with("20"), "{lock}");
+    assert!(lock["remaining_ms"].as_u64().unwrap() > 0 && lock["fencing_token"].is_u64(), "{lock}");
+
+    assert_eq!(names(&list(&servers, &["--json", "cron/"]).await.expect(0)), ["cron/a*[", "cron/b"]);
+    assert_eq!(names(&list(&servers, &["--json", "cron/a*["]).await.expect(0)), ["cron/a*["]);
+    assert_eq!(names(&list(&servers, &["--json", "--limit", "1"]).await.expect(0)), ["cron/a*["]);
+    let cut = list(&servers, &["--limit", "2"]).await.expect(0);
+    assert!(cut.stdout.contains("the first 2 locks; there are more"), "{}", cut.stdout);
+    let table = list(&servers, &["cron/"]).await.expect(0);
+    assert!(
+        table.stdout.contains("cron/b") && table.stdout.ends_with("\n2 locks are held\n"),
+        "{}",
+        table.stdout
+    );
+    assert!(!table.stdout.contains("other"), "{}", table.stdout);
+
+    let top = Quorlock::new(["top", "--json", "--iterations", "2", "--interval", "100ms"]).on(&servers);
+    let top = top.end().await.expect(0);
+    for picture in listed(&top) {
+        let locks = picture["locks"].as_array().unwrap();
+        assert_eq!(locks[0]["resource"], "cron/b", "the longest wait comes first: {picture}");
+        assert_eq!(locks.len(), 3, "{picture}");
+    }
+    let drawn = Quorlock::new(["top", "--iterations", "1"]).on(&servers).end().await.expect(0);
+    assert!(drawn.stdout.contains("1 of those shown have waiters"), "{}", drawn.stdout);
+}
+
+#[tokio::test]
+async fn names_are_listed_without_the_prefix_of_their_keys() {
+    let Some(servers) = servers(3).await else { return };
+    let _holder = hold(&servers, &["--key-prefix", "locks:"], "a").await;
+    let _other = hold(&servers, &[], "b").await;
+    assert_eq!(names(&list(&servers, &["--json", "--key-prefix", "locks:"]).await.expect(0)), ["a"]);
+    assert_eq!(names(&list(&servers, &["--json"]).await.expect(0)), ["b", "locks:a"]);
+}
+
+#[tokio::test]
+async fn a_slot_that_has_had_its_run_is_listed_as_retained() {
+    let Some(servers) = servers(3).await else { return };
+    run(&servers, &["--at-least", "1h"], "true").end().await.expect(0);
+    eventually("the retained lock", SOON, async || {
+        let all = list(&servers, &["--json"]).await;
+        all.stdout.contains("\"state\":\"retained\"") && all.stdout.contains(" ran at ")
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
+    let Some(servers) = servers(3).await else { return };
+    let _holder = hold(&servers, &[], "job").await;
+    servers.iter().take(1).for_each(Server::kill);
+    let most = list(&servers, &["--json"]).await.expect(0);
+    assert_eq!(names(&most), ["job"]);
+    assert!(most.stderr.contains("could not be listed"), "{}", most.stderr);
+    servers.iter().skip(1).take(1).for_each(Server::kill);
+    let few = list(&servers, &["--json"]).await.expect(69);
+    assert!(few.stderr.contains("held locks may be missing"), "{}", few.stderr);
+    Quorlock::new(["top", "--iterations", "1"]).on(&servers).end().await.expect(69);
+}

@@ -1,0 +1,85 @@
+//! `quorlock init`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use quorlock_testkit::{Server, Servers, eventually};
+
+use crate::support::{Ended, Quorlock, Running, SOON, servers, servers_with_password};
+
+/// The servers are new: they vote once clients of this `max_ttl` cannot hold what they may have lost.
+const SHORT: &str = "1s";
+
+async fn votes(servers: &Servers) {
+    eventually("servers that vote", SOON, async || {
+        let doctor = Quorlock::new(["doctor", "--max-ttl", SHORT]).on(servers);
+        doctor.env("QUORLOCK_RESTART_GUARD", "on").end().await.code == Some(0)
+    })
+    .await
+    .unwrap();
+}
+
+async fn init(servers: &Servers, words: &[&str]) -> (Ended, Option<(String, u32)>) {
+    let init = Quorlock::new([&["init", "--max-ttl", SHORT], words].concat()).on(servers);
+    let running: Running = init.env("QUORLOCK_RESTART_GUARD", "on").start();
+    let path = running.path("quorlock.toml");
+    // The folder is removed with the process.
+    let kept = tempfile::tempdir().unwrap();
+    let copy = kept.path().join("copy");
+    let ended = running.end_with(|| drop(fs::copy(&path, &copy))).await;
+    let file = fs::read_to_string(&copy).ok();
+    let mode = fs::metadata(&copy).map(|file| file.permissions().mode() & 0o777).unwrap_or_default();
+    (ended, file.map(|text| (text, mode)))
+}
+
+#[tokio::test]
+async fn it_writes_a_file_that_the_next_command_reads() {
+    let Some(servers) = servers(3).await else { return };
+    votes(&servers).await;
+    let (ended, file) = init(&servers, &["--key-prefix", "locks:"]).await;
+    let ended = ended.expect(0);
+    assert!(ended.stderr.contains("wrote quorlock.toml"), "{}", ended.stderr);
+    let (text, mode) = file.expect("a file");
+    assert_eq!(mode, 0o644);
+    assert!(text.contains("key-prefix = \"locks:\"\n") && text.contains("\n# ttl = \"30s\"\n"), "{text}");
+    let next = Quorlock::new(["run", "job", "--", "echo", "locked"]).file("quorlock.toml", &text);
+    let next = next.env("QUORLOCK_RESTART_GUARD", "off").end().await.expect(0);
+    assert_eq!(next.stdout, "locked\n");
+    let again = Quorlock::new(["init"]).file("quorlock.toml", &text).env("QUORLOCK_RESTART_GUARD", "off");
+    let again = again.end().await.expect(64);
+    assert!(again.stderr.contains("quorlock.toml exists"), "{}", again.stderr);
+}
+
+#[tokio::test]
+async fn it_prints_the_file_and_reports_in_json() {
+    let Some(servers) = servers(3).await else { return };
+    votes(&servers).await;
+    let (printed, file) = init(&servers, &["--file", "-", "-q"]).await;
+    assert!(file.is_none());
+    assert!(printed.expect(0).stdout.contains("\nnodes = [\n"));
+    let (ended, _) = init(&servers, &["--json"]).await;
+    let event: serde_json::Value = serde_json::from_str(&ended.expect(0).stdout).expect("a line of JSON");
+    assert_eq!((&event["written"], &event["file"]), (&true.into(), &"quorlock.toml".into()), "{event}");
+}
+
+#[tokio::test]
+async fn without_a_quorum_it_writes_nothing() {
+    let Some(servers) = servers(3).await else { return };
+    servers.iter().take(2).for_each(Server::kill);
+    let (ended, file) = init(&servers, &[]).await;
+    let ended = ended.expect(69);
+    assert!(file.is_none() && ended.stderr.contains("nothing is written"), "{}", ended.stderr);
+    let (ended, file) = init(&servers, &["--force"]).await;
+    ended.expect(0);
+    assert!(file.is_some());
+}
+
+#[tokio::test]
+async fn a_password_in_an_address_is_for_the_owner_only() {
+    let Some(servers) = servers_with_password(3, "secret").await else { return };
+    let urls: Vec<String> =
+        servers.urls().iter().map(|url| url.replacen("redis://", "redis://:secret@", 1)).collect();
+    let (ended, file) = init(&servers, &["--force", "--nodes", &urls.join(",")]).await;
+    ended.expect(0);
+    assert_eq!(file.expect("a file").1, 0o600);
+}

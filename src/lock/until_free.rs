@@ -1,0 +1,38 @@
+//! Waits until a lock is free, without acquiring it.
+
+use std::time::Duration;
+
+use super::Lock;
+use crate::election::{Observer, is_free};
+use crate::engine::wait::Wait;
+use crate::error::AcquireError;
+
+impl Lock {
+    /// As [`until_free`](Lock::until_free), for this long; without a wait it asks once.
+    pub(super) async fn until_free_within(&self, wait: Wait) -> Result<(), AcquireError> {
+        let resource = self.check()?;
+        let since = self.shared.now();
+        let limit = match wait {
+            Wait::UpTo(longest) => Some(longest),
+            Wait::Never => Some(Duration::ZERO),
+            Wait::Forever => None,
+        };
+        let deadline = self.shared.nodes.timers.until(limit.map(|limit| since + limit));
+        let mut observer = Observer::new(self);
+        tokio::select! {
+            biased;
+            () = observer.freed() => return Ok(()),
+            () = deadline => {}
+        }
+        // What was seen last may be old, or nothing.
+        let report = self.inspect().await?;
+        if is_free(&report) {
+            return Ok(());
+        }
+        let (waited, report) = (self.shared.now().since(since), Box::new(report));
+        Err(match report.is_taken() {
+            true => AcquireError::Contended { resource, report, waited },
+            false => AcquireError::Unavailable { resource, report, waited },
+        })
+    }
+}
