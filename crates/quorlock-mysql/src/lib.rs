@@ -10,6 +10,7 @@ mod connection;
 mod error;
 mod handshake;
 mod kind;
+mod list;
 mod locks;
 mod memory;
 mod node;

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
     node::facts::{ConnectFailure, Facts, Location},
     node::{
-        AddressError, Capabilities, Capability, HintListener, Hints, Node, NodeError, NodeLimits, Order,
-        Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+        AddressError, Capabilities, Capability, HintListener, Hints, ListedKeys, Node, NodeError, NodeLimits,
+        Order, Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
     },
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -22,6 +23,7 @@ use tracing::error;
 
 use crate::address::Database;
 use crate::connection::within;
+use crate::list;
 use crate::shedlock;
 use crate::worker::{Job, Worker};
 
@@ -147,6 +149,14 @@ impl Node for MysqlNode {
 
     fn facts(&self) -> Option<Arc<Facts>> {
         self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        Box::pin(list::keys(self.database.clone(), self.seams.clone(), prefix, which))
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {

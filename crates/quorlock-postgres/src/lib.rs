@@ -24,6 +24,7 @@ mod handshake;
 mod kind;
 mod line;
 mod lines;
+mod list;
 mod listeners;
 mod node;
 mod request;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::BoxStream;
 use quorlock::{
     node::facts::Facts,
     node::{
-        Capabilities, HintListener, Node, NodeError, Reason, Responder, Seams, SharedRequest, StatusListener,
+        Capabilities, HintListener, ListedKeys, Node, NodeError, Reason, Responder, Seams, SharedRequest,
+        StatusListener,
     },
 };
 use tokio::sync::mpsc::unbounded_channel;
@@ -18,6 +20,7 @@ use crate::examine::examine;
 use crate::handshake::Settings;
 use crate::line::NodeConnection;
 use crate::lines::ConnectionPool;
+use crate::list;
 use crate::listeners::Listeners;
 use crate::request::{capabilities, keys};
 use crate::shedlock;
@@ -109,6 +112,14 @@ impl Node for PostgresNode {
 
     fn facts(&self) -> Option<Arc<Facts>> {
         self.inner.listeners.facts()
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        Box::pin(list::keys(self.inner.settings.clone(), prefix, which))
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {

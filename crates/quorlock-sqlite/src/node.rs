@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use futures::channel::oneshot;
 use futures::future::{Either, select};
+use futures::stream::{self, BoxStream};
 use quorlock::protocol::{Claim, FenceHint, Moment, Token};
 use quorlock::{
     node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Memory, Role, Software},
     node::{
-        Capabilities, HintListener, Node, NodeError, NodeLimits, Reason, Request, Responder, Seams,
-        SharedRequest, StatusListener, ask,
+        Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Reason, Request, Responder,
+        Seams, SharedRequest, StatusListener, ask,
     },
 };
 
+use crate::store::PAGE;
 use crate::worker::{Job, Worker, capabilities};
 
 /// A node that keeps its locks in a SQLite database, for the programs of this host.
@@ -99,6 +101,31 @@ impl Node for SqliteNode {
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
         drop(self.jobs.send(Job::Observe(observer)));
+    }
+
+    /// There is no queue to list: waiters watch the file.
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        if which == ListedKeys::Queues {
+            return Box::pin(stream::empty());
+        }
+        let jobs = self.jobs.clone();
+        Box::pin(stream::try_unfold(Some(String::new()), move |last| {
+            let (sender, receiver) = oneshot::channel();
+            let asked = last.map(|last| jobs.send(Job::List { prefix: Arc::clone(&prefix), last, sender }));
+            async move {
+                if asked.is_none() {
+                    return Ok(None);
+                }
+                let ended = |_| Err(NodeError::Unreachable { reason: "its thread has ended".into() });
+                let keys = receiver.await.unwrap_or_else(ended)?;
+                let last = keys.last().filter(|_| keys.len() == PAGE).cloned();
+                Ok(Some((keys.into_iter().map(Arc::from).collect(), last)))
+            }
+        }))
     }
 
     fn examine(&self, key: Arc<str>) -> Pin<Box<dyn Future<Output = Option<Facts>> + Send>> {

@@ -57,6 +57,9 @@ const LOG_PAGES: i64 = 250;
 const PAUSE: Duration = Duration::from_micros(500);
 const PAUSES: i32 = 3000;
 
+/// The number of keys in a page of a listing.
+pub(crate) const PAGE: usize = 250;
+
 /// An open database.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -122,6 +125,18 @@ impl Store {
             self.make_mark();
         }
         self.write(request, false)
+    }
+
+    /// Returns a page of the keys of locks that begin with `prefix` and come after `last`, in their order.
+    pub(crate) fn keys(&self, prefix: &str, last: &str) -> Result<Vec<String>, NodeError> {
+        let read = || -> rusqlite::Result<Vec<String>> {
+            let mut page = self.database.prepare_cached(
+                "SELECT key FROM entries WHERE part = 0 AND what = 1 AND key >= ?1 AND key > ?2 \
+                 AND substr(key, 1, length(?1)) = ?1 ORDER BY key LIMIT ?3",
+            )?;
+            page.query_map(params![prefix, last, PAGE], |row| row.get(0))?.collect()
+        };
+        read().map_err(|error| Failure::from(error).explain(&self.path, false))
     }
 
     /// Reads without changing anything.

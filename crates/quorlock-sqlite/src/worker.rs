@@ -19,6 +19,12 @@ pub(crate) enum Job {
     Ready(oneshot::Sender<Result<(), NodeError>>),
     Observe(Arc<dyn StatusListener>),
     Listen(Arc<dyn HintListener>),
+    /// Lists the keys that begin with `prefix` and come after `last`: one page of them.
+    List {
+        prefix: Arc<str>,
+        last: String,
+        sender: oneshot::Sender<Result<Vec<String>, NodeError>>,
+    },
 }
 
 pub(crate) fn capabilities() -> Capabilities {
@@ -84,6 +90,14 @@ impl Worker {
                     self.carry_out(&request)
                 };
                 responder.send(response);
+            }
+            Job::List { prefix, last, sender } => {
+                let keys = self.ready().and_then(|_| match &self.store {
+                    Some(store) => store.keys(&prefix, &last),
+                    None => Err(NodeError::NotAsked),
+                });
+                // As for `Ready`.
+                drop(sender.send(keys));
             }
             // An error means that the caller no longer waits.
             Job::Ready(sender) => drop(sender.send(self.ready().map(drop))),

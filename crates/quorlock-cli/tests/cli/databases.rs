@@ -109,6 +109,20 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
         let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
         assert_eq!(shown["nodes"].as_array().map(Vec::len), Some(1), "{url}: {shown}");
 
+        let waiter = quorlock(&["run", "job", "--", "true"], url).start();
+        let queues = !url.starts_with("sqlite:");
+        eventually("the lock and its waiter in the list", SOON, async || {
+            let list = quorlock(&["list", "--json", "j"], url).end().await.expect(0);
+            list.stdout.contains("nightly report") && (!queues || list.stdout.contains("\"waiters\":1"))
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{url}: {error}"));
+        let other = quorlock(&["list", "--json", "k"], url).end().await.expect(0);
+        assert_eq!(other.stdout, "", "{url}");
+        let top = quorlock(&["top", "--json", "--iterations", "1"], url).end().await.expect(0);
+        assert!(top.stdout.contains("\"resource\":\"job\""), "{url}: {top:?}");
+        drop(waiter);
+
         let examined = quorlock(&["doctor", "--json"], url).end().await;
         let report: Value = serde_json::from_str(&examined.stdout).unwrap();
         assert_eq!(report["nodes"][0]["vote"], "yes", "{url}: {examined:?}");
