@@ -38,7 +38,7 @@ Exit codes:
   128+N  signal N ended the command, or quorlock while it waited
   75     another client held the lock for the whole wait (-E sets another code)
   69     no quorum: too few nodes answered
-  76     the lock was lost while the command ran, and the command was stopped
+  76     the lock was lost while the command ran, or --max-hold was over, and the command was stopped
   64     invalid arguments
   78     invalid configuration, or the semaphore has another number of permits
   125    internal error of quorlock
