@@ -19,7 +19,11 @@ fn prepare(hosts: &Hosts, packages: &Path) {
     let [playbook] = &shown("ansible-terraform", "yaml")[..] else { panic!("the page shows one playbook") };
     fs::write(hosts.path("restart.yml"), playbook).unwrap();
     fs::write(hosts.path("site.yml"), SITE).unwrap();
-    fs::write(hosts.path("inventory.ini"), "web-1\n").unwrap();
+    fs::write(
+        hosts.path("inventory.ini"),
+        "web-1 ansible_python_interpreter=\"{{ ansible_playbook_python }}\"\n",
+    )
+    .unwrap();
     let ansible = hosts.program("bin/ansible-playbook", "");
     let line = format!("PYTHONPATH={} exec python3 -m ansible playbook \"$@\"", packages.display());
     fs::write(ansible, format!("#!/bin/sh\n{line}\n")).unwrap();
@@ -30,7 +34,7 @@ fn start(hosts: &Hosts, line: &str) -> Host {
     // `python3` may come from elsewhere than the usual folders.
     let path = format!("{}:{}", hosts.path("bin").display(), std::env::var("PATH").unwrap());
     command.env("PATH", path).env("ANSIBLE_NOCOLOR", "1").env("ANSIBLE_LOCALHOST_WARNING", "false");
-    command.env("ANSIBLE_PYTHON_INTERPRETER", "auto_silent").env("LC_ALL", "C.UTF-8");
+    command.env("LC_ALL", "C.UTF-8");
     hosts.start(command)
 }
 
@@ -63,7 +67,9 @@ async fn the_playbook_fails_while_another_client_holds_the_lock_or_when_it_is_ta
     prepare(&hosts, &packages);
     hosts.program("restart.sh", "");
     let holder = start(&hosts, "exec quorlock run -n deploy/web -- sleep 1000");
-    quorlock_testkit::eventually("a holder", crate::SOON, async || hosts.holder(RESOURCE).is_some()).await.unwrap();
+    quorlock_testkit::eventually("a holder", crate::SOON, async || hosts.holder(RESOURCE).is_some())
+        .await
+        .unwrap();
     let text = fs::read_to_string(hosts.path("restart.yml")).unwrap();
     fs::write(hosts.path("soon.yml"), text.replace("--wait 10min", "--wait 0s")).unwrap();
     let refused = start(&hosts, "exec ansible-playbook soon.yml").ended().await;
@@ -73,11 +79,13 @@ async fn the_playbook_fails_while_another_client_holds_the_lock_or_when_it_is_ta
     holder.ended().await;
 
     // As if the lock were lost: `hold` notices at its next renewal.
-    hosts.program("restart.sh", "quorlock release --force --yes deploy/web\nwhile kill -0 $(cat */pid); do sleep 0.1; done");
-    fs::write(hosts.path("soon.yml"), text.replace("state: directory", "state: directory\n        path: .")).unwrap();
-    let mut line = "QUORLOCK_TTL=2s exec ansible-playbook soon.yml".to_owned();
-    line.insert_str(0, "export QUORLOCK_TTL=2s; ");
-    let lost = start(&hosts, &line).ended().await;
+    hosts.program(
+        "restart.sh",
+        "quorlock release --force --yes deploy/web\nwhile kill -0 $(cat */pid); do sleep 0.1; done",
+    );
+    fs::write(hosts.path("soon.yml"), text.replace("state: directory", "state: directory\n        path: ."))
+        .unwrap();
+    let lost = start(&hosts, "QUORLOCK_TTL=2s exec ansible-playbook soon.yml").ended().await;
     assert!(!lost.status.success(), "{}", told(&lost));
     assert!(told(&lost).contains("Check that the lock was held"), "{}", told(&lost));
 }

@@ -58,9 +58,7 @@ fn one_at_a_time(hosts: &Hosts, script: &Script) {
 
 /// A deploy that ends on `signal`, after it has cleaned up.
 fn deploy(hosts: &Hosts, signal: &str) {
-    let work = format!(
-        "trap 'log cleaning; exit 3' {signal}\nlog started\nwhile :; do sleep 0.05; done"
-    );
+    let work = format!("trap 'log cleaning; exit 3' {signal}\nlog started\nwhile :; do sleep 0.05; done");
     hosts.program("deploy.sh", &work);
 }
 
@@ -89,13 +87,14 @@ async fn a_cancelled_workflow_releases_the_lock_when_the_deploy_has_cleaned_up()
 async fn without_exec_the_signals_of_a_cancelled_workflow_do_not_reach_the_deploy() {
     let Some(hosts) = Hosts::new().await else { return };
     let Some(mut script) = Script::of_github(&hosts) else { return };
-    script.lines = format!("{}\necho deployed", script.lines.strip_prefix("exec ").expect("the page has `exec`"));
+    script.lines =
+        format!("{}\necho deployed", script.lines.strip_prefix("exec ").expect("the page has `exec`"));
     deploy(&hosts, "INT TERM");
-    let job = script.start(&hosts);
+    let mut job = script.start(&hosts);
     hosts.logged("started", 1).await;
     job.signal(Signal::SIGINT);
     job.signal(Signal::SIGTERM);
-    job.ended().await;
+    job.exited().await;
     assert!(!hosts.log().contains(&"cleaning".to_owned()), "{:?}", hosts.log());
     // It goes on without the shell, which is why the runner then kills all descendants.
     let quorlock = hosts.holder(RESOURCE).expect("the lock is still held");
@@ -106,17 +105,16 @@ async fn without_exec_the_signals_of_a_cancelled_workflow_do_not_reach_the_deplo
 }
 
 #[tokio::test]
-async fn a_second_signal_after_seconds_kills_the_deploy() {
+async fn the_second_signal_of_a_cancelled_workflow_kills_the_deploy() {
     let Some(hosts) = Hosts::new().await else { return };
     let Some(script) = Script::of_github(&hosts) else { return };
     hosts.program("deploy.sh", "trap 'log asked' INT TERM\nlog started\nwhile :; do sleep 0.05; done");
-    let job = script.start(&hosts);
+    let mut job = script.start(&hosts);
     hosts.logged("started", 1).await;
     job.signal(Signal::SIGINT);
     hosts.logged("asked", 1).await;
-    // The runner waits for 7.5 s; one is the least that counts as a second request.
-    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
-    job.signal(Signal::SIGTERM);
+    // The runner sends it after 7.5 s. From one second on it counts as a second request.
+    job.signalled_until_exit(Signal::SIGTERM).await;
     assert_eq!(job.ended().await.status.code(), Some(137));
     hosts.free(RESOURCE).await;
 }

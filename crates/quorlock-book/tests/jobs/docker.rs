@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::hosts::Hosts;
-use crate::tools::{checked, strings};
 use crate::shown;
+use crate::tools::{checked, strings};
 
 /// Returns the list of an instruction.
 fn instruction(dockerfile: &str, name: &str) -> Vec<String> {
@@ -58,7 +58,8 @@ async fn docker_stop_ends_a_container_that_waits() {
     let holder = hosts.start(hosts.command(&process_1(), &hosts.nodes()));
     hosts.logged("", 1).await;
     let words: Vec<String> = process_1();
-    let mut waits = hosts.start(hosts.command(&[&words[..2], &["-vv".to_owned()], &words[2..]].concat(), &hosts.nodes()));
+    let mut waits =
+        hosts.start(hosts.command(&[&words[..2], &["-vv".to_owned()], &words[2..]].concat(), &hosts.nodes()));
     waits.says("not acquired");
     waits.signal(Signal::SIGTERM);
     assert_eq!(waits.ended().await.status.code(), Some(143));

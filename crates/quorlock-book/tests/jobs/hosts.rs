@@ -162,11 +162,30 @@ impl Host {
         self.child.take().unwrap().wait_with_output().unwrap()
     }
 
-    /// Waits until it has ended, while the test goes on with other tasks.
+    /// Waits until it has ended, but not for long.
     pub(crate) async fn ended(mut self) -> Output {
+        self.exited().await;
+        self.end()
+    }
+
+    /// Waits until it has ended. What it has started may still run, and have its output open.
+    pub(crate) async fn exited(&mut self) {
         let running = self.child.as_mut().unwrap();
         eventually("the end", SOON, async || running.try_wait().unwrap().is_some()).await.unwrap();
-        self.end()
+    }
+
+    /// Sends this signal again and again until it has ended.
+    pub(crate) async fn signalled_until_exit(&mut self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap());
+        let running = self.child.as_mut().unwrap();
+        let ended = eventually("the end", SOON, async || {
+            let ended = running.try_wait().unwrap().is_some();
+            if !ended {
+                kill(pid, signal).unwrap();
+            }
+            ended
+        });
+        ended.await.unwrap();
     }
 
     /// Reads the first line of stderr that contains `text`.

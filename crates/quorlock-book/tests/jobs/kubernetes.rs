@@ -74,7 +74,9 @@ async fn the_manifests_of_the_page_are_valid_and_an_unknown_field_is_not() {
     assert_eq!(strategy["maxUnavailable"], "100%", "less would never replace the leader");
     let misspelt = page().replace("concurrencyPolicy:", "concurencyPolicy:");
     let refused = check("kubernetes", &misspelt).unwrap();
-    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("concurencyPolicy"));
+    assert!(
+        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("concurencyPolicy")
+    );
 }
 
 #[tokio::test]
@@ -108,6 +110,8 @@ async fn the_cron_job_is_tried_again_only_where_the_slot_is_free() {
     assert!(second.status.success(), "what the rule prevents: {second:?}");
     assert_eq!(hosts.log().len(), 1);
 
+    let free = ["quorlock", "release", "--force", "--yes", "nightly-import"].map(str::to_owned);
+    assert!(hosts.start(hosts.command(&free, &hosts.nodes())).end().status.success());
     for server in hosts.servers.iter().skip(1) {
         server.kill();
     }
@@ -121,7 +125,10 @@ async fn the_cron_job_is_tried_again_only_where_the_slot_is_free() {
 #[tokio::test]
 async fn one_pod_of_the_deployment_leads_and_only_it_is_ready_for_the_service() {
     let Some(hosts) = Hosts::new().await else { return };
-    hosts.program("bin/scheduler", "trap 'log stopped; exit 0' TERM\nlog started\nwhile :; do sleep 0.05; done");
+    hosts.program(
+        "bin/scheduler",
+        "trap 'log stopped; exit 0' TERM\nlog started\nwhile :; do sleep 0.05; done",
+    );
     let Some(manifests) = manifests(&page()) else { return };
     let [all, served] = of_kind(&manifests, "Deployment")[..] else { panic!("two forms") };
     let container = Container::of(&hosts, &manifests, &all["spec"]["template"]);
@@ -134,7 +141,8 @@ async fn one_pod_of_the_deployment_leads_and_only_it_is_ready_for_the_service() 
     let replicas = all["spec"]["replicas"].as_u64().unwrap();
     let start = || {
         let mut words = strings(&container.container["command"]);
-        let address = words.iter_mut().find(|word| *word == "0.0.0.0:9090").expect("the address of the probe");
+        let address =
+            words.iter_mut().find(|word| *word == "0.0.0.0:9090").expect("the address of the probe");
         // Any port, which the log tells.
         "127.0.0.1:0".clone_into(address);
         words.insert(2, "-v".to_owned());

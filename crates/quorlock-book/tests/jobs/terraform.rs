@@ -8,9 +8,9 @@ use crate::{shown, skip};
 
 const RESOURCE: &str = "terraform/production";
 
-/// A state with one value, whose change takes a moment. It needs no provider from a registry.
+/// A resource that each run replaces, which takes a moment. It needs no provider from a registry.
 const MAIN: &str = r#"resource "terraform_data" "web" {
-  input = timestamp()
+  triggers_replace = timestamp()
   provisioner "local-exec" {
     command = "mkdir busy && sleep 0.2 && rmdir busy && echo applied >> log"
   }

@@ -43,5 +43,8 @@ pub(crate) fn check(kind: &str, yaml: &str) -> Option<Output> {
 /// Returns the strings of a list.
 pub(crate) fn strings(value: &Value) -> Vec<String> {
     let items = value.as_array().unwrap_or_else(|| panic!("not a list: {value}"));
-    items.iter().map(|item| item.as_str().unwrap_or_else(|| panic!("not a string: {item}")).to_owned()).collect()
+    items
+        .iter()
+        .map(|item| item.as_str().unwrap_or_else(|| panic!("not a string: {item}")).to_owned())
+        .collect()
 }
