@@ -30,9 +30,8 @@ pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
         match &*block.language {
             "sh" => steps.extend(commands(&block, false)),
             "console" => steps.extend(commands(&block, true)),
-            "text" | "" | "sql" | "ini" => {}
-            // tests/jobs runs them.
-            "crontab" | "systemd" | "env" | "yaml" | "dockerfile" | "bash" => {}
+            // tests/jobs runs the last six.
+            "text" | "" | "sql" | "ini" | "crontab" | "systemd" | "env" | "yaml" | "dockerfile" | "bash" => {}
             language if language.split(',').next() == Some("rust") => steps.extend(file(&block)),
             "toml" | "conf" => steps.extend(file(&block)),
             other => panic!("{}:{}: no test knows `{other}`", page.path.display(), block.line),
