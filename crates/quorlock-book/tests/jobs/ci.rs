@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::hosts::{Host, Hosts};
 use crate::shown;
-use crate::tools::{checked, strings};
+use crate::tools::{check, checked, read, strings};
 
 const RESOURCE: &str = "deploy/production";
 
@@ -20,7 +23,7 @@ struct Script {
 
 impl Script {
     fn of_github(hosts: &Hosts) -> Option<Script> {
-        let workflow = checked("github-workflows", &shown("ci", "yaml")[0])?.remove(0);
+        let workflow = read(&shown("ci", "yaml")[0])?.remove(0);
         let steps = workflow["jobs"]["deploy"]["steps"].as_array().unwrap();
         let step = steps.iter().find(|step| step["run"].is_string()).expect("a step with a script");
         // The runner replaces the variables and secrets.
@@ -30,14 +33,18 @@ impl Script {
     }
 
     fn of_gitlab(hosts: &Hosts) -> Option<Script> {
-        let pipeline = checked("gitlab-ci", &shown("ci", "yaml")[1])?.remove(0);
+        let pipeline = read(&shown("ci", "yaml")[1])?.remove(0);
         Some(Script { lines: strings(&pipeline["deploy"]["script"]).join("\n"), environment: hosts.nodes() })
     }
 
-    /// Starts it as the runners do: in a file that a shell reads.
+    /// Starts it as a runner does: in a file that a shell reads.
     fn start(&self, hosts: &Hosts) -> Host {
+        hosts.start(self.command(hosts))
+    }
+
+    fn command(&self, hosts: &Hosts) -> Command {
         fs::write(hosts.path("script.sh"), &self.lines).unwrap();
-        hosts.start(hosts.command(&["bash", "-e", "script.sh"].map(str::to_owned), &self.environment))
+        hosts.command(&["bash", "-e", "script.sh"].map(str::to_owned), &self.environment)
     }
 }
 
@@ -60,6 +67,16 @@ fn one_at_a_time(hosts: &Hosts, script: &Script) {
 fn deploy(hosts: &Hosts, signal: &str) {
     let work = format!("trap 'log cleaning; exit 3' {signal}\nlog started\nwhile :; do sleep 0.05; done");
     hosts.program("deploy.sh", &work);
+}
+
+#[test]
+fn the_files_of_the_page_are_valid_and_a_misspelt_key_is_not() {
+    let [workflow, pipeline] = &shown("ci", "yaml")[..] else { panic!("the page shows two files") };
+    if checked("github-workflows", workflow).is_none() || checked("gitlab-ci", pipeline).is_none() {
+        return;
+    }
+    let refused = check("github-workflows", &workflow.replace("timeout-minutes", "timeout-minuts")).unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
 }
 
 #[tokio::test]
@@ -98,8 +115,7 @@ async fn without_exec_the_signals_of_a_cancelled_workflow_do_not_reach_the_deplo
     assert!(!hosts.log().contains(&"cleaning".to_owned()), "{:?}", hosts.log());
     // It goes on without the shell, which is why the runner then kills all descendants.
     let quorlock = hosts.holder(RESOURCE).expect("the lock is still held");
-    let quorlock = nix::unistd::Pid::from_raw(i32::try_from(quorlock).unwrap());
-    nix::sys::signal::kill(quorlock, Signal::SIGTERM).unwrap();
+    kill(Pid::from_raw(i32::try_from(quorlock).unwrap()), Signal::SIGTERM).unwrap();
     hosts.logged("cleaning", 1).await;
     hosts.free(RESOURCE).await;
 }
@@ -146,9 +162,13 @@ async fn the_pipeline_deploys_one_at_a_time_and_is_cancelled_by_sigterm() {
     let Some(script) = Script::of_gitlab(&hosts) else { return };
     one_at_a_time(&hosts, &script);
     deploy(&hosts, "TERM");
-    let job = script.start(&hosts);
+    let mut command = script.command(&hosts);
+    command.process_group(0);
+    let mut job = hosts.start(command);
     hosts.logged("started", 1).await;
-    job.signal(Signal::SIGTERM);
-    assert_eq!(job.ended().await.status.code(), Some(3));
+    killpg(Pid::from_raw(i32::try_from(job.pid()).unwrap()), Signal::SIGTERM).unwrap();
+    // The shell may end before the deploy has cleaned up.
+    job.exited().await;
+    hosts.logged("cleaning", 1).await;
     hosts.free(RESOURCE).await;
 }

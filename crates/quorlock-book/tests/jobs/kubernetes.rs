@@ -10,15 +10,10 @@ use quorlock_testkit::eventually;
 use serde_json::Value;
 
 use crate::hosts::{Host, Hosts, leader};
-use crate::tools::{check, checked, strings};
+use crate::tools::{check, checked, read, strings};
 use crate::{SOON, shown};
 
 const RESOURCE: &str = "web-scheduler";
-
-/// Returns the manifests of the page. The second Deployment is the first with the changes for a Service.
-fn manifests(text: &str) -> Option<Vec<Value>> {
-    checked("kubernetes", text)
-}
 
 /// Returns all manifests of the page, as `cat` would join its files.
 fn page() -> String {
@@ -67,7 +62,8 @@ impl<'a> Container<'a> {
 
 #[tokio::test]
 async fn the_manifests_of_the_page_are_valid_and_an_unknown_field_is_not() {
-    let Some(manifests) = manifests(&page()) else { return };
+    // The second Deployment is the first with the changes for a Service.
+    let Some(manifests) = checked("kubernetes", &page()) else { return };
     let kinds: Vec<&str> = manifests.iter().map(|manifest| manifest["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["ConfigMap", "Secret", "CronJob", "Service", "Deployment", "Deployment"]);
     let strategy = &manifests[5]["spec"]["strategy"]["rollingUpdate"];
@@ -83,7 +79,7 @@ async fn the_manifests_of_the_page_are_valid_and_an_unknown_field_is_not() {
 async fn the_cron_job_runs_once_over_all_clusters_and_the_others_are_complete() {
     let Some(hosts) = Hosts::new().await else { return };
     hosts.program("bin/import", "sleep 0.05");
-    let Some(manifests) = manifests(&page()) else { return };
+    let Some(manifests) = read(&page()) else { return };
     let pod = &of_kind(&manifests, "CronJob")[0]["spec"]["jobTemplate"]["spec"]["template"];
     let container = Container::of(&hosts, &manifests, pod);
     for ended in hosts.run(6, || container.command(&hosts)) {
@@ -96,7 +92,7 @@ async fn the_cron_job_runs_once_over_all_clusters_and_the_others_are_complete() 
 async fn the_cron_job_is_tried_again_only_where_the_slot_is_free() {
     let Some(hosts) = Hosts::new().await else { return };
     hosts.program("bin/import", "exit 7");
-    let Some(manifests) = manifests(&page()) else { return };
+    let Some(manifests) = read(&page()) else { return };
     let job = &of_kind(&manifests, "CronJob")[0]["spec"]["jobTemplate"]["spec"];
     let rule = &job["podFailurePolicy"]["rules"][0];
     assert_eq!((&rule["action"], &rule["onExitCodes"]["operator"]), (&"FailJob".into(), &"NotIn".into()));
@@ -129,7 +125,7 @@ async fn one_pod_of_the_deployment_leads_and_only_it_is_ready_for_the_service() 
         "bin/scheduler",
         "trap 'log stopped; exit 0' TERM\nlog started\nwhile :; do sleep 0.05; done",
     );
-    let Some(manifests) = manifests(&page()) else { return };
+    let Some(manifests) = read(&page()) else { return };
     let [all, served] = of_kind(&manifests, "Deployment")[..] else { panic!("two forms") };
     let container = Container::of(&hosts, &manifests, &all["spec"]["template"]);
     let of = |deployment: &Value| {

@@ -1,5 +1,6 @@
 """Checks the YAML documents on stdin against the schema of their program, and prints them as a JSON list.
 
+    manifests.py none                only prints them
     manifests.py kubernetes          strictly: unknown fields are refused
     manifests.py github-workflows    or gitlab-ci, compose-spec: the schemas that check-jsonschema contains
 """
@@ -29,34 +30,37 @@ def merged(base, patch):
     return patch
 
 
-def kubernetes(documents):
-    from kubernetes_validate import validate
-
+def complete(documents):
     whole = []
     for document in documents:
-        if is_patch(document):
-            document = merged(whole[-1] if whole else {}, document)
-        validate(document, KUBERNETES, strict=True)
+        if "kind" in document and is_patch(document):
+            document = merged(whole[-1], document)
         whole.append(document)
     return whole
 
 
-def vendored(kind, text, documents):
+def kubernetes(documents):
+    from kubernetes_validate import validate
+
+    for document in documents:
+        validate(document, KUBERNETES, strict=True)
+
+
+def vendored(kind, text):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(text)
         file.flush()
         command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor." + kind, file.name]
         subprocess.run(command, check=True, stdout=sys.stderr)
-    return documents
 
 
 def main():
     kind, text = sys.argv[1], sys.stdin.read()
-    documents = list(YAML(typ="safe", pure=True).load_all(text))
+    documents = complete(YAML(typ="safe", pure=True).load_all(text))
     if kind == "kubernetes":
-        documents = kubernetes(documents)
-    else:
-        documents = vendored(kind, text, documents)
+        kubernetes(documents)
+    elif kind != "none":
+        vendored(kind, text)
     json.dump(documents, sys.stdout, default=str)
 
 
