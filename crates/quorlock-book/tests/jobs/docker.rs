@@ -86,6 +86,7 @@ async fn the_file_for_compose_is_valid_and_its_service_leads_on_one_host() {
     // The servers of the test have no password.
     let started: Vec<_> = (0..2).map(|_| hosts.start(hosts.command(&words, &environment))).collect();
     hosts.logged("started", 1).await;
+    hosts.waited_for("web-scheduler", 1).await;
     for host in started {
         host.signal(Signal::SIGTERM);
         assert_eq!(host.ended().await.status.code(), Some(143));

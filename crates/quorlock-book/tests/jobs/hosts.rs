@@ -128,6 +128,13 @@ impl Hosts {
         context.split([' ', ':']).nth(1)?.parse().ok()
     }
 
+    /// Waits until this many processes wait for the lock: they handle signals then.
+    pub(crate) async fn waited_for(&self, resource: &str, count: usize) {
+        let waiters = || self.status(resource)["waiters"].as_array().map_or(0, Vec::len);
+        let met = eventually("waiters", SOON, async || waiters() == count).await;
+        met.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
+    }
+
     /// Waits until the lock is free.
     pub(crate) async fn free(&self, resource: &str) {
         let met = eventually("a free lock", SOON, async || self.status(resource)["state"] == "free").await;

@@ -161,6 +161,7 @@ async fn one_pod_of_the_deployment_leads_and_only_it_is_ready_for_the_service() 
     hosts.logged("started", 2).await;
     eventually("another ready leader", SOON, async || ready(&leading) == 1).await.unwrap();
     let next = leader(&hosts, RESOURCE, &mut pods).await;
+    hosts.waited_for(RESOURCE, pods.len()).await;
     for pod in pods {
         // A standby.
         pod.signal(Signal::SIGTERM);
