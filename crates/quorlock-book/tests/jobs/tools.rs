@@ -38,7 +38,7 @@ pub(crate) fn check(kind: &str, yaml: &str) -> Option<Output> {
     let packages = packages("schemas")?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/jobs/manifests.py");
     let mut python = Command::new("python3");
-    python.arg(script).arg(kind).env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
+    python.arg(script).arg(kind).env("PYTHONPATH", packages);
     python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut started = python.spawn().unwrap();
     started.stdin.take().unwrap().write_all(yaml.as_bytes()).unwrap();
