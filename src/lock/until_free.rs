@@ -30,9 +30,10 @@ impl Lock {
             return Ok(());
         }
         let (waited, report) = (self.shared.now().since(since), Box::new(report));
-        Err(match report.is_taken() {
-            true => AcquireError::Contended { resource, report, waited },
-            false => AcquireError::Unavailable { resource, report, waited },
+        Err(if report.is_taken() {
+            AcquireError::Contended { resource, report, waited }
+        } else {
+            AcquireError::Unavailable { resource, report, waited }
         })
     }
 }

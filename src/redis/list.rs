@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Where a listing is.
 enum At {
     Start,
-    Cursor(InspectSession, String),
+    Cursor(Box<InspectSession>, String),
     End,
 }
 
@@ -47,7 +47,8 @@ pub(in crate::redis) fn keys(
                 At::End => return Ok(None),
                 At::Start => {
                     let mut connector = Connector::new(address.clone(), settings.clone(), Arc::default());
-                    (InspectSession::open(&mut connector, &settings, Moment::NEVER).await?, "0".to_owned())
+                    let session = InspectSession::open(&mut connector, &settings, Moment::NEVER).await?;
+                    (Box::new(session), "0".to_owned())
                 }
                 At::Cursor(session, cursor) => {
                     settings.clock.sleep_until(settings.clock.now() + PAUSE).await;
