@@ -18,6 +18,8 @@ mod doctor;
 mod examples;
 mod exit_codes;
 #[cfg(target_os = "linux")]
+mod first_process;
+#[cfg(target_os = "linux")]
 mod guarding;
 mod holding;
 #[cfg(target_os = "linux")]
@@ -28,6 +30,7 @@ mod metrics;
 mod migration;
 mod observability;
 mod once;
+mod packaging;
 #[cfg(target_os = "linux")]
 mod permits;
 mod phases;
