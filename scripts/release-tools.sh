@@ -11,6 +11,8 @@ need_zigbuild() {
     fi
     export PATH=$tools/bin:$PATH CARGO_ZIGBUILD_ZIG_PATH=$tools/ziglang/zig
     export ZIG_GLOBAL_CACHE_DIR=$PWD/.tools/zig-cache ZIG_LOCAL_CACHE_DIR=$PWD/.tools/zig-cache
+    # Its wrappers name the path of the compiler, so another clone must not share them.
+    export CARGO_ZIGBUILD_CACHE_DIR=$PWD/.tools/zig-cache
 }
 
 need_cargo_deb() {
