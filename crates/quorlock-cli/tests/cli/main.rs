@@ -20,6 +20,8 @@ mod examples;
 mod exit_codes;
 mod freeing;
 #[cfg(target_os = "linux")]
+mod first_process;
+#[cfg(target_os = "linux")]
 mod guarding;
 mod holding;
 #[cfg(target_os = "linux")]
@@ -31,6 +33,7 @@ mod metrics;
 mod migration;
 mod observability;
 mod once;
+mod packaging;
 #[cfg(target_os = "linux")]
 mod permits;
 mod phases;
