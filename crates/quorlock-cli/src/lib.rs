@@ -83,8 +83,8 @@ fn work(kinds: Kinds) -> u8 {
     paint::choose(args.color);
     let quiet = args.quiet;
     let outcome = match args.verb {
-        Verb::Run(run) => run::run(run, args.deployment, args.quiet),
-        Verb::Elect(elect) => run::elect(elect, args.deployment, args.quiet),
+        Verb::Run(run) => run::run(&run, args.deployment, args.quiet),
+        Verb::Elect(elect) => run::elect(&elect, args.deployment, args.quiet),
         Verb::Hold(hold) => hold::hold(&hold, args.deployment, args.quiet),
         Verb::Wait(wait) => wait::wait(&wait, args.deployment, args.quiet),
         Verb::List(list) => list::list(&list, args.deployment, args.quiet),

@@ -36,7 +36,7 @@ use watch::Ended;
 const WHILE_WAITING: &str = "while waiting; the command was not started";
 
 /// Runs the command that `args` name, and returns the exit code.
-pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+pub(crate) fn run(args: &RunArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let length = Length::of(args.at_least, args.once_per)?;
     let settings = args.lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);
@@ -55,7 +55,7 @@ pub(crate) fn run(args: RunArgs, deployment: DeploymentArgs, quiet: bool) -> Res
 }
 
 /// Runs the command that `args` name while this process leads, again after each loss, and returns the exit code.
-pub(crate) fn elect(args: ElectArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
+pub(crate) fn elect(args: &ElectArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let lock = args.lock();
     let settings = lock.settings(deployment)?;
     let report = Report::to(args.json, quiet);

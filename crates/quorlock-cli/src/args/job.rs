@@ -56,7 +56,6 @@ pub(crate) struct RunArgs {
 
 /// `quorlock elect`.
 #[derive(clap::Args)]
-#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct ElectArgs {
     /// Name of the election, which is also that of the leader's lock
     pub(crate) resource: String,
@@ -99,7 +98,6 @@ impl ElectArgs {
 
 /// A command to run under a lock.
 #[derive(clap::Args)]
-#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
 pub(crate) struct JobArgs {
     /// The command and its arguments; options of quorlock go before it
     #[arg(trailing_var_arg = true, required_unless_present = "shell", value_name = "COMMAND")]

@@ -109,10 +109,10 @@ async fn answer(stream: TcpStream, handle: &PrometheusHandle) {
 fn respond(request: &Request<Incoming>, handle: &PrometheusHandle) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, handle.render()),
-        (&Method::GET | &Method::HEAD, "/ready") => match super::is_held() {
-            true => (StatusCode::OK, "held\n".to_owned()),
-            false => (StatusCode::SERVICE_UNAVAILABLE, "not held\n".to_owned()),
-        },
+        (&Method::GET | &Method::HEAD, "/ready") if super::is_held() => (StatusCode::OK, "held\n".to_owned()),
+        (&Method::GET | &Method::HEAD, "/ready") => {
+            (StatusCode::SERVICE_UNAVAILABLE, "not held\n".to_owned())
+        }
         (&Method::GET | &Method::HEAD, _) => (
             StatusCode::NOT_FOUND,
             "metrics are at /metrics, and whether the lock is held at /ready\n".to_owned(),

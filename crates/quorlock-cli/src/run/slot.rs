@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(left(Length::OfCalendar(HOUR), three), HOUR, "the first moment of a slot has all of it");
         assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR / 4), HOUR * 3 / 4);
         assert_eq!(left(Length::OfCalendar(HOUR * 24), three), HOUR * 21, "to midnight UTC");
-        assert_eq!(left(Length::OfCalendar(HOUR), three - Duration::from_nanos(1)), Duration::from_nanos(1));
+        assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR.mul_f64(0.5)), HOUR / 2);
     }
 
     #[test]

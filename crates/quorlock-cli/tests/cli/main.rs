@@ -18,9 +18,9 @@ mod doctor;
 mod electing;
 mod examples;
 mod exit_codes;
-mod freeing;
 #[cfg(target_os = "linux")]
 mod first_process;
+mod freeing;
 #[cfg(target_os = "linux")]
 mod guarding;
 mod holding;
