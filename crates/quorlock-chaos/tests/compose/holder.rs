@@ -28,8 +28,9 @@ impl Holder {
     }
 
     async fn event(&mut self) -> Outcome<Value> {
-        let line =
-            within(SOON, "the next event of the holder", self.events.next_line()).await?.ok_or("no event: it has ended")?;
+        let line = within(SOON, "the next event of the holder", self.events.next_line())
+            .await?
+            .ok_or("no event: it has ended")?;
         Ok(serde_json::from_str(&line)?)
     }
 

@@ -25,11 +25,12 @@ pub(crate) async fn test(project: &Project, row: &str) -> Option<Outcome> {
 }
 
 async fn delayed(project: &Project, fault: &str) -> Outcome {
+    let before = project.waited().await?;
     inject(project, 2, fault).await?;
     let round_trip = |status: &Value| node(status, 2)["round_trip_us"].as_u64();
     let status = project.eventually("an answer of proxy-2", |status| round_trip(status).is_some()).await?;
     assert!(round_trip(&status) >= Some(20_000), "10 ms in each direction: {status}");
-    project.eventually_locks_within(20).await?;
+    project.eventually_locks_within(before + 20).await?;
     heal(project, &[2]).await
 }
 

@@ -180,16 +180,20 @@ impl Project {
         .await
     }
 
+    /// Acquires and releases the lock, and returns how many milliseconds the acquisition took.
+    pub(crate) async fn waited(&self) -> Outcome<u64> {
+        let run = self.run().await?;
+        let events = String::from_utf8(run.stderr)?;
+        let acquired: Value = serde_json::from_str(events.lines().next().unwrap_or_default())?;
+        Ok(acquired["waited_ms"].as_u64().ok_or(events)?)
+    }
+
     /// Waits until a lock is acquired in less than this time, which a busy machine exceeds at times.
     pub(crate) async fn eventually_locks_within(&self, limit_millis: u64) -> Outcome {
         let mut last = None;
         let locked = eventually("a lock to be acquired in time", SOON, async || {
-            last = self.run().await.ok();
-            let events = last.as_ref().map(|run| String::from_utf8_lossy(&run.stderr).into_owned());
-            let first = events.as_deref().and_then(|events| events.lines().next());
-            let acquired: Option<Value> = first.and_then(|event| serde_json::from_str(event).ok());
-            acquired
-                .is_some_and(|event| event["waited_ms"].as_u64().is_some_and(|waited| waited < limit_millis))
+            last = Some(self.waited().await);
+            matches!(last, Some(Ok(waited)) if waited < limit_millis)
         });
         locked.await.map_err(|error| format!("{error}: {last:?}").into())
     }
