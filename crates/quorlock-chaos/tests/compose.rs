@@ -100,7 +100,9 @@ async fn story(project: &mut Project) -> Outcome {
     project.compose(&["up", "--detach"]).await?;
     let rows = page::faults()?;
     assert_eq!(rows.len(), 16, "the rows of both tables: {rows:#?}");
-    for row in rows {
+    // For work on this test, which takes minutes: only the rows that contain one of these words.
+    let only = std::env::var("QUORLOCK_COMPOSE_ROWS").unwrap_or_default();
+    for row in rows.into_iter().filter(|row| only.split(',').any(|word| row.contains(word))) {
         // Every row begins with all nodes free and voting.
         project.eventually_all_vote().await?;
         println!("{row}");
