@@ -1,5 +1,7 @@
 //! Tests of the five masters in containers of `compose/`. Skipped without a Docker engine.
 
+#![expect(clippy::indexing_slicing, reason = "a JSON value without this key gives null")]
+
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::panic::AssertUnwindSafe;

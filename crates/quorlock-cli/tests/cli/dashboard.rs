@@ -219,7 +219,7 @@ impl Prometheus {
             said = fs::read_to_string(&log).unwrap();
             let line = said.lines().find(|line| line.contains("Listening on"));
             let address = line.and_then(|line| line.split_once("address=")?.1.split(' ').next());
-            prometheus.address = address.unwrap_or_default().to_owned();
+            address.unwrap_or_default().clone_into(&mut prometheus.address);
             !prometheus.address.is_empty()
         });
         listens.await.unwrap_or_else(|error| panic!("{error}: {said}"));
@@ -228,7 +228,7 @@ impl Prometheus {
 
     /// Whether a graph of the query, from `start` on, has a point.
     fn has_data(&self, query: &str, start: Duration) -> bool {
-        let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let encoded = query.bytes().fold(String::new(), |encoded, byte| encoded + &format!("%{byte:02X}"));
         let end = SystemClock::default().wall().as_secs_f64();
         let start = start.as_secs_f64();
         let path = format!("/api/v1/query_range?query={encoded}&start={start}&end={end}&step=0.25");
