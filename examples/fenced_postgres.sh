@@ -11,6 +11,7 @@
 set -euo pipefail
 project=$(cd "$(dirname "$0")/.." && pwd)
 from=$PWD
+source "$project/scripts/debian.sh"
 
 cannot() { echo "no PostgreSQL here: $*" >&2; exit 77; }
 
@@ -20,19 +21,12 @@ find_programs() {
     [ -z "$initdb" ] || dirname "$(readlink -f "$initdb")"
 }
 
-# The package would create a cluster and start it as a service. Nothing may be left running.
+# The package would create a cluster.
 install_from_debian() (
-    echo "no PostgreSQL found: installing Debian's package" >&2
-    policy=/usr/sbin/policy-rc.d setting=/etc/postgresql-common/createcluster.d/quorlock.conf
-    ours=("$setting")
-    trap 'rm -f "${ours[@]}"' EXIT
+    setting=/etc/postgresql-common/createcluster.d/quorlock.conf
+    trap 'rm -f "$setting"' EXIT
     mkdir -p "${setting%/*}" && echo 'create_main_cluster = false' >"$setting"
-    if [ ! -e "$policy" ]; then
-        ours+=("$policy")
-        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
-    fi
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends postgresql; } \
-        >/dev/null 2>&1
+    from_debian postgresql
 )
 
 programs=$(find_programs)

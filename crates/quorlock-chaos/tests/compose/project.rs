@@ -3,11 +3,12 @@
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
-use quorlock_testkit::{Kind, eventually};
+use quorlock_testkit::{Kind, eventually, find_eventually};
+use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::engine::Engine;
 use crate::{Outcome, SOON, command, folder, text};
@@ -111,21 +112,90 @@ impl Project {
         self.try_compose(&[&["exec", "-T", "client"], words].concat()).await
     }
 
-    /// Returns the answer of the first master to a command.
-    pub(crate) async fn redis_1(&self, words: &[&str]) -> Outcome<String> {
-        let answer = self.compose(&[&["exec", "-T", "redis-1", "redis-cli"], words].concat()).await?;
+    /// Starts a command in the container of the client, with a stdin.
+    pub(crate) fn start(&self, words: &[&str]) -> Outcome<Child> {
+        let (program, before) = self.compose.split_first().ok_or("a compose command has words")?;
+        let mut command = Command::new(program);
+        self.choose(&mut command);
+        command.args(before).args(["-p", &self.name, "exec", "-T", "client"]).args(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        Ok(command.spawn()?)
+    }
+
+    /// Returns the status of the lock `job`, as its nodes tell the client.
+    pub(crate) async fn status(&self) -> Outcome<Value> {
+        // Exits with 69 if it cannot tell or the lock cannot be acquired yet.
+        let status = self.inside(&["quorlock", "status", "--json", "job"]).await?;
+        Ok(serde_json::from_slice(&status.stdout)?)
+    }
+
+    /// Returns the state of the lock `job` on this node, past the proxy.
+    pub(crate) async fn state_on_master(&self, number: u8) -> Outcome<String> {
+        let node = format!("redis://redis-{number}");
+        let status = self.inside(&["quorlock", "status", "--json", "--nodes", &node, "job"]).await?;
+        let status: Value = serde_json::from_slice(&status.stdout)?;
+        Ok(status["nodes"][0]["state"].as_str().ok_or("a state")?.to_owned())
+    }
+
+    /// Waits until a status of the lock fulfils the condition.
+    pub(crate) async fn eventually(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Outcome<Value> {
+        let mut last = Value::Null;
+        let seen = find_eventually(what, SOON, async || {
+            last = self.status().await.unwrap_or_default();
+            condition(&last).then(|| last.clone())
+        })
+        .await;
+        seen.map_err(|error| format!("{error}: {last}").into())
+    }
+
+    /// Waits until the lock is free on all nodes and no node is in quarantine.
+    pub(crate) async fn eventually_all_vote(&self) -> Outcome {
+        let votes = |node: &Value| node["state"] == "free" && node["no_vote_for_ms"].is_null();
+        self.eventually("all nodes to vote", |status| nodes(status).iter().all(votes)).await.map(drop)
+    }
+
+    /// Returns the answer of the second master to a command.
+    pub(crate) async fn redis_2(&self, words: &[&str]) -> Outcome<String> {
+        let answer = self.compose(&[&["exec", "-T", "redis-2", "redis-cli"], words].concat()).await?;
         Ok(answer.trim_end().to_owned())
     }
 
-    /// Returns the exit code of `quorlock run` in the container of the client.
-    pub(crate) async fn run(&self) -> std::io::Result<Option<i32>> {
-        let run = self.inside(&["quorlock", "run", "--no-wait", "job", "--", "true"]).await?;
-        Ok(run.status.code())
+    /// Runs a subcommand of `docker network` with the network of the project and the container of a service.
+    pub(crate) async fn docker_network(&self, words: &[&str], service: &str) -> Outcome {
+        let container = self.compose(&["ps", "-q", service]).await?;
+        let network = format!("{}_default", self.name);
+        let words = [&["docker", "network"], words, &[&network, container.trim()]].concat();
+        text(command(&words, SOON, |command| self.choose(command)).await?).map(drop)
+    }
+
+    /// Runs a command under the lock `job` in the container of the client.
+    pub(crate) async fn run(&self) -> std::io::Result<Output> {
+        self.inside(&["quorlock", "run", "--json", "--no-wait", "job", "--", "true"]).await
     }
 
     pub(crate) async fn eventually_locks(&self) -> std::io::Result<()> {
-        eventually("a lock to be acquired", SOON, async || self.run().await.is_ok_and(|code| code == Some(0)))
-            .await
+        eventually("a lock to be acquired", SOON, async || {
+            self.run().await.is_ok_and(|run| run.status.success())
+        })
+        .await
+    }
+
+    /// Acquires and releases the lock, and returns how many milliseconds the acquisition took.
+    pub(crate) async fn waited(&self) -> Outcome<u64> {
+        let run = self.run().await?;
+        let events = String::from_utf8(run.stderr)?;
+        let acquired: Value = serde_json::from_str(events.lines().next().unwrap_or_default())?;
+        Ok(acquired["waited_ms"].as_u64().ok_or(events)?)
+    }
+
+    /// Waits until a lock is acquired in less than this time, which a busy machine exceeds at times.
+    pub(crate) async fn eventually_locks_within(&self, limit_millis: u64) -> Outcome {
+        let mut last = None;
+        let locked = eventually("a lock to be acquired in time", SOON, async || {
+            last = Some(self.waited().await);
+            matches!(last, Some(Ok(waited)) if waited < limit_millis)
+        });
+        locked.await.map_err(|error| format!("{error}: {last:?}").into())
     }
 
     /// Runs `quorlock` outside the containers, with the published ports as nodes: those of the proxies for
@@ -141,6 +211,11 @@ impl Project {
             command.env("QUORLOCK_NODES", nodes).current_dir(self.scratch.path());
         });
         Ok(run.await?)
+    }
+
+    /// Makes the next `up` start the client with a restart guard, as on the page.
+    pub(crate) fn guard_restarts(&mut self) {
+        self.environment.retain(|(name, _)| *name != "QUORLOCK_RESTART_GUARD");
     }
 
     /// Runs the chaos tester on the masters.
@@ -173,6 +248,16 @@ impl Project {
     fn choose(&self, command: &mut Command) {
         command.envs(self.environment.iter().map(|(name, value)| (*name, value))).current_dir(folder());
     }
+}
+
+/// Returns what each node said in a status.
+pub(crate) fn nodes(status: &Value) -> &[Value] {
+    status["nodes"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns what the node with this number, from 1 on, said in a status.
+pub(crate) fn node(status: &Value, number: usize) -> &Value {
+    nodes(status).get(number - 1).unwrap_or(&Value::Null)
 }
 
 /// Returns the folder with `quorlock` and `quorlock-chaos`. Cargo builds the second one for this test, and

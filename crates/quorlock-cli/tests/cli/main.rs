@@ -11,6 +11,7 @@
 
 mod benching;
 mod command;
+mod dashboard;
 mod databases;
 mod demonstration;
 mod distance;

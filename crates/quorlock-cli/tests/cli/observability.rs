@@ -231,6 +231,36 @@ fn what_does_not_exist_is_found_in_an_expression() {
 }
 
 #[test]
+fn each_alert_is_tested_for_firing_and_for_not_firing() {
+    let parse = |path: &str| YamlLoader::load_from_str(&read(path)).unwrap().remove(0);
+    let (alerts, tests) =
+        (parse("observability/quorlock-alerts.yaml"), parse("observability/quorlock-alerts-test.yaml"));
+    // The names, and whether the test expects something.
+    let mut tested = BTreeSet::new();
+    for test in tests["tests"].as_vec().unwrap() {
+        for one in test["alert_rule_test"].as_vec().into_iter().flatten() {
+            tested.insert((one["alertname"].as_str().unwrap().to_owned(), !one["exp_alerts"].is_badvalue()));
+        }
+        for one in test["promql_expr_test"].as_vec().into_iter().flatten() {
+            let expression = one["expr"].as_str().unwrap();
+            let (_, rest) = expression.split_once("alertname=\"").expect("the name of an alert");
+            let fires = !one["exp_samples"].is_badvalue();
+            assert!(
+                !fires || expression.contains("alertstate=\"firing\""),
+                "pending is not firing: {expression}"
+            );
+            tested.insert((rest.split('"').next().unwrap().to_owned(), fires));
+        }
+    }
+    for rule in alerts["groups"][0]["rules"].as_vec().unwrap() {
+        let name = rule["alert"].as_str().unwrap().to_owned();
+        for fires in [true, false] {
+            assert!(tested.contains(&(name.clone(), fires)), "no test that {name} fires: {fires}");
+        }
+    }
+}
+
+#[test]
 fn prometheus_itself_finds_the_alerts_right() {
     let promtool = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
     for (verb, file) in [("check", "quorlock-alerts.yaml"), ("test", "quorlock-alerts-test.yaml")] {
