@@ -44,9 +44,13 @@
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
+
 use crate::coordinator::Builder;
 use crate::doctor::{Finding, Report};
 use crate::error::ConfigError;
+use crate::lock::ListedPage;
+use crate::node::ListedKeys;
 
 use background::Background;
 
@@ -103,6 +107,11 @@ impl Coordinator {
     /// As [`crate::Coordinator::permits`].
     pub fn permits(&self, resource: impl AsRef<str>) -> Option<usize> {
         self.background.run(self.coordinator.permits(resource))
+    }
+
+    /// As [`crate::Coordinator::list`]: all pages, once all nodes have listed everything or failed.
+    pub fn list(&self, prefix: impl AsRef<str>, which: ListedKeys) -> Vec<ListedPage> {
+        self.background.run(self.coordinator.list(prefix, which).collect())
     }
 
     /// As [`crate::Coordinator::election`].

@@ -36,6 +36,15 @@ impl Lock {
         Lock { lock: self.lock.shared(), ..self }
     }
 
+    /// As [`crate::Lock::until_free`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn until_free(&self) -> Result<(), AcquireError> {
+        self.background.run(self.lock.until_free())
+    }
+
     /// As [`crate::Lock::handoff`].
     pub fn handoff(self, handoff: Handoff) -> Lock {
         Lock { lock: self.lock.handoff(handoff), ..self }
