@@ -14,8 +14,6 @@ use crate::lock::Lock;
 
 pub use observer::{Leader, Observed, Observer};
 
-pub(crate) use observer::is_free;
-
 mod observer;
 
 /// An election: the holder of the lock of its name leads, and announces a value, such as the address

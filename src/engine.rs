@@ -13,6 +13,7 @@ pub(crate) mod dispatcher;
 pub(crate) mod fencing;
 pub(crate) mod hold;
 pub(crate) mod keeper;
+pub(crate) mod key_watch;
 pub(crate) mod lease_state;
 mod node_queue;
 pub(crate) mod offer;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Lock;
-use crate::election::{Observer, is_free};
+use crate::engine::key_watch::{Count, KeyWatch};
 use crate::engine::wait::Wait;
 use crate::error::AcquireError;
 
@@ -18,15 +18,15 @@ impl Lock {
             Wait::Forever => None,
         };
         let deadline = self.shared.nodes.timers.until(limit.map(|limit| since + limit));
-        let mut observer = Observer::new(self);
+        let mut watch = KeyWatch::new(&self.shared, self.keys.first());
         tokio::select! {
             biased;
-            () = observer.freed() => return Ok(()),
+            () = watch.freed() => return Ok(()),
             () = deadline => {}
         }
         // What was seen last may be old, or nothing.
         let report = self.inspect().await?;
-        if is_free(&report) {
+        if Count::of(&report).is_free() {
             return Ok(());
         }
         let (waited, report) = (self.shared.now().since(since), Box::new(report));
