@@ -155,8 +155,8 @@ impl Coordinator {
     }
 
     /// Lists the names of locks that begin with `prefix`, as the nodes store them: held, or with waiters. Each node
-    /// lists its own, page by page and slowly enough that its other clients do not notice; a Redis server takes some
-    /// eight seconds for a million keys. What a name's lock is now, [`Lock::inspect`] tells.
+    /// lists its own, page by page and slowly enough that its other clients do not notice; a Redis server takes
+    /// a minute and a half for a million keys. What a name's lock is now, [`Lock::inspect`] tells.
     ///
     /// A lock that a quorum holds is listed by every set of nodes that intersects all quorums: any three of five. A
     /// server lists every key of such a name that could be a lock, so use a

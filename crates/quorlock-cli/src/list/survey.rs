@@ -86,7 +86,7 @@ pub(crate) fn entries(
         .filter_map(async |entry| entry)
 }
 
-/// One lock in this time: two requests to each node, of some 10 us each.
-const EACH: Duration = Duration::from_micros(400);
-/// At 100 ms to a node this still makes 2,500 in a second.
-const AT_A_TIME: usize = 256;
+/// One lock in this time: two scripts for each node, of 10 to 25 us each.
+const EACH: Duration = Duration::from_millis(1);
+/// At 100 ms to a node this still makes 1,000 in a second.
+const AT_A_TIME: usize = 128;
