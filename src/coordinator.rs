@@ -154,13 +154,14 @@ impl Coordinator {
         Box::pin(crate::semaphore::permits(&self.shared, resource.as_ref())).await
     }
 
-    /// Lists the names of locks that begin with `prefix`, as the nodes store them: held, or with waiters. Each node
-    /// lists its own, page by page and slowly enough that its other clients do not notice; a Redis server takes
-    /// a minute and a half for a million keys. What a name's lock is now, [`Lock::inspect`] tells.
+    /// Lists the names of locks that begin with `prefix`, as the nodes store them: held, or with waiters. What a name's
+    /// lock is now, [`Lock::inspect`] tells.
     ///
-    /// A lock that a quorum holds is listed by every set of nodes that intersects all quorums: any three of five. A
-    /// server lists every key of such a name that could be a lock, so use a
-    /// [`key_prefix`](Builder::key_prefix) where it also keeps other data.
+    /// As many nodes list everything as intersect every quorum, such as three of five, so a lock that a quorum holds
+    /// is listed. No more of them list at the same time than a quorum can do without, two of five, page by page and
+    /// with pauses: acquisitions do not wait for them. A Redis server takes half a minute for a million keys. It lists
+    /// every key of such a name that could be a lock, so use a [`key_prefix`](Builder::key_prefix) where it also keeps
+    /// other data. A node that cannot list is replaced by the next.
     ///
     /// # Cancel safety
     ///

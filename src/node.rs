@@ -148,8 +148,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Lists the keys of locks that begin with `prefix`: of those that are stored, or of those that have a queue of
-    /// waiters. Page by page, over a connection of its own, and so slowly that other clients of the store do not
-    /// notice. A key that is there during the whole listing is listed, perhaps twice; one that comes or goes meanwhile
+    /// waiters. Page by page, over a connection of its own, and slowly, with pauses for
+    /// other clients of the store. A key that is there during the whole listing is listed, perhaps twice; one that comes or goes meanwhile
     /// may be. The stream ends after an error. Unless overridden, its only item is an error that says that the node
     /// cannot list its keys.
     ///

@@ -1,9 +1,10 @@
 //! Lists the names of locks, as the nodes store them.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use futures::stream::{BoxStream, select_all};
+use futures::stream::{BoxStream, SelectAll, once, unfold};
 
 use crate::engine::context::EngineContext;
 use crate::node::{ListedKeys, NodeError};
@@ -18,7 +19,25 @@ pub struct ListedPage {
     pub names: Result<Vec<Arc<str>>, NodeError>,
 }
 
-/// Lists the names at all nodes at the same time.
+/// What comes from a node.
+enum Told {
+    Page(usize, ListedPage),
+    End(usize),
+}
+
+/// The nodes that list, and those that may have to.
+struct Listing {
+    running: SelectAll<BoxStream<'static, Told>>,
+    waiting: VecDeque<BoxStream<'static, Told>>,
+    /// How many may list at the same time.
+    at_a_time: usize,
+    /// How many more must list everything.
+    wanted: usize,
+    failed: BTreeSet<usize>,
+}
+
+/// Lists the names at so many nodes that they intersect every quorum, and at no more at a time than a quorum can do
+/// without: a round does not wait for a node that is busy with the listing.
 pub(crate) fn list(
     shared: &EngineContext,
     prefix: &str,
@@ -26,14 +45,51 @@ pub(crate) fn list(
 ) -> BoxStream<'static, ListedPage> {
     let key_prefix = Arc::clone(&shared.key_prefix);
     let keys: Arc<str> = format!("{key_prefix}{prefix}").into();
-    let each = shared.nodes.iter().map(|node| {
+    let each = shared.nodes.iter().enumerate().map(|(index, node)| {
         let (name, key_prefix) = (Arc::from(node.name()), Arc::clone(&key_prefix));
-        node.list_keys(Arc::clone(&keys), which).map(move |page| ListedPage {
-            node: Arc::clone(&name),
-            names: page.map(|keys| names(keys, &key_prefix)),
-        })
+        let pages = node.list_keys(Arc::clone(&keys), which).map(move |page| {
+            let names = page.map(|keys| names(keys, &key_prefix));
+            Told::Page(index, ListedPage { node: Arc::clone(&name), names })
+        });
+        pages.chain(once(async move { Told::End(index) })).boxed()
     });
-    Box::pin(select_all(each.collect::<Vec<_>>()))
+    let (nodes, needed) = (shared.nodes.quorum.nodes(), shared.nodes.quorum.needed());
+    let listing = Listing {
+        running: SelectAll::new(),
+        waiting: each.collect(),
+        at_a_time: (nodes - needed).max(1),
+        wanted: nodes - needed + 1,
+        failed: BTreeSet::new(),
+    };
+    unfold(listing, async |mut listing| Some((listing.next().await?, listing))).boxed()
+}
+
+impl Listing {
+    async fn next(&mut self) -> Option<ListedPage> {
+        loop {
+            while self.running.len() < self.at_a_time.min(self.wanted)
+                && let Some(next) = self.waiting.pop_front()
+            {
+                self.running.push(next);
+            }
+            let Some(told) = self.running.next().await else {
+                if self.wanted == 0 || self.waiting.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            match told {
+                Told::Page(index, page) => {
+                    if page.names.is_err() {
+                        self.failed.insert(index);
+                    }
+                    return Some(page);
+                }
+                Told::End(index) if self.failed.contains(&index) => {}
+                Told::End(_) => self.wanted -= 1,
+            }
+        }
+    }
 }
 
 /// Returns the names of the locks with these keys.

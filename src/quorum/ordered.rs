@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use smallvec::SmallVec;
 
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Collect, HintListener, Node, NodeError, NodeLimits, Order, ReceivedAt, Request, Responder,
-    Response, SharedRequest, StatusListener,
+    Capabilities, Collect, HintListener, ListedKeys, Node, NodeError, NodeLimits, Order, ReceivedAt, Request,
+    Responder, Response, SharedRequest, StatusListener,
 };
 
 /// Returns the node, wrapped to keep requests in order unless it already does.
@@ -73,6 +74,14 @@ impl Node for Ordered {
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
         self.node.examine(key)
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        self.node.list_keys(prefix, which)
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
