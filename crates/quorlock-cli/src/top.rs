@@ -171,7 +171,7 @@ fn draw(args: &TopArgs, entries: &[Entry], listed: usize, lines: usize) -> Resul
         None => (None, entries.len() + 4),
     };
     let waited_for = entries.iter().filter(|entry| entry.has_waiters()).count();
-    let head = format!("{at}  {listed} locks stored, {waited_for} of those shown have waiters");
+    let head = format!("{at}  stored: {listed}, shown with waiters: {waited_for}");
     // Lines that have scrolled out cannot be overwritten.
     let text = format!("{head}\n\n{}", table(entries.iter().take(height.saturating_sub(4)), width));
     let picture: Vec<&str> = text.lines().take(height.saturating_sub(1)).collect();

@@ -78,7 +78,14 @@ impl Entry {
 /// Returns a table of the locks, in lines of at most `width` characters if given.
 pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>, width: Option<usize>) -> String {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(["lock", "holder", "since", "remaining", "waiting", "longest wait"]);
+    table.load_style(NOTHING).set_header([
+        "lock",
+        "holder",
+        "since (UTC)",
+        "remaining",
+        "waiting",
+        "longest wait",
+    ]);
     if let Some(width) = width {
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(width).unwrap_or(u16::MAX));

@@ -81,7 +81,7 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
         assert_eq!(locks.len(), 3, "{picture}");
     }
     let drawn = Quorlock::new(["top", "--iterations", "1"]).on(&servers).end().await.expect(0);
-    assert!(drawn.stdout.contains("1 of those shown have waiters"), "{}", drawn.stdout);
+    assert!(drawn.stdout.contains("shown with waiters: 1"), "{}", drawn.stdout);
 }
 
 #[tokio::test]
