@@ -81,8 +81,8 @@ async fn list(nodes: Vec<Option<Vec<&'static str>>>, prefix: &str) -> (BTreeSet<
     (names.map(|name| name.to_string()).collect(), failed, counts)
 }
 
-fn keys() -> Option<Vec<&'static str>> {
-    Some(vec!["p:a", "p:b", "other"])
+fn keys() -> Vec<&'static str> {
+    vec!["p:a", "p:b", "other"]
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
@@ -91,7 +91,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn three_of_five_nodes_list_and_two_at_a_time() {
-    let (found, failed, counts) = list(vec![keys(), keys(), keys(), keys(), keys()], "").await;
+    let (found, failed, counts) = list(vec![Some(keys()); 5], "").await;
     assert_eq!((found, failed), (names(&["a", "b"]), 0));
     assert_eq!(counts.asked.lock().unwrap().len(), 3, "three intersect every quorum");
     assert_eq!(counts.most.load(Ordering::Relaxed), 2, "a quorum of three is not busy");
@@ -99,22 +99,22 @@ async fn three_of_five_nodes_list_and_two_at_a_time() {
 
 #[tokio::test]
 async fn a_lock_that_only_the_last_three_nodes_store_is_found() {
-    let none = || Some(Vec::new());
-    let (found, ..) = list(vec![none(), none(), keys(), keys(), keys()], "b").await;
+    let nodes = [Vec::new(), Vec::new(), keys(), keys(), keys()];
+    let (found, ..) = list(nodes.map(Some).into(), "b").await;
     assert_eq!(found, names(&["b"]));
 }
 
 #[tokio::test]
 async fn a_node_that_cannot_list_is_replaced() {
-    let (found, failed, counts) = list(vec![None, keys(), None, keys(), keys()], "").await;
+    let (found, failed, counts) = list(vec![None, Some(keys()), None, Some(keys()), Some(keys())], "").await;
     assert_eq!((found, failed), (names(&["a", "b"]), 2));
     assert_eq!(*counts.asked.lock().unwrap(), ["n1", "n3", "n4"]);
-    let (_, failed, counts) = list(vec![None, None, None, keys(), keys()], "").await;
+    let (_, failed, counts) = list(vec![None, None, None, Some(keys()), Some(keys())], "").await;
     assert_eq!((failed, counts.asked.lock().unwrap().len()), (3, 2), "all were tried");
 }
 
 #[tokio::test]
 async fn a_single_node_lists() {
-    let (found, failed, _) = list(vec![keys()], "a").await;
+    let (found, failed, _) = list(vec![Some(keys())], "a").await;
     assert_eq!((found, failed), (names(&["a"]), 0));
 }
