@@ -104,6 +104,7 @@ async fn every_stored_key_has_an_expiry() {
         eventually(kind, DEADLINE, async || expiring_keys(server).await.contains(kind)).await.unwrap();
     }
     waiting.abort();
+    drop(waiting.await);
     held.release().await.unwrap();
     world.wait_for_keys(0).await;
     // The readers that share it, and a writer that waits for them.
@@ -112,6 +113,7 @@ async fn every_stored_key_has_an_expiry() {
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     eventually("readers", DEADLINE, async || expiring_keys(server).await.contains("shared")).await.unwrap();
     waiting.abort();
+    drop(waiting.await);
     shared.release().await.unwrap();
     world.wait_for_keys(0).await;
     // An attempt whose answer is lost with its connection, so that its result is unknown.
