@@ -19,7 +19,7 @@ use quorlock_protocol::{Moment, is_auxiliary_key, lock_of_queue};
 /// as it did on a slow processor that had none of a million keys in its cache.
 const PAGE: &str = "100";
 /// The pause between two pages, in which other clients are served: the listing took some six per cent of the time of
-/// that server, and takes half a minute for a million keys.
+/// that server, and takes 45 s for a million keys.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// Where a listing is.

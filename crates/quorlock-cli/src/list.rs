@@ -51,7 +51,7 @@ Examples:
 A lock is listed if a quorum of the nodes stores it when it is looked at; others come and go
 meanwhile. SINCE is the time of the fencing token, by the clock of the client that drew it.
 
-A server looks at 100 keys at a time, with pauses of 3 ms: half a minute for a million keys, whatever
+A server looks at 100 keys at a time, with pauses of 3 ms: 45 s for a million keys, whatever
 the prefix. No more servers do so at the same time than a quorum can do without, two of five, until
 as many as intersect every quorum are listed. Then no more than 1,000 locks are looked at in a second.
 Redis lists every string of such a name, so use a key prefix where servers keep other data.";
