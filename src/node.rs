@@ -148,9 +148,9 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Lists the keys of locks that begin with `prefix`: of those that are stored, or of those that have a queue of
-    /// waiters. Page by page, over a connection of its own, and slowly, with pauses for
-    /// other clients of the store. A key that is there during the whole listing is listed, perhaps twice; one that comes or goes meanwhile
-    /// may be. The stream ends after an error. Unless overridden, its only item is an error that says that the node
+    /// waiters. Page by page, each of which occupies the store for less than a millisecond, over a connection of its
+    /// own; the library makes a pause after each. A key that is there during the whole listing is listed, perhaps
+    /// twice; one that comes or goes meanwhile may be. The stream ends after an error. Unless overridden, its only item is an error that says that the node
     /// cannot list its keys.
     ///
     /// Auxiliary keys of locks ([`is_auxiliary_key`](crate::protocol::is_auxiliary_key)) are not listed.

@@ -70,7 +70,7 @@ impl KeyWatch {
         self.ask().await
     }
 
-    /// Waits until enough nodes say that nobody holds the lock.
+    /// Waits until enough nodes report that no client holds the lock.
     pub(crate) async fn freed(&mut self) {
         while !Count::of(&self.report().await).is_free() {}
     }
@@ -202,7 +202,7 @@ impl Count {
         !self.leads() && self.held + self.silent >= self.needed
     }
 
-    /// Whether enough nodes say that nobody holds the lock.
+    /// Whether enough nodes report that no client holds the lock.
     pub(crate) fn is_free(&self) -> bool {
         !self.leads() && !self.is_unknown()
     }

@@ -1,7 +1,6 @@
 //! Lists the keys of locks with `SCAN`, over a connection of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{Stream, try_unfold};
 use redis::Value;
@@ -18,9 +17,6 @@ use quorlock_protocol::{Moment, is_auxiliary_key, lock_of_queue};
 /// The number of keys that a server looks at for one page, while it does nothing else: 260 µs where a key takes 2.6 µs,
 /// as it did on a slow processor that had none of a million keys in its cache.
 const PAGE: &str = "100";
-/// The pause between two pages, in which other clients are served: the listing took some six per cent of the time of
-/// that server, and takes 45 s for a million keys.
-const PAUSE: Duration = Duration::from_millis(3);
 
 /// Where a listing is.
 enum At {
@@ -38,7 +34,7 @@ pub(in crate::redis) fn keys(
 ) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
     let (pattern, data_type) = match which {
         ListedKeys::Locks => (format!("{}*", literal(&prefix)), "string"),
-        ListedKeys::Queues => (format!("{QUEUES}*{}*", literal(&prefix)), "zset"),
+        ListedKeys::Queues => (format!("quorlock:want:*{}*:order", literal(&prefix)), "zset"),
     };
     try_unfold(At::Start, move |at| {
         let (address, settings) = (address.clone(), settings.clone());
@@ -51,10 +47,7 @@ pub(in crate::redis) fn keys(
                     let session = InspectSession::open(&mut connector, &settings, Moment::NEVER).await?;
                     (Box::new(session), "0".to_owned())
                 }
-                At::Cursor(session, cursor) => {
-                    settings.clock.sleep_until(settings.clock.now() + PAUSE).await;
-                    (session, cursor)
-                }
+                At::Cursor(session, cursor) => (session, cursor),
             };
             let answer =
                 session.ask(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", PAGE, "TYPE", data_type]).await?;
@@ -65,9 +58,6 @@ pub(in crate::redis) fn keys(
         }
     })
 }
-
-/// How the keys of queues begin.
-const QUEUES: &str = "quorlock:want:";
 
 /// Returns the key of the lock that a listed key belongs to, if it begins with `prefix`.
 fn lock_of(listed: &str, which: ListedKeys, prefix: &str) -> Option<Arc<str>> {

@@ -162,9 +162,11 @@ impl Settings {
 
     /// Whether an address contains a password.
     pub(crate) fn has_secret(&self) -> bool {
-        let login =
-            |node: &String| node.split_once("://").and_then(|(_, rest)| rest.split_once('@')).is_some();
-        self.said.nodes.iter().any(login)
+        let login = |node: &String| {
+            let (_, rest) = node.split_once("://")?;
+            Some(rest.rsplit_once('@')?.0.contains(':'))
+        };
+        self.said.nodes.iter().any(|node| login(node) == Some(true))
     }
 
     /// Returns where metrics go: `flags`, or else the other sources.

@@ -1,8 +1,8 @@
 //! `quorlock init`: checks the nodes, and writes a configuration file for them.
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use quorlock::doctor::Summary;
@@ -51,6 +51,11 @@ QUORLOCK_PASSWORD is not written. A file with a password in an address is readab
 /// Checks the nodes, and writes the file.
 pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let to_stdout = args.file == Path::new("-");
+    if to_stdout && args.json {
+        return Err(Failure::Usage(
+            "stdout is either the file or the report: omit --json or --file -".to_owned(),
+        ));
+    }
     if !to_stdout && !args.force && args.file.exists() {
         return Err(Failure::Usage(format!(
             "{} exists; give another --file, or --force to write over it",
@@ -108,5 +113,10 @@ fn write(args: &InitArgs, text: &str, secret: bool) -> io::Result<()> {
     } else {
         options.create_new(true)
     };
-    options.open(&args.file)?.write_all(text.as_bytes())
+    let mut file = options.open(&args.file)?;
+    if secret {
+        // A file that was there keeps its mode.
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    file.write_all(text.as_bytes())
 }

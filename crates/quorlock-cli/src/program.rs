@@ -21,28 +21,40 @@ pub(crate) enum Program {
 
 impl Program {
     /// Checks that it can be started, as far as possible without starting it.
-    pub(crate) fn find(&self) -> Result<Command, Failure> {
+    pub(crate) fn find(self) -> Result<Found, Failure> {
         self.find_in(&places())
     }
 
     /// As [`find`](Program::find), with `places` as the `PATH`.
-    pub(crate) fn find_in(&self, places: &OsStr) -> Result<Command, Failure> {
+    pub(crate) fn find_in(self, places: &OsStr) -> Result<Found, Failure> {
         let words = match self {
             Program::Command(words) => words,
             Program::Shell(line) => {
                 let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
-                &vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line.clone()]
+                vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line]
             }
         };
-        let Some((name, arguments)) = words.split_first() else {
-            return Err(Failure::Usage(
-                "no command is given; write it after the name of the lock".to_owned(),
-            ));
-        };
+        let name = words.first().ok_or_else(|| {
+            Failure::Usage("no command is given; write it after the name of the lock".to_owned())
+        })?;
         look_up(name, places)?;
-        let mut command = Command::new(name);
-        command.args(arguments);
-        Ok(command)
+        Ok(Found { words })
+    }
+}
+
+/// A program that was found, to be started any number of times.
+pub(crate) struct Found {
+    /// Its name and arguments.
+    words: Vec<OsString>,
+}
+
+impl Found {
+    /// Returns the command that starts it.
+    pub(crate) fn command(&self) -> Command {
+        let mut words = self.words.iter();
+        let mut command = Command::new(words.next().map_or(OsStr::new(""), |name| name));
+        command.args(words);
+        command
     }
 }
 

@@ -15,7 +15,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::metrics::{self, MetricsArgs};
 use crate::notice::Notice;
-use crate::program::{Program, not_started};
+use crate::program::{Found, Program, not_started};
 use crate::report::Report;
 use crate::runtime::{block_on, now};
 use crate::signals::Signals;
@@ -97,7 +97,7 @@ struct Guarded<'a> {
     wanted: Wanted,
     place: Place,
     slot: Slot,
-    program: Program,
+    program: Found,
     kept_for: KeptFor,
     kill_after: Duration,
     report: Report,
@@ -128,7 +128,7 @@ impl<'a> Guarded<'a> {
             None => Program::Command(job.command.clone()),
         };
         // Before the lock is asked for.
-        program.find()?;
+        let program = program.find()?;
         let kill_after = job.kill_after;
         Ok(Guarded { lock, settings, wanted, place, slot, program, kept_for, kill_after, report })
     }
@@ -149,7 +149,7 @@ impl<'a> Guarded<'a> {
         metrics::waited(since.since(asked));
         let run = Run::begins(since);
 
-        let mut command = self.program.find()?;
+        let mut command = self.program.command();
         set_variables(&mut command, &lease, ttl);
         let name = command.get_program().to_owned();
         let notice = Notice::new(self.kill_after, ttl, self.settings.drift(), max_hold);

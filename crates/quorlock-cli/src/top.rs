@@ -14,6 +14,7 @@ use quorlock::{
 };
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
@@ -56,7 +57,8 @@ Examples:
   quorlock top --iterations 1 --json cron/ | jq '.locks[0]'
 
 The nodes are listed again and again, as by `quorlock list`; on large servers it takes a while until a
-new lock or waiter is seen. What is shown, at most 1000 locks, is looked at in each interval.";
+new lock or waiter is seen. No more than 1000 locks are looked at in each interval: those with waiters
+first, and of others the first by name.";
 
 /// How many locks are looked at in an interval: what fits on a screen, and what may come next.
 const WATCHED: usize = 1000;
@@ -88,34 +90,38 @@ pub(crate) fn top(args: &TopArgs, deployment: DeploymentArgs, quiet: bool) -> Re
 }
 
 async fn show(args: &TopArgs, coordinator: &Coordinator, report: Report) -> Result<u8, Failure> {
-    let mut names = Names::list(coordinator, &args.prefix, report).await;
-    names.held.warn();
-    if !names.held.is_complete() {
+    let first = Names::list(coordinator, &args.prefix, report).await;
+    first.held.warn();
+    if !first.held.is_complete() {
         return Ok(exit::NO_QUORUM);
     }
-    let (mut lines, mut watched) = (0, BTreeSet::new());
-    let listing = async |before: Names| Names::list_again(before, coordinator, &args.prefix).await;
-    let mut next = Box::pin(listing(names.clone()));
-    let mut number = 0;
+    let (sender, names) = watch::channel(first);
+    // It ends with the program.
+    tokio::spawn(list_again(sender, coordinator.clone(), args.prefix.clone()));
+    let (mut lines, mut shown, mut number) = (0, BTreeSet::new(), 0);
     loop {
         let began = now();
-        let asked: BTreeSet<Arc<str>> = names.first(&watched);
-        let mut entries: Vec<Entry> = survey::entries(coordinator, asked.into_iter()).collect().await;
+        let latest = names.borrow().clone();
+        let asked = latest.first(&shown).into_iter();
+        let mut entries: Vec<Entry> = survey::entries(coordinator, asked).collect().await;
         entries.sort_by(|one, other| one.order().cmp(&other.order()));
-        watched = entries.iter().map(|entry| entry.resource.as_str().into()).collect();
-        lines = draw(args, &entries, names.held.names.len(), lines)?;
+        shown = entries.iter().map(|entry| entry.resource.as_str().into()).collect();
+        lines = draw(args, &entries, latest.held.names.len(), lines)?;
         number += 1;
         if args.iterations.is_some_and(|most| number >= most) {
             return Ok(exit::SUCCESS);
         }
-        tokio::select! {
-            biased;
-            listed = &mut next => {
-                names = listed;
-                next = Box::pin(listing(names.clone()));
-                sleep_until(began + args.interval).await;
-            }
-            () = sleep_until(began + args.interval) => {}
+        sleep_until(began + args.interval).await;
+    }
+}
+
+/// Lists the names again and again. Keeps what was known while too few nodes can be listed.
+async fn list_again(names: watch::Sender<Names>, coordinator: Coordinator, prefix: String) {
+    while !names.is_closed() {
+        sleep_until(now() + AGAIN_AFTER).await;
+        let listed = Names::list(&coordinator, &prefix, Report::Errors).await;
+        if listed.held.is_complete() {
+            names.send_replace(listed);
         }
     }
 }
@@ -134,13 +140,6 @@ impl Names {
         Names { held: held.into(), waited_for: waited_for.into() }
     }
 
-    /// Lists again after a pause, and keeps what was known where too few nodes can be listed now.
-    async fn list_again(before: Names, coordinator: &Coordinator, prefix: &str) -> Names {
-        sleep_until(now() + AGAIN_AFTER).await;
-        let names = Names::list(coordinator, prefix, Report::Errors).await;
-        if names.held.is_complete() { names } else { before }
-    }
-
     /// Returns the names to look at: those with waiters, those shown before, and others up to the limit.
     fn first(&self, shown: &BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         let mut first: BTreeSet<Arc<str>> = self.waited_for.names.iter().take(WATCHED).cloned().collect();
@@ -157,7 +156,7 @@ impl Names {
 /// The pause between two listings.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Draws a picture over the last one, which had so many `lines`, and returns how many it has.
+/// Draws a picture over the last one, which had this number of `lines`, and returns its own number.
 fn draw(args: &TopArgs, entries: &[Entry], listed: usize, lines: usize) -> Result<usize, Failure> {
     let at = format_rfc3339_millis(SystemTime::UNIX_EPOCH + SystemClock::default().wall());
     if args.json {

@@ -45,7 +45,7 @@ To do something while no other client does it, use `quorlock run`. This is for w
 
   quorlock wait db/migrate && ./serve               # starts once the migration is done
   quorlock wait -w 10min nightly-import || exit 1
-  quorlock wait -w 0s deploy/web && echo nobody deploys
+  quorlock wait -w 0s deploy/web && echo no deploy is running
 
 It does not poll: the nodes notify it. A lock kept by --at-least or --once-per is not free.";
 

@@ -1,7 +1,6 @@
 //! Lists the keys of locks, over a connection of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{Stream, try_unfold};
 use quorlock::node::{ListedKeys, NodeError, NodeErrorKind, Seams};
@@ -12,9 +11,8 @@ use crate::handshake::connect;
 use crate::shedlock::Predecessor;
 use crate::table::{LOCKS, bytes, literal};
 
-/// The keys of one page, and the pause after it.
+/// The keys of one page.
 const PAGE: usize = 250;
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// An open connection, and the last key that was listed.
 struct Listing {
@@ -42,10 +40,7 @@ pub(crate) fn keys(
                     listing.connection.close().await;
                     return Ok(None);
                 }
-                Some(listing) => {
-                    seams.clock().sleep_until(seams.clock().now() + PAUSE).await;
-                    listing
-                }
+                Some(listing) => listing,
                 None => {
                     let ready = connect(&database, &seams, &mut Predecessor::default()).await?;
                     Listing { connection: ready.connection, last: Vec::new(), is_over: false }
@@ -55,7 +50,9 @@ pub(crate) fn keys(
             let sets =
                 listing.connection.run(statement).await.map_err(crate::error::Trouble::into_node_error)?;
             let rows = sets.into_iter().next().unwrap_or_default();
-            let found: Vec<&[u8]> = rows.iter().filter_map(|row| bytes(row, 0)).collect();
+            // After the last key with the prefix come others.
+            let keys = rows.iter().filter_map(|row| bytes(row, 0));
+            let found: Vec<&[u8]> = keys.filter(|key| key.starts_with(prefix.as_bytes())).collect();
             listing.is_over = found.len() < PAGE;
             listing.last = found.last().map(|key| key.to_vec()).unwrap_or_default();
             let keys = found.into_iter().filter_map(|key| str::from_utf8(key).ok()).map(Arc::from);
@@ -64,17 +61,14 @@ pub(crate) fn keys(
     })
 }
 
+/// Selects a page from the first key that is not before the prefix and comes after the last page.
 fn statement(prefix: &[u8], last: &[u8], which: ListedKeys) -> String {
     let stored = match which {
         ListedKeys::Locks => "token IS NOT NULL",
         ListedKeys::Queues => "waiters IS NOT NULL",
     };
-    // No text ends in the largest byte, so this is the first key after all that begin with the prefix.
-    let end = prefix.split_last().map_or_else(String::new, |(last, rest)| {
-        format!(" AND name < {}", literal(&[rest, &[last.saturating_add(1)]].concat()))
-    });
     format!(
-        "SELECT name FROM {LOCKS} WHERE {stored} AND name >= {} AND name > {}{end} ORDER BY name LIMIT {PAGE}",
+        "SELECT name FROM {LOCKS} WHERE {stored} AND name >= {} AND name > {} ORDER BY name LIMIT {PAGE}",
         literal(prefix),
         literal(last)
     )

@@ -1,7 +1,6 @@
 //! Lists the keys of locks, over a connection of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{Stream, try_unfold};
 use quorlock::node::{ListedKeys, NodeError, NodeErrorKind};
@@ -12,14 +11,8 @@ use crate::connect::open;
 use crate::error::{failed, of_statement};
 use crate::handshake::Settings;
 
-/// The keys of one page, and the pause after it.
+/// The keys of one page.
 const PAGE: usize = 250;
-const PAUSE: Duration = Duration::from_millis(2);
-
-const LOCKS: &str = "SELECT key FROM quorlock.locks WHERE token IS NOT NULL AND key >= $1 AND key > $2 \
-     AND ($3::bytea IS NULL OR key < $3) ORDER BY key LIMIT 250";
-const QUEUES: &str = "SELECT DISTINCT key FROM quorlock.waiters WHERE key >= $1 AND key > $2 \
-     AND ($3::bytea IS NULL OR key < $3) ORDER BY key LIMIT 250";
 
 /// An open connection, and the last key that was listed.
 struct Listing {
@@ -48,13 +41,9 @@ pub(crate) fn keys(
                 let cure = "the table of ShedLock is not listed; query its rows";
                 return Err(failed(NodeErrorKind::Unsupported, cure));
             }
-            let clock = settings.seams.clock();
             let mut listing = match listing {
                 Some(listing) if listing.is_over => return Ok(None),
-                Some(listing) => {
-                    clock.sleep_until(clock.now() + PAUSE).await;
-                    listing
-                }
+                Some(listing) => listing,
                 None => {
                     let opened = open(&settings.url, &settings.seams).await?;
                     // It ends with an error if the connection is lost, which the next statement reports.
@@ -62,14 +51,11 @@ pub(crate) fn keys(
                     Listing { client: opened.client, carrier, last: Vec::new(), is_over: false }
                 }
             };
-            let statement = match which {
-                ListedKeys::Locks => LOCKS,
-                ListedKeys::Queues => QUEUES,
-            };
-            let end = after_all_with(prefix.as_bytes());
-            let asked = listing.client.query(statement, &[&prefix.as_bytes(), &listing.last, &end]).await;
+            let asked = listing.client.query(&statement(which), &[&prefix.as_bytes(), &listing.last]).await;
             let rows = asked.map_err(of_statement)?;
-            let found: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
+            let mut found: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
+            // After the last key with the prefix come others.
+            found.retain(|key| key.starts_with(prefix.as_bytes()));
             listing.is_over = found.len() < PAGE;
             listing.last = found.last().cloned().unwrap_or_default();
             let keys = found.into_iter().filter_map(|key| String::from_utf8(key).ok()).map(Arc::from);
@@ -78,9 +64,11 @@ pub(crate) fn keys(
     })
 }
 
-/// Returns the first key after all that begin with `prefix`; `None` if there is none.
-fn after_all_with(prefix: &[u8]) -> Option<Vec<u8>> {
-    let (last, rest) = prefix.split_last()?;
-    // No text ends in the largest byte.
-    Some([rest, &[last.saturating_add(1)]].concat())
+/// Selects a page from the first key that is not before the prefix and comes after the last page.
+fn statement(which: ListedKeys) -> String {
+    let stored = match which {
+        ListedKeys::Locks => "key FROM quorlock.locks WHERE token IS NOT NULL AND",
+        ListedKeys::Queues => "DISTINCT key FROM quorlock.waiters WHERE",
+    };
+    format!("SELECT {stored} key >= $1 AND key > $2 ORDER BY key LIMIT {PAGE}")
 }

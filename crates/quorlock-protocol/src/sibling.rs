@@ -53,10 +53,11 @@ pub fn is_auxiliary_key(key: &str) -> bool {
     kind.is_some_and(|(kind, rest)| KINDS.contains(&kind) && rest.starts_with(['{', ':']))
 }
 
-/// Returns the key of the lock to which the key of a queue, [`want_mark`](crate::want_mark), belongs.
+/// Returns the key of the lock of which `key` is the queue: the sorted set whose name is that of the
+/// [`want_mark`](crate::want_mark) followed by `:order`.
 #[must_use]
 pub fn lock_of_queue(key: &str) -> Option<&str> {
-    let named = key.strip_prefix("quorlock:want:")?.strip_suffix(":mark")?;
+    let named = key.strip_prefix("quorlock:want:")?.strip_suffix(":mark:order")?;
     match named.strip_prefix(':') {
         Some(key) => Some(key),
         None => match named.strip_prefix('{')?.split_once('}')? {
@@ -181,7 +182,7 @@ mod tests {
 
         #[test]
         fn the_key_of_a_queue_names_its_lock(key in "[a{}:\\PC]{1,8}") {
-            let queue = want_mark(&key);
+            let queue = format!("{}:order", want_mark(&key));
             prop_assert_eq!(lock_of_queue(&queue), Some(&*key), "{}", &queue);
         }
 

@@ -132,11 +132,14 @@ impl Store {
         let read = || -> rusqlite::Result<Vec<String>> {
             let mut page = self.database.prepare_cached(
                 "SELECT key FROM entries WHERE part = 0 AND what = 1 AND key >= ?1 AND key > ?2 \
-                 AND substr(key, 1, length(?1)) = ?1 ORDER BY key LIMIT ?3",
+                 ORDER BY key LIMIT ?3",
             )?;
             page.query_map(params![prefix, last, PAGE], |row| row.get(0))?.collect()
         };
-        read().map_err(|error| Failure::from(error).explain(&self.path, false))
+        let mut keys = read().map_err(|error| Failure::from(error).explain(&self.path, false))?;
+        // After the last key with the prefix come others.
+        keys.retain(|key| key.starts_with(prefix));
+        Ok(keys)
     }
 
     /// Reads without changing anything.

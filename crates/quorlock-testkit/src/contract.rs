@@ -22,6 +22,7 @@ mod cancel;
 mod ear;
 mod fence;
 mod hints;
+mod listing;
 mod names;
 mod offer;
 mod order;
@@ -269,6 +270,10 @@ fn clauses() -> &'static [Clause] {
         offer::a_waiter_with_an_offer_learns_the_next_waiter [Offer, Queue],
         offer::the_second_is_asked_to_ask_again_when_its_last_request_is_old [Offer, Queue],
         offer::a_waiter_with_the_turn_learns_the_next_waiter [Offer, Queue],
+        listing::stored_keys_are_listed_by_their_prefix,
+        listing::a_shared_key_is_listed_once [Shared],
+        listing::more_keys_than_fit_on_a_page_are_listed,
+        listing::keys_with_waiters_are_listed [Queue],
         hints::a_removal_by_another_client_notifies_refused_clients [Hints],
         hints::a_removal_notifies_the_first_in_the_queue [Queue, Hints],
         hints::a_turn_is_notified_by_the_change_of_a_key [Queue, Hints],

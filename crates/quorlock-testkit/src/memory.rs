@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::stream::{BoxStream, once};
 use quorlock::protocol::{FencingToken, Token};
 use quorlock::{
-    node::{Capabilities, Expiry, HintListener, Node, NodeError, NodeErrorKind, Responder, SharedRequest},
+    node::{
+        Capabilities, Expiry, HintListener, ListedKeys, Node, NodeError, NodeErrorKind, Responder,
+        SharedRequest,
+    },
     runtime::{Clock, SystemClock},
 };
 use tokio::sync::Notify;
@@ -399,6 +403,22 @@ impl Node for MemoryNode {
 
     fn listen(&self, listener: Arc<dyn HintListener>) {
         self.change(|state| state.line.listen(listener));
+    }
+
+    /// One page.
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(once(async move {
+            let mut state = shared.state();
+            match state.line.link() {
+                Link::Up => Ok(state.server.keys_of_locks(&prefix, which)),
+                Link::Coming | Link::Down => Err(disconnected()),
+            }
+        }))
     }
 }
 

@@ -27,11 +27,12 @@ pub(crate) struct RunArgs {
     pub(crate) at_least: Option<Duration>,
     /// Run at most once per hour, day or other DURATION of the calendar.
     ///
-    /// As --at-least, on any number of hosts, but until the end of the current slot instead of for a fixed time. Slots begin at multiples
-    /// of DURATION since 1970-01-01 00:00 UTC, by the clock of the host that runs COMMAND: 1h begins at each full
-    /// hour, 1day at midnight UTC, 7days on Thursdays. So a host that was down and starts late in the slot finds
-    /// it used, and the next slot is free from its first moment. Start the hosts at least as long after the start
-    /// of a slot as their clocks differ. A run that lasts longer than its slot keeps the lock until it ends.
+    /// As --at-least, on any number of hosts, but until the end of the current slot instead of for a fixed
+    /// time. Slots begin at multiples of DURATION since 1970-01-01 00:00 UTC, by the clock of the host that runs
+    /// COMMAND: 1h begins at each full hour, 1day at midnight UTC, 7days on Thursdays. So a host that was down
+    /// and starts late in the slot finds it used, and the next slot is free from its first moment. Start the
+    /// hosts at least as long after the start of a slot as their clocks differ. A run that lasts longer than its
+    /// slot keeps the lock until it ends.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse,
           conflicts_with_all = ["shared", "also", "at_least"])]
     pub(crate) once_per: Option<Duration>,

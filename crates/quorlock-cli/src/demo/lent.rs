@@ -27,7 +27,7 @@ pub(super) async fn to_command(
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let path = places_with_this_program();
-    let mut command = Program::Command(words).find_in(&path)?;
+    let mut command = Program::Command(words).find_in(&path)?.command();
     command.envs(settings(servers)).env("PATH", path).env("PS1", prompt());
     let name = command.get_program().to_owned();
     let child = Child::start(command, signals).map_err(|error| not_started(Path::new(&name), error))?;

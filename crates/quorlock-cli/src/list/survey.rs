@@ -64,7 +64,7 @@ impl Survey {
             report::warn(&format!("{node} could not be listed: {why}"));
         }
         if !self.is_complete() {
-            report::warn("so many nodes could not be listed that held locks may be missing");
+            report::warn("too many nodes could not be listed: held locks may be missing");
         }
     }
 }

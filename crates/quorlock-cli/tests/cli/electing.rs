@@ -1,6 +1,7 @@
 //! `quorlock elect`: one candidate runs the command, and campaigns again after a loss.
 
 use nix::sys::signal::Signal;
+use quorlock::{Coordinator, RestartGuard, election::Observed};
 use quorlock_testkit::{Servers, eventually};
 
 use crate::metrics::{address, scrape};
@@ -33,6 +34,12 @@ async fn one_of_two_candidates_leads_and_the_other_follows_it() {
     assert_eq!(other.stdout(), "", "two lead");
     let seen = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(0);
     assert!(seen.stdout.contains("http://10.0.0.7:8080"), "{}", seen.stdout);
+    // A program with the library sees the same leader.
+    let program =
+        Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build().unwrap();
+    let observed = program.election("job").observe().unwrap().changed().await;
+    let Observed::Leader(observed) = observed else { panic!("{observed}") };
+    assert_eq!(observed.value, "http://10.0.0.7:8080");
     leader.signal(Signal::SIGTERM);
     leader.end().await.expect(143);
     other.lines(1).await;

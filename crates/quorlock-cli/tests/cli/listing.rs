@@ -85,6 +85,35 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn behind_a_thousand_locks_the_one_with_a_waiter_comes_first_also_when_it_comes_later() {
+    let Some(servers) = servers(3).await else { return };
+    let fill = "for n = 1, 1500 do redis.call('SET', 'a/' .. n, 'token', 'PX', 600000) end";
+    for server in servers.iter() {
+        server.command(&["EVAL", fill, "0"]).await.unwrap();
+    }
+    let _holders = [hold(&servers, &[], "y").await, hold(&servers, &[], "z").await];
+    let _waiter = Quorlock::new(["run", "y", "--", "true"]).on(&servers).start();
+    eventually("a waiter", SOON, async || {
+        let seen = Quorlock::new(["status", "--json", "y"]).on(&servers).end().await;
+        !seen.stdout.contains("\"waiters\":[]")
+    })
+    .await
+    .unwrap();
+    let top = Quorlock::new(["top", "--json", "--interval", "100ms"]).on(&servers).start();
+    let first: Value = serde_json::from_str(&top.lines(1).await[0]).unwrap();
+    assert_eq!((&first["locks"][0]["resource"], &first["locks"][0]["waiters"]), (&"y".into(), &1.into()));
+    assert_eq!(first["locks"].as_array().unwrap().len(), 1000);
+    let _another = Quorlock::new(["run", "z", "--", "true"]).on(&servers).start();
+    eventually("the next waiter", SOON, async || {
+        let stdout = top.stdout();
+        let last = stdout.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+        last.is_some_and(|last| last["locks"][1]["resource"] == "z" && last["locks"][1]["waiters"] == 1)
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
 async fn names_are_listed_without_the_prefix_of_their_keys() {
     let Some(servers) = servers(3).await else { return };
     let _holder = hold(&servers, &["--key-prefix", "locks:"], "a").await;

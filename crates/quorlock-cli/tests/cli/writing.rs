@@ -78,8 +78,25 @@ async fn without_a_quorum_it_writes_nothing() {
 async fn a_password_in_an_address_is_for_the_owner_only() {
     let Some(servers) = servers_with_password(3, "secret").await else { return };
     let urls: Vec<String> =
-        servers.urls().iter().map(|url| url.replacen("redis://", "redis://:secret@", 1)).collect();
+        servers.iter().map(|server| format!("redis://:secret@127.0.0.1:{}", server.port())).collect();
     let (ended, file) = init(&servers, &["--force", "--nodes", &urls.join(",")]).await;
     ended.expect(0);
     assert_eq!(file.expect("a file").1, 0o600);
+    // A file that others could read before is written over.
+    let init = ["init", "--force", "--nodes", &urls.join(",")];
+    let running = Quorlock::new(init).file("quorlock.toml", "ttl = '10s'\n").start();
+    let path = running.path("quorlock.toml");
+    let mut mode = 0;
+    let ended = running.end_with(|| mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777).await;
+    ended.expect(0);
+    assert_eq!(mode, 0o600);
+    // A user alone is no secret.
+    let urls: Vec<String> =
+        servers.iter().map(|server| format!("redis://default@127.0.0.1:{}", server.port())).collect();
+    let init = ["init", "--force", "--nodes", &urls.join(",")];
+    let running = Quorlock::new(init).env("QUORLOCK_PASSWORD", "secret").start();
+    let path = running.path("quorlock.toml");
+    let ended = running.end_with(|| mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777).await;
+    ended.expect(0);
+    assert_eq!(mode, 0o644);
 }

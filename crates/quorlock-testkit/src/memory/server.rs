@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{
-    Claim, FenceHint, FencingToken, InboxId, Mode, Moment, Token, fence_counter, intents_key, queue_entry,
-    readers_key, turn_key, want_mark,
+    Claim, FenceHint, FencingToken, InboxId, Mode, Moment, Token, fence_counter, intents_key,
+    is_auxiliary_key, lock_of_queue, queue_entry, readers_key, turn_key, want_mark,
 };
 use quorlock::{
-    node::{Capabilities, Durability, Expiry, Identity, NodeError, NodeErrorKind, Request, Response},
+    node::{
+        Capabilities, Durability, Expiry, Identity, ListedKeys, NodeError, NodeErrorKind, Request, Response,
+    },
     runtime::Clock,
 };
 
@@ -67,6 +69,16 @@ impl Server {
             }
         };
         Ok(Response::new(told.vote, Arc::clone(&self.identity)).with_fencing_token(told.fencing_token))
+    }
+
+    /// Returns the keys of locks that begin with `prefix`.
+    pub(super) fn keys_of_locks(&mut self, prefix: &str, which: ListedKeys) -> Vec<Arc<str>> {
+        let stored = self.keys();
+        let of_locks = stored.iter().filter_map(|key| match which {
+            ListedKeys::Locks => Some(&**key).filter(|key| !is_auxiliary_key(key)),
+            ListedKeys::Queues => lock_of_queue(key),
+        });
+        of_locks.filter(|key| key.starts_with(prefix)).map(Arc::from).collect()
     }
 
     /// Returns the store's answer; `None` if it does not know the request.
