@@ -235,6 +235,10 @@ fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String
         _ if command == CLUSTER_NODES => format!(
             "the user `{user}` may not run {command}; grant `ACL SETUSER {user} +cluster|nodes` on every member"
         ),
+        // Locks do not need it.
+        _ if command == SCAN => {
+            format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} +scan`")
+        }
         MissingRight::Key => format!(
             "the user `{user}` may not access the key `{key}` or its companions; use the prefix of keys that \
              it may touch (--key-prefix), or grant `ACL SETUSER {user} ~PREFIX* ~quorlock:*`"
@@ -253,6 +257,8 @@ fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String
 
 /// The command that requests the map from a cluster member.
 pub(super) const CLUSTER_NODES: &str = "CLUSTER NODES";
+/// The command that lists keys.
+pub(super) const SCAN: &str = "SCAN";
 
 fn grant(user: &str) -> String {
     format!("grant `ACL SETUSER {user} {RIGHTS}`")

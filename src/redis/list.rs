@@ -6,7 +6,7 @@ use futures::stream::{Stream, try_unfold};
 use redis::Value;
 
 use super::connection::text;
-use super::error::{Peer, SentCommand, refused, unexpected};
+use super::error::{Peer, SCAN, SentCommand, refused, unexpected};
 use super::handshake::Connector;
 use super::inspect::InspectSession;
 use super::settings::Settings;
@@ -50,7 +50,7 @@ pub(in crate::redis) fn keys(
                 At::Cursor(session, cursor) => (session, cursor),
             };
             let answer =
-                session.ask(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", PAGE, "TYPE", data_type]).await?;
+                session.ask(&[SCAN, &cursor, "MATCH", &pattern, "COUNT", PAGE, "TYPE", data_type]).await?;
             let (next, keys) = page(answer, address.user().unwrap_or("default"))?;
             let keys = keys.iter().filter_map(|key| lock_of(key, which, &prefix)).collect();
             let at = if next == "0" { At::End } else { At::Cursor(session, next) };
@@ -84,7 +84,7 @@ fn literal(text: &str) -> String {
 fn page(answer: Value, user: &str) -> Result<(String, Vec<String>), NodeError> {
     let strange = || unexpected("unexpected answer to SCAN");
     if let Value::ServerError(error) = answer {
-        let asked = SentCommand { command: "SCAN", key: "", user, peer: Peer::Server };
+        let asked = SentCommand { command: SCAN, key: "", user, peer: Peer::Server };
         return Err(refused(&error, asked));
     }
     let Value::Array(parts) = answer else { return Err(strange()) };

@@ -135,6 +135,20 @@ async fn a_slot_that_has_had_its_run_is_listed_as_retained() {
 }
 
 #[tokio::test]
+async fn a_user_without_the_right_to_scan_is_told_so() {
+    let Some(servers) = servers(1).await else { return };
+    for server in servers.iter() {
+        server
+            .command(&["ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all", "-scan"])
+            .await
+            .unwrap();
+    }
+    let list = Quorlock::new(["list", "--username", "ann"]).on(&servers).env("QUORLOCK_PASSWORD", "secret");
+    let refused = list.end().await.expect(69);
+    assert!(refused.stderr.contains("+scan"), "{}", refused.stderr);
+}
+
+#[tokio::test]
 async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
     let Some(servers) = servers(3).await else { return };
     let _holder = hold(&servers, &[], "job").await;
