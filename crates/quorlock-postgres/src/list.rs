@@ -1,15 +1,18 @@
 //! Lists the keys of locks, over a connection of its own.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::future::{Either, select};
 use futures::stream::{Stream, try_unfold};
-use quorlock::node::{ListedKeys, NodeError, NodeErrorKind};
+use quorlock::node::{ListedKeys, Node as _, NodeError, NodeErrorKind};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::connect::open;
 use crate::error::{failed, of_statement};
 use crate::handshake::Settings;
+use crate::node::PostgresNode;
 
 /// The keys of one page.
 const PAGE: usize = 250;
@@ -30,38 +33,62 @@ impl Drop for Listing {
 
 /// Lists the keys that begin with `prefix`, in their order.
 pub(crate) fn keys(
+    node: PostgresNode,
     settings: Settings,
     prefix: Arc<str>,
     which: ListedKeys,
 ) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
     try_unfold(None::<Listing>, move |listing| {
-        let (settings, prefix) = (settings.clone(), Arc::clone(&prefix));
+        let (node, settings, prefix) = (node.clone(), settings.clone(), Arc::clone(&prefix));
         async move {
-            if settings.url.shedlock.is_some() {
-                let cure = "the table of ShedLock is not listed; query its rows";
-                return Err(failed(NodeErrorKind::Unsupported, cure));
-            }
-            let mut listing = match listing {
+            let listing = match listing {
                 Some(listing) if listing.is_over => return Ok(None),
-                Some(listing) => listing,
+                Some(listing) => Some(listing),
                 None => {
-                    let opened = open(&settings.url, &settings.seams).await?;
-                    // It ends with an error if the connection is lost, which the next statement reports.
-                    let carrier = tokio::spawn(async move { drop(opened.carrier.await) });
-                    Listing { client: opened.client, carrier, last: Vec::new(), is_over: false }
+                    // The first connection creates the schema.
+                    node.ready().await?;
+                    None
                 }
             };
-            let asked = listing.client.query(&statement(which), &[&prefix.as_bytes(), &listing.last]).await;
-            let rows = asked.map_err(of_statement)?;
-            let mut found: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
-            // After the last key with the prefix come others.
-            found.retain(|key| key.starts_with(prefix.as_bytes()));
-            listing.is_over = found.len() < PAGE;
-            listing.last = found.last().cloned().unwrap_or_default();
-            let keys = found.into_iter().filter_map(|key| String::from_utf8(key).ok()).map(Arc::from);
-            Ok(Some((keys.collect(), Some(listing))))
+            let (clock, limit) = (settings.seams.clock(), settings.limit());
+            let next = pin!(page(&settings, listing, &prefix, which));
+            match select(next, clock.sleep_until(clock.now() + limit)).await {
+                Either::Left((page, _)) => page.map(Some),
+                Either::Right(_) => Err(NodeError::Unanswered { waited: limit }),
+            }
         }
     })
+}
+
+/// Returns the next page, over the connection of the last one.
+async fn page(
+    settings: &Settings,
+    listing: Option<Listing>,
+    prefix: &str,
+    which: ListedKeys,
+) -> Result<(Vec<Arc<str>>, Option<Listing>), NodeError> {
+    if settings.url.shedlock.is_some() {
+        let cure = "the table of ShedLock is not listed; query its rows";
+        return Err(failed(NodeErrorKind::Unsupported, cure));
+    }
+    let mut listing = match listing {
+        Some(listing) => listing,
+        None => {
+            let opened = open(&settings.url, &settings.seams).await?;
+            // It ends with an error if the connection is lost, which the next statement reports.
+            let carrier = tokio::spawn(async move { drop(opened.carrier.await) });
+            Listing { client: opened.client, carrier, last: Vec::new(), is_over: false }
+        }
+    };
+    let asked = listing.client.query(&statement(which), &[&prefix.as_bytes(), &listing.last]).await;
+    let rows = asked.map_err(of_statement)?;
+    let mut found: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
+    // After the last key with the prefix come others.
+    found.retain(|key| key.starts_with(prefix.as_bytes()));
+    listing.is_over = found.len() < PAGE;
+    listing.last = found.last().cloned().unwrap_or_default();
+    let keys = found.into_iter().filter_map(|key| String::from_utf8(key).ok()).map(Arc::from);
+    Ok((keys.collect(), Some(listing)))
 }
 
 /// Selects a page from the first key that is not before the prefix and comes after the last page.

@@ -119,7 +119,7 @@ impl Node for PostgresNode {
         prefix: Arc<str>,
         which: ListedKeys,
     ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
-        Box::pin(list::keys(self.inner.settings.clone(), prefix, which))
+        Box::pin(list::keys(self.clone(), self.inner.settings.clone(), prefix, which))
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {

@@ -82,6 +82,21 @@ async fn a_command_gets_databases_that_end_with_it() {
 }
 
 #[tokio::test]
+async fn a_database_is_listed_before_its_first_lock_and_not_while_it_hangs() {
+    let (databases, _folder, urls) = nodes().await;
+    for url in &urls {
+        let fresh = quorlock(&["list"], url).end().await.expect(0);
+        assert_eq!(fresh.stdout, "no lock is held\n", "{url}");
+    }
+    for database in &databases {
+        database.freeze().unwrap();
+        let hung = quorlock(&["list"], &database.url()).end().await.expect(69);
+        assert!(hung.stderr.contains("could not be listed"), "{hung:?}");
+        database.thaw().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
     let (_databases, _folder, urls) = nodes().await;
     for url in &urls {
