@@ -71,14 +71,13 @@ async fn page(
         let cure = "the table of ShedLock is not listed; query its rows";
         return Err(failed(NodeErrorKind::Unsupported, cure));
     }
-    let mut listing = match listing {
-        Some(listing) => listing,
-        None => {
-            let opened = open(&settings.url, &settings.seams).await?;
-            // It ends with an error if the connection is lost, which the next statement reports.
-            let carrier = tokio::spawn(async move { drop(opened.carrier.await) });
-            Listing { client: opened.client, carrier, last: Vec::new(), is_over: false }
-        }
+    let mut listing = if let Some(listing) = listing {
+        listing
+    } else {
+        let opened = open(&settings.url, &settings.seams).await?;
+        // It ends with an error if the connection is lost, which the next statement reports.
+        let carrier = tokio::spawn(async move { drop(opened.carrier.await) });
+        Listing { client: opened.client, carrier, last: Vec::new(), is_over: false }
     };
     let asked = listing.client.query(&statement(which), &[&prefix.as_bytes(), &listing.last]).await;
     let rows = asked.map_err(of_statement)?;
