@@ -1,4 +1,5 @@
 # Installs what scripts/release needs into .tools/, in these versions, since the bytes depend on them. To be sourced.
+source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 # A compiler and linker for C with the libraries of each target, as wheels of PyPI.
 need_zigbuild() {
@@ -22,11 +23,5 @@ need_cargo_deb() {
 }
 
 need_buildah() {
-    command -v buildah >/dev/null && return
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "installing Debian's buildah"
-        { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends buildah; } \
-            >/dev/null 2>&1 || true
-    fi
-    command -v buildah >/dev/null || { echo "missing: buildah, in Debian the package of that name" >&2 && exit 69; }
+    find_or_install buildah buildah >/dev/null || { echo "missing: buildah, in Debian the package of that name" >&2 && exit 69; }
 }

@@ -1,7 +1,6 @@
 //! Writes the settings as a file, with a comment for each.
 
-use std::fmt::Write as _;
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
 use std::time::Duration;
 
 use humantime::format_duration;
@@ -11,98 +10,46 @@ use serde_json::Value;
 use super::layer::Layer;
 use crate::args::{Switch, WaitArg};
 
+/// All settings with their meanings, as comments. The packages install it as `/etc/quorlock.toml`.
+const TEMPLATE: &str = include_str!("quorlock.toml");
+
 impl Layer {
     /// Returns a file with these settings, and the others as comments.
     pub(super) fn in_toml(&self) -> String {
-        let mut file = "\
-# Settings of quorlock, which flags and QUORLOCK_… variables override. Written by `quorlock init`.
-# All clients of the same locks need the same nodes, key-prefix, max-ttl and drift.
+        let line = |line: &str| {
+            let key = line.strip_prefix('#').and_then(|rest| rest.split_once(" = ")).map(|(key, _)| key);
+            match key.and_then(|key| Some((key, self.value(key)?))) {
+                Some((key, value)) => format!("{key} = {value}\n"),
+                None => format!("{line}\n"),
+            }
+        };
+        TEMPLATE.lines().map(line).collect()
+    }
 
-# Independent servers, an odd number. More than half of them must answer.
-"
-        .to_owned();
-        let nodes: Vec<String> = self.nodes.iter().map(|node| format!("    {},\n", text(node))).collect();
-        let _ = writeln!(file, "nodes = [\n{}]", nodes.concat());
+    /// Returns the value of a setting as it is written in TOML, if it is set.
+    fn value(&self, key: &str) -> Option<String> {
         let time = |time: Option<Duration>| time.map(|time| text(&exact(time)));
-        let path = |path: &Option<_>| path.as_deref().map(|path: &Path| text(&whole(path)));
+        let path = |path: &Option<PathBuf>| path.as_deref().map(|path| text(&whole(path)));
         let word = |word: &Option<String>| word.as_deref().map(text);
-        let settings = [
-            (
-                "key-prefix",
-                word(&self.key_prefix),
-                text("locks:"),
-                "Prefix of every key, also for the rights of the user.",
-            ),
-            (
-                "max-ttl",
-                time(self.max_ttl),
-                text("30s"),
-                "Longest TTL of any client; a restarted node does not vote for that long.",
-            ),
-            (
-                "ttl",
-                time(self.ttl),
-                text("30s"),
-                "How long the nodes keep a lock that is not renewed: at most max-ttl.",
-            ),
-            ("wait", self.wait.map(wait), text("35s"), "How long to wait for a lock, or \"forever\"."),
-            (
-                "node-timeout",
-                time(self.node_timeout),
-                text("1s"),
-                "How long to wait for one node, more for a distant one.",
-            ),
-            (
-                "drift",
-                self.drift.map(|share| share.to_string()),
-                "0.01".to_owned(),
-                "Share of the TTL set aside because clocks run at different rates.",
-            ),
-            (
-                "restart-guard",
-                self.restart_guard.map(switch),
-                text("on"),
-                "Whether restarted nodes do not vote at first.",
-            ),
-            ("username", word(&self.username), text("quorlock"), "ACL user of addresses that name none."),
-            (
-                "password-file",
-                path(&self.password_file),
-                text("/etc/quorlock.password"),
-                "File with the password in its first line; or set QUORLOCK_PASSWORD.",
-            ),
-            (
-                "tls-ca",
-                path(&self.tls_ca),
-                text("/etc/ssl/locks-ca.pem"),
-                "For rediss:// addresses: CA certificates other than the system's.",
-            ),
-            ("tls-cert", path(&self.tls_cert), text("/etc/ssl/client.pem"), "Client certificate."),
-            ("tls-key", path(&self.tls_key), text("/etc/ssl/client.key"), "Its private key."),
-            (
-                "tls-server-name",
-                word(&self.tls_server_name),
-                text("locks.internal"),
-                "Name in the certificate of every node, if not the host of its address.",
-            ),
-            (
-                "metrics",
-                word(&self.metrics),
-                text("127.0.0.1:9464"),
-                "Address that serves Prometheus metrics and /ready while a lock is held.",
-            ),
-            (
-                "metrics-file",
-                path(&self.metrics_file),
-                text("/var/lib/node_exporter/job.prom"),
-                "File for the textfile collector of the node exporter.",
-            ),
-        ];
-        for (key, set, example, meaning) in settings {
-            let line = set.map_or_else(|| format!("# {key} = {example}"), |value| format!("{key} = {value}"));
-            let _ = write!(file, "\n# {meaning}\n{line}\n");
+        match key {
+            "nodes" => (!self.nodes.is_empty()).then(|| Value::from(self.nodes.clone()).to_string()),
+            "key-prefix" => word(&self.key_prefix),
+            "node-timeout" => time(self.node_timeout),
+            "drift" => self.drift.map(|share| share.to_string()),
+            "max-ttl" => time(self.max_ttl),
+            "username" => word(&self.username),
+            "password-file" => path(&self.password_file),
+            "tls-ca" => path(&self.tls_ca),
+            "tls-cert" => path(&self.tls_cert),
+            "tls-key" => path(&self.tls_key),
+            "tls-server-name" => word(&self.tls_server_name),
+            "restart-guard" => self.restart_guard.map(switch),
+            "ttl" => time(self.ttl),
+            "wait" => self.wait.map(wait),
+            "metrics" => word(&self.metrics),
+            "metrics-file" => path(&self.metrics_file),
+            _ => None,
         }
-        file
     }
 }
 
@@ -141,6 +88,7 @@ mod tests {
     use quorlock::node::Kinds;
 
     use super::*;
+    use crate::config::KEYS;
 
     fn read(file: &str) -> Layer {
         Layer::parse(file, Path::new("/etc/quorlock.toml"), &Kinds::default())
@@ -149,35 +97,44 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_written_is_read_back_the_same() {
+    fn every_setting_is_written_and_read_back_the_same() {
         let layer = Layer {
             nodes: vec!["redis://a".to_owned(), "redis://b".to_owned()],
             key_prefix: Some("a\"b\\c:".to_owned()),
-            max_ttl: Some(Duration::from_millis(61_500)),
+            node_timeout: Some(Duration::from_millis(250)),
             drift: Some(0.02),
+            max_ttl: Some(Duration::from_millis(61_500)),
+            username: Some("ann".to_owned()),
+            password_file: Some("/password".into()),
             tls_ca: Some("/ca.pem".into()),
+            tls_cert: Some("/me.pem".into()),
+            tls_key: Some("/me.key".into()),
+            tls_server_name: Some("locks".to_owned()),
             restart_guard: Some(Switch::Off),
+            ttl: Some(Duration::from_secs(9)),
             wait: Some(WaitArg(Wait::Forever)),
-            ..Layer::default()
+            metrics: Some("9464".to_owned()),
+            metrics_file: Some("/job.prom".into()),
         };
-        let back = read(&layer.in_toml());
-        assert_eq!(back.nodes, layer.nodes);
-        assert_eq!(back.key_prefix, layer.key_prefix);
-        assert_eq!((back.max_ttl, back.drift), (layer.max_ttl, layer.drift));
-        assert_eq!((back.tls_ca, back.restart_guard), (layer.tls_ca.clone(), layer.restart_guard));
-        assert_eq!((back.wait, back.ttl), (layer.wait, None));
+        let file = layer.in_toml();
+        let back = read(&file);
+        for key in KEYS {
+            assert!(layer.value(key).is_some(), "{key} is not written");
+            assert_eq!(back.value(key), layer.value(key), "{file}");
+        }
     }
 
     #[test]
-    fn every_setting_is_in_the_file_and_its_example_works() {
+    fn settings_that_are_not_set_stay_comments_whose_examples_work() {
         let file = Layer { nodes: vec!["redis://a".to_owned()], ..Layer::default() }.in_toml();
-        for key in super::super::KEYS {
-            assert!(file.contains(&format!("{key} = ")), "{key}");
+        assert_eq!(read(&file).nodes, ["redis://a"]);
+        let settings =
+            file.lines().filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')));
+        let settings: Vec<&str> = settings.collect();
+        assert_eq!(settings.len(), KEYS.len() - 1, "{settings:?}");
+        let examples = read(&settings.join("\n"));
+        for key in KEYS.into_iter().filter(|key| *key != "nodes") {
+            assert!(examples.value(key).is_some(), "{key} is not in the file");
         }
-        let lines = file
-            .lines()
-            .skip_while(|line| *line != "]")
-            .map(|line| line.strip_prefix("# ").filter(|setting| setting.contains(" = ")).unwrap_or(line));
-        read(&lines.skip(1).collect::<Vec<_>>().join("\n"));
     }
 }

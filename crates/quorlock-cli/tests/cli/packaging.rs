@@ -120,27 +120,3 @@ async fn the_template_of_a_job_runs_it_once_for_each_slot() {
     let code = setting(&service, "SuccessExitStatus").parse().unwrap();
     assert_eq!(Quorlock::new(words()).on(&servers).end().await.expect(code).stdout, "");
 }
-
-#[tokio::test]
-async fn every_setting_of_the_commented_file_is_a_setting() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let settings = text("quorlock.toml");
-    let is_setting = |line: &&str| line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
-    let lines: Vec<&str> =
-        settings.lines().filter_map(|line| line.strip_prefix('#')).filter(is_setting).collect();
-    assert!(lines.len() >= 8 && settings.lines().all(|line| line.is_empty() || line.starts_with('#')));
-    // Files of TLS need contents that the tests of TLS have.
-    let (files, others): (Vec<&str>, Vec<&str>) =
-        lines.into_iter().partition(|line| line.starts_with("tls-"));
-    assert_eq!(files.len(), 3);
-    fs::write(path("password"), "secret\n").unwrap();
-    let text = others.join("\n").replace("/etc/quorlock/password", &path("password"));
-    let text = text.replace("redis://10.0.0.1", "redis://127.0.0.1:1");
-    let ended = Quorlock::new(["run", "-n", "--config", "all.toml", "--node-timeout", "50ms", "job", "true"])
-        .file("all.toml", &text)
-        .end()
-        .await;
-    // It was read: no node answers at these addresses.
-    ended.expect(69);
-}
