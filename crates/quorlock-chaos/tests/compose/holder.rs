@@ -49,6 +49,22 @@ impl Holder {
     /// Waits until the job was stopped, and checks that its lock was valid until then.
     pub(crate) async fn loses(&mut self) -> Outcome {
         let lost = self.event().await?;
+        self.is_stopped_in_time(lost).await
+    }
+
+    /// Like [`loses`](Holder::loses), where a quorum may have forgotten the lock: if a renewal finds that out before
+    /// the validity ends, the job is killed immediately.
+    pub(crate) async fn loses_or_is_forgotten(&mut self) -> Outcome {
+        let lost = self.event().await?;
+        if lost["reason"] != "forgotten_by_nodes" {
+            return self.is_stopped_in_time(lost).await;
+        }
+        assert_eq!([&lost["event"], &lost["signal"]], ["lost", "SIGKILL"], "{lost}");
+        assert_eq!(self.exit().await?.code(), Some(76), "the lock was lost");
+        Ok(())
+    }
+
+    async fn is_stopped_in_time(&mut self, lost: Value) -> Outcome {
         assert_eq!([&lost["event"], &lost["signal"]], ["lost", "SIGTERM"], "{lost}");
         assert!(lost["remaining_ms"].as_u64().is_some_and(|left| left > 0), "stopped too late: {lost}");
         assert_eq!(self.exit().await?.code(), Some(76), "the lock was lost");
