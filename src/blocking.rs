@@ -35,7 +35,8 @@
 //! [`Coordinator::close`] releases them before.
 //!
 //! The thread does not survive `fork`: a child process that continues without `exec` cannot use anything that
-//! its parent made here.
+//! its parent made here, and must not drop it, which would act on the parent's sockets. A coordinator that it makes
+//! itself gets a thread of its own.
 //!
 //! # Panics in async code
 //!
@@ -52,8 +53,7 @@ use crate::error::ConfigError;
 use crate::lock::ListedPage;
 use crate::node::ListedKeys;
 
-use background::Background;
-
+pub use background::Background;
 pub use election::{Election, Leadership, Observer};
 pub use health::Health;
 pub use lease::{DowngradeError, Lease, LeaseWatch, MultiLease};

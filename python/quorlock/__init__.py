@@ -1,0 +1,368 @@
+"""Distributed locks held by a quorum of independent Redis or Valkey masters, or databases.
+
+    import quorlock
+
+    with quorlock.connect("redis://a,redis://b,redis://c") as q:
+        with q.lock("orders/42", ttl=30, wait=10) as lease:  # raises Held or NoQuorum
+            store(order, fence=lease.fencing_token)
+            lease.check()  # raises Lost
+
+`quorlock.aio` has the same for asyncio. Durations are seconds, or `timedelta`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import wraps
+from types import TracebackType
+from typing import Literal, ParamSpec, TypeVar
+
+from quorlock import _events, _quorlock, _settings
+from quorlock._lease import Lease, LostEvent, release
+from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
+from quorlock.errors import (
+    AcquireError,
+    Closed,
+    ConfigError,
+    Full,
+    Held,
+    Lost,
+    Misconfigured,
+    NoQuorum,
+    OtherPermits,
+    QuorlockError,
+    Unconfirmed,
+)
+from quorlock.votes import Holder, Leader, NodeHealth, UnknownLeader, Vote, VoteReport, Waiter
+
+__all__ = [
+    "AcquireError",
+    "Closed",
+    "ConfigError",
+    "Coordinator",
+    "Election",
+    "Full",
+    "Held",
+    "Holder",
+    "Leader",
+    "Lease",
+    "Lock",
+    "Lost",
+    "LostEvent",
+    "Misconfigured",
+    "NoQuorum",
+    "NodeHealth",
+    "Observer",
+    "OtherPermits",
+    "QuorlockError",
+    "Semaphore",
+    "Unconfirmed",
+    "UnknownLeader",
+    "Vote",
+    "VoteReport",
+    "Waiter",
+    "connect",
+]
+
+__version__: str = _quorlock.__version__
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def connect(
+    nodes: str | Iterable[str] | None = None,
+    *,
+    ttl: Duration | None = None,
+    max_ttl: Duration | None = None,
+    key_prefix: str | None = None,
+    label: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    quorum: int | None = None,
+    node_timeout: Duration | None = None,
+    connect_timeout: Duration | None = None,
+    drift: float | None = None,
+    restart_guard: bool = True,
+    tls_ca: str | os.PathLike[str] | None = None,
+    tls_cert: str | os.PathLike[str] | None = None,
+    tls_key: str | os.PathLike[str] | None = None,
+    tls_server_name: str | None = None,
+) -> Coordinator:
+    """Makes a coordinator of locks on these nodes. It contacts no one yet, and raises `ConfigError` for settings that
+    cannot work.
+
+    `nodes` are addresses, in a list or with commas between them: `redis://`, `rediss://`, `redis+sentinel://`,
+    `redis+cluster://`, `postgres://`, `mysql://`, `sqlite://`. Without them, `QUORLOCK_NODES` of the environment. One
+    node is a lock of one server, without a quorum.
+
+    `ttl` (30 s) is how long others wait after a crash of this process, `max_ttl` (60 s) the longest TTL of any client;
+    all clients must agree on it, and restarted nodes do not vote for so long. `restart_guard=False` is for servers that
+    were just started for the first time. Every setting is explained at `Builder` in the documentation of the library.
+    """
+    connection = _settings.connect(
+        nodes,
+        ttl=ttl,
+        max_ttl=max_ttl,
+        key_prefix=key_prefix,
+        label=label,
+        username=username,
+        password=password,
+        quorum=quorum,
+        node_timeout=node_timeout,
+        connect_timeout=connect_timeout,
+        drift=drift,
+        restart_guard=restart_guard,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_server_name=tls_server_name,
+    )
+    return Coordinator(connection)
+
+
+class Coordinator:
+    """Coordinates locks over several nodes. Made by `connect()`; any number of threads may use it.
+
+    After a fork the child may use it as well: it connects by itself then. Leases are void in the child.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: _quorlock.Connection) -> None:
+        self._connection = connection
+        _events.register(connection)
+
+    def lock(
+        self,
+        name: str,
+        *,
+        shared: bool = False,
+        ttl: Duration | None = None,
+        wait: Duration | None | Default = DEFAULT,
+        renew: bool | Duration = True,
+        max_hold: Duration | None = None,
+        label: str | None = None,
+        fencing: bool = True,
+        metrics_class: str | None = None,
+        on_lost: OnLost = "raise",
+    ) -> Lock:
+        """A lock, which is not acquired yet: `with q.lock("orders/42") as lease:`.
+
+        `wait` is how long to wait while another client holds it: 35 s by default, 0 asks once, `None` waits for ever.
+        `shared=True` is for readers. `renew=False` leaves the renewal to `lease.renew()`; a duration sets how often.
+        `max_hold` ends the lease after that time. `fencing=False` draws no fencing token. `label` is what others see of
+        this client. `on_lost` is for `with`: a loss while the body ran raises `Lost` at its end, or is only logged.
+        """
+        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
+        made = self._connection.lock([name], shared=shared, metrics_class=metrics_class, **options)
+        return Lock(made, on_lost)
+
+    def lock_all(
+        self,
+        names: Iterable[str],
+        *,
+        ttl: Duration | None = None,
+        wait: Duration | None | Default = DEFAULT,
+        renew: bool | Duration = True,
+        max_hold: Duration | None = None,
+        label: str | None = None,
+        fencing: bool = True,
+        on_lost: OnLost = "raise",
+    ) -> Lock:
+        """A lock of several names, acquired together or not at all. The order of the names does not matter."""
+        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
+        return Lock(self._connection.lock(list(names), together=True, **options), on_lost)
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        *,
+        ttl: Duration | None = None,
+        wait: Duration | None | Default = DEFAULT,
+        renew: bool | Duration = True,
+        max_hold: Duration | None = None,
+        label: str | None = None,
+        fencing: bool = True,
+        on_lost: OnLost = "raise",
+    ) -> Semaphore:
+        """A semaphore of so many permits: `with q.semaphore("exports", 3) as permit:`."""
+        options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
+        return Semaphore(self._connection.semaphore(name, permits, **options), on_lost)
+
+    def election(
+        self,
+        name: str,
+        *,
+        ttl: Duration | None = None,
+        wait: Duration | None = None,
+        max_hold: Duration | None = None,
+    ) -> Election:
+        """An election, of which one candidate is the leader. A candidate waits for ever unless `wait` is set."""
+        made = self._connection.election(
+            name, ttl=seconds(ttl), wait=_settings.waiting(wait), max_hold=seconds(max_hold)
+        )
+        return Election(made)
+
+    def health(self) -> list[NodeHealth]:
+        """The state of each node, as its connection last saw it. It asks no node."""
+        return self._connection.health()
+
+    def close(self, timeout: Duration = 5.0) -> None:
+        """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most
+        `timeout`. At exit this happens by itself, for at most a second."""
+        self._connection.close(seconds(timeout) or 0.0)
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Lock:
+    """A name and options, which any number of threads may acquire. Made by `Coordinator.lock` and `lock_all`.
+
+    As a context manager it acquires the lock, and releases it at the end. The body never runs without the lock. `with`
+    the same object inside itself waits for itself: this lock is not reentrant.
+    """
+
+    __slots__ = ("_held", "_lock", "_on_lost")
+
+    def __init__(self, lock: _quorlock.Lock, on_lost: OnLost) -> None:
+        self._lock = lock
+        self._on_lost: OnLost = on_lost
+        self._held: list[Lease] = []
+
+    def acquire(self) -> Lease:
+        """Waits until a quorum grants the lock.
+
+        Raises `Held` if another client still holds it after `wait`, and `NoQuorum` if too few nodes answered to know.
+        Ctrl-C ends the wait.
+        """
+        return Lease(self._lock.acquire())
+
+    def try_acquire(self) -> Lease | None:
+        """Asks once, and returns `None` if another client holds the lock. Raises `NoQuorum` if no quorum could tell."""
+        lease = self._lock.try_acquire()
+        return None if lease is None else Lease(lease)
+
+    def inspect(self) -> VoteReport:
+        """Asks all nodes who holds the lock, and acquires nothing."""
+        report = self._lock.inspect()
+        assert isinstance(report, VoteReport)
+        return report
+
+    def waiters(self) -> list[Waiter]:
+        """Lists the clients that wait for the lock, the first in the queue first."""
+        return self._lock.waiters()
+
+    def until_free(self) -> None:
+        """Waits until no client holds the lock, and acquires nothing. Raises as `acquire`."""
+        self._lock.until_free()
+
+    def revoke(self, token: bytes) -> VoteReport:
+        """Takes the lock away from the holder with this token, which `inspect().holder.token` has."""
+        return self._lock.revoke(token)
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        self._held.append(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        release(self._held.pop(), error, self._on_lost)
+
+    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
+        """As a decorator: each call of the function acquires the lock first."""
+
+        @wraps(function)
+        def locked(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
+            lease = self.acquire()
+            try:
+                result = function(*arguments, **keywords)
+            except BaseException as error:
+                release(lease, error, self._on_lost)
+                raise
+            release(lease, None, self._on_lost)
+            return result
+
+        return locked
+
+
+class Semaphore:
+    """Permits, of which several clients may hold one each. Made by `Coordinator.semaphore`."""
+
+    __slots__ = ("_held", "_lock", "_on_lost")
+
+    def __init__(self, lock: _quorlock.Lock, on_lost: OnLost) -> None:
+        self._lock = lock
+        self._on_lost: OnLost = on_lost
+        self._held: list[Lease] = []
+
+    def acquire(self) -> Lease:
+        """Waits until a permit is free. Raises `Full` if all are still taken after `wait`, `OtherPermits` if others use
+        the semaphore with another number, and `NoQuorum` if too few nodes answered to know."""
+        return Lease(self._lock.acquire())
+
+    def try_acquire(self) -> Lease | None:
+        """Asks once, and returns `None` if all permits are taken."""
+        lease = self._lock.try_acquire()
+        return None if lease is None else Lease(lease)
+
+    def inspect(self) -> list[VoteReport]:
+        """Asks all nodes who holds each permit, by number."""
+        reports = self._lock.inspect()
+        assert isinstance(reports, list)
+        return reports
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        self._held.append(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        release(self._held.pop(), error, self._on_lost)
+
+
+class Election:
+    """Candidates, of which one is the leader. Made by `Coordinator.election`."""
+
+    __slots__ = ("_election",)
+
+    def __init__(self, election: _quorlock.Election) -> None:
+        self._election = election
+
+    def campaign(self, value: str) -> Lease:
+        """Waits until elected, and announces `value` to observers. The leadership is a lease: `release()` resigns."""
+        return Lease(self._election.campaign(value), value)
+
+    def leader(self) -> Leader | UnknownLeader | None:
+        """Asks all nodes who leads: `None` if no one does."""
+        return self._election.leader()
+
+    def observe(self) -> Observer:
+        """Follows the leader, without being a candidate."""
+        return Observer(self._election.observe())
+
+
+class Observer:
+    """Follows the leader of an election."""
+
+    __slots__ = ("_observer",)
+
+    def __init__(self, observer: _quorlock.Observer) -> None:
+        self._observer = observer
+
+    def changed(self, timeout: Duration | None = None) -> Leader | UnknownLeader | None | Literal[False]:
+        """Waits until the leader is another than last time; the first call returns the current one. `None` if no one
+        leads, `False` if nothing has changed after `timeout`."""
+        return self._observer.changed(seconds(timeout))

@@ -1,0 +1,151 @@
+"""A held lock, for threads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from quorlock import _events, _quorlock
+from quorlock._settings import Duration, OnLost, seconds
+from quorlock.errors import Lost
+
+_LOG = logging.getLogger("quorlock")
+
+
+class LostEvent:
+    """Whether a lease is over, with the methods of `threading.Event`. Its holder cannot clear it."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: _quorlock.Lease) -> None:
+        self._lease = lease
+
+    def is_set(self) -> bool:
+        """Whether the lease is over, for any reason including its release."""
+        return self._lease.loss is not None
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Waits until the lease is over, for at most `timeout`. Returns whether it is."""
+        return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout)) is not None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the lease is over: see `Lost.reason`. `None` while it lasts."""
+        return self._lease.loss
+
+
+class BaseLease:
+    """What leases of threads and of event loops have in common."""
+
+    __slots__ = ("_lease", "_value")
+
+    def __init__(self, lease: _quorlock.Lease, value: str | None = None) -> None:
+        self._lease = lease
+        self._value = value
+
+    @property
+    def resource(self) -> str:
+        """The name of the lock."""
+        return self._lease.resource
+
+    @property
+    def fencing_token(self) -> int | None:
+        """A number that is larger than that of each earlier holder, for the resource to check: it refuses smaller
+        ones. `None` with `fencing=False`."""
+        return self._lease.fencing_token
+
+    @property
+    def token(self) -> bytes:
+        """The random value that the nodes store. It orders nothing."""
+        return self._lease.token
+
+    @property
+    def permit(self) -> int | None:
+        """The number of the permit, if this is one of a semaphore."""
+        return self._lease.permit
+
+    @property
+    def value(self) -> str | None:
+        """What the leader announced, if this is the leadership of an election."""
+        return self._value
+
+    @property
+    def remaining(self) -> float:
+        """For how many more seconds it is valid, if it is not renewed. 0 once it is over."""
+        return self._lease.remaining
+
+    @property
+    def shared(self) -> bool:
+        """Whether other readers may hold the lock as well."""
+        return self._lease.shared
+
+    def check(self) -> None:
+        """Raises `Lost` if the lease is over. It reads the clock and asks no node: call it right before each side
+        effect."""
+        self._lease.check()
+
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Calls `callback` with the reason when the lease is over, for any reason including its release. All callbacks
+        run on one thread, so they must be short."""
+        _events.on_lost(self._lease, callback)
+
+    def __repr__(self) -> str:
+        state = self._lease.loss or f"{self.remaining:.1f} s left"
+        return f"<{type(self).__name__} of {self.resource!r}: {state}>"
+
+
+class Lease(BaseLease):
+    """A held lock. It is renewed in the background until it is released or lost. Dropping it releases it, too.
+
+    As a context manager it releases the lock at the end.
+    """
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> LostEvent:
+        """Whether it is over: `lease.lost.wait(5)`."""
+        return LostEvent(self._lease)
+
+    def renew(self) -> None:
+        """Starts a new TTL now. Needed only with `renew=False`.
+
+        Raises `Lost` if the lease was over, and `Unconfirmed` if no quorum confirmed.
+        """
+        self._lease.renew()
+
+    def release(self) -> None:
+        """Gives the lock back, and waits until a quorum has confirmed. Raises `Lost` if the lease was over before."""
+        self._lease.release()
+
+    def downgrade(self) -> None:
+        """Lets other readers share the lock from now on."""
+        self._lease.downgrade()
+
+    def retain(self, time: Duration, note: str = "") -> None:
+        """Ends the lease, and keeps the lock taken for `time`, held by no process: for jobs that must not run again too
+        soon. `note` is what others see."""
+        self._lease.retain(seconds(time) or 0.0, note)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        release(self, error, "raise")
+
+
+def release(lease: Lease, error: BaseException | None, on_lost: OnLost) -> None:
+    """Ends a context: releases, and reports a loss unless the body has failed by itself."""
+    if lease._lease.loss == "released":
+        return
+    try:
+        lease._lease.release()
+    except Lost as lost:
+        if error is None and on_lost == "raise":
+            raise
+        report(lost)
+
+
+def report(lost: Lost) -> None:
+    """Logs a loss that is not raised."""
+    _LOG.warning("%s; some of the work may have run without the lock", lost)

@@ -1,0 +1,128 @@
+"""What nodes said, in exceptions and in what `inspect` and `health` return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Holder", "Leader", "NodeHealth", "UnknownLeader", "Vote", "VoteReport", "Waiter"]
+
+Outcome = Literal[
+    "granted",
+    "restored",
+    "held",
+    "not_your_turn",
+    "fence_ahead",
+    "free",
+    "quarantined",
+    "duplicate",
+    "pending",
+    "failed",
+    "skipped",
+    "unknown",
+]
+Status = Literal["unknown", "connected", "quarantined", "partial", "stalled", "unreachable", "other"]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The response of one node."""
+
+    #: Its address, without the password.
+    node: str
+    outcome: Outcome
+    #: The outcome in words, with the reason of a failure.
+    detail: str
+    #: The seconds until it responded.
+    took: float
+    #: Its counter for fencing tokens.
+    fencing_token: int | None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The client that holds a lock."""
+
+    #: The random value that the nodes store.
+    token: bytes = field(repr=False)
+    #: `host:pid`, and the label of the client.
+    context: str | None
+    fencing_token: int | None
+    #: How many nodes store it.
+    nodes: int
+    #: For how many more seconds they store it, if it is not renewed.
+    remaining: float
+    #: How many readers share the lock; 0 if it is not shared.
+    readers: int
+    #: All this in words.
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class VoteReport:
+    """All votes of one round."""
+
+    votes: list[Vote]
+    #: How many votes are a quorum.
+    needed: int
+    granted: int
+    holder: Holder | None
+    #: All this in words.
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class NodeHealth:
+    """The state of one node, as its connection last saw it."""
+
+    node: str
+    status: Status
+    #: The status in words, with the reason.
+    detail: str
+    #: For how many seconds it has had this status.
+    lasted: float
+    #: How often it was seen to have restarted.
+    restarts: int
+    #: The last round trip in seconds.
+    round_trip: float | None
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The leader of an election."""
+
+    #: What it announced when it campaigned.
+    value: str
+    fencing_token: int | None
+    #: For how many more seconds it leads, if it does not renew.
+    remaining: float
+
+
+@dataclass(frozen=True)
+class UnknownLeader:
+    """Too few nodes answered to know who leads."""
+
+    report: VoteReport
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A client in the queue for a lock."""
+
+    id: str
+    #: For how many seconds it has waited.
+    waited: float
+    #: `host:pid`, and the label of the client.
+    context: str

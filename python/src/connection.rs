@@ -1,0 +1,252 @@
+//! A coordinator with its settings, from which a forked child makes one of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use quorlock::blocking::Background;
+use quorlock::node::Kinds;
+use quorlock::transport::Tls;
+use quorlock::{ConfigError, Coordinator, RestartGuard};
+use quorlock_mysql::MysqlKind;
+use quorlock_postgres::PostgresKind;
+use quorlock_sqlite::SqliteKind;
+
+use crate::election::Election;
+use crate::error;
+use crate::lock::{Kind, Lock, Options};
+use crate::process::{Own, Process};
+use crate::reactor::{Reactor, dispatch};
+use crate::report;
+
+/// A coordinator in this process.
+pub(crate) struct Live {
+    pub(crate) coordinator: Coordinator,
+    pub(crate) background: Background,
+}
+
+#[pyclass(frozen, weakref)]
+pub(crate) struct Connection {
+    settings: Settings,
+    live: Mutex<Own<Arc<Live>>>,
+}
+
+struct Settings {
+    nodes: Vec<String>,
+    ttl: Option<Duration>,
+    max_ttl: Option<Duration>,
+    key_prefix: Option<String>,
+    label: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    quorum: Option<usize>,
+    node_timeout: Option<Duration>,
+    connect_timeout: Option<Duration>,
+    drift: Option<f64>,
+    restart_guard: bool,
+    tls: Tls,
+}
+
+fn kinds() -> Kinds {
+    Kinds::default().with(PostgresKind::new()).with(MysqlKind::new()).with(SqliteKind::new())
+}
+
+impl Settings {
+    fn connect(&self) -> Result<Live, ConfigError> {
+        let mut builder = Coordinator::builder().kinds(kinds()).nodes(&self.nodes);
+        macro_rules! set {
+            ($($setting:ident),*) => {$(
+                if let Some(value) = &self.$setting {
+                    builder = builder.$setting(value.clone());
+                }
+            )*};
+        }
+        set!(
+            ttl,
+            max_ttl,
+            key_prefix,
+            label,
+            username,
+            password,
+            quorum,
+            node_timeout,
+            connect_timeout,
+            drift
+        );
+        if !self.restart_guard {
+            builder = builder.restart_guard(RestartGuard::Off);
+        }
+        if self.tls.is_set() {
+            builder = builder.tls(self.tls.clone());
+        }
+        let coordinator = builder.build()?;
+        let background = Background::beside(&coordinator)?;
+        drop(Process::here().background.set(background.clone()));
+        Ok(Live { coordinator, background })
+    }
+}
+
+impl Connection {
+    /// Returns the coordinator of this process, which a child makes at its first use.
+    pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = live.get() {
+            return Ok(live.clone());
+        }
+        let made = Arc::new(self.settings.connect().map_err(|error| error::of_config(py, &error))?);
+        *live = Own::new(made.clone());
+        Ok(made)
+    }
+}
+
+#[pymethods]
+impl Connection {
+    #[new]
+    #[pyo3(signature = (
+        nodes, *, ttl=None, max_ttl=None, key_prefix=None, label=None, username=None, password=None, quorum=None,
+        node_timeout=None, connect_timeout=None, drift=None, restart_guard=true, tls_ca=None, tls_cert=None,
+        tls_key=None, tls_server_name=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        nodes: Vec<String>,
+        ttl: Option<f64>,
+        max_ttl: Option<f64>,
+        key_prefix: Option<String>,
+        label: Option<String>,
+        username: Option<String>,
+        password: Option<String>,
+        quorum: Option<usize>,
+        node_timeout: Option<f64>,
+        connect_timeout: Option<f64>,
+        drift: Option<f64>,
+        restart_guard: bool,
+        tls_ca: Option<String>,
+        tls_cert: Option<String>,
+        tls_key: Option<String>,
+        tls_server_name: Option<String>,
+    ) -> PyResult<Connection> {
+        let mut tls = Tls::new();
+        if let Some(file) = tls_ca {
+            tls = tls.authority(file);
+        }
+        match (tls_cert, tls_key) {
+            (Some(certificate), Some(key)) => tls = tls.identity(certificate, key),
+            (None, None) => {}
+            _ => return Err(error::config(py, "tls_cert and tls_key belong together: give both")),
+        }
+        if let Some(name) = tls_server_name {
+            tls = tls.server_name(name);
+        }
+        // One string may have several addresses, as in the environment.
+        let mut addresses = Vec::new();
+        for list in &nodes {
+            let split = kinds().split(list).map_err(|error| error::of_config(py, &error.into()))?;
+            addresses.extend(split);
+        }
+        let settings = Settings {
+            nodes: addresses,
+            ttl: duration("ttl", ttl)?,
+            max_ttl: duration("max_ttl", max_ttl)?,
+            key_prefix,
+            label,
+            username,
+            password,
+            quorum,
+            node_timeout: duration("node_timeout", node_timeout)?,
+            connect_timeout: duration("connect_timeout", connect_timeout)?,
+            drift,
+            restart_guard,
+            tls,
+        };
+        let live = settings.connect().map_err(|error| error::of_config(py, &error))?;
+        Ok(Connection { settings, live: Mutex::new(Own::new(Arc::new(live))) })
+    }
+
+    /// A lock of one name, or of several together.
+    #[pyo3(signature = (names, *, together=false, shared=false, ttl=None, wait=None, renew=None, max_hold=None,
+        label=None, fencing=true, metrics_class=None))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn lock(
+        slf: Py<Self>,
+        py: Python<'_>,
+        names: Vec<String>,
+        together: bool,
+        shared: bool,
+        ttl: Option<f64>,
+        wait: Option<f64>,
+        renew: Option<f64>,
+        max_hold: Option<f64>,
+        label: Option<String>,
+        fencing: bool,
+        metrics_class: Option<String>,
+    ) -> PyResult<Lock> {
+        let kind = if together { Kind::Several } else { Kind::One { shared } };
+        let options = Options::new(ttl, wait, renew, max_hold, label, fencing, metrics_class)?;
+        Lock::new(py, slf, names, kind, options)
+    }
+
+    /// One of several permits.
+    #[pyo3(signature = (name, permits, *, ttl=None, wait=None, renew=None, max_hold=None, label=None, fencing=true))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+    fn semaphore(
+        slf: Py<Self>,
+        py: Python<'_>,
+        name: String,
+        permits: usize,
+        ttl: Option<f64>,
+        wait: Option<f64>,
+        renew: Option<f64>,
+        max_hold: Option<f64>,
+        label: Option<String>,
+        fencing: bool,
+    ) -> PyResult<Lock> {
+        let options = Options::new(ttl, wait, renew, max_hold, label, fencing, None)?;
+        Lock::new(py, slf, vec![name], Kind::Permit(permits), options)
+    }
+
+    #[pyo3(signature = (name, *, ttl=None, wait=None, max_hold=None))]
+    fn election(
+        slf: Py<Self>,
+        py: Python<'_>,
+        name: String,
+        ttl: Option<f64>,
+        wait: Option<f64>,
+        max_hold: Option<f64>,
+    ) -> PyResult<Election> {
+        let options = Options::new(ttl, wait, None, max_hold, None, true, None)?;
+        Election::new(py, slf, name, options)
+    }
+
+    /// The nodes now, without asking them.
+    fn health(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        report::health(py, &self.live(py)?.coordinator.health().now())
+    }
+
+    /// Ends all leases, and waits for their releases.
+    #[pyo3(signature = (timeout, reactor=None))]
+    fn close(&self, py: Python<'_>, timeout: f64, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
+        let used = self.live.lock().unwrap_or_else(PoisonError::into_inner).get().is_some();
+        if reactor.is_none() && !used {
+            // A child that has not used what it inherited.
+            return Ok(py.None());
+        }
+        let live = self.live(py)?;
+        let background = live.background.clone();
+        dispatch(py, &background, reactor, async move {
+            live.coordinator.close(timeout).await;
+            |py: Python<'_>| Ok(py.None())
+        })
+    }
+}
+
+/// Checks a number of seconds.
+pub(crate) fn duration(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) => Ok(Some(duration)),
+        Err(error) => Err(pyo3::exceptions::PyValueError::new_err(format!("{name}={seconds}: {error}"))),
+    }
+}

@@ -1,0 +1,136 @@
+//! Elections and their observers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::lock::Mutex as AsyncMutex;
+use pyo3::prelude::*;
+
+use crate::connection::{Connection, Live, duration};
+use crate::error;
+use crate::lease::{Held, Lease};
+use crate::lock::Options;
+use crate::process::Own;
+use crate::reactor::{Reactor, dispatch};
+use crate::report;
+
+#[pyclass(frozen)]
+pub(crate) struct Election {
+    connection: Py<Connection>,
+    name: String,
+    options: Options,
+    made: Mutex<Own<quorlock::Election>>,
+}
+
+fn make(
+    py: Python<'_>,
+    connection: &Connection,
+    name: &str,
+    options: &Options,
+) -> PyResult<quorlock::Election> {
+    let mut election = connection.live(py)?.coordinator.election(name);
+    if let Some(ttl) = options.ttl {
+        election = election.ttl(ttl);
+    }
+    if let Some(wait) = options.wait {
+        election = election.wait(wait);
+    }
+    if let Some(longest) = options.max_hold {
+        election = election.max_hold(longest);
+    }
+    Ok(election)
+}
+
+impl Election {
+    pub(crate) fn new(
+        py: Python<'_>,
+        connection: Py<Connection>,
+        name: String,
+        options: Options,
+    ) -> PyResult<Election> {
+        let election = make(py, connection.get(), &name, &options)?;
+        election.validate().map_err(|error| error::of_config(py, &error))?;
+        Ok(Election { connection, name, options, made: Mutex::new(Own::new(election)) })
+    }
+
+    fn here(&self, py: Python<'_>) -> PyResult<(quorlock::Election, Arc<Live>)> {
+        let live = self.connection.get().live(py)?;
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(election) = made.get() {
+            return Ok((election.clone(), live));
+        }
+        let election = make(py, self.connection.get(), &self.name, &self.options)?;
+        *made = Own::new(election.clone());
+        Ok((election, live))
+    }
+}
+
+#[pymethods]
+impl Election {
+    /// Waits until elected.
+    #[pyo3(signature = (value, reactor=None))]
+    fn campaign(&self, py: Python<'_>, value: String, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let (election, live) = self.here(py)?;
+        let background = live.background.clone();
+        dispatch(py, &background, reactor, async move {
+            let elected = election.campaign(value).await;
+            move |py: Python<'_>| match elected {
+                Ok(leadership) => Lease::hand_out(py, live, Held::One(leadership.into_lease()), None),
+                Err(error) => Err(error::of_acquire(py, &error)),
+            }
+        })
+    }
+
+    /// Asks all nodes who leads.
+    #[pyo3(signature = (reactor=None))]
+    fn leader(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let (election, live) = self.here(py)?;
+        dispatch(py, &live.background, reactor, async move {
+            let observed = election.leader().await;
+            move |py: Python<'_>| report::observed(py, &observed.map_err(|e| error::of_config(py, &e))?)
+        })
+    }
+
+    fn observe(&self, py: Python<'_>) -> PyResult<Observer> {
+        let (election, live) = self.here(py)?;
+        let observer = election.observe().map_err(|error| error::of_config(py, &error))?;
+        Ok(Observer { inner: Own::new((Arc::new(AsyncMutex::new(observer)), live)) })
+    }
+}
+
+type Shared = Arc<AsyncMutex<quorlock::Observer>>;
+
+/// Follows the leader.
+#[pyclass(frozen)]
+pub(crate) struct Observer {
+    inner: Own<(Shared, Arc<Live>)>,
+}
+
+#[pymethods]
+impl Observer {
+    /// Waits for another leader than last time; the first call returns the current one. `False` if nothing has
+    /// changed after `timeout` seconds.
+    #[pyo3(signature = (timeout=None, reactor=None))]
+    fn changed(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        reactor: Option<&Reactor>,
+    ) -> PyResult<Py<PyAny>> {
+        let Some((observer, live)) = self.inner.get() else {
+            return Err(error::config(py, "this observer belongs to the parent process: observe() again"));
+        };
+        let (observer, longest) = (observer.clone(), duration("timeout", timeout)?);
+        let background = live.background.clone();
+        dispatch(py, &live.background, reactor, async move {
+            let mut observer = observer.lock().await;
+            let observed = match longest {
+                Some(longest) => background.within(longest, observer.changed()).await,
+                None => Some(observer.changed().await),
+            };
+            move |py: Python<'_>| match &observed {
+                Some(observed) => report::observed(py, observed),
+                None => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
+            }
+        })
+    }
+}

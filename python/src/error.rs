@@ -1,0 +1,150 @@
+//! The exceptions of `quorlock.errors`, made from the library's errors.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use quorlock::{AcquireError, ConfigError, LossReason, Lost, PermitError, RenewError, RetainError};
+
+use crate::report;
+
+/// The reason of a lease that was inherited by a fork.
+pub(crate) const FORKED: &str = "forked";
+
+/// The word for a reason, as `quorlock.Lost.reason` has it.
+pub(crate) fn reason(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::Expired => "expired",
+        LossReason::QuorumLost => "quorum_lost",
+        LossReason::MaxHold => "max_hold",
+        LossReason::Released => "released",
+        LossReason::Closed => "closed",
+        _ => "unknown",
+    }
+}
+
+/// Calls the class with the message, and the arguments that `set` adds.
+fn make(
+    py: Python<'_>,
+    class: &str,
+    message: &str,
+    set: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
+) -> PyErr {
+    let made = || -> PyResult<PyErr> {
+        let arguments = PyDict::new(py);
+        set(&arguments)?;
+        let class = py.import("quorlock.errors")?.getattr(class)?;
+        Ok(PyErr::from_value(class.call((message,), Some(&arguments))?))
+    };
+    made().unwrap_or_else(|error| error)
+}
+
+pub(crate) fn config(py: Python<'_>, message: &str) -> PyErr {
+    make(py, "ConfigError", message, |_| Ok(()))
+}
+
+pub(crate) fn of_config(py: Python<'_>, error: &ConfigError) -> PyErr {
+    config(py, &error.to_string())
+}
+
+pub(crate) fn of_acquire(py: Python<'_>, error: &AcquireError) -> PyErr {
+    let message = error.to_string();
+    let with = |class, resource: &str, votes, waited: f64| {
+        make(py, class, &message, |arguments| {
+            arguments.set_item("resource", resource)?;
+            arguments.set_item("report", report::of_votes(py, votes)?)?;
+            arguments.set_item("waited", waited)
+        })
+    };
+    match error {
+        AcquireError::Contended { resource, report, waited } => {
+            with("Held", resource.as_str(), report, waited.as_secs_f64())
+        }
+        AcquireError::Unavailable { resource, report, waited } => {
+            with("NoQuorum", resource.as_str(), report, waited.as_secs_f64())
+        }
+        AcquireError::Misconfigured { resource, report } => {
+            with("Misconfigured", resource.as_str(), report, 0.0)
+        }
+        AcquireError::Config(error) => of_config(py, error),
+        AcquireError::Closed => closed(py, &message),
+        _ => make(py, "QuorlockError", &message, |_| Ok(())),
+    }
+}
+
+pub(crate) fn of_permit(py: Python<'_>, error: &PermitError) -> PyErr {
+    let message = error.to_string();
+    let with = |class, resource: &str, votes, waited: f64| {
+        make(py, class, &message, |arguments| {
+            arguments.set_item("resource", resource)?;
+            arguments.set_item("report", report::of_votes(py, votes)?)?;
+            arguments.set_item("waited", waited)
+        })
+    };
+    match error {
+        PermitError::Full { resource, holders, waited } => make(py, "Full", &message, |arguments| {
+            let holders = holders.iter().map(|holder| report::holder(py, holder.as_ref()));
+            arguments.set_item("resource", resource.as_str())?;
+            arguments.set_item("holders", holders.collect::<PyResult<Vec<_>>>()?)?;
+            arguments.set_item("waited", waited.as_secs_f64())
+        }),
+        PermitError::OtherPermits { resource, report, .. } => {
+            with("OtherPermits", resource.as_str(), report, 0.0)
+        }
+        PermitError::Unavailable { resource, report, waited } => {
+            with("NoQuorum", resource.as_str(), report, waited.as_secs_f64())
+        }
+        PermitError::Misconfigured { resource, report } => {
+            with("Misconfigured", resource.as_str(), report, 0.0)
+        }
+        PermitError::Config(error) => of_config(py, error),
+        PermitError::Closed => closed(py, &message),
+        _ => make(py, "QuorlockError", &message, |_| Ok(())),
+    }
+}
+
+fn closed(py: Python<'_>, message: &str) -> PyErr {
+    make(py, "Closed", message, |_| Ok(()))
+}
+
+pub(crate) fn of_lost(py: Python<'_>, lost: &Lost) -> PyErr {
+    make(py, "Lost", &lost.to_string(), |arguments| {
+        arguments.set_item("resource", lost.resource.as_str())?;
+        arguments.set_item("reason", reason(lost.reason))
+    })
+}
+
+/// The lease of a parent, used in its child.
+pub(crate) fn forked(py: Python<'_>, resource: &str) -> PyErr {
+    let message =
+        format!("the lock `{resource}` is held by the parent process, not by this one that it forked");
+    make(py, "Lost", &message, |arguments| {
+        arguments.set_item("resource", resource)?;
+        arguments.set_item("reason", FORKED)
+    })
+}
+
+pub(crate) fn of_renewal(py: Python<'_>, error: &RenewError) -> PyErr {
+    match error {
+        RenewError::Lost(lost) => of_lost(py, lost),
+        RenewError::Unconfirmed { resource, report } => {
+            unconfirmed(py, &error.to_string(), resource.as_str(), report)
+        }
+        _ => make(py, "QuorlockError", &error.to_string(), |_| Ok(())),
+    }
+}
+
+pub(crate) fn of_retaining(py: Python<'_>, error: &RetainError) -> PyErr {
+    match error {
+        RetainError::Lost(lost) => of_lost(py, lost),
+        RetainError::Unconfirmed { resource, report } => {
+            unconfirmed(py, &error.to_string(), resource.as_str(), report)
+        }
+        _ => config(py, &error.to_string()),
+    }
+}
+
+fn unconfirmed(py: Python<'_>, message: &str, resource: &str, votes: &quorlock::votes::VoteReport) -> PyErr {
+    make(py, "Unconfirmed", message, |arguments| {
+        arguments.set_item("resource", resource)?;
+        arguments.set_item("report", report::of_votes(py, votes)?)
+    })
+}

@@ -1,0 +1,293 @@
+//! A held lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::lock::Mutex;
+use pyo3::prelude::*;
+use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::{LeaseWatch, Lost, MultiLease, RenewError, RetainError};
+
+use crate::connection::{Live, duration};
+use crate::error;
+use crate::events::Event;
+use crate::process::{Own, Process};
+use crate::reactor::{Reactor, dispatch};
+
+pub(crate) enum Held {
+    One(quorlock::Lease),
+    Several(MultiLease),
+}
+
+impl Held {
+    fn watch(&self) -> LeaseWatch {
+        match self {
+            Held::One(lease) => lease.watch(),
+            Held::Several(lease) => lease.watch(),
+        }
+    }
+
+    async fn renew(&self) -> Result<(), RenewError> {
+        match self {
+            Held::One(lease) => lease.renew().await,
+            Held::Several(lease) => lease.renew().await,
+        }
+    }
+
+    async fn release(self) -> Result<(), Lost> {
+        match self {
+            Held::One(lease) => lease.release().await,
+            Held::Several(lease) => lease.release().await,
+        }
+    }
+}
+
+#[pyclass(frozen)]
+pub(crate) struct Lease {
+    held: Own<Lasting>,
+    #[pyo3(get)]
+    resource: String,
+    /// The number of the semaphore's permit, if it is one.
+    #[pyo3(get)]
+    permit: Option<usize>,
+    #[pyo3(get)]
+    fencing_token: Option<u64>,
+    #[pyo3(get)]
+    token: Vec<u8>,
+}
+
+struct Lasting {
+    /// Empty once it is released. A renewal holds the lock, and a release waits for it.
+    slot: Arc<Mutex<Option<Held>>>,
+    watch: LeaseWatch,
+    live: Arc<Live>,
+}
+
+impl Lease {
+    pub(crate) fn hand_out(
+        py: Python<'_>,
+        live: Arc<Live>,
+        held: Held,
+        permit: Option<usize>,
+    ) -> PyResult<Py<PyAny>> {
+        let watch = held.watch();
+        let lease = Lease {
+            resource: watch.resource().as_str().to_owned(),
+            permit,
+            fencing_token: watch.fencing_token().map(u64::from),
+            token: watch.token().as_bytes().to_vec(),
+            held: Own::new(Lasting { slot: Arc::new(Mutex::new(Some(held))), watch, live }),
+        };
+        Ok(Py::new(py, lease)?.into_any())
+    }
+
+    /// Returns an error in a process that has inherited the lease: only its parent holds it.
+    fn lasting(&self, py: Python<'_>) -> PyResult<&Lasting> {
+        self.held.get().ok_or_else(|| error::forked(py, &self.resource))
+    }
+}
+
+#[pymethods]
+impl Lease {
+    /// Raises `Lost` once the lease is over.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.lasting(py)?.watch.check().map_err(|lost| error::of_lost(py, &lost))
+    }
+
+    /// The remaining validity in seconds; 0 once it is over.
+    #[getter]
+    fn remaining(&self) -> f64 {
+        self.held.get().map_or(0.0, |held| held.watch.remaining().as_secs_f64())
+    }
+
+    /// Why the lease is over; `None` while it lasts.
+    #[getter]
+    fn loss(&self) -> Option<&'static str> {
+        match self.held.get() {
+            Some(held) => held.watch.check().err().map(|lost| error::reason(lost.reason)),
+            None => Some(error::FORKED),
+        }
+    }
+
+    #[getter]
+    fn shared(&self) -> bool {
+        self.held.get().is_some_and(|held| held.watch.mode() == quorlock::protocol::Mode::Shared)
+    }
+
+    /// Waits until the lease is over, for at most `timeout` seconds. Returns the reason, or `None`.
+    #[pyo3(signature = (timeout=None, reactor=None))]
+    fn wait_lost(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        reactor: Option<&Reactor>,
+    ) -> PyResult<Py<PyAny>> {
+        let held = self.lasting(py)?;
+        let (watch, longest) = (held.watch.clone(), duration("timeout", timeout)?);
+        let background = held.live.background.clone();
+        dispatch(py, &held.live.background, reactor, async move {
+            let lost = match longest {
+                Some(longest) => background.within(longest, watch.lost()).await,
+                None => Some(watch.lost().await),
+            };
+            let word = lost.map(|lost| error::reason(lost.reason));
+            move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())
+        })
+    }
+
+    /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed.
+    fn until_notice(&self, py: Python<'_>, notice: f64, reactor: &Reactor) -> PyResult<Py<PyAny>> {
+        let held = self.lasting(py)?;
+        let watch = held.watch.clone();
+        let notice = duration("notice", Some(notice))?.unwrap_or_default();
+        dispatch(py, &held.live.background, Some(reactor), async move {
+            let lost = until_notice(&watch, notice).await;
+            let word = lost.map(|lost| error::reason(lost.reason));
+            move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())
+        })
+    }
+
+    /// Puts `number` into the queue of events once the lease is over.
+    fn notify_lost(&self, py: Python<'_>, number: u64) -> PyResult<()> {
+        let held = self.lasting(py)?;
+        let watch = held.watch.clone();
+        held.live.background.spawn(async move {
+            let lost = watch.lost().await;
+            Process::here().events.push(Event::Lost { number, reason: error::reason(lost.reason) });
+        });
+        Ok(())
+    }
+
+    /// Starts a new TTL now.
+    #[pyo3(signature = (reactor=None))]
+    fn renew(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let held = self.lasting(py)?;
+        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        dispatch(py, &held.live.background, reactor, async move {
+            let renewed = match &*slot.lock().await {
+                Some(held) => held.renew().await,
+                None => watch.check().map_err(RenewError::Lost),
+            };
+            move |py: Python<'_>| match renewed {
+                Ok(()) => Ok(py.None()),
+                Err(error) => Err(error::of_renewal(py, &error)),
+            }
+        })
+    }
+
+    /// Gives the lock back.
+    #[pyo3(signature = (reactor=None))]
+    fn release(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let held = self.lasting(py)?;
+        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        dispatch(py, &held.live.background, reactor, async move {
+            let taken = slot.lock().await.take();
+            let released = match taken {
+                Some(held) => held.release().await,
+                None => watch.check(),
+            };
+            move |py: Python<'_>| match released {
+                Ok(()) => Ok(py.None()),
+                Err(lost) => Err(error::of_lost(py, &lost)),
+            }
+        })
+    }
+
+    /// Ends the lease, and keeps the lock taken for so many more seconds.
+    #[pyo3(signature = (seconds, note, reactor=None))]
+    fn retain(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+        note: String,
+        reactor: Option<&Reactor>,
+    ) -> PyResult<Py<PyAny>> {
+        let held = self.lasting(py)?;
+        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        let time = duration("seconds", Some(seconds))?.unwrap_or_default();
+        dispatch(py, &held.live.background, reactor, async move {
+            let taken = slot.lock().await.take();
+            let retained = match taken {
+                Some(Held::One(lease)) => lease.retain(time, &note).await,
+                Some(Held::Several(lease)) => {
+                    let resource = lease.resource().clone();
+                    drop(lease.release().await);
+                    Err(RetainError::Unsupported { resource, reason: "it is of several resources" })
+                }
+                None => watch.check().map_err(RetainError::Lost),
+            };
+            move |py: Python<'_>| match retained {
+                Ok(()) => Ok(py.None()),
+                Err(error) => Err(error::of_retaining(py, &error)),
+            }
+        })
+    }
+
+    /// Makes a reader of a writer.
+    #[pyo3(signature = (reactor=None))]
+    fn downgrade(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let held = self.lasting(py)?;
+        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        dispatch(py, &held.live.background, reactor, async move {
+            let downgraded = downgrade(&slot, &watch).await;
+            move |py: Python<'_>| match downgraded {
+                Ok(()) => Ok(py.None()),
+                Err(Refused::Lost(lost)) => Err(error::of_lost(py, &lost)),
+                Err(Refused::Unsupported(reason)) => Err(error::config(py, &reason)),
+            }
+        })
+    }
+}
+
+enum Refused {
+    Lost(Lost),
+    Unsupported(String),
+}
+
+async fn downgrade(slot: &Mutex<Option<Held>>, watch: &LeaseWatch) -> Result<(), Refused> {
+    use quorlock::DowngradeError::{HeldAgain, Lost, Unsupported};
+
+    let mut slot = slot.lock().await;
+    let error = match slot.take() {
+        Some(Held::One(lease)) => match lease.downgrade().await {
+            Ok(lease) => {
+                *slot = Some(Held::One(lease));
+                return Ok(());
+            }
+            Err(error) => error,
+        },
+        several @ Some(Held::Several(_)) => {
+            *slot = several;
+            return Err(Refused::Unsupported("a lock of several names cannot be downgraded".to_owned()));
+        }
+        None => return watch.check().map_err(Refused::Lost),
+    };
+    let reason = error.to_string();
+    match error {
+        Lost(lost) => Err(Refused::Lost(lost)),
+        HeldAgain { lease, .. } | Unsupported { lease, .. } => {
+            *slot = Some(Held::One(lease));
+            Err(Refused::Unsupported(reason))
+        }
+        _ => Err(Refused::Unsupported(reason)),
+    }
+}
+
+/// Waits until the lease is over, or its remaining validity is `notice` or less: `None` then.
+async fn until_notice(watch: &LeaseWatch, notice: Duration) -> Option<Lost> {
+    let clock = SystemClock::default();
+    loop {
+        let left = watch.remaining().saturating_sub(notice);
+        if let Err(lost) = watch.check() {
+            return Some(lost);
+        }
+        if left.is_zero() {
+            return None;
+        }
+        // A renewal in the meantime makes the remaining validity longer.
+        tokio::select! {
+            lost = watch.lost() => return Some(lost),
+            () = clock.sleep_until(clock.now() + left) => {}
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `quorlock._quorlock`: the extension module behind the Python package `quorlock`, which is in `quorlock/`.
+//!
+//! It gives Python the async library on the background thread of the blocking one. No Rust thread ever attaches to the
+//! interpreter by itself: results, log records and losses wait in queues until Python asks for them.
+
+use pyo3::prelude::*;
+
+mod connection;
+mod election;
+mod error;
+mod events;
+mod lease;
+mod lock;
+mod metrics;
+mod process;
+mod reactor;
+mod report;
+mod servers;
+
+#[pymodule(gil_used = false)]
+mod _quorlock {
+    #[pymodule_export]
+    use super::connection::Connection;
+    #[pymodule_export]
+    use super::election::{Election, Observer};
+    #[pymodule_export]
+    use super::events::{log_above, next_events, stop_events};
+    #[pymodule_export]
+    use super::lease::Lease;
+    #[pymodule_export]
+    use super::lock::Lock;
+    #[pymodule_export]
+    use super::metrics::{enable_metrics, metrics_text};
+    #[pymodule_export]
+    use super::process::{after_fork_in_child, after_fork_in_parent, before_fork, generation};
+    #[pymodule_export]
+    use super::reactor::{Reactor, Task};
+    #[pymodule_export]
+    use super::servers::Servers;
+
+    use super::{Bound, PyModule, PyModuleMethods as _, PyResult};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,301 @@
+//! Locks of one name or several, and semaphores: what is acquired, and its options.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use quorlock::{Fencing, Renewal, Semaphore, Token, Wait};
+
+use crate::connection::{Connection, duration};
+use crate::error;
+use crate::lease::{Held, Lease};
+use crate::process::Own;
+use crate::reactor::{Reactor, dispatch};
+use crate::report;
+
+/// The options of one lock, in the library's types.
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Option<Wait>,
+    renewal: Option<Renewal>,
+    pub(crate) max_hold: Option<Duration>,
+    label: Option<String>,
+    fencing: Fencing,
+    metrics_class: Option<String>,
+}
+
+impl Options {
+    /// A negative `wait` is for ever; `renew` is 0 for manual renewal.
+    pub(crate) fn new(
+        ttl: Option<f64>,
+        wait: Option<f64>,
+        renew: Option<f64>,
+        max_hold: Option<f64>,
+        label: Option<String>,
+        fencing: bool,
+        metrics_class: Option<String>,
+    ) -> PyResult<Options> {
+        let wait = match wait {
+            Some(seconds) if seconds < 0.0 => Some(Wait::Forever),
+            seconds => duration("wait", seconds)?.map(|most| match most {
+                Duration::ZERO => Wait::Never,
+                most => Wait::UpTo(most),
+            }),
+        };
+        let renewal = duration("renew", renew)?.map(|every| match every {
+            Duration::ZERO => Renewal::Manual,
+            every => Renewal::Every(every),
+        });
+        Ok(Options {
+            ttl: duration("ttl", ttl)?,
+            wait,
+            renewal,
+            max_hold: duration("max_hold", max_hold)?,
+            label,
+            fencing: if fencing { Fencing::On } else { Fencing::Off },
+            metrics_class,
+        })
+    }
+}
+
+pub(crate) enum Kind {
+    One { shared: bool },
+    Several,
+    Permit(usize),
+}
+
+/// What to acquire, with its options.
+#[pyclass(frozen)]
+pub(crate) struct Lock {
+    connection: Py<Connection>,
+    names: Vec<String>,
+    kind: Kind,
+    options: Options,
+    /// Of the process that used it last.
+    wanted: Mutex<Own<Wanted>>,
+}
+
+#[derive(Clone)]
+enum Wanted {
+    One(quorlock::Lock),
+    Several(quorlock::MultiLock),
+    Permit(Semaphore),
+}
+
+macro_rules! with_options {
+    ($lock:expr, $options:expr) => {{
+        let mut lock = $lock.fencing($options.fencing);
+        if let Some(ttl) = $options.ttl {
+            lock = lock.ttl(ttl);
+        }
+        if let Some(wait) = $options.wait {
+            lock = lock.wait(wait);
+        }
+        if let Some(renewal) = $options.renewal {
+            lock = lock.renewal(renewal);
+        }
+        if let Some(longest) = $options.max_hold {
+            lock = lock.max_hold(longest);
+        }
+        if let Some(label) = &$options.label {
+            lock = lock.label(label);
+        }
+        lock
+    }};
+}
+
+impl Lock {
+    pub(crate) fn new(
+        py: Python<'_>,
+        connection: Py<Connection>,
+        names: Vec<String>,
+        kind: Kind,
+        options: Options,
+    ) -> PyResult<Lock> {
+        let wanted = wanted(py, connection.get(), &names, &kind, &options)?;
+        let checked = match &wanted {
+            Wanted::One(lock) => lock.validate(),
+            Wanted::Several(lock) => lock.validate(),
+            Wanted::Permit(semaphore) => semaphore.validate(),
+        };
+        checked.map_err(|error| error::of_config(py, &error))?;
+        Ok(Lock { connection, names, kind, options, wanted: Mutex::new(Own::new(wanted)) })
+    }
+
+    fn wanted(&self, py: Python<'_>) -> PyResult<Wanted> {
+        let mut made = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wanted) = made.get() {
+            return Ok(wanted.clone());
+        }
+        let wanted = wanted(py, self.connection.get(), &self.names, &self.kind, &self.options)?;
+        *made = Own::new(wanted.clone());
+        Ok(wanted)
+    }
+
+    fn single(&self, py: Python<'_>, what: &str) -> PyResult<quorlock::Lock> {
+        match self.wanted(py)? {
+            Wanted::One(lock) => Ok(lock),
+            Wanted::Several(_) | Wanted::Permit(_) => {
+                Err(error::config(py, &format!("{what} is for a lock of one name")))
+            }
+        }
+    }
+}
+
+fn wanted(
+    py: Python<'_>,
+    connection: &Connection,
+    names: &[String],
+    kind: &Kind,
+    options: &Options,
+) -> PyResult<Wanted> {
+    let live = connection.live(py)?;
+    let (coordinator, name) = (&live.coordinator, names.first().map_or("", String::as_str));
+    Ok(match kind {
+        Kind::One { shared } => {
+            let lock = with_options!(coordinator.lock(name), options);
+            let lock = match &options.metrics_class {
+                Some(class) => lock.metrics_class(class),
+                None => lock,
+            };
+            Wanted::One(if *shared { lock.shared() } else { lock })
+        }
+        Kind::Several => Wanted::Several(with_options!(coordinator.lock_all(names), options)),
+        Kind::Permit(permits) => {
+            Wanted::Permit(with_options!(coordinator.semaphore(name, *permits), options))
+        }
+    })
+}
+
+#[pymethods]
+impl Lock {
+    #[pyo3(signature = (reactor=None))]
+    fn acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let live = self.connection.get().live(py)?;
+        let background = live.background.clone();
+        match self.wanted(py)? {
+            Wanted::One(lock) => dispatch(py, &background, reactor, async move {
+                let acquired = lock.acquire().await;
+                move |py: Python<'_>| match acquired {
+                    Ok(lease) => Lease::hand_out(py, live, Held::One(lease), None),
+                    Err(error) => Err(error::of_acquire(py, &error)),
+                }
+            }),
+            Wanted::Several(lock) => dispatch(py, &background, reactor, async move {
+                let acquired = lock.acquire().await;
+                move |py: Python<'_>| match acquired {
+                    Ok(lease) => Lease::hand_out(py, live, Held::Several(lease), None),
+                    Err(error) => Err(error::of_acquire(py, &error)),
+                }
+            }),
+            Wanted::Permit(semaphore) => dispatch(py, &background, reactor, async move {
+                let acquired = semaphore.acquire().await;
+                move |py: Python<'_>| match acquired {
+                    Ok(permit) => {
+                        let number = permit.number();
+                        Lease::hand_out(py, live, Held::One(permit.into_lease()), Some(number))
+                    }
+                    Err(error) => Err(error::of_permit(py, &error)),
+                }
+            }),
+        }
+    }
+
+    /// Returns `None` if another client holds it.
+    #[pyo3(signature = (reactor=None))]
+    fn try_acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let live = self.connection.get().live(py)?;
+        let background = live.background.clone();
+        match self.wanted(py)? {
+            Wanted::One(lock) => dispatch(py, &background, reactor, async move {
+                let acquired = lock.try_acquire().await;
+                move |py: Python<'_>| match acquired {
+                    Ok(Some(lease)) => Lease::hand_out(py, live, Held::One(lease), None),
+                    Ok(None) => Ok(py.None()),
+                    Err(error) => Err(error::of_acquire(py, &error)),
+                }
+            }),
+            Wanted::Several(lock) => dispatch(py, &background, reactor, async move {
+                let acquired = lock.try_acquire().await;
+                move |py: Python<'_>| match acquired {
+                    Ok(Some(lease)) => Lease::hand_out(py, live, Held::Several(lease), None),
+                    Ok(None) => Ok(py.None()),
+                    Err(error) => Err(error::of_acquire(py, &error)),
+                }
+            }),
+            Wanted::Permit(semaphore) => dispatch(py, &background, reactor, async move {
+                let acquired = semaphore.try_acquire().await;
+                move |py: Python<'_>| match acquired {
+                    Ok(Some(permit)) => {
+                        let number = permit.number();
+                        Lease::hand_out(py, live, Held::One(permit.into_lease()), Some(number))
+                    }
+                    Ok(None) => Ok(py.None()),
+                    Err(error) => Err(error::of_permit(py, &error)),
+                }
+            }),
+        }
+    }
+
+    /// Asks all nodes: one report, or one for each permit.
+    #[pyo3(signature = (reactor=None))]
+    fn inspect(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let background = self.connection.get().live(py)?.background.clone();
+        match self.wanted(py)? {
+            Wanted::One(lock) => dispatch(py, &background, reactor, async move {
+                let inspected = lock.inspect().await;
+                move |py: Python<'_>| report::of_votes(py, &inspected.map_err(|e| error::of_config(py, &e))?)
+            }),
+            Wanted::Several(lock) => dispatch(py, &background, reactor, async move {
+                let inspected = lock.inspect().await;
+                move |py: Python<'_>| report::of_votes(py, &inspected.map_err(|e| error::of_config(py, &e))?)
+            }),
+            Wanted::Permit(semaphore) => dispatch(py, &background, reactor, async move {
+                let inspected = semaphore.inspect().await;
+                move |py: Python<'_>| {
+                    let reports = inspected.map_err(|e| error::of_config(py, &e))?;
+                    let reports = reports.iter().map(|votes| report::of_votes(py, votes));
+                    let reports = reports.collect::<PyResult<Vec<_>>>()?;
+                    Ok(reports.into_pyobject(py)?.unbind())
+                }
+            }),
+        }
+    }
+
+    /// Lists who waits.
+    #[pyo3(signature = (reactor=None))]
+    fn waiters(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let lock = self.single(py, "waiters()")?;
+        let background = self.connection.get().live(py)?.background.clone();
+        dispatch(py, &background, reactor, async move {
+            let listed = lock.waiters().await;
+            move |py: Python<'_>| report::queue(py, &listed.map_err(|e| error::of_config(py, &e))?)
+        })
+    }
+
+    /// Waits until it is free, without acquiring it.
+    #[pyo3(signature = (reactor=None))]
+    fn until_free(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let lock = self.single(py, "until_free()")?;
+        let background = self.connection.get().live(py)?.background.clone();
+        dispatch(py, &background, reactor, async move {
+            let free = lock.until_free().await;
+            move |py: Python<'_>| match free {
+                Ok(()) => Ok(py.None()),
+                Err(error) => Err(error::of_acquire(py, &error)),
+            }
+        })
+    }
+
+    /// Takes it away from the holder with this token.
+    #[pyo3(signature = (token, reactor=None))]
+    fn revoke(&self, py: Python<'_>, token: &[u8], reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+        let lock = self.single(py, "revoke()")?;
+        let background = self.connection.get().live(py)?.background.clone();
+        let token = Token::found(token);
+        dispatch(py, &background, reactor, async move {
+            let revoked = lock.revoke(&token).await;
+            move |py: Python<'_>| report::of_votes(py, &revoked.map_err(|e| error::of_config(py, &e))?)
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! What belongs to one process, and forks.
+//!
+//! A child that was forked has none of its parent's threads, and shares its sockets. So it leaks what it inherited,
+//! and makes its own at first use.
+
+use std::fmt;
+use std::mem;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusRecorder;
+use pyo3::prelude::*;
+use quorlock::blocking::Background;
+
+use crate::events::Events;
+
+/// The state of this module in one process.
+pub(crate) struct Process {
+    /// How many forks are between the process that imported the module and this one.
+    pub(crate) generation: u64,
+    pub(crate) events: Events,
+    /// Set by the first coordinator.
+    pub(crate) background: OnceLock<Background>,
+    /// Where metrics go: nothing of the parent's, whose locks a thread may have held during the fork.
+    pub(crate) recorder: OnceLock<PrometheusRecorder>,
+    /// Let the background thread go on after a fork.
+    parked: Mutex<Vec<Sender<()>>>,
+    /// The process that was forked from this one, if this code runs there.
+    child: OnceLock<Box<Process>>,
+}
+
+impl Process {
+    const fn new(generation: u64) -> Process {
+        Process {
+            generation,
+            events: Events::new(),
+            background: OnceLock::new(),
+            recorder: OnceLock::new(),
+            parked: Mutex::new(Vec::new()),
+            child: OnceLock::new(),
+        }
+    }
+
+    /// Returns the state of the process that calls.
+    pub(crate) fn here() -> &'static Process {
+        static FIRST: Process = Process::new(0);
+        let mut here = &FIRST;
+        while let Some(child) = here.child.get() {
+            here = child;
+        }
+        here
+    }
+}
+
+/// Stops the background thread where it holds no lock, so that the child finds none that is locked for ever.
+#[pyfunction]
+pub(crate) fn before_fork() {
+    let here = Process::here();
+    let Some(background) = here.background.get() else { return };
+    let (parked, wait_until_parked) = channel();
+    let (go_on, wait_for_fork) = channel::<()>();
+    background.spawn(async move {
+        drop(parked.send(()));
+        // Returns when the sender is dropped.
+        drop(wait_for_fork.recv());
+    });
+    // It is idle nearly always. A fork does not wait for a busy one.
+    drop(wait_until_parked.recv_timeout(Duration::from_millis(100)));
+    here.parked.lock().unwrap_or_else(PoisonError::into_inner).push(go_on);
+}
+
+#[pyfunction]
+pub(crate) fn after_fork_in_parent() {
+    Process::here().parked.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+#[pyfunction]
+pub(crate) fn after_fork_in_child() {
+    let parent = Process::here();
+    drop(parent.child.set(Box::new(Process::new(parent.generation + 1))));
+}
+
+/// Returns the number of the process that calls, to tell a parent from its children.
+#[pyfunction]
+pub(crate) fn generation() -> u64 {
+    Process::here().generation
+}
+
+/// A value that only the process that made it may use or drop.
+pub(crate) struct Own<T> {
+    generation: u64,
+    value: Option<T>,
+}
+
+impl<T> Own<T> {
+    pub(crate) fn new(value: T) -> Own<T> {
+        Own { generation: generation(), value: Some(value) }
+    }
+
+    /// Returns nothing in a process that has inherited it.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.generation == generation())
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        if self.generation != generation() {
+            mem::forget(self.value.take());
+        }
+    }
+}
+
+impl<T> fmt::Debug for Own<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Own").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}

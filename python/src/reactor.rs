@@ -1,0 +1,195 @@
+//! Waits for the work of the library: on the calling thread, or on an event loop.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::mem;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{AbortHandle, Abortable};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use quorlock::blocking::Background;
+
+use crate::process::Own;
+
+/// How often a wait looks for signals such as Ctrl-C.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Turns what the library returned into what Python gets.
+pub(crate) type Outcome = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// Does `work`: on this thread, which waits for it, or in the background, for the event loop of `reactor`.
+pub(crate) fn dispatch<Done>(
+    py: Python<'_>,
+    background: &Background,
+    reactor: Option<&Reactor>,
+    work: impl Future<Output = Done> + Send + 'static,
+) -> PyResult<Py<PyAny>>
+where
+    Done: FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
+{
+    match reactor {
+        None => wait(py, background, work)?(py),
+        Some(reactor) => Ok(Py::new(py, reactor.start(background, work)?)?.into_any()),
+    }
+}
+
+/// Waits on this thread without the interpreter. A signal whose Python handler raises ends the wait.
+fn wait<T: Send>(
+    py: Python<'_>,
+    background: &Background,
+    work: impl Future<Output = T> + Send,
+) -> PyResult<T> {
+    if is_main_thread() {
+        py.detach(|| background.run_checking(LOOK, || Python::attach(|py| py.check_signals()), work))
+    } else {
+        // Python runs the handlers of signals on its main thread only.
+        py.detach(|| background.run_checking(Duration::MAX, || Ok(()), work))
+    }
+}
+
+/// Whether this is the first thread of its process. Where that cannot be known, every thread looks for signals.
+fn is_main_thread() -> bool {
+    #[cfg(target_os = "linux")]
+    return rustix::thread::gettid() == rustix::process::getpid();
+    #[cfg(not(target_os = "linux"))]
+    true
+}
+
+/// Where the results for one event loop wait. The loop watches the descriptor, and takes them when it can be read.
+#[pyclass(frozen)]
+pub(crate) struct Reactor {
+    queue: Own<Arc<Queue>>,
+    readable: UnixStream,
+}
+
+struct Queue {
+    state: Mutex<State>,
+    wake: UnixStream,
+}
+
+#[derive(Default)]
+struct State {
+    done: Vec<(u64, Outcome)>,
+    running: HashMap<u64, AbortHandle>,
+    last: u64,
+    closed: bool,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deliver(&self, number: u64, outcome: Outcome) {
+        let mut state = self.state();
+        state.running.remove(&number);
+        if state.closed {
+            // Dropped without the lock: an unclaimed lease is released.
+            drop(state);
+            return;
+        }
+        state.done.push((number, outcome));
+        let first = state.done.len() == 1;
+        drop(state);
+        if first {
+            // Full means that it can be read already.
+            drop((&self.wake).write(&[1]));
+        }
+    }
+}
+
+impl Reactor {
+    fn start<Done>(
+        &self,
+        background: &Background,
+        work: impl Future<Output = Done> + Send + 'static,
+    ) -> PyResult<Task>
+    where
+        Done: FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
+    {
+        let queue = self.queue.get().ok_or_else(forked)?.clone();
+        let (abort, registration) = AbortHandle::new_pair();
+        let number = {
+            let mut state = queue.state();
+            state.last += 1;
+            let number = state.last;
+            state.running.insert(number, abort.clone());
+            number
+        };
+        background.spawn(async move {
+            match Abortable::new(work, registration).await {
+                Ok(outcome) => queue.deliver(number, Box::new(outcome)),
+                Err(_) => drop(queue.state().running.remove(&number)),
+            }
+        });
+        Ok(Task { number, abort: Own::new(abort) })
+    }
+}
+
+fn forked() -> PyErr {
+    PyRuntimeError::new_err("this event loop belongs to the parent process: start another one after a fork")
+}
+
+#[pymethods]
+impl Reactor {
+    #[new]
+    fn new() -> PyResult<Reactor> {
+        let (readable, wake) = UnixStream::pair()?;
+        readable.set_nonblocking(true)?;
+        wake.set_nonblocking(true)?;
+        let queue = Queue { state: Mutex::default(), wake };
+        Ok(Reactor { queue: Own::new(Arc::new(queue)), readable })
+    }
+
+    /// The descriptor to watch for reading.
+    fn fileno(&self) -> i32 {
+        self.readable.as_raw_fd()
+    }
+
+    /// Returns what is done: the number of the task, its value, and its exception.
+    fn take(&self, py: Python<'_>) -> PyResult<Vec<(u64, Option<Py<PyAny>>, Option<PyErr>)>> {
+        let queue = self.queue.get().ok_or_else(forked)?;
+        // Before the queue is emptied, so that what comes later wakes again.
+        drop((&self.readable).read(&mut [0; 64]));
+        let done = mem::take(&mut queue.state().done);
+        let results = done.into_iter().map(|(number, outcome)| match outcome(py) {
+            Ok(value) => (number, Some(value), None),
+            Err(error) => (number, None, Some(error)),
+        });
+        Ok(results.collect())
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        let Some(queue) = self.queue.get() else { return };
+        let mut state = queue.state();
+        state.closed = true;
+        let (running, done) = (mem::take(&mut state.running), mem::take(&mut state.done));
+        drop(state);
+        running.into_values().for_each(|abort| abort.abort());
+        drop(done);
+    }
+}
+
+/// Work in the background for an event loop.
+#[pyclass(frozen)]
+pub(crate) struct Task {
+    #[pyo3(get)]
+    number: u64,
+    abort: Own<AbortHandle>,
+}
+
+#[pymethods]
+impl Task {
+    /// Drops the work, which cleans up after itself.
+    fn cancel(&self) {
+        if let Some(abort) = self.abort.get() {
+            abort.abort();
+        }
+    }
+}

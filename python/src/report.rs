@@ -1,0 +1,93 @@
+//! What nodes said, as the classes of `quorlock.votes`.
+
+use pyo3::IntoPyObjectExt as _;
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+use quorlock::election::Observed;
+use quorlock::health::{NodeHealth, NodeStatus};
+use quorlock::lock::QueueListing;
+use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
+
+fn make<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
+    Ok(py.import("quorlock.votes")?.getattr(class)?.call1(arguments)?.unbind())
+}
+
+pub(crate) fn of_votes(py: Python<'_>, report: &VoteReport) -> PyResult<Py<PyAny>> {
+    let votes = report.votes().iter().map(|vote| one(py, vote)).collect::<PyResult<Vec<_>>>()?;
+    let holder = holder(py, report.holder().as_ref())?;
+    make(py, "VoteReport", (votes, report.quorum().needed(), report.granted(), holder, report.to_string()))
+}
+
+fn one(py: Python<'_>, vote: &NodeVote) -> PyResult<Py<PyAny>> {
+    let outcome = match &vote.outcome {
+        VoteOutcome::Granted => "granted",
+        VoteOutcome::Restored => "restored",
+        VoteOutcome::Held(_) => "held",
+        VoteOutcome::NotYourTurn => "not_your_turn",
+        VoteOutcome::FenceAhead => "fence_ahead",
+        VoteOutcome::Free => "free",
+        VoteOutcome::Quarantined { .. } => "quarantined",
+        VoteOutcome::Duplicate { .. } => "duplicate",
+        VoteOutcome::Pending => "pending",
+        VoteOutcome::Failed(_) => "failed",
+        VoteOutcome::Skipped => "skipped",
+        _ => "unknown",
+    };
+    let fencing_token = vote.fencing_token.map(u64::from);
+    let arguments = (&*vote.node, outcome, vote.outcome.to_string(), vote.took.as_secs_f64(), fencing_token);
+    make(py, "Vote", arguments)
+}
+
+pub(crate) fn holder(py: Python<'_>, holder: Option<&Holder>) -> PyResult<Py<PyAny>> {
+    let Some(holder) = holder else { return Ok(py.None()) };
+    let arguments = (
+        holder.token.as_bytes(),
+        holder.token.context(),
+        holder.fencing_token.map(u64::from),
+        holder.nodes,
+        holder.remaining.as_secs_f64(),
+        holder.readers.len(),
+        holder.describe(),
+    );
+    make(py, "Holder", arguments)
+}
+
+pub(crate) fn observed(py: Python<'_>, observed: &Observed) -> PyResult<Py<PyAny>> {
+    match observed {
+        Observed::Leader(leader) => {
+            let fencing_token = leader.fencing_token.map(u64::from);
+            make(py, "Leader", (&leader.value, fencing_token, leader.remaining.as_secs_f64()))
+        }
+        Observed::NoLeader => Ok(py.None()),
+        Observed::Unknown(report) => make(py, "UnknownLeader", (of_votes(py, report)?,)),
+    }
+}
+
+pub(crate) fn queue(py: Python<'_>, listing: &QueueListing) -> PyResult<Py<PyAny>> {
+    let waiters = listing.waiters.iter().map(|waiter| {
+        make(py, "Waiter", (waiter.id.to_string(), waiter.waited.as_secs_f64(), &waiter.context))
+    });
+    waiters.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+}
+
+pub(crate) fn health(py: Python<'_>, nodes: &[NodeHealth]) -> PyResult<Py<PyAny>> {
+    let nodes = nodes.iter().map(|node| {
+        let status = match node.status {
+            NodeStatus::Unknown => "unknown",
+            NodeStatus::Connected => "connected",
+            NodeStatus::Quarantined { .. } => "quarantined",
+            NodeStatus::Partial { .. } => "partial",
+            NodeStatus::Stalled { .. } => "stalled",
+            NodeStatus::Unreachable { .. } => "unreachable",
+            _ => "other",
+        };
+        let round_trip = node.round_trip.map(|time| time.as_secs_f64());
+        let lasted = node.lasted.as_secs_f64();
+        make(
+            py,
+            "NodeHealth",
+            (&*node.node, status, node.status.to_string(), lasted, node.restarts, round_trip),
+        )
+    });
+    nodes.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+}

@@ -1,0 +1,107 @@
+//! Servers for tests, as `quorlock demo` starts them.
+
+use std::future::Future;
+use std::io;
+
+use pyo3::exceptions::{PyIndexError, PyRuntimeError};
+use pyo3::prelude::*;
+use tokio::runtime::Runtime;
+
+use crate::process::Own;
+
+/// Independent masters on the loopback interface.
+#[pyclass(frozen)]
+pub(crate) struct Servers {
+    inner: Own<Running>,
+    #[pyo3(get)]
+    urls: Vec<String>,
+    #[pyo3(get)]
+    kind: String,
+}
+
+/// The servers are dropped before the runtime that serves the built-in ones.
+struct Running {
+    servers: std::sync::Mutex<Option<quorlock_testkit::Servers>>,
+    runtime: Runtime,
+}
+
+impl Servers {
+    /// Calls `work` with the server of this index.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        index: usize,
+        work: impl FnOnce(&Runtime, &quorlock_testkit::Server) -> io::Result<T> + Send,
+    ) -> PyResult<T> {
+        let running = self.inner.get().ok_or_else(|| closed("belong to the parent process"))?;
+        py.detach(|| {
+            let servers = running.servers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let Some(servers) = &*servers else { return Err(closed("are closed")) };
+            let server = servers.get(index);
+            let server = server.ok_or_else(|| PyIndexError::new_err(format!("no server {index}")))?;
+            Ok(work(&running.runtime, server)?)
+        })
+    }
+}
+
+fn closed(why: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("these servers {why}"))
+}
+
+fn block<T>(runtime: &Runtime, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    runtime.block_on(work)
+}
+
+#[pymethods]
+impl Servers {
+    #[new]
+    fn new(py: Python<'_>, count: usize) -> PyResult<Servers> {
+        let (runtime, servers) = py.detach(|| -> io::Result<_> {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+            let servers = runtime.block_on(quorlock_testkit::Servers::start(count))?;
+            Ok((runtime, servers))
+        })?;
+        let (urls, kind) = (servers.urls(), servers.kind().to_string());
+        let running = Running { servers: std::sync::Mutex::new(Some(servers)), runtime };
+        Ok(Servers { inner: Own::new(running), urls, kind })
+    }
+
+    /// Ends one at once, with all its data.
+    fn kill(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        self.with(py, index, |_, server| {
+            server.kill();
+            Ok(())
+        })
+    }
+
+    /// Starts one again, without its data.
+    fn restart(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        self.with(py, index, |runtime, server| block(runtime, server.restart_empty()))
+    }
+
+    /// Stops one, so that it accepts connections and does not answer.
+    fn freeze(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        self.with(py, index, |_, server| server.freeze())
+    }
+
+    fn thaw(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        self.with(py, index, |_, server| server.thaw())
+    }
+
+    /// Sends one a command, and returns its reply as text.
+    fn command(&self, py: Python<'_>, index: usize, words: Vec<String>) -> PyResult<String> {
+        self.with(py, index, |runtime, server| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            Ok(block(runtime, server.command(&words))?.to_string())
+        })
+    }
+
+    /// Ends all.
+    fn close(&self, py: Python<'_>) {
+        let Some(running) = self.inner.get() else { return };
+        py.detach(|| {
+            drop(running.servers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        });
+    }
+}
