@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
+from threading import get_ident
 from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
 
@@ -140,7 +141,7 @@ class Coordinator:
         *,
         shared: bool = False,
         ttl: Duration | None = None,
-        wait: Duration | None | Default = DEFAULT,
+        wait: Duration | Default | None = DEFAULT,
         renew: bool | Duration = True,
         max_hold: Duration | None = None,
         label: str | None = None,
@@ -164,7 +165,7 @@ class Coordinator:
         names: Iterable[str],
         *,
         ttl: Duration | None = None,
-        wait: Duration | None | Default = DEFAULT,
+        wait: Duration | Default | None = DEFAULT,
         renew: bool | Duration = True,
         max_hold: Duration | None = None,
         label: str | None = None,
@@ -181,7 +182,7 @@ class Coordinator:
         permits: int,
         *,
         ttl: Duration | None = None,
-        wait: Duration | None | Default = DEFAULT,
+        wait: Duration | Default | None = DEFAULT,
         renew: bool | Duration = True,
         max_hold: Duration | None = None,
         label: str | None = None,
@@ -224,32 +225,63 @@ class Coordinator:
         self.close()
 
 
-class Lock:
-    """A name and options, which any number of threads may acquire. Made by `Coordinator.lock` and `lock_all`.
-
-    As a context manager it acquires the lock, and releases it at the end. The body never runs without the lock. `with`
-    the same object inside itself waits for itself: this lock is not reentrant.
-    """
+class _Wanted:
+    """What locks and semaphores have in common."""
 
     __slots__ = ("_held", "_lock", "_on_lost")
 
     def __init__(self, lock: _quorlock.Lock, on_lost: OnLost) -> None:
         self._lock = lock
         self._on_lost: OnLost = on_lost
-        self._held: list[Lease] = []
+        # Several threads may be in the context at the same time.
+        self._held: dict[int, list[Lease]] = {}
 
     def acquire(self) -> Lease:
-        """Waits until a quorum grants the lock.
+        """Waits until it is acquired. Ctrl-C ends the wait.
 
-        Raises `Held` if another client still holds it after `wait`, and `NoQuorum` if too few nodes answered to know.
-        Ctrl-C ends the wait.
+        Raises `Held` if other clients still hold it after `wait`, and `NoQuorum` if too few nodes answered to know. A
+        semaphore raises `Full` instead of `Held`, and `OtherPermits` if others use it with another number of permits.
         """
         return Lease(self._lock.acquire())
 
     def try_acquire(self) -> Lease | None:
-        """Asks once, and returns `None` if another client holds the lock. Raises `NoQuorum` if no quorum could tell."""
+        """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if no quorum could tell."""
         lease = self._lock.try_acquire()
         return None if lease is None else Lease(lease)
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        self._held.setdefault(get_ident(), []).append(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        held = self._held[thread := get_ident()]
+        lease = held.pop()
+        if not held:
+            del self._held[thread]
+        release(lease, error, self._on_lost)
+
+    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
+        """As a decorator: each call of the function acquires it first."""
+
+        @wraps(function)
+        def locked(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
+            with self:
+                return function(*arguments, **keywords)
+
+        return locked
+
+
+class Lock(_Wanted):
+    """A name and options, which any number of threads may acquire. Made by `Coordinator.lock` and `lock_all`.
+
+    As a context manager it acquires the lock, and releases it at the end. The body never runs without the lock. A
+    thread that holds the lock and asks for it again waits for itself: the lock is not reentrant.
+    """
+
+    __slots__ = ()
 
     def inspect(self) -> VoteReport:
         """Asks all nodes who holds the lock, and acquires nothing."""
@@ -269,68 +301,20 @@ class Lock:
         """Takes the lock away from the holder with this token, which `inspect().holder.token` has."""
         return self._lock.revoke(token)
 
-    def __enter__(self) -> Lease:
-        lease = self.acquire()
-        self._held.append(lease)
-        return lease
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        release(self._held.pop(), error, self._on_lost)
+class Semaphore(_Wanted):
+    """Permits, of which several clients may hold one each. Made by `Coordinator.semaphore`.
 
-    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """As a decorator: each call of the function acquires the lock first."""
+    As a context manager it acquires a permit, and releases it at the end.
+    """
 
-        @wraps(function)
-        def locked(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
-            lease = self.acquire()
-            try:
-                result = function(*arguments, **keywords)
-            except BaseException as error:
-                release(lease, error, self._on_lost)
-                raise
-            release(lease, None, self._on_lost)
-            return result
-
-        return locked
-
-
-class Semaphore:
-    """Permits, of which several clients may hold one each. Made by `Coordinator.semaphore`."""
-
-    __slots__ = ("_held", "_lock", "_on_lost")
-
-    def __init__(self, lock: _quorlock.Lock, on_lost: OnLost) -> None:
-        self._lock = lock
-        self._on_lost: OnLost = on_lost
-        self._held: list[Lease] = []
-
-    def acquire(self) -> Lease:
-        """Waits until a permit is free. Raises `Full` if all are still taken after `wait`, `OtherPermits` if others use
-        the semaphore with another number, and `NoQuorum` if too few nodes answered to know."""
-        return Lease(self._lock.acquire())
-
-    def try_acquire(self) -> Lease | None:
-        """Asks once, and returns `None` if all permits are taken."""
-        lease = self._lock.try_acquire()
-        return None if lease is None else Lease(lease)
+    __slots__ = ()
 
     def inspect(self) -> list[VoteReport]:
         """Asks all nodes who holds each permit, by number."""
         reports = self._lock.inspect()
         assert isinstance(reports, list)
         return reports
-
-    def __enter__(self) -> Lease:
-        lease = self.acquire()
-        self._held.append(lease)
-        return lease
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        release(self._held.pop(), error, self._on_lost)
 
 
 class Election:
@@ -362,7 +346,7 @@ class Observer:
     def __init__(self, observer: _quorlock.Observer) -> None:
         self._observer = observer
 
-    def changed(self, timeout: Duration | None = None) -> Leader | UnknownLeader | None | Literal[False]:
+    def changed(self, timeout: Duration | None = None) -> Leader | UnknownLeader | Literal[False] | None:
         """Waits until the leader is another than last time; the first call returns the current one. `None` if no one
         leads, `False` if nothing has changed after `timeout`."""
         return self._observer.changed(seconds(timeout))

@@ -20,8 +20,8 @@ _LOG = logging.getLogger("quorlock")
 #: How long an exit waits for the releases of leases that were just dropped.
 EXIT_SECONDS = 1.0
 
-#: How often histograms are compacted while metrics are counted.
-_UPKEEP_SECONDS = 5.0
+#: How often what is registered by `call_now_and_then` is called.
+_NOW_AND_THEN_SECONDS = 5.0
 
 
 class _Closing(Protocol):
@@ -36,7 +36,9 @@ class _State:
         self.thread: threading.Thread | None = None
         self.number = 0
         self.callbacks: dict[int, Callable[[str], None]] = {}
+        self.level = -1
         self.counts = False
+        self.now_and_then: set[Callable[[], object]] = set()
 
 
 _state = _State()
@@ -45,9 +47,11 @@ _connections: weakref.WeakSet[_quorlock.Connection] = weakref.WeakSet()
 
 def follow_logging() -> None:
     """Collects what the logger `quorlock` logs now. A level that is set later applies from the next lock on."""
-    level = min(_LOG.getEffectiveLevel(), 255)
-    _quorlock.log_above(max(level, 1))
-    _start()
+    level = _LOG.getEffectiveLevel()
+    if level != _state.level:
+        _state.level = level
+        _quorlock.log_above(max(1, min(level, 255)))
+        _start()
 
 
 def register(connection: _quorlock.Connection) -> None:
@@ -71,7 +75,15 @@ def enable_metrics() -> None:
         if not _state.counts:
             _quorlock.enable_metrics()
             _state.counts = True
+            # Otherwise histograms would grow until they are read.
+            _state.now_and_then.add(_quorlock.metrics_text)
     _start()
+
+
+def call_now_and_then(work: Callable[[], object]) -> None:
+    """Calls `work` every few seconds from now on."""
+    _state.now_and_then.add(work)
+    _quorlock.wake_events()
 
 
 def _start() -> None:
@@ -82,9 +94,14 @@ def _start() -> None:
 
 
 def _run(state: _State) -> None:
-    while (events := _quorlock.next_events(_UPKEEP_SECONDS if state.counts else 3600.0)) is not None:
-        if state.counts and not events:
-            _quorlock.metrics_text()
+    while (events := _quorlock.next_events(_NOW_AND_THEN_SECONDS if state.now_and_then else 3600.0)) is not None:
+        if not events:
+            for work in list(state.now_and_then):
+                try:
+                    work()
+                except RuntimeError:
+                    # A dictionary of loops has changed meanwhile. The next time will do.
+                    _LOG.debug("upkeep failed", exc_info=True)
         for level, what, text in events:
             try:
                 if level:
@@ -113,10 +130,10 @@ def _end() -> None:
 def _after_fork_in_child() -> None:
     global _state
     _quorlock.after_fork_in_child()
-    counts = _state.counts
+    parent = _state
     # The lock of the parent may be held by a thread that does not exist here.
     _state = _State()
-    _state.counts = counts
+    _state.counts, _state.now_and_then = parent.counts, parent.now_and_then
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,6 +4,28 @@ from typing import Literal, final, overload
 
 from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
 
+__all__ = [
+    "Connection",
+    "Election",
+    "Lease",
+    "Lock",
+    "Observer",
+    "Reactor",
+    "Servers",
+    "Task",
+    "__version__",
+    "after_fork_in_child",
+    "after_fork_in_parent",
+    "before_fork",
+    "enable_metrics",
+    "generation",
+    "log_above",
+    "metrics_text",
+    "next_events",
+    "stop_events",
+    "wake_events",
+]
+
 __version__: str
 
 @final
@@ -17,6 +39,7 @@ class Reactor:
     def __new__(cls) -> Reactor: ...
     def fileno(self) -> int: ...
     def take(self) -> list[tuple[int, object, BaseException | None]]: ...
+    def close(self) -> None: ...
 
 @final
 class Connection:
@@ -182,6 +205,7 @@ def metrics_text() -> str: ...
 def log_above(level: int) -> None: ...
 def next_events(timeout: float) -> list[tuple[int, str, str]] | None: ...
 def stop_events() -> None: ...
+def wake_events() -> None: ...
 def before_fork() -> None: ...
 def after_fork_in_parent() -> None: ...
 def after_fork_in_child() -> None: ...

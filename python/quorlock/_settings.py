@@ -44,7 +44,7 @@ def seconds(duration: Duration | None) -> float | None:
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
-def waiting(wait: Duration | None | Default) -> float | None:
+def waiting(wait: Duration | Default | None) -> float | None:
     """The seconds of a wait, negative for ever."""
     if wait is None:
         return -1.0
@@ -70,13 +70,14 @@ def renewing(renew: bool | Duration) -> float | None:
 
 def options(
     ttl: Duration | None,
-    wait: Duration | None | Default,
+    wait: Duration | Default | None,
     renew: bool | Duration,
     max_hold: Duration | None,
     label: str | None,
     fencing: bool,
 ) -> LockOptions:
     """The options of a lock."""
+    _events.follow_logging()
     return {
         "ttl": seconds(ttl),
         "wait": waiting(wait),

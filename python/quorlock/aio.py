@@ -25,6 +25,9 @@ from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
 __all__ = ["Coordinator", "Election", "Lease", "Lock", "LostEvent", "Observer", "Semaphore", "connect"]
 
 
+_Start = Callable[[_quorlock.Reactor], _quorlock.Task]
+
+
 class _Reactor:
     """Delivers the results for one event loop, which watches a descriptor. No other thread calls into the loop."""
 
@@ -36,29 +39,22 @@ class _Reactor:
         self.generation = _quorlock.generation()
         loop.add_reader(self._reactor.fileno(), self._take)
 
-    async def run(self, start: Callable[[_quorlock.Reactor], _quorlock.Task], abandon: bool = True) -> Any:
-        """Starts work and waits for it. If the wait is cancelled, so is the work with `abandon`."""
-        task = start(self._reactor)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._futures[task.number] = future
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if self._futures.pop(task.number, None) is not None and abandon:
-                task.cancel()
-            raise
-
-    def call(self, start: Callable[[_quorlock.Reactor], _quorlock.Task]) -> tuple[asyncio.Future[Any], Callable[[], None]]:
-        """Starts work. Returns its future, and a function that drops the work."""
+    def call(self, start: _Start) -> tuple[asyncio.Future[Any], Callable[[], None]]:
+        """Starts work. Returns its future, and a function that gives it up."""
         task = start(self._reactor)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._futures[task.number] = future
 
-        def drop() -> None:
+        def give_up() -> None:
             if self._futures.pop(task.number, None) is not None:
                 task.cancel()
 
-        return future, drop
+        return future, give_up
+
+    def close(self) -> None:
+        """Gives up all work."""
+        self._reactor.close()
+        self._futures.clear()
 
     def _take(self) -> None:
         for number, value, error in self._reactor.take():
@@ -80,12 +76,29 @@ def _reactor() -> _Reactor:
     loop = asyncio.get_running_loop()
     reactor = _reactors.get(loop)
     if reactor is None or reactor.generation != _quorlock.generation():
+        _close_those_of_closed_loops()
         reactor = _reactors[loop] = _Reactor(loop)
+        _events.call_now_and_then(_close_those_of_closed_loops)
     return reactor
 
 
-async def _run(start: Callable[[_quorlock.Reactor], _quorlock.Task], abandon: bool = True) -> Any:
-    return await _reactor().run(start, abandon)
+def _close_those_of_closed_loops() -> None:
+    """Gives up what tasks of closed loops waited for: no one would take it."""
+    for loop, reactor in list(_reactors.items()):
+        if loop.is_closed():
+            _reactors.pop(loop, None)
+            reactor.close()
+
+
+async def _run(start: _Start, abandon: bool = True) -> Any:
+    """Does work. If the wait is cancelled, so is the work with `abandon`."""
+    future, give_up = _reactor().call(start)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if abandon:
+            give_up()
+        raise
 
 
 def connect(
@@ -195,7 +208,7 @@ class Lease(BaseLease):
 class _Guard:
     """Cancels the task of a body when its lease is about to be lost, as `asyncio.timeout` does it."""
 
-    __slots__ = ("_before", "_cancelled", "_drop", "_lease", "_on_lost", "_task")
+    __slots__ = ("_before", "_cancelled", "_give_up", "_lease", "_on_lost", "_task")
 
     def __init__(self, lease: Lease, on_lost: OnLost, notice: float | None) -> None:
         task = asyncio.current_task()
@@ -208,7 +221,7 @@ class _Guard:
         self._before = task.cancelling() if hasattr(task, "cancelling") else 0
         self._cancelled = False
         raw, wanted = lease._lease, notice
-        future, self._drop = _reactor().call(lambda reactor: raw.until_notice(wanted, reactor))
+        future, self._give_up = _reactor().call(lambda reactor: raw.until_notice(wanted, reactor))
         future.add_done_callback(self._cancel)
 
     def _cancel(self, over: asyncio.Future[str | None]) -> None:
@@ -219,7 +232,7 @@ class _Guard:
 
     async def end(self, error: BaseException | None) -> None:
         """Releases the lock. Raises `Lost` in place of the cancellation."""
-        self._drop()
+        self._give_up()
         lease, loss = self._lease, self._lease._lease.loss
         ours = self._cancelled
         if ours and hasattr(self._task, "uncancel"):
@@ -382,7 +395,7 @@ class Coordinator:
         *,
         shared: bool = False,
         ttl: Duration | None = None,
-        wait: Duration | None | Default = DEFAULT,
+        wait: Duration | Default | None = DEFAULT,
         renew: bool | Duration = True,
         max_hold: Duration | None = None,
         label: str | None = None,
@@ -402,7 +415,7 @@ class Coordinator:
         names: Iterable[str],
         *,
         ttl: Duration | None = None,
-        wait: Duration | None | Default = DEFAULT,
+        wait: Duration | Default | None = DEFAULT,
         renew: bool | Duration = True,
         max_hold: Duration | None = None,
         label: str | None = None,
@@ -420,7 +433,7 @@ class Coordinator:
         permits: int,
         *,
         ttl: Duration | None = None,
-        wait: Duration | None | Default = DEFAULT,
+        wait: Duration | Default | None = DEFAULT,
         renew: bool | Duration = True,
         max_hold: Duration | None = None,
         label: str | None = None,

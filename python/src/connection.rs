@@ -28,7 +28,8 @@ pub(crate) struct Live {
 #[pyclass(frozen, weakref)]
 pub(crate) struct Connection {
     settings: Settings,
-    live: Mutex<Own<Arc<Live>>>,
+    /// `None` once it is closed.
+    live: Mutex<Option<Own<Arc<Live>>>>,
 }
 
 struct Settings {
@@ -90,6 +91,7 @@ impl Connection {
     /// Returns the coordinator of this process, which a child makes at its first use.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = live.as_mut().ok_or_else(|| error::closed(py))?;
         if let Some(live) = live.get() {
             return Ok(live.clone());
         }
@@ -141,8 +143,8 @@ impl Connection {
         }
         // One string may have several addresses, as in the environment.
         let mut addresses = Vec::new();
-        for list in &nodes {
-            let split = kinds().split(list).map_err(|error| error::of_config(py, &error.into()))?;
+        for list in nodes {
+            let split = kinds().split(&list).map_err(|error| error::of_config(py, &error.into()))?;
             addresses.extend(split);
         }
         let settings = Settings {
@@ -161,7 +163,7 @@ impl Connection {
             tls,
         };
         let live = settings.connect().map_err(|error| error::of_config(py, &error))?;
-        Ok(Connection { settings, live: Mutex::new(Own::new(Arc::new(live))) })
+        Ok(Connection { settings, live: Mutex::new(Some(Own::new(Arc::new(live)))) })
     }
 
     /// A lock of one name, or of several together.
@@ -224,19 +226,22 @@ impl Connection {
         report::health(py, &self.live(py)?.coordinator.health().now())
     }
 
-    /// Ends all leases, and waits for their releases.
+    /// Ends all leases, waits for their releases, and closes the connections.
     #[pyo3(signature = (timeout, reactor=None))]
     fn close(&self, py: Python<'_>, timeout: f64, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
-        let used = self.live.lock().unwrap_or_else(PoisonError::into_inner).get().is_some();
-        if reactor.is_none() && !used {
-            // A child that has not used what it inherited.
-            return Ok(py.None());
-        }
-        let live = self.live(py)?;
-        let background = live.background.clone();
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let live = live.as_ref().and_then(Own::get).cloned();
+        let background = match &live {
+            Some(live) => live.background.clone(),
+            // It is closed already, or this is a child that has not used what it inherited.
+            None if reactor.is_none() => return Ok(py.None()),
+            None => self.settings.connect().map_err(|error| error::of_config(py, &error))?.background,
+        };
         dispatch(py, &background, reactor, async move {
-            live.coordinator.close(timeout).await;
+            if let Some(live) = live {
+                live.coordinator.close(timeout).await;
+            }
             |py: Python<'_>| Ok(py.None())
         })
     }
@@ -247,6 +252,6 @@ pub(crate) fn duration(name: &str, seconds: Option<f64>) -> PyResult<Option<Dura
     let Some(seconds) = seconds else { return Ok(None) };
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) => Ok(Some(duration)),
-        Err(error) => Err(pyo3::exceptions::PyValueError::new_err(format!("{name}={seconds}: {error}"))),
+        Err(error) => Err(Python::attach(|py| error::config(py, &format!("{name}={seconds}: {error}")))),
     }
 }

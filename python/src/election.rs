@@ -116,19 +116,19 @@ impl Observer {
         timeout: Option<f64>,
         reactor: Option<&Reactor>,
     ) -> PyResult<Py<PyAny>> {
-        let Some((observer, live)) = self.inner.get() else {
+        let Some((shared, live)) = self.inner.get() else {
             return Err(error::config(py, "this observer belongs to the parent process: observe() again"));
         };
-        let (observer, longest) = (observer.clone(), duration("timeout", timeout)?);
+        let (shared, longest) = (shared.clone(), duration("timeout", timeout)?);
         let background = live.background.clone();
         dispatch(py, &live.background, reactor, async move {
-            let mut observer = observer.lock().await;
+            let mut following = shared.lock().await;
             let observed = match longest {
-                Some(longest) => background.within(longest, observer.changed()).await,
-                None => Some(observer.changed().await),
+                Some(longest) => background.within(longest, following.changed()).await,
+                None => Some(following.changed().await),
             };
             move |py: Python<'_>| match &observed {
-                Some(observed) => report::observed(py, observed),
+                Some(now) => report::observed(py, now),
                 None => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
             }
         })

@@ -65,7 +65,7 @@ pub(crate) fn of_acquire(py: Python<'_>, error: &AcquireError) -> PyErr {
             with("Misconfigured", resource.as_str(), report, 0.0)
         }
         AcquireError::Config(error) => of_config(py, error),
-        AcquireError::Closed => closed(py, &message),
+        AcquireError::Closed => closed(py),
         _ => make(py, "QuorlockError", &message, |_| Ok(())),
     }
 }
@@ -96,13 +96,13 @@ pub(crate) fn of_permit(py: Python<'_>, error: &PermitError) -> PyErr {
             with("Misconfigured", resource.as_str(), report, 0.0)
         }
         PermitError::Config(error) => of_config(py, error),
-        PermitError::Closed => closed(py, &message),
+        PermitError::Closed => closed(py),
         _ => make(py, "QuorlockError", &message, |_| Ok(())),
     }
 }
 
-fn closed(py: Python<'_>, message: &str) -> PyErr {
-    make(py, "Closed", message, |_| Ok(()))
+pub(crate) fn closed(py: Python<'_>) -> PyErr {
+    make(py, "Closed", &AcquireError::Closed.to_string(), |_| Ok(()))
 }
 
 pub(crate) fn of_lost(py: Python<'_>, lost: &Lost) -> PyErr {
@@ -138,7 +138,7 @@ pub(crate) fn of_retaining(py: Python<'_>, error: &RetainError) -> PyErr {
         RetainError::Unconfirmed { resource, report } => {
             unconfirmed(py, &error.to_string(), resource.as_str(), report)
         }
-        _ => config(py, &error.to_string()),
+        RetainError::Unsupported { .. } | _ => config(py, &error.to_string()),
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Events {
 struct State {
     queue: VecDeque<Event>,
     dropped: u64,
+    woken: bool,
     stopped: bool,
 }
 
@@ -37,7 +38,7 @@ pub(crate) enum Event {
 
 impl Events {
     pub(crate) const fn new() -> Events {
-        let state = State { queue: VecDeque::new(), dropped: 0, stopped: false };
+        let state = State { queue: VecDeque::new(), dropped: 0, woken: false, stopped: false };
         Events { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
@@ -67,7 +68,7 @@ pub(crate) fn next_events(py: Python<'_>, timeout: f64) -> Option<Vec<Told>> {
     let events = &Process::here().events;
     py.detach(|| {
         let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-        let waiting = |state: &mut State| state.queue.is_empty() && !state.stopped;
+        let waiting = |state: &mut State| state.queue.is_empty() && !state.stopped && !state.woken;
         let (mut state, _) = events
             .arrived
             .wait_timeout_while(events.state(), timeout, waiting)
@@ -75,6 +76,7 @@ pub(crate) fn next_events(py: Python<'_>, timeout: f64) -> Option<Vec<Told>> {
         if state.stopped && state.queue.is_empty() {
             return None;
         }
+        state.woken = false;
         let (queue, dropped) = (mem::take(&mut state.queue), mem::take(&mut state.dropped));
         drop(state);
         let mut told: Vec<Told> = queue.into_iter().map(tell).collect();
@@ -90,6 +92,14 @@ fn tell(event: Event) -> Told {
         Event::Log { level, target, message } => (level, target.to_owned(), message),
         Event::Lost { number, reason } => (0, number.to_string(), reason.to_owned()),
     }
+}
+
+/// Lets [`next_events`] return what there is.
+#[pyfunction]
+pub(crate) fn wake_events() {
+    let events = &Process::here().events;
+    events.state().woken = true;
+    events.arrived.notify_all();
 }
 
 /// Ends the thread that waits in [`next_events`].
@@ -173,10 +183,10 @@ struct Text {
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string does not fail.
-        drop(if field.name() == "message" {
+        let _ = if field.name() == "message" {
             write!(self.message, "{value:?}")
         } else {
             write!(self.fields, " {}={value:?}", field.name())
-        });
+        };
     }
 }

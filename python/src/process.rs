@@ -61,12 +61,12 @@ pub(crate) fn before_fork() {
     let (parked, wait_until_parked) = channel();
     let (go_on, wait_for_fork) = channel::<()>();
     background.spawn(async move {
-        drop(parked.send(()));
+        let _ = parked.send(());
         // Returns when the sender is dropped.
-        drop(wait_for_fork.recv());
+        let _ = wait_for_fork.recv();
     });
     // It is idle nearly always. A fork does not wait for a busy one.
-    drop(wait_until_parked.recv_timeout(Duration::from_millis(100)));
+    let _ = wait_until_parked.recv_timeout(Duration::from_millis(100));
     here.parked.lock().unwrap_or_else(PoisonError::into_inner).push(go_on);
 }
 

@@ -44,11 +44,17 @@ fn wait<T: Send>(
     work: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
     if is_main_thread() {
-        py.detach(|| background.run_checking(LOOK, || Python::attach(|py| py.check_signals()), work))
+        py.detach(|| background.run_checking(LOOK, look_for_signals, work))
     } else {
         // Python runs the handlers of signals on its main thread only.
         py.detach(|| background.run_checking(Duration::MAX, || Ok(()), work))
     }
+}
+
+/// Runs the Python handlers of signals that have arrived.
+#[expect(clippy::redundant_closure_for_method_calls, reason = "the method is not general enough")]
+fn look_for_signals() -> PyResult<()> {
+    Python::attach(|py| py.check_signals())
 }
 
 /// Whether this is the first thread of its process. Where that cannot be known, every thread looks for signals.
@@ -58,6 +64,9 @@ fn is_main_thread() -> bool {
     #[cfg(not(target_os = "linux"))]
     true
 }
+
+/// The number of a task, its value, and its exception.
+type Taken = (u64, Option<Py<PyAny>>, Option<PyErr>);
 
 /// Where the results for one event loop wait. The loop watches the descriptor, and takes them when it can be read.
 #[pyclass(frozen)]
@@ -150,8 +159,8 @@ impl Reactor {
         self.readable.as_raw_fd()
     }
 
-    /// Returns what is done: the number of the task, its value, and its exception.
-    fn take(&self, py: Python<'_>) -> PyResult<Vec<(u64, Option<Py<PyAny>>, Option<PyErr>)>> {
+    /// Returns what is done.
+    fn take(&self, py: Python<'_>) -> PyResult<Vec<Taken>> {
         let queue = self.queue.get().ok_or_else(forked)?;
         // Before the queue is emptied, so that what comes later wakes again.
         drop((&self.readable).read(&mut [0; 64]));
@@ -162,17 +171,24 @@ impl Reactor {
         });
         Ok(results.collect())
     }
-}
 
-impl Drop for Reactor {
-    fn drop(&mut self) {
+    /// Drops what runs and what was not taken, when the event loop is closed.
+    fn close(&self) {
         let Some(queue) = self.queue.get() else { return };
         let mut state = queue.state();
         state.closed = true;
         let (running, done) = (mem::take(&mut state.running), mem::take(&mut state.done));
         drop(state);
-        running.into_values().for_each(|abort| abort.abort());
+        for abort in running.into_values() {
+            abort.abort();
+        }
         drop(done);
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -91,7 +91,7 @@ impl Servers {
 
     /// Sends one a command, and returns its reply as text.
     fn command(&self, py: Python<'_>, index: usize, words: Vec<String>) -> PyResult<String> {
-        self.with(py, index, |runtime, server| {
+        self.with(py, index, move |runtime, server| {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             Ok(block(runtime, server.command(&words))?.to_string())
         })

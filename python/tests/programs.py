@@ -1,0 +1,74 @@
+"""Runs programs of their own, and waits for what they do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from quorlock.testing import Servers
+
+#: Generous for a busy machine: a test that passes does not wait for so long.
+SOON = 60.0
+
+_T = TypeVar("_T")
+
+#: What each program begins with. It gets the addresses as arguments.
+_BEGIN = """
+import asyncio, os, signal, sys, threading, time
+import quorlock
+def connect(**settings):
+    return quorlock.connect(sys.argv[1:], restart_guard=False, **settings)
+def aio_connect(**settings):
+    from quorlock import aio
+    return aio.connect(sys.argv[1:], restart_guard=False, **settings)
+"""
+
+
+def start(nodes: Servers, code: str) -> subprocess.Popen[str]:
+    """Starts a program on these servers."""
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-u", "-c", _BEGIN + code, *nodes.urls],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(nodes: Servers, code: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end."""
+    return end(start(nodes, code))
+
+
+def end(program: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """Waits for the end of a program, which is killed if it hangs."""
+    try:
+        out, err = program.communicate(timeout=SOON)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        out, err = program.communicate()
+        raise AssertionError(f"it hung:\n{out}\n{err}") from None
+    return subprocess.CompletedProcess(program.args, program.returncode, out, err)
+
+
+def eventually(what: str, look: Callable[[], _T | None]) -> _T:
+    """Waits until `look` returns something true."""
+    deadline = time.monotonic() + SOON
+    while True:
+        if found := look():
+            return found
+        assert time.monotonic() < deadline, f"not within {SOON:.0f} s: {what}"
+        time.sleep(0.01)
+
+
+def stored(nodes: Servers, name: str) -> list[int]:
+    """The servers that store a lock of this name."""
+    return [index for index in range(len(nodes.urls)) if nodes.command(index, "EXISTS", name) != "0"]
+
+
+def eventually_gone(nodes: Servers, name: str) -> None:
+    """Waits until no server stores the lock."""
+    eventually(f"`{name}` to be gone", lambda: not stored(nodes, name))

@@ -1,0 +1,303 @@
+"""The same for asyncio: cancellation above all."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import quorlock
+from programs import SOON, eventually, eventually_gone, run, stored
+from quorlock import aio
+from quorlock.testing import Servers, servers
+
+
+def test_the_readme_s_example_works(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            async with q.lock("orders/42", ttl=30, wait=10) as lease:
+                lease.check()
+                assert lease.fencing_token is not None
+                eventually("all nodes to store it", lambda: stored(nodes, "orders/42") == [0, 1, 2, 3, 4])
+            assert lease.lost.reason == "released"
+
+    asyncio.run(main())
+
+
+def lose(nodes: Servers) -> None:
+    for index in range(len(nodes.urls)):
+        nodes.kill(index)
+
+
+def test_a_loss_cancels_the_body_before_its_validity_ends_and_raises_lost() -> None:
+    async def main() -> None:
+        with servers(3) as nodes:
+            async with nodes.aio_connect() as q:
+                left = -1.0
+                with pytest.raises(quorlock.Lost) as lost:
+                    async with q.lock("lost", ttl=2) as lease:
+                        lose(nodes)
+                        try:
+                            await asyncio.sleep(SOON)
+                        finally:
+                            left = lease.remaining
+                assert left > 0
+                assert lost.value.resource == "lost"
+                assert lost.value.reason == "expired"
+                assert isinstance(lost.value.__cause__, asyncio.CancelledError)
+                # The task itself is not cancelled.
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_a_body_that_suppresses_the_cancellation_raises_lost_at_its_end() -> None:
+    async def main() -> None:
+        with servers(3) as nodes:
+            async with nodes.aio_connect() as q:
+                went_on = False
+                with pytest.raises(quorlock.Lost):
+                    async with q.lock("suppressed", ttl=1):
+                        lose(nodes)
+                        try:
+                            await asyncio.sleep(SOON)
+                        except asyncio.CancelledError:
+                            went_on = True
+                        await asyncio.sleep(0.01)
+                assert went_on
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_cancelled_body_is_not_hidden() -> None:
+    async def main() -> None:
+        with servers(3) as nodes:
+            async with nodes.aio_connect() as q:
+                with pytest.raises(ZeroDivisionError):
+                    async with q.lock("failed", ttl=1):
+                        lose(nodes)
+                        try:
+                            await asyncio.sleep(SOON)
+                        except asyncio.CancelledError:
+                            raise ZeroDivisionError from None
+
+    asyncio.run(main())
+
+
+def test_a_task_that_others_cancel_stays_cancelled(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            inside = asyncio.Event()
+
+            async def body() -> None:
+                async with q.lock("cancelled"):
+                    inside.set()
+                    await asyncio.sleep(SOON)
+
+            task = asyncio.create_task(body())
+            await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert task.cancelled()
+
+    asyncio.run(main())
+    eventually_gone(nodes, "cancelled")
+
+
+def test_a_timeout_around_the_lock_is_a_timeout(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q, nodes.aio_connect() as other:
+            async with other.lock("timed"):
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(q.lock("timed", wait=None).acquire(), 0.1)
+                assert await q.lock("timed").waiters() == []
+            async with q.lock("timed", wait=0):
+                pass
+
+    asyncio.run(main())
+
+
+def test_a_thousand_cancelled_waits_leave_nothing_behind(nodes: Servers) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+
+    async def main() -> None:
+        async with nodes.aio_connect() as q, nodes.aio_connect() as other:
+            lease = await other.lock("contended").acquire()
+
+            async def wait(name: str) -> None:
+                async with q.lock(name, wait=None):
+                    await asyncio.sleep(dice.random() * 0.01)
+
+            names = ["contended" if dice.random() < 0.5 else f"free {number}" for number in range(1000)]
+            tasks = [asyncio.create_task(wait(name)) for name in names]
+            for task in tasks:
+                if dice.random() < 0.1:
+                    await asyncio.sleep(dice.random() * 0.002)
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert await q.lock("contended").waiters() == []
+            await lease.release()
+            async with q.lock("contended", wait=SOON):
+                pass
+            assert not aio._reactor()._futures
+
+    asyncio.run(main())
+    for name in ["contended", *(f"free {number}" for number in range(0, 1000, 10))]:
+        eventually_gone(nodes, name)
+
+
+def test_a_lease_that_arrives_after_the_cancellation_is_released(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            for _ in range(50):
+                task = asyncio.create_task(q.lock("late").acquire())
+                await asyncio.sleep(0.001)
+                if task.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                else:
+                    await (await task).release()
+            gc.collect()
+            async with q.lock("late", wait=SOON):
+                pass
+
+    asyncio.run(main())
+    eventually_gone(nodes, "late")
+
+
+def test_a_cancelled_release_releases(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            lease = await q.lock("released").acquire()
+            task = asyncio.create_task(lease.release())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await lease.lost.wait()
+            async with q.lock("released", wait=SOON):
+                pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_a_closed_event_loop_hangs_nothing(nodes: Servers, without: bool) -> None:
+    ended = run(
+        nodes,
+        """
+q = aio_connect()
+lease = None
+async def hold():
+    global lease
+    lease = await q.lock("loop", ttl=5).acquire()
+    # It is granted after its loop is closed.
+    asyncio.get_running_loop().create_task(q.lock("loop", wait=None).acquire())
+    await asyncio.sleep(0.05)
+loop = asyncio.new_event_loop()
+loop.run_until_complete(hold())
+loop.close()
+lease.check()
+del lease
+if EXIT_WITHOUT_A_LOOP:
+    connect().lock("loop", wait=30).acquire()
+    print("acquired again")
+    sys.exit()
+async def again():
+    async with q.lock("loop", wait=30): print("acquired again")
+asyncio.run(again())
+""".replace("EXIT_WITHOUT_A_LOOP", str(without)),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "acquired again\n"
+    eventually_gone(nodes, "loop")
+
+
+def test_several_event_loops_use_one_coordinator(nodes: Servers) -> None:
+    q = nodes.aio_connect()
+
+    async def once() -> None:
+        async with q.lock("loops"):
+            pass
+
+    for _ in range(3):
+        asyncio.run(once())
+
+    async def close() -> None:
+        await q.close()
+
+    asyncio.run(close())
+
+
+def in_loop(work: Callable[[aio.Coordinator], Awaitable[Any]], nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            await work(q)
+
+    asyncio.run(main())
+
+
+def test_semaphores_elections_and_the_rest_work(nodes: Servers) -> None:
+    async def work(q: aio.Coordinator) -> None:
+        semaphore = q.semaphore("aio permits", 2, wait=0)
+        async with semaphore as one, semaphore as two:
+            assert {one.permit, two.permit} == {0, 1}
+            with pytest.raises(quorlock.Full):
+                await semaphore.acquire()
+            assert len(await semaphore.inspect()) == 2
+        election = q.election("aio election")
+        observer = election.observe()
+        assert await anext(observer) is None
+        leadership = await election.campaign("me")
+        seen = await observer.changed()
+        assert isinstance(seen, quorlock.Leader)
+        assert seen.value == "me"
+        assert isinstance(await election.leader(), quorlock.Leader)
+        await leadership.release()
+        async with q.lock_all(["aio a", "aio b"]):
+            assert await q.lock("aio a").try_acquire() is None
+        lock = q.lock("aio rest", wait=0)
+        async with lock as lease:
+            report = await lock.inspect()
+            assert report.holder is not None
+            assert report.holder.token == lease.token
+            assert await lock.waiters() == []
+            await lease.renew()
+            await lease.downgrade()
+            assert lease.shared
+        await q.lock("aio rest").until_free()
+        await (await lock.acquire()).retain(0.5, "note")
+        assert await lock.try_acquire() is None
+        async with await q.lock("aio lease").acquire() as lease:
+            await q.lock("aio lease").revoke(lease.token)
+            await lease.release() if not lease.lost.is_set() else None
+        assert [node.status for node in q.health()] == ["connected"] * 5
+
+    in_loop(work, nodes)
+
+
+def test_tasks_exclude_each_other(nodes: Servers) -> None:
+    async def work(q: aio.Coordinator) -> None:
+        running = 0
+
+        async def one() -> None:
+            nonlocal running
+            lock = q.lock("aio counter", wait=None)
+            for _ in range(10):
+                async with lock:
+                    running += 1
+                    assert running == 1
+                    await asyncio.sleep(0)
+                    running -= 1
+
+        await asyncio.gather(*(one() for _ in range(16)))
+
+    in_loop(work, nodes)

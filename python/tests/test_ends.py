@@ -1,0 +1,303 @@
+"""Forks, exits and signals: nothing hangs, nothing aborts, and no key stays for longer than its TTL."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import quorlock
+from programs import SOON, end, eventually, eventually_gone, run, start, stored
+from quorlock.testing import Servers
+
+
+def test_a_forked_child_has_no_lease_and_connects_anew(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+q = connect()
+lock = q.lock("forked")
+with lock as lease:
+    child = os.fork()
+    if child == 0:
+        try:
+            lease.check()
+        except quorlock.Lost as lost:
+            print("child:", lost.reason, lease.lost.is_set(), lease.remaining, lock.try_acquire())
+        try:
+            lease.release()
+        except quorlock.Lost:
+            print("child: not released")
+        with q.lock("of the child", wait=5) as mine:
+            mine.check()
+        del lease, lock
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    lease.check()
+    lease.renew()
+    print("parent: held")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "child: forked True 0.0 None\nchild: not released\nparent: held\n"
+    eventually_gone(nodes, "forked")
+    eventually_gone(nodes, "of the child")
+
+
+def test_forks_in_the_middle_of_work_hang_nothing(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+q = connect()
+stop = threading.Event()
+def work(number):
+    while not stop.is_set():
+        with q.lock(f"busy {number}", wait=None):
+            pass
+threads = [threading.Thread(target=work, args=(number % 3,)) for number in range(6)]
+for thread in threads: thread.start()
+for number in range(30):
+    child = os.fork()
+    if child == 0:
+        with q.lock(f"child {number}", wait=20) as lease:
+            lease.check()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, number
+stop.set()
+for thread in threads: thread.join()
+print("done")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "done\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_works(nodes: Servers, method: str, tmp_path: Path) -> None:
+    program = tmp_path / "work.py"
+    program.write_text(
+        """
+import multiprocessing, sys
+import quorlock
+q = quorlock.connect(sys.argv[2:], restart_guard=False)
+def work(number):
+    with q.lock("pool", wait=60) as lease:
+        return lease.fencing_token
+if __name__ == "__main__":
+    work(0)
+    with multiprocessing.get_context(sys.argv[1]).Pool(4) as pool:
+        tokens = pool.map(work, range(20))
+    assert len(set(tokens)) == 20, tokens
+    print("done")
+"""
+    )
+    ended = end(
+        subprocess.Popen(
+            [sys.executable, program, method, *nodes.urls],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "done\n"
+    eventually_gone(nodes, "pool")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gunicorn") is None, reason="gunicorn is not installed")
+def test_gunicorn_with_preload_works(nodes: Servers, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        f"""
+import os
+import quorlock
+q = quorlock.connect({nodes.urls!r}, restart_guard=False)
+# The parent has used it before it forks.
+with q.lock("preload"):
+    pass
+def app(environ, start_response):
+    with q.lock("preload", wait=60) as lease:
+        body = f"{{os.getpid()}} {{lease.fencing_token}}".encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "--preload", "--workers=3", "--bind=127.0.0.1:0", "shop:app"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stderr
+    log = ""
+    try:
+        while "Listening at: " not in log:
+            line = server.stderr.readline()
+            assert line, log
+            log += line
+        address = log.split("Listening at: ")[1].split()[0]
+        answers = []
+        for _ in range(30):
+            with urllib.request.urlopen(address, timeout=SOON) as answer:
+                answers.append(answer.read().decode().split())
+        assert len({token for _, token in answers}) == 30
+        assert str(server.pid) not in {process for process, _ in answers}
+        server.terminate()
+        _, rest = server.communicate(timeout=SOON)
+        assert server.returncode == 0, log + rest
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_an_exit_with_a_held_lease_releases_it(nodes: Servers) -> None:
+    ended = run(nodes, 'q = connect(); lease = q.lock("exit").acquire(); print("held")')
+    assert ended.returncode == 0
+    assert (ended.stdout, ended.stderr) == ("held\n", "")
+    assert not stored(nodes, "exit")
+
+
+def test_an_error_exits_as_always_and_releases(nodes: Servers) -> None:
+    ended = run(nodes, 'q = connect()\nwith q.lock("error"): raise SystemExit(7)')
+    assert ended.returncode == 7
+    assert not stored(nodes, "error")
+
+
+def test_an_exit_with_threads_that_wait_does_not_abort(nodes: Servers) -> None:
+    with nodes.connect() as q, q.lock("held elsewhere"):
+        ended = run(
+            nodes,
+            """
+q = connect()
+def wait():
+    try:
+        q.lock("held elsewhere", wait=None).acquire()
+    except quorlock.Closed:
+        pass
+for _ in range(20):
+    threading.Thread(target=wait, daemon=True).start()
+async def main():
+    a = aio_connect()
+    asyncio.create_task(a.lock("held elsewhere", wait=None).acquire())
+    await asyncio.sleep(0.1)
+asyncio.run(main())
+print("exit")
+""",
+        )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "exit\n"
+
+
+def test_an_exit_without_any_server_is_quick_and_clean(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+q = quorlock.connect("redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3", connect_timeout=0.2)
+try:
+    q.lock("nowhere", wait=0).acquire()
+except quorlock.NoQuorum as error:
+    print(len(error.report.votes))
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "3\n"
+
+
+def test_a_killed_holder_s_key_expires_with_its_ttl(nodes: Servers) -> None:
+    program = start(nodes, 'lease = connect().lock("killed", ttl=1).acquire(); print("held"); time.sleep(600)')
+    assert program.stdout
+    assert program.stdout.readline() == "held\n"
+    program.kill()
+    end(program)
+    for index in range(5):
+        assert int(nodes.command(index, "PTTL", "killed")) <= 1000
+    eventually_gone(nodes, "killed")
+
+
+@pytest.mark.parametrize("what", ["acquire()", "until_free()"])
+def test_ctrl_c_ends_a_wait_at_once(nodes: Servers, what: str) -> None:
+    with nodes.connect() as q, q.lock("interrupted"):
+        program = start(
+            nodes,
+            f"""
+lock = connect().lock("interrupted", wait=None)
+print("waits")
+try:
+    lock.{what}
+except KeyboardInterrupt:
+    print("interrupted", lock.waiters())
+""",
+        )
+        assert program.stdout
+        assert program.stdout.readline() == "waits\n"
+        if what == "acquire()":
+            eventually("a waiter", lambda: q.lock("interrupted").waiters())
+        else:
+            time.sleep(0.2)
+        program.send_signal(signal.SIGINT)
+        ended = end(program)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "interrupted []\n"
+
+
+def test_a_signal_that_raises_nothing_keeps_the_place_in_the_queue(nodes: Servers) -> None:
+    with nodes.connect() as q:
+        lease = q.lock("signalled").acquire()
+        program = start(
+            nodes,
+            """
+signal.signal(signal.SIGUSR1, lambda *_: print("signal"))
+print("waits")
+with connect().lock("signalled", wait=None): print("acquired")
+""",
+        )
+        assert program.stdout
+        assert program.stdout.readline() == "waits\n"
+        (before,) = eventually("a waiter", lambda: q.lock("signalled").waiters())
+        for _ in range(3):
+            program.send_signal(signal.SIGUSR1)
+            assert program.stdout.readline() == "signal\n"
+        (after,) = q.lock("signalled").waiters()
+        assert after.id == before.id
+        assert after.waited > before.waited
+        lease.release()
+        assert program.stdout.readline() == "acquired\n"
+        assert end(program).returncode == 0
+
+
+def test_a_busy_interpreter_delays_no_renewal(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+with connect().lock("busy", ttl=1) as lease:
+    end = time.monotonic() + 3
+    # One long call of C code that never lets go of the interpreter.
+    while time.monotonic() < end: sum(range(30_000_000))
+    lease.check()
+print("held")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "held\n"
+
+
+def test_an_extension_is_imported_without_starting_a_thread(nodes: Servers) -> None:
+    ended = run(nodes, 'import quorlock.aio, quorlock.testing; print(len(os.listdir("/proc/self/task")))')
+    if os.path.isdir("/proc/self/task"):
+        assert ended.stdout == "1\n"
+
+
+def test_versions_agree() -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        assert version("quorlock") == quorlock.__version__
+    except PackageNotFoundError:
+        pytest.skip("not installed as a package")
