@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,12 +31,19 @@ def aio_connect(**settings):
 
 def start(nodes: Servers, code: str) -> subprocess.Popen[str]:
     """Starts a program on these servers."""
+    return start_command([sys.executable, "-X", "faulthandler", "-u", "-c", _BEGIN + code, *nodes.urls])
+
+
+def start_command(words: list[str]) -> subprocess.Popen[str]:
+    """Starts a command."""
     return subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-u", "-c", _BEGIN + code, *nodes.urls],
+        words,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Its children end with it if it hangs.
+        start_new_session=True,
     )
 
 
@@ -48,7 +57,7 @@ def end(program: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     try:
         out, err = program.communicate(timeout=SOON)
     except subprocess.TimeoutExpired:
-        program.kill()
+        os.killpg(program.pid, signal.SIGKILL)
         out, err = program.communicate()
         raise AssertionError(f"it hung:\n{out}\n{err}") from None
     return subprocess.CompletedProcess(program.args, program.returncode, out, err)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import quorlock
-from programs import SOON, end, eventually, eventually_gone, run, start, stored
+from programs import SOON, end, eventually, eventually_gone, run, start, start_command, stored
 from quorlock.testing import Servers
 
 
@@ -98,14 +98,7 @@ if __name__ == "__main__":
     print("done")
 """
     )
-    ended = end(
-        subprocess.Popen(
-            [sys.executable, program, method, *nodes.urls],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    )
+    ended = end(start_command([sys.executable, str(program), method, *nodes.urls]))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "done\n"
     eventually_gone(nodes, "pool")
@@ -158,7 +151,20 @@ def app(environ, start_response):
 
 
 def test_an_exit_with_a_held_lease_releases_it(nodes: Servers) -> None:
-    ended = run(nodes, 'q = connect(); lease = q.lock("exit").acquire(); print("held")')
+    ended = run(
+        nodes,
+        """
+held = threading.Event()
+def hold():
+    with connect().lock("exit"):
+        held.set()
+        time.sleep(600)
+# What a daemon thread has is never dropped.
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+print("held")
+""",
+    )
     assert ended.returncode == 0
     assert (ended.stdout, ended.stderr) == ("held\n", "")
     assert not stored(nodes, "exit")
