@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
 
 from quorlock import _events, _quorlock, _settings
-from quorlock._lease import Lease, LostEvent, release
+from quorlock._lease import Contexts, Lease, LostEvent, release
 from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
 from quorlock.errors import (
     AcquireError,
@@ -233,8 +233,7 @@ class _Wanted:
     def __init__(self, lock: _quorlock.Lock, on_lost: OnLost) -> None:
         self._lock = lock
         self._on_lost: OnLost = on_lost
-        # Several threads may be in the context at the same time.
-        self._held: dict[int, list[Lease]] = {}
+        self._held: Contexts[Lease] = Contexts()
 
     def acquire(self) -> Lease:
         """Waits until it is acquired. Ctrl-C ends the wait.
@@ -251,17 +250,13 @@ class _Wanted:
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        self._held.setdefault(get_ident(), []).append(lease)
+        self._held.enter(get_ident(), lease)
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        held = self._held[thread := get_ident()]
-        lease = held.pop()
-        if not held:
-            del self._held[thread]
-        release(lease, error, self._on_lost)
+        release(self._held.leave(get_ident()), error, self._on_lost)
 
     def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
         """As a decorator: each call of the function acquires it first."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 from quorlock import _events, _quorlock
 from quorlock._settings import Duration, OnLost, seconds
@@ -132,6 +133,32 @@ class Lease(BaseLease):
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         release(self, error, "raise")
+
+
+_T = TypeVar("_T")
+
+
+class Contexts(Generic[_T]):
+    """What each thread or task has entered, since several may be in the context of one lock at the same time."""
+
+    __slots__ = ("_entered",)
+
+    def __init__(self) -> None:
+        self._entered: dict[Hashable, list[_T]] = {}
+
+    def enter(self, of: Hashable, what: _T) -> None:
+        """Notes what a thread or task has entered."""
+        self._entered.setdefault(of, []).append(what)
+
+    def leave(self, of: Hashable) -> _T:
+        """Returns what it entered last. A context may be left by another than has entered it, as a fixture is."""
+        if of not in self._entered:
+            of = next(reversed(self._entered))
+        entered = self._entered[of]
+        what = entered.pop()
+        if not entered:
+            del self._entered[of]
+        return what
 
 
 def release(lease: Lease, error: BaseException | None, on_lost: OnLost) -> None:

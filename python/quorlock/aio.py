@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from quorlock import _events, _quorlock, _settings
-from quorlock._lease import BaseLease, report
+from quorlock._lease import BaseLease, Contexts, report
 from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
 from quorlock.errors import Lost
 from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
@@ -208,7 +208,7 @@ class Lease(BaseLease):
 class _Guard:
     """Cancels the task of a body when its lease is about to be lost, as `asyncio.timeout` does it."""
 
-    __slots__ = ("_before", "_cancelled", "_give_up", "_lease", "_on_lost", "_task")
+    __slots__ = ("_before", "_cancelled", "_ended", "_give_up", "_lease", "_on_lost", "_task")
 
     def __init__(self, lease: Lease, on_lost: OnLost, notice: float | None) -> None:
         task = asyncio.current_task()
@@ -219,19 +219,20 @@ class _Guard:
             notice = min(1.0, lease.remaining / 10)
         self._lease, self._on_lost, self._task = lease, on_lost, task
         self._before = task.cancelling() if hasattr(task, "cancelling") else 0
-        self._cancelled = False
+        self._cancelled = self._ended = False
         raw, wanted = lease._lease, notice
         future, self._give_up = _reactor().call(lambda reactor: raw.until_notice(wanted, reactor))
         future.add_done_callback(self._cancel)
 
     def _cancel(self, over: asyncio.Future[str | None]) -> None:
-        # A release by the body itself is no loss.
-        if not over.cancelled() and over.exception() is None and over.result() != "released":
+        # The body may have ended meanwhile. A release by itself is no loss.
+        if not self._ended and not over.cancelled() and not over.exception() and over.result() != "released":
             self._cancelled = True
             self._task.cancel("the lock was lost")
 
     async def end(self, error: BaseException | None) -> None:
         """Releases the lock. Raises `Lost` in place of the cancellation."""
+        self._ended = True
         self._give_up()
         lease, loss = self._lease, self._lease._lease.loss
         ours = self._cancelled
@@ -268,7 +269,7 @@ class _Wanted:
         self._lock = lock
         self._on_lost: OnLost = on_lost
         self._notice = seconds(notice)
-        self._guards: dict[asyncio.Task[Any] | None, list[_Guard]] = {}
+        self._guards: Contexts[_Guard] = Contexts()
 
     async def acquire(self) -> Lease:
         """As that of `quorlock`."""
@@ -281,19 +282,13 @@ class _Wanted:
 
     async def __aenter__(self) -> Lease:
         lease = await self.acquire()
-        guards = self._guards.setdefault(asyncio.current_task(), [])
-        guards.append(_Guard(lease, self._on_lost, self._notice))
+        self._guards.enter(asyncio.current_task(), _Guard(lease, self._on_lost, self._notice))
         return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        task = asyncio.current_task()
-        guards = self._guards[task]
-        guard = guards.pop()
-        if not guards:
-            del self._guards[task]
-        await guard.end(error)
+        await self._guards.leave(asyncio.current_task()).end(error)
 
 
 class Lock(_Wanted):

@@ -229,6 +229,18 @@ asyncio.run(again())
     eventually_gone(nodes, "loop")
 
 
+def test_a_context_may_be_left_by_another_task(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q:
+            lock = q.lock("left elsewhere")
+            lease = await asyncio.create_task(lock.__aenter__())
+            lease.check()
+            await asyncio.create_task(lock.__aexit__(None, None, None))
+            assert lease.lost.is_set()
+
+    asyncio.run(main())
+
+
 def test_several_event_loops_use_one_coordinator(nodes: Servers) -> None:
     q = nodes.aio_connect()
 
