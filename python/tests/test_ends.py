@@ -253,6 +253,31 @@ except KeyboardInterrupt:
     assert ended.stdout == "interrupted []\n"
 
 
+def test_ctrl_c_ends_a_wait_on_an_event_loop(nodes: Servers) -> None:
+    with nodes.connect() as q, q.lock("interrupted loop"):
+        program = start(
+            nodes,
+            """
+async def main():
+    async with aio_connect() as q:
+        print("waits")
+        async with q.lock("interrupted loop", wait=None): pass
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted")
+""",
+        )
+        assert program.stdout
+        assert program.stdout.readline() == "waits\n"
+        eventually("a waiter", lambda: q.lock("interrupted loop").waiters())
+        program.send_signal(signal.SIGINT)
+        ended = end(program)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout == "interrupted\n"
+        eventually("no waiter", lambda: not q.lock("interrupted loop").waiters())
+
+
 def test_a_signal_that_raises_nothing_keeps_the_place_in_the_queue(nodes: Servers) -> None:
     with nodes.connect() as q:
         lease = q.lock("signalled").acquire()

@@ -295,6 +295,16 @@ def test_health_names_the_node_that_is_down() -> None:
             assert states
 
 
+def test_all_kinds_of_node_are_known() -> None:
+    for nodes in [
+        ["valkey://a", "redis+sentinel://b,c/service", "redis+cluster://d,e"],
+        ["postgres://a/locks", "mysql://b/locks", "rediss://c"],
+        "redis://a,redis+sentinel://b,c/service,postgres://d/locks",
+    ]:
+        # It contacts no one.
+        assert len(quorlock.connect(nodes).health()) == 3
+
+
 def test_a_database_on_one_host_is_a_node(tmp_path: object) -> None:
     with quorlock.connect(f"sqlite://{tmp_path}/locks.db", restart_guard=False) as q:
         with q.lock("file") as lease:
