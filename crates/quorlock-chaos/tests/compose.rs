@@ -102,9 +102,14 @@ async fn story(project: &mut Project) -> Outcome {
     project.compose(&["up", "--detach"]).await?;
     let rows = page::faults()?;
     assert_eq!(rows.len(), 16, "the rows of both tables: {rows:#?}");
-    // For work on this test, which takes minutes: only the rows that contain one of these words.
-    let only = std::env::var("QUORLOCK_COMPOSE_ROWS").unwrap_or_default();
-    for row in rows.into_iter().filter(|row| only.split(',').any(|word| row.contains(word))) {
+    // All of them take four minutes: every second row unless the environment says `all`, or words of the rows.
+    let only = std::env::var("QUORLOCK_COMPOSE_ROWS").ok();
+    let is_chosen = |(index, row): &(usize, String)| match only.as_deref() {
+        None | Some("") => index % 2 == 1,
+        Some("all") => true,
+        Some(words) => words.split(',').any(|word| row.contains(word)),
+    };
+    for (_, row) in rows.into_iter().enumerate().filter(is_chosen) {
         // Every row begins with all nodes free and voting.
         project.eventually_all_vote().await?;
         println!("{row}");
