@@ -98,7 +98,7 @@ def connect(
     `redis+cluster://`, `postgres://`, `mysql://`, `sqlite://`. Without them, `QUORLOCK_NODES` of the environment. One
     node is a lock of one server, without a quorum.
 
-    `ttl` (30 s) is how long others wait after a crash of this process, `max_ttl` (60 s) the longest TTL of any client;
+    `ttl` (30 s) is how long others wait after a crash of this process, `max_ttl` (30 s) the longest TTL of any client;
     all clients must agree on it, and restarted nodes do not vote for so long. `restart_guard=False` is for servers that
     were just started for the first time. Every setting is explained at `Builder` in the documentation of the library.
     """

@@ -30,8 +30,9 @@ pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
         match &*block.language {
             "sh" => steps.extend(commands(&block, false)),
             "console" => steps.extend(commands(&block, true)),
-            // tests/jobs runs the last six.
-            "text" | "" | "sql" | "ini" | "crontab" | "systemd" | "env" | "yaml" | "dockerfile" | "bash" => {}
+            // python/tests/test_docs.py runs the first, tests/jobs the last six.
+            "python" | "text" | "" | "sql" | "ini" | "crontab" | "systemd" | "env" | "yaml"
+            | "dockerfile" | "bash" => {}
             language if language.split(',').next() == Some("rust") => steps.extend(file(&block)),
             "toml" | "conf" => steps.extend(file(&block)),
             other => panic!("{}:{}: no test knows `{other}`", page.path.display(), block.line),

@@ -20,7 +20,7 @@ async fn every_command_of_the_page_about_moving_over_runs() {
         // A bar in the code is escaped in the table.
         let row = row.replace("\\|", "\u{1}");
         let code = row.split(" | ").nth(1).unwrap_or_default().trim_matches('`').replace('\u{1}', "|");
-        if !code.starts_with("quorlock") && !code.starts_with('[') {
+        if !code.starts_with("quorlock ") && !code.starts_with('[') {
             continue;
         }
         // In a script, because one of the commands starts the script that contains it.

@@ -1,0 +1,280 @@
+"""Runs what the pages show of Python: code blocks, and cells of tables.
+
+Later blocks of a page see what earlier ones have imported. `Given` has the names that a block or cell uses without
+defining them, such as `order` and `store`. Addresses are replaced by those of servers of the test.
+"""
+
+import ast
+import asyncio
+import builtins
+import functools
+import inspect
+import os
+import re
+import subprocess
+import symtable
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+import quorlock
+import quorlock.aio
+import quorlock.metrics
+from quorlock.testing import Servers
+
+ROOT = Path(__file__).parents[2]
+#: A block that follows a state never ends.
+A_WHILE = 1.0
+
+
+class Piece(NamedTuple):
+    """A code block, or a cell."""
+
+    place: str
+    section: str
+    code: str
+
+    def compile(self) -> CodeType:
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code: CodeType = compile(self.code, self.place, "exec", flags=flags, dont_inherit=True)
+        return code
+
+    @property
+    def missing(self) -> set[str]:
+        """The names that it reads, and does not define."""
+        tables = [symtable.symtable(self.code, self.place, "exec")]
+        defined = {
+            symbol.get_name() for symbol in tables[0].get_symbols() if symbol.is_assigned() or symbol.is_imported()
+        }
+        read: set[str] = set()
+        while tables:
+            table = tables.pop()
+            read |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+            tables += table.get_children()
+        return read - defined - set(dir(builtins))
+
+
+def blocks(page: str) -> list[Piece]:
+    """The blocks of Python of a page."""
+    text = (ROOT / page).read_text()
+    found = re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Piece(f"{page}:{line_of(text, block.start())}", "", block[1]) for block in found]
+
+
+def line_of(text: str, offset: int) -> int:
+    return 1 + text.count("\n", 0, offset)
+
+
+def cells(page: str, heading: str) -> list[Piece]:
+    """The code in the second column of the tables whose second heading is this."""
+    found, section, wanted = [], "", False
+    for number, line in enumerate((ROOT / page).read_text().splitlines(), 1):
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        if not line.startswith("|"):
+            wanted = False
+            continue
+        # A bar in the code is escaped in the table.
+        row = [cell.replace("\x01", "|").strip() for cell in line.replace("\\|", "\x01").strip("|").split("|")]
+        if row[1] == heading:
+            wanted = True
+        elif wanted and row[1].strip("-"):
+            assert row[1].count("`") == 2, f"{page}:{number}: {row[1]!r} is not one piece of code"
+            assert row[1][0] == row[1][-1] == "`", f"{page}:{number}: {row[1]!r} is more than code"
+            found.append(Piece(f"{page}:{number}", section, row[1].strip("`")))
+    return found
+
+
+class Anything:
+    """What helpers in examples return. It may be awaited."""
+
+    def __await__(self) -> Generator[Any, None, "Anything"]:
+        yield from asyncio.sleep(0).__await__()
+        return self
+
+
+def helper(*_arguments: object, **_keywords: object) -> Anything:
+    return Anything()
+
+
+class Given:
+    """Makes the names that a piece uses and does not define."""
+
+    def __init__(self, nodes: Servers, namespace: dict[str, Any], prefix: str) -> None:
+        self.nodes, self.namespace, self.prefix = nodes, namespace, prefix
+        self.ends = ExitStack()
+
+    def add(self, missing: set[str]) -> None:
+        for name in sorted(missing - self.namespace.keys()):
+            make = getattr(self, name, None)
+            assert make is not None, f"`{name}` is neither defined on the page nor given by the test"
+            self.namespace[name] = make()
+
+    @functools.cached_property
+    def coordinator(self) -> quorlock.Coordinator:
+        """Of its own for each page and cell, so that no two of them want the same lock."""
+        return self.ends.enter_context(self.nodes.connect(key_prefix=self.prefix))
+
+    def q(self) -> quorlock.Coordinator:
+        return self.coordinator
+
+    def lock(self) -> quorlock.Lock:
+        return self.coordinator.lock("orders/42")
+
+    def lease(self) -> quorlock.Lease:
+        return self.coordinator.lock("orders/43").acquire()
+
+    def error(self) -> quorlock.Held:
+        self.namespace["_other"] = self.lease()
+        with pytest.raises(quorlock.Held) as raised:
+            self.coordinator.lock("orders/43", wait=0).acquire()
+        return raised.value
+
+    def holder(self) -> quorlock.Holder | None:
+        self.namespace["_other"] = self.lock().acquire()
+        return self.lock().inspect().holder
+
+    def urls(self) -> list[str]:
+        return self.nodes.urls
+
+    def quorlock(self) -> object:
+        return quorlock
+
+    def timedelta(self) -> object:
+        return timedelta
+
+    def order(self) -> object:
+        return object()
+
+    def store(self) -> Callable[..., Anything]:
+        return helper
+
+    load = work = stop = store
+
+
+class GivenToLoops(Given):
+    """The same for code with `await`."""
+
+    async def add_awaited(self, missing: set[str]) -> None:
+        q = self.nodes.aio_connect(key_prefix=self.prefix)
+        made: dict[str, Any] = {"q": q, "lock": q.lock("orders/42")}
+        if "lease" in missing:
+            made["lease"] = await q.lock("orders/43").acquire()
+        for name, value in made.items():
+            self.namespace.setdefault(name, value)
+        self.add(missing)
+
+
+def run(piece: Piece, nodes: Servers, namespace: dict[str, Any], prefix: str) -> None:
+    """Runs a piece, and raises what it raises."""
+    code = piece.compile()
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(run_awaited(piece, code, nodes, namespace, prefix))
+        return
+    given = Given(nodes, namespace, prefix)
+    with given.ends:
+        given.add(piece.missing)
+        exec(code, namespace)
+
+
+async def run_awaited(piece: Piece, code: CodeType, nodes: Servers, namespace: dict[str, Any], prefix: str) -> None:
+    given = GivenToLoops(nodes, namespace, prefix)
+    with given.ends:
+        await given.add_awaited(piece.missing)
+        running = asyncio.ensure_future(eval(code, namespace))
+        endless = "async for" in piece.code
+        done, _ = await asyncio.wait([running], timeout=A_WHILE if endless else 60)
+        if not done and endless:
+            running.cancel()
+            return
+        assert done, f"{piece.place} does not end"
+        await running
+
+
+@pytest.fixture
+def environment(nodes: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers are new, and have forgotten nothing."""
+    monkeypatch.setenv("QUORLOCK_NODES", ",".join(nodes.urls))
+    for module in [quorlock, quorlock.aio]:
+        monkeypatch.setattr(module, "connect", functools.partial(module.connect, restart_guard=False))
+
+
+#: The sections of docs/migration.md for users of Python, and how many cells they have at least.
+SECTIONS = {"redlock-py": 9, "pottery": 15, "redis-py's `Lock`": 15, "python-redis-lock": 13, "aioredlock": 13}
+MIGRATION = cells("docs/migration.md", "from Python")
+OVERVIEW = cells("docs/python.md", "write")
+
+
+def test_every_section_for_users_of_python_has_its_cells() -> None:
+    for section, least in SECTIONS.items():
+        found = [cell for cell in MIGRATION if cell.section == section]
+        assert len(found) >= least, f"{section} has {len(found)} cells with code"
+    assert {cell.section for cell in MIGRATION} == SECTIONS.keys()
+    assert len(OVERVIEW) >= 14
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("cell", MIGRATION + OVERVIEW, ids=lambda cell: cell.place)
+def test_a_cell_runs(cell: Piece, nodes: Servers) -> None:
+    run(cell, nodes, {}, f"{cell.place}/")
+
+
+PAGES = {"docs/python.md": 8, "python/README.md": 2, "README.md": 0}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_its_blocks(page: str) -> None:
+    assert len(blocks(page)) >= PAGES[page]
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("page", PAGES)
+def test_the_blocks_of_a_page_run(page: str, nodes: Servers, tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {}
+    imported = ""
+    for block in blocks(page):
+        with_real_nodes = Piece(block.place, "", replace_addresses(block.code, nodes.urls))
+        imported += block.code
+        for module in re.findall(r"\bquorlock\.(aio|metrics|testing|celery|apscheduler|redis_lock)\b", block.code):
+            wanted = rf"import quorlock\.{module}\b|from quorlock import .*\b{module}\b|from quorlock\.{module} import"
+            assert re.search(wanted, imported), f"{block.place}: quorlock.{module} is not imported"
+        try:
+            if "def test_" in block.code:
+                run_with_pytest(with_real_nodes.code, tmp_path)
+            else:
+                run(with_real_nodes, nodes, namespace, f"{page}/")
+                namespace = {name: value for name, value in namespace.items() if isinstance(value, ModuleType)}
+        except Exception as error:
+            raise AssertionError(f"{block.place}: {error!r}") from error
+
+
+def replace_addresses(code: str, urls: list[str]) -> str:
+    """Replaces the hosts of examples, each by another server."""
+    hosts: dict[str, str] = {}
+    left: Iterator[str] = iter(urls)
+
+    def real(address: re.Match[str]) -> str:
+        if address[0] not in hosts:
+            hosts[address[0]] = next(left)
+        return hosts[address[0]]
+
+    return re.sub(r"rediss?://[\w.:-]+", real, code)
+
+
+def run_with_pytest(code: str, folder: Path) -> None:
+    """Runs a block that is a test."""
+    test = folder / "test_block.py"
+    test.write_text(code)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
+    # The same package as here, wherever it is installed.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    ended = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
