@@ -214,9 +214,9 @@ class _Guard:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("async with needs a task")
-        if notice is None:
-            # A tenth of what is left right after the acquisition.
-            notice = min(1.0, lease.remaining / 10)
+        # Right after the acquisition. While it is renewed, a third has passed at most.
+        validity = lease.remaining
+        notice = min(1.0, validity / 10) if notice is None else min(notice, validity / 3)
         self._lease, self._on_lost, self._task = lease, on_lost, task
         self._before = task.cancelling() if hasattr(task, "cancelling") else 0
         self._cancelled = self._ended = False
@@ -248,7 +248,7 @@ class _Guard:
                 lost = raised
         if self._cancelled and lost is None:
             lost = Lost(
-                f"`{lease.resource}` could not be renewed, and its validity was about to end",
+                f"`{lease.resource}` was about to expire: it could not be renewed, or not beyond max_hold",
                 resource=lease.resource,
                 reason="expired",
             )
@@ -400,7 +400,7 @@ class Coordinator:
         notice: Duration | None = None,
     ) -> Lock:
         """As `quorlock.Coordinator.lock`. `async with` cancels its body `notice` before the validity ends: a tenth of
-        the TTL by default, and at most a second."""
+        the TTL by default and at most a second, and never more than a third of it."""
         options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
         made = self._connection.lock([name], shared=shared, metrics_class=metrics_class, **options)
         return Lock(made, on_lost, notice)
