@@ -3,8 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
-use quorlock::{Fencing, Renewal, Semaphore, Token, Wait};
+use quorlock::votes::VoteReport;
+use quorlock::{AcquireError, ConfigError, Fencing, Permit, PermitError, Renewal, Semaphore, Token, Wait};
 
 use crate::connection::{Connection, duration};
 use crate::error;
@@ -80,6 +82,65 @@ enum Wanted {
     One(quorlock::Lock),
     Several(quorlock::MultiLock),
     Permit(Semaphore),
+}
+
+/// Why nothing was acquired.
+enum Refusal {
+    Lock(AcquireError),
+    Permit(PermitError),
+}
+
+impl Refusal {
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        match self {
+            Refusal::Lock(error) => error::of_acquire(py, error),
+            Refusal::Permit(error) => error::of_permit(py, error),
+        }
+    }
+}
+
+/// What was acquired, and the number of the permit if it is one.
+type Acquired = (Held, Option<usize>);
+
+fn permitted(permit: Permit) -> Acquired {
+    let number = permit.number();
+    (Held::One(permit.into_lease()), Some(number))
+}
+
+impl Wanted {
+    async fn acquire(&self) -> Result<Acquired, Refusal> {
+        match self {
+            Wanted::One(lock) => {
+                lock.acquire().await.map(|lease| (Held::One(lease), None)).map_err(Refusal::Lock)
+            }
+            Wanted::Several(lock) => {
+                lock.acquire().await.map(|lease| (Held::Several(lease), None)).map_err(Refusal::Lock)
+            }
+            Wanted::Permit(semaphore) => semaphore.acquire().await.map(permitted).map_err(Refusal::Permit),
+        }
+    }
+
+    async fn try_acquire(&self) -> Result<Option<Acquired>, Refusal> {
+        Ok(match self {
+            Wanted::One(lock) => {
+                lock.try_acquire().await.map_err(Refusal::Lock)?.map(|lease| (Held::One(lease), None))
+            }
+            Wanted::Several(lock) => {
+                lock.try_acquire().await.map_err(Refusal::Lock)?.map(|lease| (Held::Several(lease), None))
+            }
+            Wanted::Permit(semaphore) => {
+                semaphore.try_acquire().await.map_err(Refusal::Permit)?.map(permitted)
+            }
+        })
+    }
+
+    async fn inspect(&self) -> Result<Vec<VoteReport>, ConfigError> {
+        match self {
+            Wanted::One(lock) => lock.inspect().await.map(|report| vec![report]),
+            Wanted::Several(lock) => lock.inspect().await.map(|report| vec![report]),
+            Wanted::Permit(semaphore) => semaphore.inspect().await,
+        }
+    }
 }
 
 macro_rules! with_options {
@@ -171,95 +232,51 @@ fn wanted(
 impl Lock {
     #[pyo3(signature = (reactor=None))]
     fn acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
-        let live = self.connection.get().live(py)?;
+        let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
         let background = live.background.clone();
-        match self.wanted(py)? {
-            Wanted::One(lock) => dispatch(py, &background, reactor, async move {
-                let acquired = lock.acquire().await;
-                move |py: Python<'_>| match acquired {
-                    Ok(lease) => Lease::hand_out(py, live, Held::One(lease), None),
-                    Err(error) => Err(error::of_acquire(py, &error)),
-                }
-            }),
-            Wanted::Several(lock) => dispatch(py, &background, reactor, async move {
-                let acquired = lock.acquire().await;
-                move |py: Python<'_>| match acquired {
-                    Ok(lease) => Lease::hand_out(py, live, Held::Several(lease), None),
-                    Err(error) => Err(error::of_acquire(py, &error)),
-                }
-            }),
-            Wanted::Permit(semaphore) => dispatch(py, &background, reactor, async move {
-                let acquired = semaphore.acquire().await;
-                move |py: Python<'_>| match acquired {
-                    Ok(permit) => {
-                        let number = permit.number();
-                        Lease::hand_out(py, live, Held::One(permit.into_lease()), Some(number))
-                    }
-                    Err(error) => Err(error::of_permit(py, &error)),
-                }
-            }),
-        }
+        dispatch(py, &background, reactor, async move {
+            let acquired = wanted.acquire().await;
+            move |py: Python<'_>| match acquired {
+                Ok((held, permit)) => Lease::hand_out(py, live, held, permit),
+                Err(refusal) => Err(refusal.raise(py)),
+            }
+        })
     }
 
     /// Returns `None` if another client holds it.
     #[pyo3(signature = (reactor=None))]
     fn try_acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
-        let live = self.connection.get().live(py)?;
+        let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
         let background = live.background.clone();
-        match self.wanted(py)? {
-            Wanted::One(lock) => dispatch(py, &background, reactor, async move {
-                let acquired = lock.try_acquire().await;
-                move |py: Python<'_>| match acquired {
-                    Ok(Some(lease)) => Lease::hand_out(py, live, Held::One(lease), None),
-                    Ok(None) => Ok(py.None()),
-                    Err(error) => Err(error::of_acquire(py, &error)),
-                }
-            }),
-            Wanted::Several(lock) => dispatch(py, &background, reactor, async move {
-                let acquired = lock.try_acquire().await;
-                move |py: Python<'_>| match acquired {
-                    Ok(Some(lease)) => Lease::hand_out(py, live, Held::Several(lease), None),
-                    Ok(None) => Ok(py.None()),
-                    Err(error) => Err(error::of_acquire(py, &error)),
-                }
-            }),
-            Wanted::Permit(semaphore) => dispatch(py, &background, reactor, async move {
-                let acquired = semaphore.try_acquire().await;
-                move |py: Python<'_>| match acquired {
-                    Ok(Some(permit)) => {
-                        let number = permit.number();
-                        Lease::hand_out(py, live, Held::One(permit.into_lease()), Some(number))
-                    }
-                    Ok(None) => Ok(py.None()),
-                    Err(error) => Err(error::of_permit(py, &error)),
-                }
-            }),
-        }
+        dispatch(py, &background, reactor, async move {
+            let acquired = wanted.try_acquire().await;
+            move |py: Python<'_>| match acquired {
+                Ok(Some((held, permit))) => Lease::hand_out(py, live, held, permit),
+                Ok(None) => Ok(py.None()),
+                Err(refusal) => Err(refusal.raise(py)),
+            }
+        })
     }
 
     /// Asks all nodes: one report, or one for each permit.
     #[pyo3(signature = (reactor=None))]
     fn inspect(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
-        let background = self.connection.get().live(py)?.background.clone();
-        match self.wanted(py)? {
-            Wanted::One(lock) => dispatch(py, &background, reactor, async move {
-                let inspected = lock.inspect().await;
-                move |py: Python<'_>| report::of_votes(py, &inspected.map_err(|e| error::of_config(py, &e))?)
-            }),
-            Wanted::Several(lock) => dispatch(py, &background, reactor, async move {
-                let inspected = lock.inspect().await;
-                move |py: Python<'_>| report::of_votes(py, &inspected.map_err(|e| error::of_config(py, &e))?)
-            }),
-            Wanted::Permit(semaphore) => dispatch(py, &background, reactor, async move {
-                let inspected = semaphore.inspect().await;
-                move |py: Python<'_>| {
-                    let reports = inspected.map_err(|e| error::of_config(py, &e))?;
-                    let reports = reports.iter().map(|votes| report::of_votes(py, votes));
-                    let reports = reports.collect::<PyResult<Vec<_>>>()?;
-                    Ok(reports.into_pyobject(py)?.unbind())
+        let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
+        dispatch(py, &live.background, reactor, async move {
+            let inspected = wanted.inspect().await;
+            move |py: Python<'_>| {
+                let reports = inspected.map_err(|error| error::of_config(py, &error))?;
+                let mut reports =
+                    reports.iter().map(|votes| report::of_votes(py, votes)).collect::<PyResult<Vec<_>>>()?;
+                match (&wanted, reports.pop()) {
+                    (Wanted::One(_) | Wanted::Several(_), Some(report)) => Ok(report),
+                    (_, last) => {
+                        reports.extend(last);
+                        reports.into_py_any(py)
+                    }
                 }
-            }),
-        }
+            }
+        })
     }
 
     /// Lists who waits.
