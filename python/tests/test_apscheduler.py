@@ -87,7 +87,7 @@ def test_a_leader_that_is_cut_off_pauses_before_its_validity_ends_and_leads_agai
             assert lease is not None
             left: list[float] = []
             pause = scheduler.pause
-            scheduler.pause = lambda: (left.append(lease.remaining), pause())
+            scheduler.pause = lambda: pause() or left.append(lease.remaining)
             for index in range(3):
                 nodes.kill(index)
             until(lambda: left)
