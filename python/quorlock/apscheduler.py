@@ -36,15 +36,17 @@ _STOP_SECONDS = 5.0
 
 
 def elect(scheduler: Any, election: quorlock.Election | aio.Election, value: str | None = None) -> Leadership:
-    """Lets the scheduler run jobs only while this process leads the election. Call it before `scheduler.start()`, in
-    each process; it works with all kinds of scheduler.
+    """Lets the scheduler run jobs only while this process leads the election. Call it before
+    `scheduler.start()`, in each process; it works with all kinds of scheduler.
 
-    The scheduler is paused until elected, and from shortly before the validity of the leadership ends. Jobs that run
-    then are not interrupted: they call `check()` of what this returns before each side effect. Others wait for the TTL
-    of the election after a crash. `scheduler.shutdown()` and the end of the interpreter resign.
+    The scheduler is paused until elected, and from shortly before the validity of the leadership ends. Jobs
+    that run then are not interrupted: they call `check()` of what this returns before each side effect.
+    Others wait for the TTL of the election after a crash. `scheduler.shutdown()` and the end of the
+    interpreter resign.
 
-    A job store in memory is one of each process. After a change of the leader, a run that was due before is dropped if
-    it is older than the job's `misfire_grace_time` (1 s by default); with a longer one, it may run a second time.
+    A job store in memory is one of each process. After a change of the leader, a run that was due before is
+    dropped if it is older than the job's `misfire_grace_time` (1 s by default); with a longer one, it may run
+    a second time.
 
     `value` is what the leader announces, `host:pid` by default.
     """
@@ -62,7 +64,7 @@ class Leadership:
         self._stop: Callable[[], object] | None = None
         self._stopped = False
         self._lock = threading.Lock()
-        # A pause takes effect at the next round of the scheduler. This also covers a process that was suspended.
+        # For a process that was suspended: its scheduler may look for jobs before it is paused.
         process_jobs = scheduler._process_jobs
         scheduler._process_jobs = lambda: process_jobs() if self.leads else None
         scheduler.add_listener(self._started, EVENT_SCHEDULER_STARTED)

@@ -30,7 +30,8 @@ _RETRY = 1.0
 
 
 class Leading:
-    """Lets a scheduler of beat send tasks only while it leads. It comes before the scheduler among the base classes.
+    """Lets a scheduler of beat send tasks only while it leads. It comes before the scheduler among the base
+    classes.
 
     This one is for schedulers with a schedule that all processes share, as RedBeat.
     """
@@ -94,11 +95,11 @@ class Leading:
 
 
 class Scheduler(Leading, PersistentScheduler):  # type: ignore[misc]
-    """The default scheduler of beat, which sends tasks only while it leads. Each process needs a schedule file of its
-    own (`-s`).
+    """The default scheduler of beat, which sends tasks only while it leads. Each process needs a schedule
+    file of its own (`-s`).
 
-    What is due while another process leads is counted as sent, so that a new leader does not send it again. A task that
-    is due between a crash and the end of the TTL may thus not be sent.
+    What is due while another process leads is counted as sent, so that a new leader does not send it again. A
+    task that is due between a crash and the end of the TTL may thus not be sent.
     """
 
     def tick(self, *arguments: Any, **keywords: Any) -> float:

@@ -39,8 +39,8 @@ else:
 
 
 class LockError(QuorlockError, _RedisLockError):
-    """The lock is not held, or no quorum could tell. It is a `redis.exceptions.LockError` if redis-py is installed, and
-    its `__cause__` is the exception of quorlock."""
+    """The lock is not held, or no quorum could tell. It is a `redis.exceptions.LockError` if redis-py is
+    installed, and its `__cause__` is the exception of quorlock."""
 
     lock_name: str | None
 
@@ -51,7 +51,8 @@ class LockError(QuorlockError, _RedisLockError):
 
 
 class LockNotOwnedError(LockError, _RedisLockNotOwnedError):
-    """The lock was acquired, and is lost. It is a `redis.exceptions.LockNotOwnedError` if redis-py is installed."""
+    """The lock was acquired, and is lost. It is a `redis.exceptions.LockNotOwnedError` if redis-py is
+    installed."""
 
 
 #: The coordinators made from addresses, which last until exit: a lock object is often made for each use.
@@ -73,12 +74,12 @@ def _address(node: Any) -> str:
     database = settings.get("db") or 0
     if "UnixDomain" in kind:
         if login or database:
-            raise ConfigError("a client on a Unix socket with a password or a database: give addresses instead")
+            raise ConfigError("a Unix socket with a password or a database: give addresses instead")
         return f"redis+unix://{settings['path']}"
     if not kind or "Sentinel" in kind:
-        raise ConfigError(f"no address in {type(node).__name__}: give a Coordinator, addresses, or redis.Redis clients")
-    if kind.startswith("SSL") and any(settings.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_ca_data")):
-        raise ConfigError("a client with certificates of its own: give a Coordinator, which has tls_ca and tls_cert")
+        raise ConfigError(f"no address in {type(node).__name__}: give a Coordinator, addresses, or clients")
+    if any(settings.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_ca_data")):
+        raise ConfigError("a client with its own certificates: give a Coordinator, with tls_ca and tls_cert")
     host = settings.get("host", "localhost")
     host = f"[{host}]" if ":" in host else host
     scheme = "rediss" if kind.startswith("SSL") else "redis"
@@ -177,7 +178,8 @@ class _Base(Generic[_L]):
         lease = self._held(doing)
         if self.timeout is None:
             raise LockError(f"Cannot {doing} a lock with no timeout", self.name)
-        if not self.renew and (self._ttl is None or additional_time > self._ttl or "ttl" not in self._options):
+        longest = self._options.get("ttl") or 0
+        if not self.renew and (not longest or additional_time > longest):
             raise LockError(
                 f"Cannot {doing} a lock by {additional_time} s: with renew=False one renewal is for "
                 f"timeout={self.timeout} s at most, and for no more than max_ttl; use renew=True",
@@ -197,25 +199,30 @@ class _Base(Generic[_L]):
 class Lock(_Base[quorlock.Lease]):
     """A lock with the calls of `redis.lock.Lock`.
 
-    `redis` is a `Coordinator`, addresses, a `redis.Redis` client, or several of these in a list. From clients only the
-    address, the database and the login are taken. Addresses and clients get a coordinator with default settings, which
-    is kept until exit.
+    `redis` is a `Coordinator`, addresses, a `redis.Redis` client, or several of these in a list. From clients
+    only the address, the database and the login are taken. Addresses and clients get a coordinator with
+    default settings, which is kept until exit.
 
     What differs from redis-py:
 
     - All clients must change over at once: this lock and that of redis-py do not exclude each other.
-    - `timeout` is how long others wait after a crash of this process. While the process runs, the lock is renewed until
-      `release()`, so it does not expire under a long body. `renew=False` lets it expire after `timeout`, as redis-py.
-    - Without `timeout`, others wait for the coordinator's TTL after a crash. With redis-py they wait for ever.
-    - A `timeout` above the coordinator's `max_ttl` works: the TTL is the coordinator's then, so others wait for less
-      after a crash. With `renew=False` it is renewed until `timeout` has passed, and cannot be extended.
+    - `timeout` is how long others wait after a crash of this process. While the process runs, the lock is
+      renewed until `release()`, so it does not expire under a long body. `renew=False` lets it expire after
+      `timeout`, as redis-py.
+    - Without `timeout`, others wait for the coordinator's TTL after a crash. With redis-py they wait for
+      ever.
+    - A `timeout` above the coordinator's `max_ttl` works: the TTL is the coordinator's then, so others wait
+      for less after a crash. With `renew=False` it is renewed until `timeout` has passed, and cannot be
+      extended.
     - `extend` and `reacquire` start a new TTL of `timeout`, so `extend` does not add to what is left. With
-      `renew=False` they refuse more than `timeout`; without, any time is right, as the lock is renewed anyway.
-    - `sleep` has no effect: waiting clients are told when the lock is free. A wait ends after `blocking_timeout`, not
-      up to `sleep` before. `blocking_timeout=0` asks once.
+      `renew=False` they refuse more than `timeout`; without, any time is right, as the lock is renewed
+      anyway.
+    - `sleep` has no effect: waiting clients are told when the lock is free. A wait ends after
+      `blocking_timeout`, not up to `sleep` before. `blocking_timeout=0` asks once.
     - `acquire(token=)` is refused: the nodes store a random token, which `lock.lease.token` is.
     - `owned()` asks no node: it is the validity of the lease, which ends before others can acquire the lock.
-    - When too few nodes answer, `acquire` raises `LockError` at the end of the wait (`ConnectionError` in redis-py).
+    - When too few nodes answer, `acquire` raises `LockError` at the end of the wait (`ConnectionError` in
+      redis-py).
     - Dropping the object, or the end of a thread with `thread_local=True`, releases the lock.
     - In a child after a fork the lock is not owned.
     """
@@ -280,7 +287,8 @@ class Lock(_Base[quorlock.Lease]):
 
 
 class AsyncLock(_Base[aio.Lease]):
-    """A lock with the calls of `redis.asyncio.lock.Lock`. It differs from that as `Lock` from `redis.lock.Lock`.
+    """A lock with the calls of `redis.asyncio.lock.Lock`. It differs from that as `Lock` from
+    `redis.lock.Lock`.
 
     A loss does not cancel the body of `async with`: see `quorlock.aio.Lock` for that.
     """

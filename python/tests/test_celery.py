@@ -55,7 +55,8 @@ def test_one_beat_sends_and_another_takes_over_when_it_is_killed(nodes: Servers,
     out, name = tmp_path / "sent", uuid.uuid4().hex
     beats = {}
     for number in range(2):
-        command = [sys.executable, "-c", PROGRAM, name, str(out), str(tmp_path / f"schedule{number}"), *nodes.urls]
+        schedule = str(tmp_path / f"schedule{number}")
+        command = [sys.executable, "-c", PROGRAM, name, str(out), schedule, *nodes.urls]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         beats[process.pid] = process
     try:
@@ -76,7 +77,9 @@ def test_one_beat_sends_and_another_takes_over_when_it_is_killed(nodes: Servers,
             process.wait()
 
 
-def scheduler(nodes: Servers, path: Path, name: str, kind: type = quorlock.celery.Scheduler, **conf: Any) -> Any:
+def scheduler(
+    nodes: Servers, path: Path, name: str, kind: type = quorlock.celery.Scheduler, **conf: Any
+) -> Any:
     app = celery.Celery("app", broker="memory://", set_as_current=False)
     app.conf.update(
         quorlock_nodes=nodes.urls,
