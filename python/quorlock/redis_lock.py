@@ -192,6 +192,11 @@ class _Base(Generic[_L]):
             return LockNotOwnedError(f"Cannot {doing} a lock that's no longer owned: {error}", self.name)
         return LockError(f"Cannot {doing} the lock: {error}", self.name)
 
+    def _taken(self, report: quorlock.VoteReport) -> bool:
+        if report.holder is None and sum(vote.outcome == "free" for vote in report.votes) < report.needed:
+            raise LockError(f"Cannot tell whether the lock is held: {report}", self.name)
+        return report.holder is not None
+
     def _failed_to_enter(self) -> LockError:
         return LockError("Unable to acquire lock within the time specified", self.name)
 
@@ -221,8 +226,8 @@ class Lock(_Base[quorlock.Lease]):
       `blocking_timeout`, not up to `sleep` before. `blocking_timeout=0` asks once.
     - `acquire(token=)` is refused: the nodes store a random token, which `lock.lease.token` is.
     - `owned()` asks no node: it is the validity of the lease, which ends before others can acquire the lock.
-    - When too few nodes answer, `acquire` raises `LockError` at the end of the wait (`ConnectionError` in
-      redis-py).
+    - When too few nodes answer, `acquire` raises `LockError` at the end of the wait, and so does `locked`
+      (`ConnectionError` in redis-py).
     - Dropping the object, or the end of a thread with `thread_local=True`, releases the lock.
     - In a child after a fork the lock is not owned.
     """
@@ -270,7 +275,7 @@ class Lock(_Base[quorlock.Lease]):
 
     def locked(self) -> bool:
         """Asks all nodes whether any client holds the lock."""
-        return _taken(self._q.lock(self.name).inspect())
+        return self._taken(self._q.lock(self.name).inspect())
 
     def __enter__(self) -> Lock:
         if self.acquire():
@@ -337,7 +342,7 @@ class AsyncLock(_Base[aio.Lease]):
 
     async def locked(self) -> bool:
         """As `Lock.locked`."""
-        return _taken(await self._aio().lock(self.name).inspect())
+        return self._taken(await self._aio().lock(self.name).inspect())
 
     def _aio(self) -> aio.Coordinator:
         return aio.Coordinator(self._q._connection)
@@ -354,7 +359,3 @@ class AsyncLock(_Base[aio.Lease]):
             if self.raise_on_release_error:
                 raise
             _LOG.warning("%s", lost)
-
-
-def _taken(report: quorlock.VoteReport) -> bool:
-    return report.holder is not None

@@ -119,6 +119,8 @@ def test_no_quorum_is_a_lock_error() -> None:
         with pytest.raises(LockError) as raised:
             Lock(q, "name").acquire(blocking=False)
         assert isinstance(raised.value.__cause__, quorlock.NoQuorum)
+        with pytest.raises(LockError):
+            Lock(q, "name").locked()
 
 
 def test_a_token_is_refused(q: quorlock.Coordinator) -> None:
