@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -16,6 +17,9 @@ import quorlock
 from quorlock.testing import Servers, servers
 
 schedulers = pytest.importorskip("apscheduler.schedulers.background")
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler  # noqa: E402
+from apscheduler.schedulers.blocking import BlockingScheduler  # noqa: E402
 
 from quorlock.apscheduler import elect  # noqa: E402
 
@@ -129,3 +133,25 @@ def test_a_shutdown_lets_another_process_lead_at_once(q: quorlock.Coordinator) -
     third.start()
     third.shutdown()
     assert not any(thread.name == "quorlock election" for thread in threading.enumerate())
+
+
+def test_an_asyncio_and_a_blocking_scheduler_run_jobs_too(q: quorlock.Coordinator) -> None:
+    ran = threading.Event()
+
+    async def main() -> None:
+        scheduler = AsyncIOScheduler()
+        elect(scheduler, q.election("loop"))
+        scheduler.add_job(ran.set, "interval", seconds=0.05)
+        scheduler.start()
+        await asyncio.to_thread(ran.wait, 30)
+        scheduler.shutdown()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert ran.is_set()
+    blocking = BlockingScheduler()
+    elect(blocking, q.election("loop"))
+    blocking.add_job(lambda: blocking.shutdown(wait=False), "interval", seconds=0.05)
+    blocking.start()
+    # The thread of the job shuts it down, while start() returns.
+    until(lambda: not any(thread.name == "quorlock election" for thread in threading.enumerate()))
