@@ -181,6 +181,9 @@ def run(piece: Piece, nodes: Servers, namespace: dict[str, Any], prefix: str) ->
     with given.ends:
         given.add(piece.missing)
         exec(code, namespace)
+    if "scheduler" in namespace and hasattr(namespace["scheduler"], "shutdown"):
+        # Its threads would go on in the tests of schedulers.
+        namespace["scheduler"].shutdown()
 
 
 async def run_awaited(piece: Piece, code: CodeType, nodes: Servers, namespace: dict[str, Any], prefix: str) -> None:
@@ -225,7 +228,7 @@ def test_a_cell_runs(cell: Piece, nodes: Servers) -> None:
     run(cell, nodes, {}, f"{cell.place}/")
 
 
-PAGES = {"docs/python.md": 8, "python/README.md": 2, "README.md": 0}
+PAGES = {"docs/python.md": 8, "python/README.md": 2, "README.md": 1}
 
 
 @pytest.mark.parametrize("page", PAGES)

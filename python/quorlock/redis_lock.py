@@ -1,0 +1,362 @@
+"""The calls of `redis.lock.Lock` of redis-py, on a lock that is held by a quorum.
+
+    from quorlock.redis_lock import Lock
+
+    with Lock(q, "orders/42", timeout=10):
+        ...
+
+`AsyncLock` has those of `redis.asyncio.lock.Lock`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from urllib.parse import quote
+
+import quorlock
+from quorlock import aio
+from quorlock.errors import ConfigError, Held, Lost, QuorlockError
+
+__all__ = ["AsyncLock", "Lock", "LockError", "LockNotOwnedError"]
+
+_LOG = logging.getLogger("quorlock")
+
+if TYPE_CHECKING:
+
+    class _RedisLockError(ValueError): ...
+
+    class _RedisLockNotOwnedError(_RedisLockError): ...
+else:
+    try:
+        from redis.exceptions import LockError as _RedisLockError
+        from redis.exceptions import LockNotOwnedError as _RedisLockNotOwnedError
+    except ImportError:
+        _RedisLockError = _RedisLockNotOwnedError = ValueError
+
+
+class LockError(QuorlockError, _RedisLockError):
+    """The lock is not held, or no quorum could tell. It is a `redis.exceptions.LockError` if redis-py is
+    installed, and its `__cause__` is the exception of quorlock."""
+
+    lock_name: str | None
+
+    def __init__(self, message: str, lock_name: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.lock_name = lock_name
+
+
+class LockNotOwnedError(LockError, _RedisLockNotOwnedError):
+    """The lock was acquired, and is lost. It is a `redis.exceptions.LockNotOwnedError` if redis-py is
+    installed."""
+
+
+#: The coordinators made from addresses, which last until exit: a lock object is often made for each use.
+_coordinators: dict[tuple[str, ...], quorlock.Coordinator] = {}
+_making = threading.Lock()
+
+
+def _address(node: Any) -> str:
+    """The address of a node, which is one already, or a client of redis-py."""
+    if isinstance(node, str):
+        return node
+    pool = getattr(node, "connection_pool", None)
+    kind = getattr(getattr(pool, "connection_class", None), "__name__", "")
+    settings: Mapping[str, Any] = getattr(pool, "connection_kwargs", {})
+    user, password = settings.get("username"), settings.get("password")
+    if (provider := settings.get("credential_provider")) is not None:
+        user, password = (None, *provider.get_credentials())[-2:]
+    login = f"{quote(user or '', safe='')}:{quote(password, safe='')}@" if password else ""
+    database = settings.get("db") or 0
+    if "UnixDomain" in kind:
+        if login or database:
+            raise ConfigError("a Unix socket with a password or a database: give addresses instead")
+        return f"redis+unix://{settings['path']}"
+    if not kind or "Sentinel" in kind:
+        raise ConfigError(f"no address in {type(node).__name__}: give a Coordinator, addresses, or clients")
+    if any(settings.get(name) for name in ("ssl_ca_certs", "ssl_certfile", "ssl_ca_data")):
+        raise ConfigError("a client with its own certificates: give a Coordinator, with tls_ca and tls_cert")
+    host = settings.get("host", "localhost")
+    host = f"[{host}]" if ":" in host else host
+    scheme = "rediss" if kind.startswith("SSL") else "redis"
+    return f"{scheme}://{login}{host}:{settings.get('port', 6379)}/{database}"
+
+
+def _coordinator(redis: Any) -> quorlock.Coordinator:
+    """The coordinator that the first argument of a lock stands for."""
+    if isinstance(redis, quorlock.Coordinator):
+        return redis
+    if isinstance(redis, aio.Coordinator):
+        return quorlock.Coordinator(redis._connection)
+    if isinstance(redis, str):
+        nodes = tuple(redis.split(","))
+    else:
+        nodes = tuple(map(_address, redis if isinstance(redis, Iterable) else [redis]))
+    with _making:
+        if nodes not in _coordinators:
+            _coordinators[nodes] = quorlock.connect(nodes)
+        return _coordinators[nodes]
+
+
+_L = TypeVar("_L", quorlock.Lease, aio.Lease)
+
+
+class _Base(Generic[_L]):
+    """What both kinds of lock have in common."""
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        *,
+        renew: bool = True,
+    ) -> None:
+        self.redis = redis
+        self.name = name.decode() if isinstance(name, bytes) else name
+        self.timeout = timeout
+        self.sleep = sleep
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        self.renew = renew
+        self.local: Any = threading.local() if self.thread_local else SimpleNamespace()
+        self._q = _coordinator(redis)
+        # What redis-py takes for no timeout.
+        self._ttl = timeout or None
+        self._options: dict[str, Any] = {"ttl": self._ttl, "renew": renew or self._ttl is None}
+        try:
+            self._q.lock(self.name, **self._options)
+        except ConfigError as error:
+            if "max_ttl" not in str(error):
+                raise
+            # The nodes cannot promise so long a TTL. Shorter ones in a row can.
+            self._options = {"renew": True, "max_hold": None if renew else timeout}
+
+    @property
+    def lease(self) -> _L | None:
+        """The lease that `acquire` got: of this thread, if `thread_local`."""
+        lease: _L | None = getattr(self.local, "lease", None)
+        return lease
+
+    @property
+    def fencing_token(self) -> int | None:
+        """The fencing token of that lease: see `Lease.fencing_token`."""
+        return None if self.lease is None else self.lease.fencing_token
+
+    def owned(self) -> bool:
+        """Whether this lock is held by this object (by this thread of it). It asks no node."""
+        return self.lease is not None and not self.lease.lost.is_set()
+
+    def _wanted(
+        self, blocking: bool | None, blocking_timeout: float | None, token: str | bytes | None
+    ) -> dict[str, Any]:
+        """The options of an acquisition."""
+        if token is not None:
+            raise ConfigError("token: each acquisition draws a random one; lock.lease.token is that")
+        if not (self.blocking if blocking is None else blocking):
+            return {"wait": 0, **self._options}
+        wait = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        return {"wait": None if wait is None else max(wait, 0), **self._options}
+
+    def _held(self, doing: str) -> _L:
+        if self.lease is None:
+            raise LockError(f"Cannot {doing} a lock that's not owned or is already unlocked.", self.name)
+        return self.lease
+
+    def _extendable(self, doing: str, additional_time: float) -> _L:
+        lease = self._held(doing)
+        if self.timeout is None:
+            raise LockError(f"Cannot {doing} a lock with no timeout", self.name)
+        longest = self._options.get("ttl") or 0
+        if not self.renew and (not longest or additional_time > longest):
+            raise LockError(
+                f"Cannot {doing} a lock by {additional_time} s: with renew=False one renewal is for "
+                f"timeout={self.timeout} s at most, and for no more than max_ttl; use renew=True",
+                self.name,
+            )
+        return lease
+
+    def _failed(self, doing: str, error: QuorlockError) -> LockError:
+        if isinstance(error, Lost):
+            return LockNotOwnedError(f"Cannot {doing} a lock that's no longer owned: {error}", self.name)
+        return LockError(f"Cannot {doing} the lock: {error}", self.name)
+
+    def _taken(self, report: quorlock.VoteReport) -> bool:
+        if report.holder is None and sum(vote.outcome == "free" for vote in report.votes) < report.needed:
+            raise LockError(f"Cannot tell whether the lock is held: {report}", self.name)
+        return report.holder is not None
+
+    def _failed_to_enter(self) -> LockError:
+        return LockError("Unable to acquire lock within the time specified", self.name)
+
+
+class Lock(_Base[quorlock.Lease]):
+    """A lock with the calls of `redis.lock.Lock`.
+
+    `redis` is a `Coordinator`, addresses, a `redis.Redis` client, or several of these in a list. From clients
+    only the address, the database and the login are taken. Addresses and clients get a coordinator with
+    default settings, which is kept until exit.
+
+    What differs from redis-py:
+
+    - On one server the two exclude each other. On several, redis-py asks one of them only and does not exclude this
+      lock: all clients must change over at once.
+    - `timeout` is how long others wait after a crash of this process. While the process runs, the lock is
+      renewed until `release()`, so it does not expire under a long body. `renew=False` lets it expire after
+      `timeout`, as redis-py.
+    - Without `timeout`, others wait for the coordinator's TTL after a crash. With redis-py they wait for
+      ever.
+    - A `timeout` above the coordinator's `max_ttl` works: the TTL is the coordinator's then, so others wait
+      for less after a crash. With `renew=False` it is renewed until `timeout` has passed, and cannot be
+      extended.
+    - `extend` and `reacquire` start a new TTL of `timeout`, so `extend` does not add to what is left. With
+      `renew=False` they refuse more than `timeout`; without, any time is right, as the lock is renewed
+      anyway.
+    - `sleep` has no effect: waiting clients are told when the lock is free. A wait ends after
+      `blocking_timeout`, not up to `sleep` before. `blocking_timeout=0` asks once.
+    - `acquire(token=)` is refused: the nodes store a random token, which `lock.lease.token` is.
+    - `owned()` asks no node: it is the validity of the lease, which ends before others can acquire the lock.
+    - When too few nodes answer, `acquire` raises `LockError` at the end of the wait, and so does `locked`
+      (`ConnectionError` in redis-py).
+    - Dropping the object, or the end of a thread with `thread_local=True`, releases the lock.
+    - In a child after a fork the lock is not owned.
+    """
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """Acquires the lock. Returns `False` if another client still holds it after `blocking_timeout`."""
+        wanted = self._wanted(blocking, blocking_timeout, token)
+        try:
+            self.local.lease = self._q.lock(self.name, **wanted).acquire()
+        except Held:
+            return False
+        except QuorlockError as error:
+            raise self._failed("acquire", error) from error
+        return True
+
+    def release(self) -> None:
+        """Releases the lock. Raises `LockNotOwnedError` if it was lost before."""
+        lease = self._held("release")
+        self.local.lease = None
+        try:
+            lease.release()
+        except QuorlockError as error:
+            raise self._failed("release", error) from error
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """Starts a new TTL. Raises `LockNotOwnedError` if the lock was lost before."""
+        return self._renew("extend", self._extendable("extend", additional_time))
+
+    def reacquire(self) -> Literal[True]:
+        """Starts a new TTL. Raises `LockNotOwnedError` if the lock was lost before."""
+        return self._renew("reacquire", self._extendable("reacquire", 0))
+
+    def _renew(self, doing: str, lease: quorlock.Lease) -> Literal[True]:
+        try:
+            lease.renew()
+        except QuorlockError as error:
+            raise self._failed(doing, error) from error
+        return True
+
+    def locked(self) -> bool:
+        """Asks all nodes whether any client holds the lock."""
+        return self._taken(self._q.lock(self.name).inspect())
+
+    def __enter__(self) -> Lock:
+        if self.acquire():
+            return self
+        raise self._failed_to_enter()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self.release()
+        except LockError as lost:
+            if self.raise_on_release_error:
+                raise
+            _LOG.warning("%s", lost)
+
+
+class AsyncLock(_Base[aio.Lease]):
+    """A lock with the calls of `redis.asyncio.lock.Lock`. It differs from that as `Lock` from
+    `redis.lock.Lock`.
+
+    A loss does not cancel the body of `async with`: see `quorlock.aio.Lock` for that.
+    """
+
+    async def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """As `Lock.acquire`."""
+        wanted = self._wanted(blocking, blocking_timeout, token)
+        try:
+            self.local.lease = await self._aio().lock(self.name, **wanted).acquire()
+        except Held:
+            return False
+        except QuorlockError as error:
+            raise self._failed("acquire", error) from error
+        return True
+
+    async def release(self) -> None:
+        """As `Lock.release`."""
+        lease = self._held("release")
+        self.local.lease = None
+        try:
+            # It goes on if this call is cancelled.
+            await lease.release()
+        except QuorlockError as error:
+            raise self._failed("release", error) from error
+
+    async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """As `Lock.extend`."""
+        return await self._renew("extend", self._extendable("extend", additional_time))
+
+    async def reacquire(self) -> Literal[True]:
+        """As `Lock.reacquire`."""
+        return await self._renew("reacquire", self._extendable("reacquire", 0))
+
+    async def _renew(self, doing: str, lease: aio.Lease) -> Literal[True]:
+        try:
+            await lease.renew()
+        except QuorlockError as error:
+            raise self._failed(doing, error) from error
+        return True
+
+    async def locked(self) -> bool:
+        """As `Lock.locked`."""
+        return self._taken(await self._aio().lock(self.name).inspect())
+
+    def _aio(self) -> aio.Coordinator:
+        return aio.Coordinator(self._q._connection)
+
+    async def __aenter__(self) -> AsyncLock:
+        if await self.acquire():
+            return self
+        raise self._failed_to_enter()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            await self.release()
+        except LockError as lost:
+            if self.raise_on_release_error:
+                raise
+            _LOG.warning("%s", lost)

@@ -1,0 +1,157 @@
+"""APScheduler in several processes, of which one runs the jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import quorlock
+from quorlock.testing import Servers, servers
+
+schedulers = pytest.importorskip("apscheduler.schedulers.background")
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler  # noqa: E402
+from apscheduler.schedulers.blocking import BlockingScheduler  # noqa: E402
+
+from quorlock.apscheduler import elect  # noqa: E402
+
+PROGRAM = """
+import os, sys, time, quorlock
+from apscheduler.schedulers.background import BackgroundScheduler
+from quorlock.apscheduler import elect
+
+name, out, *nodes = sys.argv[1:]
+q = quorlock.connect(nodes, restart_guard=False)
+scheduler = BackgroundScheduler()
+leadership = elect(scheduler, q.election(name, ttl=1))
+
+def job():
+    leadership.check()
+    with open(out, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+
+scheduler.add_job(job, "interval", seconds=0.1)
+scheduler.start()
+sys.stdin.read()
+"""
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def runs(out: Path) -> list[int]:
+    return [int(line) for line in out.read_text().split()] if out.exists() else []
+
+
+def test_jobs_run_in_one_process_and_in_another_when_it_is_killed(nodes: Servers, tmp_path: Path) -> None:
+    out, name = tmp_path / "runs", uuid.uuid4().hex
+    command = [sys.executable, "-c", PROGRAM, name, str(out), *nodes.urls]
+    processes = {p.pid: p for p in (subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(2))}
+    try:
+        until(lambda: len(runs(out)) >= 15)
+        leader = runs(out)[0]
+        assert set(runs(out)) == {leader}
+        processes[leader].kill()
+        processes[leader].wait()
+        before = len(runs(out))
+        until(lambda: len(runs(out)) >= before + 5)
+        (other,) = set(processes) - {leader}
+        assert set(runs(out)[before:]) == {other}
+        # The end of the interpreter resigns, and leaves no thread that hangs.
+        processes[other].communicate(timeout=30)
+        assert processes[other].returncode == 0
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+
+
+def test_a_leader_that_is_cut_off_pauses_before_its_validity_ends_and_leads_again() -> None:
+    ran: list[float] = []
+    with servers(3) as nodes, nodes.connect(max_ttl=2) as q:
+        scheduler = schedulers.BackgroundScheduler()
+        leadership = elect(scheduler, q.election("cut off", ttl=2))
+        scheduler.add_job(lambda: ran.append(time.monotonic()), "interval", seconds=0.05)
+        scheduler.start()
+        try:
+            until(lambda: len(ran) >= 3)
+            lease = leadership.lease
+            assert lease is not None
+            left: list[float] = []
+            # Even a scheduler that is not paused runs nothing then.
+            pause, scheduler.pause = scheduler.pause, lambda: left.append(lease.remaining)
+            for index in range(3):
+                nodes.kill(index)
+            until(lambda: left)
+            assert left[0] > 0
+            until(lease.lost.is_set)
+            with pytest.raises(quorlock.Lost):
+                leadership.check()
+            before = len(ran)
+            time.sleep(0.3)
+            assert len(ran) == before
+            scheduler.pause = pause
+            scheduler.pause()
+            scheduler.resume()  # It is paused again at once.
+            assert not leadership.leads
+            time.sleep(0.3)
+            assert len(ran) == before
+            for index in range(3):
+                nodes.restart(index)
+            until(lambda: len(ran) > before)
+        finally:
+            scheduler.shutdown()
+    assert not any(thread.name == "quorlock election" for thread in threading.enumerate())
+
+
+def test_a_shutdown_lets_another_process_lead_at_once(q: quorlock.Coordinator) -> None:
+    name = uuid.uuid4().hex
+    first, second = schedulers.BackgroundScheduler(), schedulers.BackgroundScheduler()
+    one, two = elect(first, q.election(name)), elect(second, q.election(name))
+    first.start()
+    until(lambda: one.leads)
+    second.start()
+    assert not two.leads
+    first.shutdown()
+    assert not one.leads
+    until(lambda: two.leads)
+    second.shutdown()
+    third = schedulers.BackgroundScheduler()
+    elect(third, q.election(name))
+    third.start()
+    third.shutdown()
+    assert not any(thread.name == "quorlock election" for thread in threading.enumerate())
+
+
+def test_an_asyncio_and_a_blocking_scheduler_run_jobs_too(q: quorlock.Coordinator) -> None:
+    ran = threading.Event()
+
+    async def main() -> None:
+        scheduler = AsyncIOScheduler()
+        elect(scheduler, q.election("loop"))
+        scheduler.add_job(ran.set, "interval", seconds=0.05)
+        scheduler.start()
+        await asyncio.to_thread(ran.wait, 30)
+        scheduler.shutdown()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert ran.is_set()
+    blocking = BlockingScheduler()
+    elect(blocking, q.election("loop"))
+    blocking.add_job(lambda: blocking.shutdown(wait=False), "interval", seconds=0.05)
+    blocking.start()
+    # The thread of the job shuts it down, while start() returns.
+    until(lambda: not any(thread.name == "quorlock election" for thread in threading.enumerate()))

@@ -1,0 +1,139 @@
+"""Celery beat in several processes, of which one sends the tasks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quorlock.testing import Servers, servers
+
+celery = pytest.importorskip("celery")
+
+import quorlock.celery  # noqa: E402
+
+# Beat with a broker in memory, which notes each task that it sends.
+PROGRAM = """
+import os, sys
+from celery import Celery
+from celery.signals import before_task_publish
+
+name, out, schedule, *nodes = sys.argv[1:]
+app = Celery("app", broker="memory://")
+app.conf.update(
+    quorlock_nodes=nodes, quorlock_name=name, quorlock_settings={"ttl": 1, "restart_guard": False},
+    beat_schedule={"often": {"task": "often", "schedule": 0.1}},
+)
+
+@before_task_publish.connect(weak=False)
+def note(**_):
+    with open(out, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+
+app.Beat(scheduler_cls="quorlock.celery:Scheduler", schedule=schedule, quiet=True).run()
+"""
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def sent(out: Path) -> list[int]:
+    return [int(line) for line in out.read_text().split()] if out.exists() else []
+
+
+def test_one_beat_sends_and_another_takes_over_when_it_is_killed(nodes: Servers, tmp_path: Path) -> None:
+    out, name = tmp_path / "sent", uuid.uuid4().hex
+    beats = {}
+    for number in range(2):
+        schedule = str(tmp_path / f"schedule{number}")
+        command = [sys.executable, "-c", PROGRAM, name, str(out), schedule, *nodes.urls]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        beats[process.pid] = process
+    try:
+        until(lambda: len(sent(out)) >= 15)
+        leader = sent(out)[0]
+        assert set(sent(out)) == {leader}
+        beats[leader].kill()
+        beats[leader].wait()
+        before = len(sent(out))
+        until(lambda: len(sent(out)) >= before + 5)
+        (other,) = set(beats) - {leader}
+        assert set(sent(out)[before:]) == {other}
+        beats[other].terminate()
+        assert beats[other].wait(30) == 0
+    finally:
+        for process in beats.values():
+            process.kill()
+            process.wait()
+
+
+def scheduler(nodes: Servers, path: Path, name: str, kind: type = quorlock.celery.Scheduler, **conf: Any) -> Any:
+    app = celery.Celery("app", broker="memory://", set_as_current=False)
+    app.conf.update(
+        quorlock_nodes=nodes.urls,
+        quorlock_name=name,
+        quorlock_settings={"ttl": 1, "max_ttl": 1, "restart_guard": False},
+        beat_schedule={"often": {"task": "often", "schedule": 0.05}},
+        **conf,
+    )
+    made = kind(app=app, schedule_filename=str(path))
+    made.sent = []
+    made.send_task = lambda *_, **__: made.sent.append(made._lease is not None and made._lease.remaining)
+    return made
+
+
+def test_a_beat_that_is_cut_off_stops_sending_before_its_validity_ends_and_leads_again(tmp_path: Path) -> None:
+    with servers(3) as nodes:
+        beat = scheduler(nodes, tmp_path / "schedule", "cut off")
+        until(lambda: beat.tick() is None or len(beat.sent) >= 3)
+        lease = beat._lease
+        for index in range(3):
+            nodes.kill(index)
+        until(lambda: beat.tick() is None or lease.lost.is_set())
+        assert min(beat.sent) > 0
+        before = len(beat.sent)
+        beat.tick()
+        entry = beat.schedule["often"]
+        assert beat.apply_async(entry) is None
+        assert len(beat.sent) == before
+        for index in range(3):
+            nodes.restart(index)
+        until(lambda: beat.tick() is None or len(beat.sent) > before)
+        beat.close()
+
+
+def test_a_closed_beat_lets_another_lead_which_sends_nothing_again(nodes: Servers, tmp_path: Path) -> None:
+    name = uuid.uuid4().hex
+    first, second = (scheduler(nodes, tmp_path / str(number), name) for number in range(2))
+    until(lambda: first.tick() is None or first.sent)
+    until(lambda: second.tick() is None or second.schedule["often"].total_run_count >= 3)
+    assert not second.sent
+    first.close()
+    first.close()
+    until(lambda: second.tick() is None or second.sent)
+    second.close()
+
+
+def test_redbeat_sends_only_while_it_leads(tmp_path: Path) -> None:
+    redbeat = pytest.importorskip("redbeat")
+    kind = type("Combined", (quorlock.celery.Leading, redbeat.RedBeatScheduler), {})
+    with servers(1) as nodes:
+        conf = {"redbeat_redis_url": nodes.urls[0], "redbeat_lock_key": None}
+        first, second = (scheduler(nodes, tmp_path / "unused", "redbeat", kind, **conf) for _ in range(2))
+        assert first.lock_key is None
+        until(lambda: first.tick() is None or len(first.sent) >= 2)
+        second.tick()
+        assert not second.sent
+        first.close()
+        until(lambda: second.tick() is None or second.sent)
+        second.close()
