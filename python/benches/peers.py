@@ -93,7 +93,7 @@ def redis_py(urls: list[str], hiredis: bool) -> Peer:
     from redis import _parsers
 
     if hiredis:
-        import hiredis as _
+        # Raises if that is not installed.
         client = redis.Redis.from_url(urls[0], parser_class=_parsers._HiredisParser)
     else:
         # A connection takes the one for its version of the protocol.
@@ -204,7 +204,7 @@ class Bench:
         self.left_out: list[str] = []
 
     def peers(self, *makers: tuple[Any, ...]) -> list[Peer]:
-        """Those that run here, of functions with their arguments. Each has done some cycles, which have connected it."""
+        """Those that run here, of functions with arguments. Each has done some cycles, which have connected it."""
         peers = []
         for make, *arguments in makers:
             try:
@@ -419,7 +419,9 @@ def many_workers(bench: Bench, goals: Goals) -> None:
     ):
         for other in others:
             for mode in modes:
-                goals.check(f"(c) {mine.name} to {other.name}, `{mode}`", paired(mine, other, mode), goal, at_most=False)
+                goals.check(
+                    f"(c) {mine.name} to {other.name}, `{mode}`", paired(mine, other, mode), goal, at_most=False
+                )
     bench.end(peers)
 
 
@@ -432,7 +434,9 @@ def main() -> int:
     quick, only = arguments.quick, arguments.only
     goals = Goals()
     with servers(5) as nodes:
-        bench = Bench(nodes.urls, arguments.rounds or (3 if quick else 7), 300 if quick else 1000, 0.6 if quick else 1.5)
+        bench = Bench(
+            nodes.urls, arguments.rounds or (3 if quick else 7), 300 if quick else 1000, 0.6 if quick else 1.5
+        )
         versions(nodes.kind)
         print(f"- {bench.rounds} rounds, of {bench.cycles} cycles each in (a) and (b), of {bench.seconds:g} s in (c)\n")
         if only in (None, "a"):
