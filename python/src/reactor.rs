@@ -167,7 +167,11 @@ impl Reactor {
             && !waiting.is_empty()
         {
             // One wake-up of the background thread for all.
-            background.spawn(async move { waiting.into_iter().for_each(|work| drop(tokio::spawn(work))) });
+            background.spawn(async move {
+                for work in waiting {
+                    tokio::spawn(work);
+                }
+            });
         }
         Ok(())
     }
