@@ -14,7 +14,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from quorlock import _events, _quorlock, _settings
 from quorlock._lease import BaseLease, Contexts, report
@@ -25,31 +25,56 @@ from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
 __all__ = ["Coordinator", "Election", "Lease", "Lock", "LostEvent", "Observer", "Semaphore", "connect"]
 
 
-_Start = Callable[[_quorlock.Reactor], _quorlock.Task]
+_Add = Callable[[_quorlock.Reactor], int]
+
+
+class _Waits(Protocol):
+    """What is told an outcome: a future, or a guard."""
+
+    def done(self) -> bool: ...
+    def set_result(self, value: Any, /) -> None: ...
+    def set_exception(self, error: BaseException, /) -> None: ...
 
 
 class _Reactor:
     """Delivers the results for one event loop, which watches a descriptor. No other thread calls into the loop."""
 
-    __slots__ = ("__weakref__", "_futures", "_reactor", "generation")
+    __slots__ = ("__weakref__", "_futures", "_reactor", "_starts", "generation")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._reactor = _quorlock.Reactor()
-        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._futures: dict[int, _Waits] = {}
+        self._starts = False
         self.generation = _quorlock.generation()
         loop.add_reader(self._reactor.fileno(), self._take)
 
-    def call(self, start: _Start) -> tuple[asyncio.Future[Any], Callable[[], None]]:
-        """Starts work. Returns its future, and a function that gives it up."""
-        task = start(self._reactor)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._futures[task.number] = future
+    def call(self, add: _Add, told: _Waits, urgent: bool = True) -> int:
+        """Starts work, of which `told` is told the outcome. Returns its number.
 
-        def give_up() -> None:
-            if self._futures.pop(task.number, None) is not None:
-                task.cancel()
+        It starts together with what other tasks start in this turn of the loop. Alone and `urgent` it starts now.
+        """
+        number = add(self._reactor)
+        if urgent and not self._futures:
+            self._reactor.start()
+        elif not self._starts:
+            self._starts = True
+            asyncio.get_running_loop().call_soon(self._start)
+        self._futures[number] = told
+        return number
 
-        return future, give_up
+    def give_up(self, number: int) -> None:
+        """Drops work."""
+        if self._futures.pop(number, None) is not None:
+            self._reactor.cancel(number)
+
+    def forget(self, number: int) -> None:
+        """As `give_up`, for work that is about to end."""
+        if self._futures.pop(number, None) is not None:
+            self._reactor.forget(number)
+
+    def _start(self) -> None:
+        self._starts = False
+        self._reactor.start()
 
     def close(self) -> None:
         """Gives up all work."""
@@ -90,14 +115,16 @@ def _close_those_of_closed_loops() -> None:
             reactor.close()
 
 
-async def _run(start: _Start, abandon: bool = True) -> Any:
+async def _run(add: _Add, abandon: bool = True) -> Any:
     """Does work. If the wait is cancelled, so is the work with `abandon`."""
-    future, give_up = _reactor().call(start)
+    reactor = _reactor()
+    future = asyncio.get_running_loop().create_future()
+    number = reactor.call(add, future)
     try:
         return await future
     except asyncio.CancelledError:
         if abandon:
-            give_up()
+            reactor.give_up(number)
         raise
 
 
@@ -208,7 +235,7 @@ class Lease(BaseLease):
 class _Guard:
     """Cancels the task of a body when its lease is about to be lost, as `asyncio.timeout` does it."""
 
-    __slots__ = ("_before", "_cancelled", "_ended", "_give_up", "_lease", "_on_lost", "_task")
+    __slots__ = ("_before", "_cancelled", "_lease", "_number", "_on_lost", "_reactor", "_task")
 
     def __init__(self, lease: Lease, on_lost: OnLost, notice: float | None) -> None:
         task = asyncio.current_task()
@@ -219,21 +246,25 @@ class _Guard:
         notice = min(1.0, validity / 10) if notice is None else min(notice, validity / 3)
         self._lease, self._on_lost, self._task = lease, on_lost, task
         self._before = task.cancelling() if hasattr(task, "cancelling") else 0
-        self._cancelled = self._ended = False
+        self._cancelled = False
         raw, wanted = lease._lease, notice
-        future, self._give_up = _reactor().call(lambda reactor: raw.until_notice(wanted, reactor))
-        future.add_done_callback(self._cancel)
+        self._reactor = _reactor()
+        self._number = self._reactor.call(lambda reactor: raw.until_notice(wanted, reactor), self, False)
 
-    def _cancel(self, over: asyncio.Future[str | None]) -> None:
-        # The body may have ended meanwhile. A release by itself is no loss.
-        if not self._ended and not over.cancelled() and not over.exception() and over.result() != "released":
-            self._cancelled = True
-            self._task.cancel("the lock was lost")
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, reason: str | None) -> None:
+        # A release by the body itself is no loss, and is not told.
+        self._cancelled = True
+        self._task.cancel("the lock was lost")
+
+    def set_exception(self, error: BaseException) -> None:
+        pass
 
     async def end(self, error: BaseException | None) -> None:
         """Releases the lock. Raises `Lost` in place of the cancellation."""
-        self._ended = True
-        self._give_up()
+        self._reactor.forget(self._number)
         lease, loss = self._lease, self._lease._lease.loss
         ours = self._cancelled
         if ours and hasattr(self._task, "uncancel"):

@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures::lock::Mutex;
 use pyo3::prelude::*;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock::{LeaseWatch, Lost, MultiLease, RenewError, RetainError};
+use quorlock::{LeaseWatch, LossReason, Lost, MultiLease, RenewError, RetainError};
 
 use crate::connection::{Live, duration};
 use crate::error;
 use crate::events::Event;
 use crate::process::{Own, Process};
-use crate::reactor::{Reactor, dispatch};
+use crate::reactor::{Outcome, Reactor, dispatch};
 
 pub(crate) enum Held {
     One(quorlock::Lease),
@@ -135,15 +135,18 @@ impl Lease {
         })
     }
 
-    /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed.
-    fn until_notice(&self, py: Python<'_>, notice: f64, reactor: &Reactor) -> PyResult<Py<PyAny>> {
+    /// Waits until the lease is over, or will be in `notice` seconds if it is not renewed. A release is not told.
+    fn until_notice(&self, py: Python<'_>, notice: f64, reactor: &Reactor) -> PyResult<u64> {
         let held = self.lasting(py)?;
         let watch = held.watch.clone();
         let notice = duration("notice", Some(notice))?.unwrap_or_default();
-        dispatch(py, &held.live.background, Some(reactor), async move {
+        reactor.add(async move {
             let lost = until_notice(&watch, notice).await;
+            if lost.as_ref().is_some_and(|lost| lost.reason == LossReason::Released) {
+                return None;
+            }
             let word = lost.map(|lost| error::reason(lost.reason));
-            move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())
+            Some(Box::new(move |py: Python<'_>| Ok(word.into_pyobject(py)?.unbind())) as Outcome)
         })
     }
 

@@ -34,7 +34,7 @@ mod _quorlock {
     #[pymodule_export]
     use super::process::{after_fork_in_child, after_fork_in_parent, before_fork, generation};
     #[pymodule_export]
-    use super::reactor::{Reactor, Task};
+    use super::reactor::Reactor;
     #[pymodule_export]
     use super::servers::Servers;
 

@@ -8,12 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::{AbortHandle, Abortable};
+use futures::future::{AbortHandle, Abortable, BoxFuture};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
 
-use crate::process::Own;
+use crate::process::{Own, Process};
 
 /// How often a wait looks for signals such as Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
@@ -33,7 +33,10 @@ where
 {
     match reactor {
         None => wait(py, background, work)?(py),
-        Some(reactor) => Ok(Py::new(py, reactor.start(background, work)?)?.into_any()),
+        Some(reactor) => {
+            let outcome = async move { Some(Box::new(work.await) as Outcome) };
+            Ok(reactor.add(outcome)?.into_pyobject(py)?.into_any().unbind())
+        }
     }
 }
 
@@ -82,9 +85,13 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    done: Vec<(u64, Outcome)>,
+    /// What starts together: many small requests cost the nodes more than one large one.
+    waiting: Vec<Abortable<BoxFuture<'static, ()>>>,
     running: HashMap<u64, AbortHandle>,
+    done: Vec<(u64, Outcome)>,
+    /// The number of the last task, and of the last that was started.
     last: u64,
+    started: u64,
     closed: bool,
 }
 
@@ -93,9 +100,10 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deliver(&self, number: u64, outcome: Outcome) {
+    fn end(&self, number: u64, outcome: Option<Outcome>) {
         let mut state = self.state();
         state.running.remove(&number);
+        let Some(outcome) = outcome else { return };
         if state.closed {
             // Dropped without the lock: an unclaimed lease is released.
             drop(state);
@@ -112,30 +120,18 @@ impl Queue {
 }
 
 impl Reactor {
-    fn start<Done>(
-        &self,
-        background: &Background,
-        work: impl Future<Output = Done> + Send + 'static,
-    ) -> PyResult<Task>
-    where
-        Done: FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
-    {
-        let queue = self.queue.get().ok_or_else(forked)?.clone();
+    /// Adds work to what [`Reactor::start`] starts, and returns its number. Python gets the outcome, if there is one.
+    pub(crate) fn add(&self, work: impl Future<Output = Option<Outcome>> + Send + 'static) -> PyResult<u64> {
+        let queue = self.queue.get().ok_or_else(forked)?;
         let (abort, registration) = AbortHandle::new_pair();
-        let number = {
-            let mut state = queue.state();
-            state.last += 1;
-            let number = state.last;
-            state.running.insert(number, abort.clone());
-            number
-        };
-        background.spawn(async move {
-            match Abortable::new(work, registration).await {
-                Ok(outcome) => queue.deliver(number, Box::new(outcome)),
-                Err(_) => drop(queue.state().running.remove(&number)),
-            }
-        });
-        Ok(Task { number, abort: Own::new(abort) })
+        let mut state = queue.state();
+        state.last += 1;
+        let number = state.last;
+        let ends = queue.clone();
+        let work: BoxFuture<'static, ()> = Box::pin(async move { ends.end(number, work.await) });
+        state.running.insert(number, abort);
+        state.waiting.push(Abortable::new(work, registration));
+        Ok(number)
     }
 }
 
@@ -159,6 +155,43 @@ impl Reactor {
         self.readable.as_raw_fd()
     }
 
+    /// Starts all that was added.
+    fn start(&self) -> PyResult<()> {
+        let queue = self.queue.get().ok_or_else(forked)?;
+        let mut state = queue.state();
+        state.started = state.last;
+        let mut waiting = mem::take(&mut state.waiting);
+        drop(state);
+        waiting.retain(|work| !work.is_aborted());
+        if let Some(background) = Process::here().background.get()
+            && !waiting.is_empty()
+        {
+            // One wake-up of the background thread for all.
+            background.spawn(async move {
+                for work in waiting {
+                    tokio::spawn(work);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Drops work, which cleans up after itself.
+    fn cancel(&self, number: u64) {
+        let Some(queue) = self.queue.get() else { return };
+        let abort = queue.state().running.remove(&number);
+        if let Some(abort) = abort {
+            abort.abort();
+        }
+    }
+
+    /// Drops work that was not started. Otherwise it must end by itself.
+    fn forget(&self, number: u64) {
+        if self.queue.get().is_some_and(|queue| number > queue.state().started) {
+            self.cancel(number);
+        }
+    }
+
     /// Returns what is done.
     fn take(&self, py: Python<'_>) -> PyResult<Vec<Taken>> {
         let queue = self.queue.get().ok_or_else(forked)?;
@@ -178,7 +211,9 @@ impl Reactor {
         let mut state = queue.state();
         state.closed = true;
         let (running, done) = (mem::take(&mut state.running), mem::take(&mut state.done));
+        let waiting = mem::take(&mut state.waiting);
         drop(state);
+        drop(waiting);
         for abort in running.into_values() {
             abort.abort();
         }
@@ -189,23 +224,5 @@ impl Reactor {
 impl Drop for Reactor {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// Work in the background for an event loop.
-#[pyclass(frozen)]
-pub(crate) struct Task {
-    #[pyo3(get)]
-    number: u64,
-    abort: Own<AbortHandle>,
-}
-
-#[pymethods]
-impl Task {
-    /// Drops the work, which cleans up after itself.
-    fn cancel(&self) {
-        if let Some(abort) = self.abort.get() {
-            abort.abort();
-        }
     }
 }
