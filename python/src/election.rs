@@ -71,10 +71,10 @@ impl Election {
     fn campaign(&self, py: Python<'_>, value: String, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (election, live) = self.here(py)?;
         let background = live.background.clone();
-        dispatch(py, &background, reactor, async move {
+        dispatch(py, &live.background, reactor, async move {
             let elected = election.campaign(value).await;
             move |py: Python<'_>| match elected {
-                Ok(leadership) => Lease::hand_out(py, live, Held::One(leadership.into_lease()), None),
+                Ok(leadership) => Lease::hand_out(py, background, Held::One(leadership.into_lease()), None),
                 Err(error) => Err(error::of_acquire(py, &error)),
             }
         })

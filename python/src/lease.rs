@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use futures::lock::Mutex;
 use pyo3::prelude::*;
+use quorlock::blocking::Background;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{LeaseWatch, LossReason, Lost, MultiLease, RenewError, RetainError};
 
-use crate::connection::{Live, duration};
+use crate::connection::duration;
 use crate::error;
 use crate::events::Event;
 use crate::process::{Own, Process};
@@ -60,13 +61,13 @@ struct Lasting {
     /// Empty once it is released. A renewal holds the lock, and a release waits for it.
     slot: Arc<Mutex<Option<Held>>>,
     watch: LeaseWatch,
-    live: Arc<Live>,
+    background: Background,
 }
 
 impl Lease {
     pub(crate) fn hand_out(
         py: Python<'_>,
-        live: Arc<Live>,
+        background: Background,
         held: Held,
         permit: Option<usize>,
     ) -> PyResult<Py<PyAny>> {
@@ -76,7 +77,7 @@ impl Lease {
             permit,
             fencing_token: watch.fencing_token().map(u64::from),
             token: watch.token().as_bytes().to_vec(),
-            held: Own::new(Lasting { slot: Arc::new(Mutex::new(Some(held))), watch, live }),
+            held: Own::new(Lasting { slot: Arc::new(Mutex::new(Some(held))), watch, background }),
         };
         Ok(Py::new(py, lease)?.into_any())
     }
@@ -124,8 +125,8 @@ impl Lease {
     ) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
         let (watch, longest) = (held.watch.clone(), duration("timeout", timeout)?);
-        let background = held.live.background.clone();
-        dispatch(py, &held.live.background, reactor, async move {
+        let background = held.background.clone();
+        dispatch(py, &held.background, reactor, async move {
             let lost = match longest {
                 Some(longest) => background.within(longest, watch.lost()).await,
                 None => Some(watch.lost().await),
@@ -154,7 +155,7 @@ impl Lease {
     fn notify_lost(&self, py: Python<'_>, number: u64) -> PyResult<()> {
         let held = self.lasting(py)?;
         let watch = held.watch.clone();
-        held.live.background.spawn(async move {
+        held.background.spawn(async move {
             let lost = watch.lost().await;
             Process::here().events.push(Event::Lost { number, reason: error::reason(lost.reason) });
         });
@@ -166,7 +167,7 @@ impl Lease {
     fn renew(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
         let (slot, watch) = (held.slot.clone(), held.watch.clone());
-        dispatch(py, &held.live.background, reactor, async move {
+        dispatch(py, &held.background, reactor, async move {
             let renewed = match &*slot.lock().await {
                 Some(held) => held.renew().await,
                 None => watch.check().map_err(RenewError::Lost),
@@ -183,7 +184,7 @@ impl Lease {
     fn release(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
         let (slot, watch) = (held.slot.clone(), held.watch.clone());
-        dispatch(py, &held.live.background, reactor, async move {
+        dispatch(py, &held.background, reactor, async move {
             let taken = slot.lock().await.take();
             let released = match taken {
                 Some(held) => held.release().await,
@@ -208,7 +209,7 @@ impl Lease {
         let held = self.lasting(py)?;
         let (slot, watch) = (held.slot.clone(), held.watch.clone());
         let time = duration("seconds", Some(seconds))?.unwrap_or_default();
-        dispatch(py, &held.live.background, reactor, async move {
+        dispatch(py, &held.background, reactor, async move {
             let taken = slot.lock().await.take();
             let retained = match taken {
                 Some(Held::One(lease)) => lease.retain(time, &note).await,
@@ -231,7 +232,7 @@ impl Lease {
     fn downgrade(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let held = self.lasting(py)?;
         let (slot, watch) = (held.slot.clone(), held.watch.clone());
-        dispatch(py, &held.live.background, reactor, async move {
+        dispatch(py, &held.background, reactor, async move {
             let downgraded = downgrade(&slot, &watch).await;
             move |py: Python<'_>| match downgraded {
                 Ok(()) => Ok(py.None()),

@@ -234,10 +234,10 @@ impl Lock {
     fn acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
         let background = live.background.clone();
-        dispatch(py, &background, reactor, async move {
+        dispatch(py, &live.background, reactor, async move {
             let acquired = wanted.acquire().await;
             move |py: Python<'_>| match acquired {
-                Ok((held, permit)) => Lease::hand_out(py, live, held, permit),
+                Ok((held, permit)) => Lease::hand_out(py, background, held, permit),
                 Err(refusal) => Err(refusal.raise(py)),
             }
         })
@@ -248,10 +248,10 @@ impl Lock {
     fn try_acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
         let background = live.background.clone();
-        dispatch(py, &background, reactor, async move {
+        dispatch(py, &live.background, reactor, async move {
             let acquired = wanted.try_acquire().await;
             move |py: Python<'_>| match acquired {
-                Ok(Some((held, permit))) => Lease::hand_out(py, live, held, permit),
+                Ok(Some((held, permit))) => Lease::hand_out(py, background, held, permit),
                 Ok(None) => Ok(py.None()),
                 Err(refusal) => Err(refusal.raise(py)),
             }
