@@ -2,8 +2,8 @@
 
     cd python && maturin build --release --out dist
     python -m venv peers && peers/bin/pip install dist/quorlock-*.whl redis hiredis redlock-py pottery aioredlock
-    peers/bin/python benches/peers.py            # about six minutes
-    peers/bin/python benches/peers.py --quick    # less than one, and less exact
+    peers/bin/python benches/peers.py            # about eight minutes
+    peers/bin/python benches/peers.py --quick    # about one, and less exact
 
 It starts five servers (`QUORLOCK_SERVER` names another program than those of `quorlock.testing.servers`), and prints
 Markdown. A peer that is not installed, or does not run on this Python, is left out, with the reason.
@@ -14,6 +14,7 @@ rounds, so that a machine that is busy for a while slows both sides. Spreads are
 A cycle acquires a lock and releases it, as a user would write it. `fresh` is another name for each cycle, `own` is one
 name for each thread or task, `one` is the same name for all. The defaults of each library apply, but for the TTL of
 30 s: quorlock also draws a fencing token, renews in the background, and waits until a quorum has confirmed a release.
+Part (c) has it without fencing tokens as well, which the others do not have.
 CPU is that of this process, without the servers. The exit status is 1 if a goal is missed.
 """
 
@@ -68,24 +69,26 @@ class Peer:
     cpu: dict[str, list[float]] = field(default_factory=dict)
 
 
-def quorlock_threads(urls: list[str]) -> Peer:
+def quorlock_threads(urls: list[str], fencing: bool = True) -> Peer:
     coordinator = quorlock.connect(urls, restart_guard=False, ttl=TTL)
 
     def cycle(name: str, until: float) -> bool:
-        with coordinator.lock(name):
+        with coordinator.lock(name, fencing=fencing):
             return True
 
-    return Peer("quorlock", cycle, close=coordinator.close)
+    return Peer("quorlock" if fencing else "quorlock, `fencing=False`", cycle, close=coordinator.close)
 
 
-async def quorlock_asyncio(urls: list[str]) -> Peer:
+async def quorlock_asyncio(urls: list[str], fencing: bool = True) -> Peer:
     coordinator = quorlock.aio.connect(urls, restart_guard=False, ttl=TTL)
 
     async def cycle(name: str, until: float) -> bool:
-        async with coordinator.lock(name):
+        async with coordinator.lock(name, fencing=fencing):
             return True
 
-    return Peer("quorlock.aio", async_cycle=cycle, close=coordinator.close)
+    return Peer(
+        "quorlock.aio" if fencing else "quorlock.aio, `fencing=False`", async_cycle=cycle, close=coordinator.close
+    )
 
 
 def redis_py(urls: list[str], hiredis: bool) -> Peer:
@@ -407,15 +410,20 @@ def many_workers(bench: Bench, goals: Goals) -> None:
     print(f"(c) {WORKERS} threads or tasks, five servers: locks per second\n", flush=True)
     threads = bench.peers((quorlock_threads, urls), (redlock_py, urls), (pottery, urls))
     tasks = bench.peers((quorlock_asyncio, urls), (aioredlock, urls), (pottery_asyncio, urls))
+    # The peers draw no fencing tokens. Without them a lock passes to a waiter in this process without a round.
+    unfenced = bench.peers((quorlock_threads, urls, False), (quorlock_asyncio, urls, False))
     # Without a quorum: a figure, and no goal.
     alone = bench.peers((redis_asyncio, urls))
-    peers = threads + tasks + alone
+    peers = threads + tasks + unfenced + alone
     bench.throughputs(peers, modes)
     table(peers, modes, "locks/s", 1, 0)
     for mine, others, goal in (
         (threads[0], threads[1:], LEAST_OF_THREADS),
+        (unfenced[0], threads[1:], LEAST_OF_THREADS),
         (tasks[0], threads[1:], LEAST_OF_THREADS),
+        (unfenced[1], threads[1:], LEAST_OF_THREADS),
         (tasks[0], tasks[1:], LEAST_OF_ASYNCIO),
+        (unfenced[1], tasks[1:], LEAST_OF_ASYNCIO),
     ):
         for other in others:
             for mode in modes:
