@@ -12,12 +12,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
 from threading import get_ident
 from types import TracebackType
-from typing import Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from quorlock import _events, _quorlock, _settings
 from quorlock._lease import Contexts, Lease, LostEvent, release
@@ -67,6 +68,19 @@ __all__ = [
 ]
 
 __version__: str = _quorlock.__version__
+
+if TYPE_CHECKING:
+    from quorlock import aio as aio
+    from quorlock import metrics as metrics
+    from quorlock import testing as testing
+else:
+
+    def __getattr__(name: str) -> object:
+        """Imports `quorlock.aio`, with asyncio, when it is first used, and likewise the others."""
+        if name in {"aio", "metrics", "testing"}:
+            return importlib.import_module(f"quorlock.{name}")
+        raise AttributeError(f"module 'quorlock' has no attribute {name!r}")
+
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

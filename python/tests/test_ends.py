@@ -334,6 +334,25 @@ def test_an_extension_is_imported_without_starting_a_thread(nodes: Servers) -> N
         assert ended.stdout == "1\n"
 
 
+def test_modules_are_imported_when_they_are_used(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+quorlock.metrics.text()
+q = quorlock.aio.connect(sys.argv[1:], restart_guard=False)
+async def main():
+    async with q.lock("imported"): print(quorlock.testing.__name__)
+asyncio.run(main())
+try:
+    quorlock.nothing
+except AttributeError as error:
+    print(error)
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "quorlock.testing\nmodule 'quorlock' has no attribute 'nothing'\n"
+
+
 def test_versions_agree() -> None:
     from importlib.metadata import PackageNotFoundError, version
 
