@@ -316,16 +316,15 @@ began = time.perf_counter()
 sum(range(10_000_000))
 of_three_seconds = int(10_000_000 * 3 / (time.perf_counter() - began))
 with connect().lock("busy", ttl=1) as lease:
-    lease.on_lost(print)
+    lease.on_lost(lambda reason: None)
     # One call of C code that never lets go of the interpreter.
     sum(range(of_three_seconds))
     lease.check()
-    del lease
 print("held")
 """,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout in {"held\n", "released\nheld\n"}
+    assert ended.stdout == "held\n"
 
 
 def test_an_extension_is_imported_without_starting_a_thread(nodes: Servers) -> None:
