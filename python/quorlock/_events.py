@@ -11,7 +11,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Protocol
 
 from quorlock import _quorlock
 
@@ -22,10 +21,6 @@ EXIT_SECONDS = 1.0
 
 #: How often what is registered by `call_now_and_then` is called.
 _NOW_AND_THEN_SECONDS = 5.0
-
-
-class _Closing(Protocol):
-    def close(self, timeout: float) -> object: ...
 
 
 class _State:

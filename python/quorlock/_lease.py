@@ -13,8 +13,8 @@ from quorlock.errors import Lost
 _LOG = logging.getLogger("quorlock")
 
 
-class LostEvent:
-    """Whether a lease is over, with the methods of `threading.Event`. Its holder cannot clear it."""
+class BaseLostEvent:
+    """What the events of threads and of event loops have in common."""
 
     __slots__ = ("_lease",)
 
@@ -25,14 +25,20 @@ class LostEvent:
         """Whether the lease is over, for any reason including its release."""
         return self._lease.loss is not None
 
-    def wait(self, timeout: Duration | None = None) -> bool:
-        """Waits until the lease is over, for at most `timeout`. Returns whether it is."""
-        return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout)) is not None
-
     @property
     def reason(self) -> str | None:
         """Why the lease is over: see `Lost.reason`. `None` while it lasts."""
         return self._lease.loss
+
+
+class LostEvent(BaseLostEvent):
+    """Whether a lease is over, with the methods of `threading.Event`. Its holder cannot clear it."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Waits until the lease is over, for at most `timeout`. Returns whether it is."""
+        return self._lease.loss is not None or self._lease.wait_lost(seconds(timeout)) is not None
 
 
 class BaseLease:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from quorlock import _events, _quorlock, _settings
-from quorlock._lease import BaseLease, Contexts, report
+from quorlock._lease import BaseLease, BaseLostEvent, Contexts, report
 from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
 from quorlock.errors import Lost
 from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
@@ -169,28 +169,16 @@ def connect(
     return Coordinator(connection)
 
 
-class LostEvent:
+class LostEvent(BaseLostEvent):
     """Whether a lease is over, with the methods of `asyncio.Event`. Its holder cannot clear it."""
 
-    __slots__ = ("_lease",)
-
-    def __init__(self, lease: _quorlock.Lease) -> None:
-        self._lease = lease
-
-    def is_set(self) -> bool:
-        """Whether the lease is over, for any reason including its release."""
-        return self._lease.loss is not None
+    __slots__ = ()
 
     async def wait(self) -> bool:
         """Waits until the lease is over."""
         if self._lease.loss is None:
             await _run(lambda reactor: self._lease.wait_lost(None, reactor))
         return True
-
-    @property
-    def reason(self) -> str | None:
-        """Why the lease is over: see `Lost.reason`. `None` while it lasts."""
-        return self._lease.loss
 
 
 class Lease(BaseLease):

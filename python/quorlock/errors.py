@@ -75,6 +75,11 @@ class Full(Held):
         super().__init__(message, resource=resource, waited=waited)
         self.holders = holders
 
+    @property
+    def holder(self) -> Holder | None:
+        """The first holder that is known."""
+        return next((holder for holder in self.holders if holder is not None), None)
+
 
 class NoQuorum(AcquireError):
     """Too few nodes answered to know whether the lock is free."""

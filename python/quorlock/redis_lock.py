@@ -211,7 +211,7 @@ class Lock(_Base[quorlock.Lease]):
     What differs from redis-py:
 
     - On one server the two exclude each other. On several, redis-py asks one of them only and does not exclude this
-      lock: all clients must change over at once.
+      lock: all clients must change over together.
     - `timeout` is how long others wait after a crash of this process. While the process runs, the lock is
       renewed until `release()`, so it does not expire under a long body. `renew=False` lets it expire after
       `timeout`, as redis-py.

@@ -65,7 +65,7 @@ class Servers:
         return aio.connect(self.urls, **{"restart_guard": False, **settings})
 
     def kill(self, index: int) -> None:
-        """Ends one at once, with all that it stores."""
+        """Kills one, with all that it stores."""
         self._servers.kill(index)
 
     def restart(self, index: int) -> None:

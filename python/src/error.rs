@@ -1,8 +1,11 @@
 //! The exceptions of `quorlock.errors`, made from the library's errors.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use quorlock::{AcquireError, ConfigError, LossReason, Lost, PermitError, RenewError, RetainError};
+use quorlock::votes::VoteReport;
+use quorlock::{AcquireError, ConfigError, LossReason, Lost, PermitError, RenewError, Resource, RetainError};
 
 use crate::report;
 
@@ -45,24 +48,31 @@ pub(crate) fn of_config(py: Python<'_>, error: &ConfigError) -> PyErr {
     config(py, &error.to_string())
 }
 
+/// An exception with the votes of all nodes.
+fn refused(
+    py: Python<'_>,
+    class: &str,
+    message: &str,
+    resource: &Resource,
+    votes: &VoteReport,
+    waited: Duration,
+) -> PyErr {
+    make(py, class, message, |arguments| {
+        arguments.set_item("resource", resource.as_str())?;
+        arguments.set_item("report", report::of_votes(py, votes)?)?;
+        arguments.set_item("waited", waited.as_secs_f64())
+    })
+}
+
 pub(crate) fn of_acquire(py: Python<'_>, error: &AcquireError) -> PyErr {
     let message = error.to_string();
-    let with = |class, resource: &str, votes, waited: f64| {
-        make(py, class, &message, |arguments| {
-            arguments.set_item("resource", resource)?;
-            arguments.set_item("report", report::of_votes(py, votes)?)?;
-            arguments.set_item("waited", waited)
-        })
-    };
+    let with =
+        |class, resource: &Resource, votes, waited| refused(py, class, &message, resource, votes, waited);
     match error {
-        AcquireError::Contended { resource, report, waited } => {
-            with("Held", resource.as_str(), report, waited.as_secs_f64())
-        }
-        AcquireError::Unavailable { resource, report, waited } => {
-            with("NoQuorum", resource.as_str(), report, waited.as_secs_f64())
-        }
+        AcquireError::Contended { resource, report, waited } => with("Held", resource, report, *waited),
+        AcquireError::Unavailable { resource, report, waited } => with("NoQuorum", resource, report, *waited),
         AcquireError::Misconfigured { resource, report } => {
-            with("Misconfigured", resource.as_str(), report, 0.0)
+            with("Misconfigured", resource, report, Duration::ZERO)
         }
         AcquireError::Config(error) => of_config(py, error),
         AcquireError::Closed => closed(py),
@@ -72,13 +82,8 @@ pub(crate) fn of_acquire(py: Python<'_>, error: &AcquireError) -> PyErr {
 
 pub(crate) fn of_permit(py: Python<'_>, error: &PermitError) -> PyErr {
     let message = error.to_string();
-    let with = |class, resource: &str, votes, waited: f64| {
-        make(py, class, &message, |arguments| {
-            arguments.set_item("resource", resource)?;
-            arguments.set_item("report", report::of_votes(py, votes)?)?;
-            arguments.set_item("waited", waited)
-        })
-    };
+    let with =
+        |class, resource: &Resource, votes, waited| refused(py, class, &message, resource, votes, waited);
     match error {
         PermitError::Full { resource, holders, waited } => make(py, "Full", &message, |arguments| {
             let holders = holders.iter().map(|holder| report::holder(py, holder.as_ref()));
@@ -87,13 +92,11 @@ pub(crate) fn of_permit(py: Python<'_>, error: &PermitError) -> PyErr {
             arguments.set_item("waited", waited.as_secs_f64())
         }),
         PermitError::OtherPermits { resource, report, .. } => {
-            with("OtherPermits", resource.as_str(), report, 0.0)
+            with("OtherPermits", resource, report, Duration::ZERO)
         }
-        PermitError::Unavailable { resource, report, waited } => {
-            with("NoQuorum", resource.as_str(), report, waited.as_secs_f64())
-        }
+        PermitError::Unavailable { resource, report, waited } => with("NoQuorum", resource, report, *waited),
         PermitError::Misconfigured { resource, report } => {
-            with("Misconfigured", resource.as_str(), report, 0.0)
+            with("Misconfigured", resource, report, Duration::ZERO)
         }
         PermitError::Config(error) => of_config(py, error),
         PermitError::Closed => closed(py),
@@ -142,7 +145,7 @@ pub(crate) fn of_retaining(py: Python<'_>, error: &RetainError) -> PyErr {
     }
 }
 
-fn unconfirmed(py: Python<'_>, message: &str, resource: &str, votes: &quorlock::votes::VoteReport) -> PyErr {
+fn unconfirmed(py: Python<'_>, message: &str, resource: &str, votes: &VoteReport) -> PyErr {
     make(py, "Unconfirmed", message, |arguments| {
         arguments.set_item("resource", resource)?;
         arguments.set_item("report", report::of_votes(py, votes)?)

@@ -3,7 +3,6 @@
 //! A child that was forked has none of its parent's threads, and shares its sockets. So it leaks what it inherited,
 //! and makes its own at first use.
 
-use std::fmt;
 use std::mem;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -109,11 +108,5 @@ impl<T> Drop for Own<T> {
         if self.generation != generation() {
             mem::forget(self.value.take());
         }
-    }
-}
-
-impl<T> fmt::Debug for Own<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Own").field("generation", &self.generation).finish_non_exhaustive()
     }
 }

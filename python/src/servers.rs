@@ -1,7 +1,7 @@
 //! Servers for tests, as `quorlock demo` starts them.
 
-use std::future::Future;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ pub(crate) struct Servers {
 
 /// The servers are dropped before the runtime that serves the built-in ones.
 struct Running {
-    servers: std::sync::Mutex<Option<quorlock_testkit::Servers>>,
+    servers: Mutex<Option<quorlock_testkit::Servers>>,
     runtime: Runtime,
 }
 
@@ -35,7 +35,7 @@ impl Servers {
     ) -> PyResult<T> {
         let running = self.inner.get().ok_or_else(|| closed("belong to the parent process"))?;
         py.detach(|| {
-            let servers = running.servers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let servers = running.servers.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(servers) = &*servers else { return Err(closed("are closed")) };
             let server = servers.get(index);
             let server = server.ok_or_else(|| PyIndexError::new_err(format!("no server {index}")))?;
@@ -46,10 +46,6 @@ impl Servers {
 
 fn closed(why: &str) -> PyErr {
     PyRuntimeError::new_err(format!("these servers {why}"))
-}
-
-fn block<T>(runtime: &Runtime, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    runtime.block_on(work)
 }
 
 #[pymethods]
@@ -63,11 +59,11 @@ impl Servers {
             Ok((runtime, servers))
         })?;
         let (urls, kind) = (servers.urls(), servers.kind().to_string());
-        let running = Running { servers: std::sync::Mutex::new(Some(servers)), runtime };
+        let running = Running { servers: Mutex::new(Some(servers)), runtime };
         Ok(Servers { inner: Own::new(running), urls, kind })
     }
 
-    /// Ends one at once, with all its data.
+    /// Kills one, with all its data.
     fn kill(&self, py: Python<'_>, index: usize) -> PyResult<()> {
         self.with(py, index, |_, server| {
             server.kill();
@@ -77,7 +73,7 @@ impl Servers {
 
     /// Starts one again, without its data.
     fn restart(&self, py: Python<'_>, index: usize) -> PyResult<()> {
-        self.with(py, index, |runtime, server| block(runtime, server.restart_empty()))
+        self.with(py, index, |runtime, server| runtime.block_on(server.restart_empty()))
     }
 
     /// Stops one, so that it accepts connections and does not answer.
@@ -93,7 +89,7 @@ impl Servers {
     fn command(&self, py: Python<'_>, index: usize, words: Vec<String>) -> PyResult<String> {
         self.with(py, index, move |runtime, server| {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            Ok(block(runtime, server.command(&words))?.to_string())
+            Ok(runtime.block_on(server.command(&words))?.to_string())
         })
     }
 
@@ -101,7 +97,7 @@ impl Servers {
     fn close(&self, py: Python<'_>) {
         let Some(running) = self.inner.get() else { return };
         py.detach(|| {
-            drop(running.servers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+            drop(running.servers.lock().unwrap_or_else(PoisonError::into_inner).take());
         });
     }
 }

@@ -61,6 +61,15 @@ def test_a_loss_cancels_the_body_before_its_validity_ends_and_raises_lost() -> N
     asyncio.run(main())
 
 
+def test_a_notice_longer_than_the_ttl_does_not_cancel_a_lock_that_is_renewed(nodes: Servers) -> None:
+    async def main() -> None:
+        async with nodes.aio_connect() as q, q.lock("long notice", ttl=2, notice=30) as lease:
+            await asyncio.sleep(3)
+            lease.check()
+
+    asyncio.run(main())
+
+
 def test_a_body_that_suppresses_the_cancellation_raises_lost_at_its_end() -> None:
     async def main() -> None:
         with servers(3) as nodes:

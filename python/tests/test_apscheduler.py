@@ -104,7 +104,7 @@ def test_a_leader_that_is_cut_off_pauses_before_its_validity_ends_and_leads_agai
             assert len(ran) == before
             scheduler.pause = pause
             scheduler.pause()
-            scheduler.resume()  # It is paused again at once.
+            scheduler.resume()  # It is paused again immediately.
             assert not leadership.leads
             time.sleep(0.3)
             assert len(ran) == before

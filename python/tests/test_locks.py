@@ -141,6 +141,7 @@ def test_a_semaphore_has_as_many_holders_as_permits(q: quorlock.Coordinator) -> 
         with pytest.raises(quorlock.Full) as full, semaphore:
             pytest.fail("the body ran without a permit")
         assert [holder is not None for holder in full.value.holders] == [True, True]
+        assert full.value.holder == full.value.holders[0]
         assert len(semaphore.inspect()) == 2
         with pytest.raises(quorlock.OtherPermits):
             q.semaphore("exports", 3, wait=0).acquire()
