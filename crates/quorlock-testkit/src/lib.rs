@@ -32,5 +32,5 @@ pub use {
         Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, ScriptResult, SetLife,
         SetOptions, SetWhen, Several, Sharing, Store, Value,
     },
-    wait::{eventually, find_eventually},
+    wait::{eventually, find_eventually, patience},
 };

@@ -8,6 +8,37 @@ use quorlock::runtime::{Clock, SystemClock};
 /// How often a condition is checked: seldom enough not to load a busy machine.
 const EVERY: Duration = Duration::from_millis(2);
 
+/// How long a test waits for what is certain to happen on an idle machine within seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Returns how long a test should wait for what other processes do, such as a server that starts: a minute, longer
+/// on a loaded machine.
+///
+/// Only a test that fails waits that long, so every test has the same patience. The time is multiplied by the
+/// variable `QUORLOCK_TEST_PATIENCE`, 1 if it is not set, and by the number of runnable tasks for each core, at
+/// least 1.
+#[must_use]
+pub fn patience() -> Duration {
+    scaled(PATIENCE)
+}
+
+/// Returns a time limit that suits this machine and its load.
+pub(crate) fn scaled(limit: Duration) -> Duration {
+    limit.mul_f64(wanted().max(0.01) * load().max(1.0))
+}
+
+fn wanted() -> f64 {
+    std::env::var("QUORLOCK_TEST_PATIENCE").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1.0)
+}
+
+/// The average number of runnable tasks for each core, in the last minute. 0 where the system does not say.
+fn load() -> f64 {
+    let average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let runnable = average.split(' ').next().and_then(|number| number.parse::<f64>().ok());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    runnable.unwrap_or(0.0) / u32::try_from(cores).map_or(1.0, f64::from)
+}
+
 /// Waits until `condition` is true, and checks it at least once.
 ///
 /// `deadline` is real time, even if the runtime's time is paused, because most conditions in tests depend on
@@ -72,12 +103,13 @@ pub(crate) async fn pause() {
     clock.sleep_until(clock.now() + EVERY).await;
 }
 
-/// Runs `work` with a timeout in real time.
+/// Runs `work` with a timeout in real time, [`scaled`].
 pub(crate) async fn within<T>(
     what: &str,
     limit: Duration,
     work: impl Future<Output = io::Result<T>>,
 ) -> io::Result<T> {
+    let limit = scaled(limit);
     let clock = SystemClock::default();
     let end = clock.now() + limit;
     let mut work = std::pin::pin!(work);
