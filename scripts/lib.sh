@@ -3,6 +3,8 @@
 # usage [FOLDER]: prints the comment at the head of the calling script, which is in scripts/ or this folder, and exits.
 usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${1:-scripts}/${0##*/}" >&2; exit 64; }
 
+project_version() { sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1; }
+
 # sum_of_tests FILE...: adds up the results in the output of test programs.
 sum_of_tests() {
     awk '/^test result:/ { for (i = 1; i < NF; i++) {
