@@ -4,7 +4,7 @@
 //! QUORLOCK_NODES=redis://10.0.0.1,redis://10.1.0.1,redis://10.2.0.1 cargo run -- worker-1
 //! ```
 //!
-//! The collector is at `OTEL_EXPORTER_OTLP_ENDPOINT`, `http://localhost:4317` unless set. `scripts/trace` runs two of
+//! The collector is at `OTEL_EXPORTER_OTLP_ENDPOINT`, `http://localhost:4317` unless set. `scripts/pictures trace` runs two of
 //! these and draws what a collector received.
 
 use std::error::Error;

@@ -40,22 +40,12 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     ),
     except(
         "CONTRIBUTING.md",
-        "cargo run -p quorlock-model",
-        "minutes; its own tests have the narrower bounds",
-    ),
-    except("CONTRIBUTING.md", "cargo test", "it is what runs this test"),
-    except(
-        "CONTRIBUTING.md",
         "INSTA_UPDATE",
         "it writes to the project; the gate runs it without the variable",
     ),
     except("CONTRIBUTING.md", "QUORLOCK_API", "the same"),
     except("CONTRIBUTING.md", "QUORLOCK_FAULTS_SECONDS", "ten minutes; shorter in the gate"),
-    except(
-        "compose/README.md",
-        "compose/start",
-        "needs Docker; crates/quorlock-chaos/tests/compose.rs runs it",
-    ),
+    except("compose/README.md", "compose/start", "needs Docker; the tests of quorlock-chaos run it"),
     except(
         "compose/README.md",
         "docker-compose exec client quorlock run --json",

@@ -1,7 +1,7 @@
 //! Runs the files of `docs/jobs/` as cron, systemd, a container engine, CI runners and so on would, on real
 //! servers, and checks them against the schemas of their programs.
 //!
-//! The packages with the schemas, and Ansible, are those that `scripts/jobs.sh` installs into `.tools/jobs`.
+//! The packages with the schemas, and Ansible, are those that `scripts/check` installs into `.tools/jobs`.
 //! Without them the tests that need them are skipped.
 
 #![cfg(unix)]
