@@ -85,6 +85,11 @@ find_or_install() {
     find_program "$@" || { from_debian "$package" && find_program "$@"; }
 }
 
+# The programs of PostgreSQL's server are not on the PATH.
+find_or_install_postgres() {
+    PATH=$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin) find_or_install postgresql initdb
+}
+
 find_or_install_mariadb() { find_or_install mariadb-server mariadbd; }
 
 # Prints the Docker engine that the test of compose/ will use, or on stderr why there is none. If no engine answers,
