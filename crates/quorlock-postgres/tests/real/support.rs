@@ -1,12 +1,4 @@
 //! Real PostgreSQL servers, each in its own folder, which end with the test.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    missing_docs,
-    unreachable_pub,
-    reason = "each test uses a part of it, and fails by panicking"
-)]
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -29,9 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
-pub mod requests;
-
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the folder of PostgreSQL's programs, or why there is none. `QUORLOCK_POSTGRES` selects the folder
 /// of another version.
@@ -53,7 +43,7 @@ fn programs() -> Result<PathBuf, String> {
 }
 
 /// Starts a server, or prints why not and returns `None` if PostgreSQL is not installed.
-pub fn server() -> Option<Server> {
+pub(crate) fn server() -> Option<Server> {
     match programs() {
         Ok(_) => Some(Server::start(&[])),
         Err(why) => {
@@ -64,7 +54,7 @@ pub fn server() -> Option<Server> {
     }
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -84,7 +74,7 @@ fn run(command: &mut Command) {
 }
 
 /// A server, which ends when dropped.
-pub struct Server {
+pub(crate) struct Server {
     folder: TempDir,
     port: u16,
     options: Vec<String>,
@@ -93,13 +83,13 @@ pub struct Server {
 
 impl Server {
     /// Creates a cluster with these settings and starts it.
-    pub fn start(options: &[&str]) -> Server {
+    pub(crate) fn start(options: &[&str]) -> Server {
         Server::start_with(Server::prepared(5432, options), &[])
     }
 
     /// Starts a server that also listens on `localhost`, with these files, which only it may read, next to
     /// its data.
-    pub fn listening(options: &[&str], files: &[(&str, &str)]) -> Server {
+    pub(crate) fn listening(options: &[&str], files: &[(&str, &str)]) -> Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let tcp = ["listen_addresses=localhost", &format!("port={port}")];
         Server::start_with(Server::prepared(port, &[&tcp, options].concat()), files)
@@ -135,7 +125,7 @@ impl Server {
     }
 
     /// Creates a standby of this server, which is restarted for that.
-    pub fn standby(&self) -> Server {
+    pub(crate) fn standby(&self) -> Server {
         let standby = Server::prepared(5432, &[]);
         self.end_by(Signal::INT);
         run(Command::new("cp").arg("-a").arg(self.data()).arg(standby.data()));
@@ -150,7 +140,7 @@ impl Server {
     }
 
     /// Promotes a standby.
-    pub fn promote(&self) {
+    pub(crate) fn promote(&self) {
         let pg_ctl = programs().unwrap().join("pg_ctl");
         run(command(&pg_ctl).args(["promote", "-w", "-D"]).arg(self.data()).current_dir(self.folder.path()));
     }
@@ -159,7 +149,7 @@ impl Server {
         self.folder.path().join("data")
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
@@ -192,7 +182,7 @@ impl Server {
     }
 
     /// Returns the server's log.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
@@ -214,7 +204,7 @@ impl Server {
     }
 
     /// Kills it, as a crash does, and waits until it has ended.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.end_by(Signal::KILL);
     }
 
@@ -226,26 +216,26 @@ impl Server {
     }
 
     /// Restarts it.
-    pub fn start_again(&self) {
+    pub(crate) fn start_again(&self) {
         self.launch();
     }
 
     /// Returns the address of this server, with these options.
-    pub fn url(&self, options: &str) -> String {
+    pub(crate) fn url(&self, options: &str) -> String {
         format!("postgres://postgres@/postgres?host={}{options}", self.folder.path().display())
     }
 
-    pub fn node(&self) -> Arc<dyn Node> {
+    pub(crate) fn node(&self) -> Arc<dyn Node> {
         node(&self.url(""))
     }
 
     /// Returns the TCP address of this server, as this user.
-    pub fn tcp_url(&self, user: &str, host: &str, options: &str) -> String {
+    pub(crate) fn tcp_url(&self, user: &str, host: &str, options: &str) -> String {
         format!("postgres://{user}@{host}:{}/postgres{options}", self.port)
     }
 
     /// Opens another client connection to this server.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         let (folder, port) = (self.folder.path().display(), self.port);
         let config = format!("host={folder} port={port} user=postgres dbname=postgres");
         let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
@@ -262,17 +252,17 @@ impl Drop for Server {
 }
 
 /// Opens a node of this address.
-pub fn node(url: &str) -> Arc<dyn Node> {
+pub(crate) fn node(url: &str) -> Arc<dyn Node> {
     PostgresKind::new().parse(url).unwrap().node(&Seams::default()).unwrap()
 }
 
 /// Waits until `holds` returns `true`.
-pub async fn until(what: &str, holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl AsyncFnMut() -> bool) {
     quorlock_testkit::eventually(what, PATIENCE, holds).await.unwrap();
 }
 
 /// Another client, which changes rows without going through the node.
-pub struct Editor<'a> {
+pub(crate) struct Editor<'a> {
     pub server: &'a Server,
     /// Whether the suite may restart the server.
     pub restarts: bool,
@@ -384,7 +374,7 @@ impl Plant for Editor<'_> {
 }
 
 /// A proxy between a node and a server: an address that leads to the primary, a failing network, or a pooler.
-pub struct Gate {
+pub(crate) struct Gate {
     folder: TempDir,
     inner: Arc<Mutex<Way>>,
 }
@@ -397,7 +387,7 @@ struct Way {
 }
 
 impl Gate {
-    pub fn open(server: &Server) -> Gate {
+    pub(crate) fn open(server: &Server) -> Gate {
         let folder = tempfile::Builder::new().prefix("quorlock-gate.").tempdir_in("/tmp").unwrap();
         let listener = tokio::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
         let way = Way { to: server.folder.path().join(".s.PGSQL.5432"), greeting: None, carried: Vec::new() };
@@ -416,21 +406,21 @@ impl Gate {
         Gate { folder, inner }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@/postgres?host={}&connections=1", self.folder.path().display())
     }
 
     /// Ends all connections on the client's side. The server does not notice yet, because it is busy.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.inner.lock().unwrap().carried.drain(..).for_each(|carried| carried.abort());
     }
 
-    pub fn lead_to(&self, server: &Server) {
+    pub(crate) fn lead_to(&self, server: &Server) {
         self.inner.lock().unwrap().to = server.folder.path().join(".s.PGSQL.5432");
         self.cut();
     }
 
-    pub fn greet_as(&self, pid: i32) {
+    pub(crate) fn greet_as(&self, pid: i32) {
         self.inner.lock().unwrap().greeting = Some(pid);
     }
 }

@@ -1,5 +1,4 @@
 //! The program `quorlock` with PostgreSQL databases.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,9 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use support::{Server, server};
-
-mod support;
+use crate::support::{Server, server};
 
 /// Cargo builds the examples with the tests, but does not say where.
 fn program() -> PathBuf {

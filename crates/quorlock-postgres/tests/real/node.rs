@@ -1,5 +1,4 @@
 //! Properties of PostgreSQL nodes: crashes, promotions, stopped processes, and errors of a database.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +14,8 @@ use quorlock_testkit::BuiltinServer;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 
-use support::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
-use support::{Gate, Server, node, server, until};
-
-mod support;
+use crate::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
+use crate::support::{Gate, Server, node, server, until};
 
 /// Retries until there is an answer.
 async fn answered(node: &dyn Node, key: &str) -> Response {
@@ -121,7 +118,7 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     assert!(refused.to_string().contains("the address of the primary"), "{refused:#}");
     // One address that always leads to the current primary.
     let gate = Gate::open(&primary);
-    let moving = support::node(&gate.url());
+    let moving = crate::support::node(&gate.url());
     assert_eq!(answered(&*moving, "a").await.identity.id, before.identity.id);
     standby.promote();
     gate.lead_to(&standby);
@@ -176,7 +173,7 @@ async fn late_statements_of_a_stopped_process_are_refused() {
 async fn a_cut_connection_is_terminated_before_the_next_one_votes() {
     let Some(server) = server() else { return };
     let gate = Gate::open(&server);
-    let node = support::node(&gate.url());
+    let node = crate::support::node(&gate.url());
     let before = claim("a");
     acquire(&*node, &before).await.unwrap();
     ask(&*node, Request::Release { claim: before }).await.unwrap();
@@ -222,7 +219,7 @@ async fn a_pooler_is_refused() {
     let Some(server) = server() else { return };
     let gate = Gate::open(&server);
     gate.greet_as(4711);
-    let refused = inspect(&*support::node(&gate.url()), "a").await.unwrap_err();
+    let refused = inspect(&*crate::support::node(&gate.url()), "a").await.unwrap_err();
     assert_eq!(refused.kind(), NodeErrorKind::WrongServer, "{refused:#}");
     assert!(refused.to_string().contains("a pooler is in between"), "{refused:#}");
 }

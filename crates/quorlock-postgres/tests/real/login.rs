@@ -1,6 +1,4 @@
 //! TLS and passwords on real servers, with the test's own certificate authority.
-#![cfg(feature = "tls")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 
@@ -9,9 +7,7 @@ use quorlock_postgres::PostgresKind;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-use support::{Server, server};
-
-mod support;
+use crate::support::{Server, server};
 
 /// Signs certificates.
 struct Authority {
@@ -93,7 +89,7 @@ async fn a_wrong_certificate_is_refused_with_the_reason() {
         let row = server.client().await.query_one(asked, &[]).await.unwrap();
         assert_eq!(row.get::<_, Option<bool>>(0), Some(true), "the connection is encrypted");
         lease.release().await.unwrap();
-        trusting.close(support::PATIENCE).await;
+        trusting.close(crate::support::PATIENCE).await;
         refused(
             &coordinator(url("127.0.0.1"), ours.clone(), None),
             &["not for the name `127.0.0.1`", "--tls-server-name"],

@@ -1,13 +1,11 @@
 //! A client of `ShedLock` from Maven and our clients on one table of PostgreSQL.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use quorlock_postgres::PostgresKind;
 
-use support::{Server, server};
+use crate::support::{Server, server};
 
-#[path = "../../../tests/interop/shedlock.rs"]
+#[path = "../../../../tests/interop/shedlock.rs"]
 mod shedlock;
-mod support;
 
 /// Forwards connections from a port to the server's socket: their driver does not support Unix sockets.
 async fn port(server: &Server) -> u16 {

@@ -1,5 +1,4 @@
 //! `ShedLock`'s table as the locks of a node: `?layout=shedlock`.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io;
 use std::sync::Arc;
@@ -16,9 +15,7 @@ use quorlock_postgres::PostgresKind;
 use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
 
-use support::{Gate, Server, node, server, until};
-
-mod support;
+use crate::support::{Gate, Server, node, server, until};
 
 /// As in `ShedLock`'s documentation, but with room for the long names of the contract suite.
 const TABLE: &str = "CREATE TABLE shedlock (name varchar(1024) PRIMARY KEY, lock_until timestamp NOT NULL, \

@@ -1,6 +1,5 @@
 //! The order of execution: requests of several keys over several connections, and a connection after its
 //! predecessor.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +9,7 @@ use quorlock::protocol::{Claim, Token};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::Client;
 
-use support::{Gate, Server, node, server, until};
-
-mod support;
+use crate::support::{Gate, Server, node, server, until};
 
 const TTL: Duration = Duration::from_secs(60);
 
