@@ -319,9 +319,12 @@ impl Database {
         match self.engine.make {
             Make::Postgres => {
                 let mut command = self.engine.command("initdb");
-                // Small WAL segments: a full disk is noticed when the next one is created.
-                command.args(["-A", "trust", "-U", "postgres", "--no-sync", "--wal-segsize=1", "-D"]);
-                command.arg(self.data()).current_dir(self.folder());
+                command.args(["-A", "trust", "-U", "postgres", "--no-sync", "-D"]).arg(self.data());
+                if self.disk.is_some() {
+                    // Small WAL segments: a full disk is noticed when the next one is created.
+                    command.arg("--wal-segsize=1");
+                }
+                command.current_dir(self.folder());
                 run(command).await?;
             }
             Make::MariaDb => {
@@ -385,7 +388,10 @@ impl Database {
             Make::Postgres => {
                 command.arg("-D").arg(self.data()).arg("-p").arg(port.to_string());
                 command.args(["-c", "listen_addresses=127.0.0.1", "-k"]).arg(self.folder());
-                command.args(["-c", "shared_buffers=16MB", "-c", "min_wal_size=2MB"]);
+                command.args(["-c", "shared_buffers=16MB"]);
+                if self.disk.is_some() {
+                    command.args(["-c", "min_wal_size=2MB"]);
+                }
                 // Otherwise a standby that has lost its primary takes five seconds to notice its promotion.
                 command.args(["-c", "wal_retrieve_retry_interval=100ms"]);
                 command.args(self.engine.settings.iter().flat_map(|setting| ["-c", setting]));
