@@ -1,27 +1,24 @@
 //! The scenario of `fenced_sqlite`, with the account in PostgreSQL.
 //!
 //! ```sh
-//! examples/fenced_postgres.sh
+//! cargo run --example fenced_postgres
 //! ```
 //!
-//! The script starts a temporary cluster for it.
+//! Starts a server of its own, if PostgreSQL is installed.
 
 mod support;
 
-use std::env;
-
 use quorlock::FencingToken;
 use quorlock::fence::sql;
+use quorlock_testkit::Engine;
 use support::{Account, Check, Outcome};
 use tokio_postgres::{Client, NoTls};
 
 fn main() -> Outcome<()> {
     quorlock_testkit::serve_if_asked();
     support::run::<Postgres>(async || {
-        let place = env::var("FENCED_POSTGRES").map_err(
-            |_| "FENCED_POSTGRES is not set: examples/fenced_postgres.sh starts a database and sets it",
-        )?;
-        support::run_scenario::<Postgres>(&place).await
+        let database = Engine::postgres()?.start().await?;
+        support::run_scenario::<Postgres>(&database.url()).await
     })
 }
 

@@ -6,9 +6,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The exit code of `examples/fenced_postgres.sh` when no database can be started.
-const SKIPPED: i32 = 77;
-
 /// Cargo builds the examples with the tests, but does not expose their paths.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -46,15 +43,12 @@ fn the_example_falls_back_to_built_in_servers() {
 
 #[test]
 fn a_stale_write_to_postgresql_is_refused_only_by_the_check() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fenced_postgres.sh");
-    let ended = Command::new(script).arg(example("fenced_postgres")).output().unwrap();
-    if ended.status.code() == Some(SKIPPED) {
-        let why = String::from_utf8_lossy(&ended.stderr);
+    if let Err(why) = quorlock_testkit::Engine::postgres() {
         // Not with `eprintln`, which the harness captures while a test passes.
-        drop(writeln!(std::io::stderr(), "skipped: {}", why.lines().last().unwrap_or_default()));
+        drop(writeln!(std::io::stderr(), "skipped: {why}"));
         return;
     }
-    assert_scenario(&ended);
+    assert_scenario(&Command::new(example("fenced_postgres")).output().unwrap());
 }
 
 /// Runs an example to its end, and expects all of these in its output, in this order.

@@ -21,6 +21,7 @@ use super::{RedisNode, Settings};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Request, Responder, Response, Vote, ask};
 use crate::runtime::clock::{Clock, SystemClock};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Token, WaiterId};
+use quorlock_testkit::{eventually, patience};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -130,14 +131,9 @@ fn ask_now(node: &RedisNode, request: Request) -> Option<Result<Vote, NodeError>
     answers.pop().map(|(_, answer)| answer)
 }
 
-/// Polls a condition until it holds, for 20 s at most.
-async fn within(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let clock = SystemClock;
-    let deadline = clock.now() + Duration::from_secs(20);
-    while !holds().await {
-        assert!(clock.now() < deadline, "not in time: {what}");
-        clock.sleep_until(clock.now() + Duration::from_millis(2)).await;
-    }
+/// Polls a condition until it holds.
+async fn within(what: &str, holds: impl AsyncFnMut() -> bool) {
+    eventually(what, patience(), holds).await.unwrap();
 }
 
 /// Responses in the order in which they arrived.

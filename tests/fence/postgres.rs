@@ -1,14 +1,9 @@
 //! The checks in SQL, in PostgreSQL: which transaction waits for which, and what it then reads.
-//!
-//! `examples/fenced_postgres.sh` starts the database; the tests below run inside it.
 
 use std::io::Write as _;
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 use quorlock::fence::{shared, sql};
-use quorlock_testkit::eventually;
+use quorlock_testkit::{Engine, eventually, patience};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, NoTls};
@@ -16,33 +11,16 @@ use tokio_postgres::{Client, Error, NoTls};
 use crate::shared::STORY;
 use crate::token;
 
-/// The script's exit code when no database can be started.
-const SKIPPED: i32 = 77;
-const PLACE: &str = "FENCED_POSTGRES";
-const SOON: Duration = Duration::from_secs(30);
-
-#[test]
-fn the_checks_hold_in_postgresql() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fenced_postgres.sh");
-    let ended = Command::new(script)
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "postgres::inside", "--nocapture"])
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&ended.stderr);
-    if ended.status.code() == Some(SKIPPED) {
-        // Not with `eprintln`, which the harness captures while a test passes.
-        drop(writeln!(std::io::stderr(), "skipped: {}", stderr.lines().last().unwrap_or_default()));
-        return;
-    }
-    assert!(ended.status.success(), "{}\n{stderr}", String::from_utf8_lossy(&ended.stdout));
-}
-
-/// Runs all of them in turn, on one database.
+/// Runs all checks in turn, on one database.
 #[tokio::test]
-async fn inside() {
-    let Ok(place) = std::env::var(PLACE) else { return };
-    let database = Database { place };
+async fn the_checks_hold_in_postgresql() {
+    let engine = match Engine::postgres() {
+        Ok(engine) => engine,
+        // Not with `eprintln`, which the harness captures while a test passes.
+        Err(why) => return drop(writeln!(std::io::stderr(), "skipped: {why}")),
+    };
+    let server = engine.start().await.unwrap();
+    let database = Database { place: server.url() };
     for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         println!("{isolation}");
         database.a_late_update_waits_and_finds_the_newer_token(isolation).await;
@@ -100,7 +78,7 @@ impl Database {
         let look = self.connect().await;
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         let waits = async || look.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 1;
-        eventually("a statement that waits for a lock", SOON, waits).await.unwrap();
+        eventually("a statement that waits for a lock", patience(), waits).await.unwrap();
         Sent { task, number }
     }
 

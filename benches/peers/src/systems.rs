@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use quorlock_testkit::{eventually, find_eventually};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use quorlock_testkit::{Database, Engine, eventually, find_eventually};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,13 +27,15 @@ pub(crate) struct System {
     members: Vec<Child>,
     goodbye: Signal,
     folder: TempDir,
+    /// PostgreSQL.
+    database: Option<Database>,
 }
 
 impl System {
     fn new(goodbye: Signal) -> Result<System> {
-        // Not below TMPDIR, which may be closed to the user that PostgreSQL runs as.
-        let folder = tempfile::Builder::new().prefix("quorlock-peers-").tempdir_in("/tmp")?;
-        Ok(System { addresses: Vec::new(), version: String::new(), members: Vec::new(), goodbye, folder })
+        let folder = tempfile::Builder::new().prefix("quorlock-peers-").tempdir()?;
+        let (addresses, version) = (Vec::new(), String::new());
+        Ok(System { addresses, version, members: Vec::new(), goodbye, folder, database: None })
     }
 
     fn folder(&self) -> &Path {
@@ -69,56 +71,15 @@ impl Drop for System {
 
 /// One server that keeps its promises about the disk, with its default configuration.
 pub(crate) async fn postgres() -> Result<System> {
-    let programs = postgres_programs().context("PostgreSQL is not installed")?;
-    // Disconnects all clients and exits.
+    let connections = format!("max_connections={}", 3 * MOST_TASKS);
+    // The test kit gives its servers less memory than PostgreSQL does by default.
+    let database = Engine::postgres()?.settings(&[&connections, "shared_buffers=128MB"]).start().await?;
     let mut system = System::new(Signal::INT)?;
-    let [port] = free_ports()?;
-    let data = system.folder().join("data");
-    if geteuid().is_root() {
-        let given = Command::new("chown").arg("postgres").arg(system.folder()).status()?;
-        ensure!(given.success(), "there is no user postgres to run PostgreSQL as");
-    }
-    let made = unprivileged(&programs.join("initdb"))
-        .args(["-A", "trust", "-U", "postgres", "-D"])
-        .arg(&data)
-        .current_dir(system.folder())
-        .output()?;
-    ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-    let folder = system.folder().to_owned();
-    system.spawn(
-        unprivileged(&programs.join("postgres"))
-            .arg("-D")
-            .arg(&data)
-            .arg("-k")
-            .arg(&folder)
-            .args(["-c", "listen_addresses=127.0.0.1", "-c", &format!("port={port}")])
-            .args(["-c", &format!("max_connections={}", 3 * MOST_TASKS)])
-            .current_dir(&folder),
-    )?;
-    let address = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
-    let version =
-        find_eventually("PostgreSQL to answer", START_LIMIT, async || postgres::version(&address).await.ok());
-    system.version =
-        format!("1 × PostgreSQL {}, defaults (fsync on)", version.await.context(system.last_words())?);
+    let address = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", database.address().port());
+    system.version = format!("1 × PostgreSQL {}, defaults (fsync on)", postgres::version(&address).await?);
     system.addresses = vec![address];
+    system.database = Some(database);
     Ok(system)
-}
-
-/// Debian keeps them off the `PATH`, by version.
-fn postgres_programs() -> Option<PathBuf> {
-    let versions =
-        fs::read_dir("/usr/lib/postgresql").ok()?.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
-    versions.filter(|bin| bin.join("initdb").exists()).max()
-}
-
-/// PostgreSQL refuses to run as root.
-fn unprivileged(program: &Path) -> Command {
-    if !geteuid().is_root() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
-    command
 }
 
 pub(crate) async fn zookeeper() -> Result<System> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use self::engine::Engine;
 use self::project::Project;
 use futures::FutureExt as _;
+use quorlock_testkit::patience;
 
 #[path = "compose/engine.rs"]
 mod engine;
@@ -28,9 +29,6 @@ mod project;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The timeout for everything, generous for a busy machine.
-const SOON: Duration = Duration::from_secs(60);
-
 #[tokio::test]
 async fn every_installed_compose_reads_the_file() -> Outcome {
     let composes = project::composes().await;
@@ -38,7 +36,7 @@ async fn every_installed_compose_reads_the_file() -> Outcome {
         skip("no docker compose and no docker-compose is installed");
     }
     for compose in composes {
-        let services = command(&compose, SOON, |command| {
+        let services = command(&compose, patience(), |command| {
             command.current_dir(folder()).args(["config", "--services"]);
         });
         let services = text(services.await?)?;

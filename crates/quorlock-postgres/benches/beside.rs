@@ -24,11 +24,9 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use quorlock::{Coordinator, RestartGuard};
 use quorlock_postgres::PostgresKind;
+use quorlock_testkit::Engine;
 use tokio::sync::Semaphore;
 use tokio_postgres::{Client, NoTls, Statement};
-
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(2);
@@ -58,18 +56,21 @@ fn main() {
 }
 
 async fn compare() {
-    if support::server().is_none() {
-        return;
-    }
-    let server = support::Server::start(&["max_connections=300", "track_functions=pl"]);
-    let folder = server.folder().display().to_string();
-    let client = server.client().await;
+    let engine = match Engine::postgres() {
+        Ok(engine) => engine.settings(&["max_connections=300", "track_functions=pl"]),
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let server = engine.start().await.unwrap();
+    // Its Unix socket.
+    let (folder, port) = (server.folder().display(), server.address().port());
+    let url = format!("postgres://postgres@/postgres?host={folder}&port={port}");
+    let client = connect(&url).await;
     client
         .batch_execute("CREATE TABLE hand (key text PRIMARY KEY, token text, expires timestamptz)")
         .await
         .unwrap();
-    let pool = Pool::connect(&folder, POOL).await;
-    let coordinator = coordinator(&server.url(""));
+    let pool = Pool::connect(&url, POOL).await;
+    let coordinator = coordinator(&url);
     let only = env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
     let mut figures = WHAT.map(|_| Vec::new());
     for round in 0..ROUNDS {
@@ -79,10 +80,10 @@ async fn compare() {
                 1 => measure(1, |task, count| by_quorlock(&coordinator, task, count)).await.median_micros,
                 2 => measure(TASKS, |task, count| by_hand(&pool, task, count)).await.per_second,
                 3 => measure(TASKS, |task, count| by_quorlock(&coordinator, task, count)).await.per_second,
-                4 => processes("advisory", PROCESSES, &folder, &client).await,
-                5 => processes("quorlock", PROCESSES, &folder, &client).await,
-                6 => requests(2, &folder, &client).await,
-                _ => requests(PROCESSES, &folder, &client).await,
+                4 => processes("advisory", PROCESSES, &url, &client).await,
+                5 => processes("quorlock", PROCESSES, &url, &client).await,
+                6 => requests(2, &url, &client).await,
+                _ => requests(PROCESSES, &url, &client).await,
             });
             println!("  {what}: {:.0}", figures[place][round]);
         }
@@ -139,10 +140,10 @@ struct Pool {
 }
 
 impl Pool {
-    async fn connect(folder: &str, size: usize) -> Pool {
+    async fn connect(url: &str, size: usize) -> Pool {
         let mut clients = Vec::new();
         for _ in 0..size {
-            let client = connect(folder).await;
+            let client = connect(url).await;
             let insert = "INSERT INTO hand VALUES ($1, $2, clock_timestamp() + interval '30 s') ON CONFLICT (key) DO UPDATE \
                           SET token = EXCLUDED.token, expires = EXCLUDED.expires WHERE hand.expires < clock_timestamp()";
             let insert = client.prepare(insert).await.unwrap();
@@ -153,9 +154,8 @@ impl Pool {
     }
 }
 
-async fn connect(folder: &str) -> Client {
-    let (client, connection) =
-        tokio_postgres::connect(&format!("host={folder} user=postgres"), NoTls).await.unwrap();
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     drop(tokio::spawn(connection));
     client
 }
@@ -175,21 +175,21 @@ async fn by_hand(pool: &Pool, task: usize, count: u64) {
 
 /// Returns the number of requests per hundred grants with `count` processes on one lock, as counted by the
 /// server.
-async fn requests(count: usize, folder: &str, client: &Client) -> f64 {
+async fn requests(count: usize, url: &str, client: &Client) -> f64 {
     client.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    let granted = processes("quorlock", count, folder, client).await * TIME_OF_PROCESSES.as_secs_f64();
+    let granted = processes("quorlock", count, url, client).await * TIME_OF_PROCESSES.as_secs_f64();
     let calls = "SELECT sum(calls)::float8 FROM pg_stat_user_functions WHERE schemaname = 'quorlock' AND funcname IN \
                  ('acquire', 'renew', 'release', 'cancel', 'write_back', 'inspect', 'enqueue', 'leave_queue')";
     100.0 * client.query_one(calls, &[]).await.unwrap().get::<_, f64>(0) / granted
 }
 
 /// Returns the grants per second of `count` processes on one lock.
-async fn processes(what: &str, count: usize, folder: &str, client: &Client) -> f64 {
+async fn processes(what: &str, count: usize, url: &str, client: &Client) -> f64 {
     client.batch_execute("DROP TABLE IF EXISTS grants; CREATE TABLE grants (count bigint)").await.unwrap();
     let mut children: Vec<_> = (0..count)
         .map(|_| {
             let mut command = Command::new(env::current_exe().unwrap());
-            command.env("BESIDE_CHILD", what).env("BESIDE_FOLDER", folder).stdin(Stdio::null());
+            command.env("BESIDE_CHILD", what).env("BESIDE_URL", url).stdin(Stdio::null());
             command.spawn().unwrap()
         })
         .collect();
@@ -201,8 +201,8 @@ async fn processes(what: &str, count: usize, folder: &str, client: &Client) -> f
 }
 
 async fn child(what: &str) {
-    let folder = env::var("BESIDE_FOLDER").unwrap();
-    let client = connect(&folder).await;
+    let url = env::var("BESIDE_URL").unwrap();
+    let client = connect(&url).await;
     let end = Instant::now() + TIME_OF_PROCESSES;
     let mut granted = 0_i64;
     if what == "advisory" {
@@ -213,7 +213,7 @@ async fn child(what: &str) {
             client.query_one("SELECT pg_advisory_unlock(7)", &[]).await.unwrap();
         }
     } else {
-        let coordinator = coordinator(&format!("postgres://postgres@/postgres?host={folder}"));
+        let coordinator = coordinator(&url);
         let lock = coordinator.lock("one");
         while Instant::now() < end {
             let lease = lock.acquire().await.unwrap();
@@ -222,6 +222,6 @@ async fn child(what: &str) {
             lease.release().await.unwrap();
         }
     }
-    let client = connect(&folder).await;
+    let client = connect(&url).await;
     client.execute("INSERT INTO grants VALUES ($1)", &[&granted]).await.unwrap();
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 mod database;
 mod disk;
 mod processes;
+mod template;
 
 pub use database::Database;
 
@@ -34,6 +35,8 @@ pub struct Engine {
     make: Make,
     version: String,
     programs: PathBuf,
+    settings: Vec<String>,
+    files: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,8 +46,9 @@ enum Make {
 }
 
 impl Engine {
-    /// Finds the newest installed PostgreSQL. Its servers run as the user `postgres` if this program runs as
-    /// root, which PostgreSQL refuses.
+    /// Finds the newest installed PostgreSQL, or the one whose programs are in the folder that
+    /// `QUORLOCK_POSTGRES` names. Its servers run as the user `postgres` if this program runs as root, which
+    /// PostgreSQL refuses.
     ///
     /// # Errors
     ///
@@ -58,7 +62,15 @@ impl Engine {
             .collect();
         places.sort();
         places.reverse();
-        let programs = ["initdb", "postgres", "pg_ctl", "pg_basebackup"];
+        let mut programs = vec!["initdb", "postgres", "pg_ctl", "pg_basebackup"];
+        if let Some(named) = std::env::var_os("QUORLOCK_POSTGRES").map(PathBuf::from) {
+            // Not every package for other programs contains the one that copies a server.
+            programs.pop();
+            if let Some(lacking) = programs.iter().find(|program| !named.join(program).is_file()) {
+                return Err(missing(&format!("QUORLOCK_POSTGRES={}: no `{lacking}`", named.display())));
+            }
+            places = vec![named];
+        }
         let engine = Engine::found(Make::Postgres, places, &programs, "PostgreSQL")?;
         if is_root() {
             let tried = engine.command("postgres").arg("--version").output();
@@ -100,11 +112,27 @@ impl Engine {
         let is_version = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let version = said.split_whitespace().find(is_version).unwrap_or("of an unknown version");
         let version = version.trim_end_matches(',').to_owned();
-        Ok(Engine { make, version, programs: place.clone() })
+        Ok(Engine { make, version, programs: place.clone(), settings: Vec::new(), files: Vec::new() })
+    }
+
+    /// Adds settings of its servers: `["fsync=off"]` for PostgreSQL, `["--max-connections=400"]` for MariaDB.
+    #[must_use]
+    pub fn settings(mut self, settings: &[&str]) -> Engine {
+        self.settings.extend(settings.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Adds a file to the data folder of its servers, which only they may read: `pg_hba.conf`, or a key. It
+    /// replaces one of the same name.
+    #[must_use]
+    pub fn file(mut self, name: &str, text: &str) -> Engine {
+        self.files.push((name.to_owned(), text.to_owned()));
+        self
     }
 
     /// Starts a new server with an empty database, on a port of the loopback interface, and waits until it
-    /// answers. Everything that it acknowledges is on disk: no setting trades that for speed.
+    /// answers. Everything that it acknowledges is on disk, unless one of the [`settings`](Engine::settings)
+    /// trades that for speed.
     ///
     /// # Errors
     ///

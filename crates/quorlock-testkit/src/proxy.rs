@@ -61,6 +61,8 @@ pub enum Way {
 
 #[derive(Debug)]
 struct Faults {
+    /// The server, as `HOST:PORT`.
+    upstream: watch::Sender<Arc<str>>,
     to_server: watch::Sender<Traffic>,
     to_client: watch::Sender<Traffic>,
     refusing: watch::Sender<bool>,
@@ -103,14 +105,14 @@ impl Proxy {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let faults = Arc::new(Faults {
+            upstream: watch::Sender::new(upstream.into().into()),
             to_server: watch::Sender::new(Traffic::default()),
             to_client: watch::Sender::new(Traffic::default()),
             refusing: watch::Sender::new(false),
             cut: watch::Sender::new(()),
             open: AtomicUsize::new(0),
         });
-        let accepting =
-            tokio::spawn(accept(listener, upstream.into().into(), Arc::clone(&faults))).abort_handle();
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&faults))).abort_handle();
         Ok(Proxy { address, faults, accepting })
     }
 
@@ -161,6 +163,13 @@ impl Proxy {
         self.faults.cut.send_replace(());
     }
 
+    /// Leads to this server from now on, like a virtual IP address after a failover, and resets every open
+    /// connection.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        self.faults.upstream.send_replace(upstream.to_string().into());
+        self.cut();
+    }
+
     /// Sets whether new connections are reset immediately.
     pub fn refuse(&self, refusing: bool) {
         self.faults.refusing.send_replace(refusing);
@@ -208,13 +217,17 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: Arc<str>, faults: Arc<Faults>) {
+async fn accept(listener: TcpListener, faults: Arc<Faults>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((client, _)) if *faults.refusing.borrow() => drop(client.set_zero_linger()),
-                Ok((client, _)) => drop(connections.spawn(relay(client, Arc::clone(&upstream), Arc::clone(&faults)))),
+                Ok((client, _)) => {
+                    // Now, so that a cut also ends a connection whose task has not run yet.
+                    let cut = faults.cut.subscribe();
+                    drop(connections.spawn(relay(client, cut, Arc::clone(&faults))));
+                }
                 // Out of file descriptors, or the client is already gone. Both are temporary.
                 Err(_) => pause().await,
             },
@@ -225,10 +238,10 @@ async fn accept(listener: TcpListener, upstream: Arc<str>, faults: Arc<Faults>) 
 }
 
 /// Relays one connection; closes it properly if both sides do, and resets it otherwise.
-async fn relay(mut client: TcpStream, upstream: Arc<str>, faults: Arc<Faults>) {
+async fn relay(mut client: TcpStream, mut cut: watch::Receiver<()>, faults: Arc<Faults>) {
     // Set first, so that an aborted task also resets its connections.
     drop(client.set_zero_linger());
-    let mut cut = faults.cut.subscribe();
+    let upstream = Arc::clone(&faults.upstream.borrow());
     let connected = tokio::select! {
         _ = cut.changed() => return,
         connected = TcpStream::connect(&*upstream) => connected,

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::Signal;
-
 use super::server::Server;
 use super::{
     HintLog, LONG, Log, acquire, cancel, claim, contend, enqueue, enqueue_at, hangs, inspect, plain, refuses,
@@ -114,11 +112,11 @@ async fn a_hung_server_leaves_no_key_when_it_resumes() {
     drop(node.ready().await);
     let ours = claim("orders/42", 1);
 
-    server.signal(Signal::STOP);
+    server.freeze();
     let late = spawn_ask(&node, acquire(&ours));
     within("the node is seen to hang", async || hangs(&node)).await;
     let clean_up = spawn_ask(&node, cancel(&ours));
-    server.signal(Signal::CONT);
+    server.thaw();
 
     assert_eq!(late.await.unwrap().unwrap().vote, Vote::Granted, "the server had it, and carries it out");
     assert_eq!(clean_up.await.unwrap().unwrap().vote, Vote::Granted);
@@ -128,11 +126,11 @@ async fn a_hung_server_leaves_no_key_when_it_resumes() {
 
 #[tokio::test]
 async fn a_killed_server_is_noticed_and_its_successor_is_new() {
-    let Some(mut server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let node = Arc::new(server.node());
     let first = ask(&*node, inspect()).await.unwrap().identity;
 
-    server.signal(Signal::STOP);
+    server.freeze();
     let unanswered = spawn_ask(&node, acquire(&claim("orders/42", 1)));
     within("the node is seen to hang", async || hangs(&node)).await;
     server.kill();
@@ -151,7 +149,7 @@ async fn a_killed_server_is_noticed_and_its_successor_is_new() {
 #[tokio::test]
 async fn the_end_of_an_idle_connection_is_noticed_with_either_protocol() {
     for options in [&[][..], &["--rename-command", "HELLO", ""]] {
-        let Some(mut server) = Server::start(options) else { return };
+        let Some(server) = Server::start(options) else { return };
         let node = server.node();
         assert_eq!(vote(&node, inspect()).await, Vote::Free);
         server.kill();
@@ -174,7 +172,7 @@ async fn an_unfit_server_is_retried_until_it_is_fit() {
 
 #[tokio::test]
 async fn a_failed_login_names_what_is_missing() {
-    let Some(server) = Server::start(&["--requirepass", "s3cret"]) else { return };
+    let Some(server) = Server::with_password(&[], Some("s3cret")) else { return };
     server.cli(&["-a", "s3cret", "acl", "setuser", "anna", "on", ">pw", "+eval", "~*"]);
     let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port);
     for (login, words) in [
@@ -267,7 +265,7 @@ async fn a_cluster_member_is_refused() {
 
 #[tokio::test]
 async fn a_refused_key_and_no_other_is_tracked_also_after_a_reconnect() {
-    let Some(mut server) = Server::start(&[]) else { return };
+    let Some(server) = Server::start(&[]) else { return };
     let node = server.node();
     let hints = Arc::new(HintLog::default());
     node.listen(Arc::clone(&hints) as Arc<dyn HintListener>);
@@ -417,14 +415,14 @@ async fn a_vote_with_a_lost_script_does_not_follow_its_release() {
     server.cli(&["script", "flush"]);
     // Another client has loaded the script of the release again, but not that of the vote.
     server.cli(&["script", "load", super::super::scripts::RELEASE.text()]);
-    server.signal(Signal::STOP);
+    server.freeze();
     let attempt = Arc::new(Log::default());
     node.ask(contend(&ours).into(), Responder::new(Arc::clone(&attempt) as Arc<dyn Collect>, 0));
     let released = spawn_ask(&node, release(&ours));
     within("both are in flight", async || hangs(&node)).await;
     // The attempt was given up before the release was asked.
     attempt.unwanted.store(true, Ordering::Relaxed);
-    server.signal(Signal::CONT);
+    server.thaw();
     assert_eq!(released.await.unwrap().unwrap().vote, Vote::Free);
     within("the vote is answered", async || !attempt.answers.lock().unwrap().is_empty()).await;
     assert_eq!(attempt.answers.lock().unwrap().as_slice(), [(0, Err(NodeError::NotAsked))]);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Output;
 
 use nix::sys::signal::Signal;
+use quorlock_testkit::patience;
 
 use crate::hosts::{Host, Hosts};
 use crate::shown;
@@ -67,7 +68,7 @@ async fn the_playbook_fails_while_another_client_holds_the_lock_or_when_it_is_ta
     prepare(&hosts, &packages);
     hosts.program("restart.sh", "");
     let holder = start(&hosts, "exec quorlock run -n deploy/web -- sleep 1000");
-    quorlock_testkit::eventually("a holder", crate::SOON, async || hosts.holder(RESOURCE).is_some())
+    quorlock_testkit::eventually("a holder", patience(), async || hosts.holder(RESOURCE).is_some())
         .await
         .unwrap();
     let text = fs::read_to_string(hosts.path("restart.yml")).unwrap();

@@ -13,10 +13,8 @@ use quorlock_history::What;
 use quorlock_testkit::{Database, Engine, Proxy, Way};
 use tokio::sync::Mutex;
 
-use self::forwarder::Forwarder;
 use super::{Masters, Memory, Need, Primary};
 
-mod forwarder;
 mod mariadb;
 mod postgres;
 
@@ -38,8 +36,8 @@ pub(crate) struct Extras {
 /// A server, at an address that stays the same when its standby takes over.
 struct Node {
     address: SocketAddr,
-    /// Forwards the address to the current server; `None` without a standby.
-    forwarder: Option<Forwarder>,
+    /// Leads from the address to the current server; `None` without a standby.
+    proxy: Option<Proxy>,
     site: Mutex<Site>,
 }
 
@@ -84,10 +82,10 @@ impl Node {
             engine.start().await?
         };
         let primary = Arc::new(primary);
-        let forwarder = if extras.standby { Some(Forwarder::open(primary.address()).await?) } else { None };
+        let proxy = if extras.standby { Some(Proxy::start(primary.address()).await?) } else { None };
         let standby = if extras.standby { Some(Standby::behind(&primary).await?) } else { None };
-        let address = forwarder.as_ref().map_or(primary.address(), Forwarder::address);
-        Ok(Node { address, forwarder, site: Mutex::new(Site { primary, standby, former: None }) })
+        let address = proxy.as_ref().map_or(primary.address(), Proxy::address);
+        Ok(Node { address, proxy, site: Mutex::new(Site { primary, standby, former: None }) })
     }
 }
 
@@ -204,10 +202,12 @@ impl Masters for Databases {
             // From here on it receives nothing more.
             link.refuse(true);
             link.cut();
-            let forwarder = node.forwarder.as_ref().ok_or_else(no_standby)?;
-            forwarder.close();
+            let proxy = node.proxy.as_ref().ok_or_else(no_standby)?;
+            proxy.refuse(true);
+            proxy.cut();
             database.promote().await?;
-            forwarder.forward_to(database.address());
+            proxy.lead_to(database.address());
+            proxy.refuse(false);
             site.former = Some(std::mem::replace(&mut site.primary, database));
             Ok(())
         })
@@ -284,11 +284,9 @@ mod tests {
     use quorlock::{Coordinator, RestartGuard, node::Kinds};
     use quorlock_mysql::MysqlKind;
     use quorlock_postgres::PostgresKind;
-    use quorlock_testkit::eventually;
+    use quorlock_testkit::{eventually, patience};
 
     use super::*;
-
-    const SOON: Duration = Duration::from_secs(30);
 
     async fn stored_locks_are_seen(engine: io::Result<Engine>) {
         let engine = match engine {
@@ -333,12 +331,12 @@ mod tests {
             let left = databases.left_behind(0).await.unwrap().unwrap();
             left.contains(&"a waiter of alone".to_owned())
         };
-        eventually("the row of the waiter", SOON, waits).await.unwrap();
+        eventually("the row of the waiter", patience(), waits).await.unwrap();
         alone.release().await.unwrap();
         waiter.await.unwrap().unwrap();
         shared.release().await.unwrap();
         let nothing = async || databases.left_behind(0).await.unwrap() == Some(Vec::new());
-        eventually("all rows to be deleted", SOON, nothing).await.unwrap();
+        eventually("all rows to be deleted", patience(), nothing).await.unwrap();
         let keys = databases.inspect(0, "node-1").await.unwrap();
         assert!(!keys.iter().any(|what| matches!(what, What::Key { .. })), "{keys:?}");
     }

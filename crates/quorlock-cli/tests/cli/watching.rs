@@ -1,6 +1,7 @@
 //! `quorlock status --watch` where stdout is no terminal, and of several locks.
 
 use nix::sys::signal::Signal;
+use quorlock_testkit::patience;
 use serde_json::Value;
 
 use crate::support::{Quorlock, run, servers};
@@ -18,7 +19,7 @@ async fn a_line_is_written_for_each_change_and_none_in_between() {
     holder.signal(Signal::SIGTERM);
     holder.end().await.expect(143);
     let free = || watch.stdout().lines().filter(|line| line.ends_with("`job` is free")).count() == 2;
-    quorlock_testkit::eventually("the release is seen", crate::support::SOON, async || free()).await.unwrap();
+    quorlock_testkit::eventually("the release is seen", patience(), async || free()).await.unwrap();
     watch.signal(Signal::SIGINT);
     let ended = watch.end().await.expect(0);
     // From no node over some nodes to all of them and back; each step once.

@@ -129,12 +129,7 @@ impl Plant for Console {
     }
 
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async {
-            let mut server = self.0.lock().await;
-            server.kill();
-            server.run().await;
-            Ok(())
-        })
+        Box::pin(async { self.0.lock().await.restart_with_data().await })
     }
 }
 

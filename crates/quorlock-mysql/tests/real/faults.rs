@@ -1,6 +1,5 @@
 //! Servers that crash, hang or keep rows locked; cut connections; several clients and several servers.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,7 +90,7 @@ async fn no_two_overlapping_sets_of_keys_are_held_together() {
 #[tokio::test(flavor = "multi_thread")]
 async fn grants_survive_a_kill_of_the_server() {
     need_server!();
-    let mut server = Server::start(&[]).await;
+    let server = Server::start(&[]).await;
     let node = node(&server);
     let (holder, cancelled, other) = (claim("a"), claim("b"), claim("a"));
     let first = acquire(&node, &holder).await.unwrap();
@@ -99,7 +98,7 @@ async fn grants_survive_a_kill_of_the_server() {
     server.kill();
     let down = acquire(&node, &other).await.unwrap_err();
     assert_eq!(down.kind(), NodeErrorKind::Unreachable, "{down:#}");
-    server.run().await;
+    server.restart_with_data().await.unwrap();
     until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
     let refused = acquire(&node, &other).await.unwrap();
     assert!(matches!(&refused.vote, Vote::Held(holding) if holding.token == *holder.token()), "{refused:?}");
@@ -114,7 +113,7 @@ async fn late_writes_of_a_cut_connection_are_undone() {
     need_server!();
     let server = Server::start(&[]).await;
     let direct = node(&server);
-    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()))).await.unwrap();
+    let proxy = Proxy::start(server.address()).await.unwrap();
     let through = server.url().replace(&server.port().to_string(), &proxy.address().port().to_string());
     let cut = MysqlNode::new(&through, &Seams::default()).unwrap();
     // The row exists, and another transaction keeps it locked.
@@ -195,10 +194,10 @@ async fn a_hung_server_is_abandoned_in_time_and_found_again() {
     let node = node(&server);
     node.ready().await.unwrap();
     acquire(&node, &claim("a")).await.unwrap();
-    server.signal("-STOP");
+    server.freeze().unwrap();
     let error = acquire(&node, &claim("b")).await.unwrap_err();
     assert_eq!(error.kind(), NodeErrorKind::Unreachable, "{error:#}");
-    server.signal("-CONT");
+    server.thaw().unwrap();
     until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
 }
 

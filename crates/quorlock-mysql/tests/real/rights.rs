@@ -138,13 +138,12 @@ async fn recreated_tables_begin_a_new_history() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_may_forget_has_a_new_history_after_each_start() {
     need_server!();
-    let mut server = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await;
+    let server = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await;
     let node = node(&server);
     let before = acquire(&node, &claim("a")).await.unwrap().identity;
     // As if it had been running for an hour.
     server.sql("UPDATE locks.quorlock_history SET started = started - 3600000000, noted_at = noted_at - 3600000000").await;
-    server.kill();
-    server.run().await;
+    server.restart_with_data().await.unwrap();
     until("the node answers again", async || acquire(&node, &claim("c")).await.is_ok()).await;
     let after = acquire(&node, &claim("b")).await.unwrap().identity;
     assert_ne!(before.id, after.id);

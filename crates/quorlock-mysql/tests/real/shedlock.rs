@@ -132,12 +132,7 @@ impl Plant for Console {
     }
 
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async {
-            let mut server = self.0.lock().await;
-            server.kill();
-            server.run().await;
-            Ok(())
-        })
+        Box::pin(async { self.0.lock().await.restart_with_data().await })
     }
 }
 
@@ -264,10 +259,10 @@ async fn late_statements_of_a_lost_connection_are_not_executed() {
     assert_eq!(vote(&node, acquire(&claim("job", 1))).await, Vote::Granted);
     server.sql("UPDATE locks.shedlock SET lock_until = locked_at").await;
     // The stopped server executes what it was sent when it continues: the node has given up by then.
-    server.signal("-STOP");
+    server.freeze().unwrap();
     let late = claim("job", 2);
     assert!(ask(&node, acquire(&late)).await.unwrap_err().may_have_acted());
-    server.signal("-CONT");
+    server.thaw().unwrap();
     until("it is cancelled over another connection", async || {
         ask(&node, Request::Cancel { claim: Arc::clone(&late), linger: TTL }).await.is_ok()
     })

@@ -3,20 +3,22 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::disk::Disk;
 use super::processes::Running;
+use super::template::Template;
 use super::{Engine, Make, is_root};
 use crate::servers::Port;
-use crate::wait::{pause, within};
+use crate::wait::{patience, pause, within};
 
 /// A database server on its own port, with its own folder, that ends when this is dropped.
 ///
@@ -30,6 +32,8 @@ pub struct Database {
     running: Mutex<Option<Running>>,
     disk: Option<Disk>,
     folder: TempDir,
+    /// Kept while this lives, so that the next server can be copied from it too.
+    template: Mutex<Option<Arc<Template>>>,
 }
 
 /// How long a server may take to answer after its start: a crash may leave much to recover.
@@ -73,6 +77,13 @@ impl Database {
     pub fn log(&self) -> PathBuf {
         self.folder.path().join(LOG)
     }
+
+    /// Returns its folder, which is deleted with it. PostgreSQL also listens on a Unix socket in it, named
+    /// after the port.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
 }
 
 /// Faults.
@@ -84,8 +95,8 @@ impl Database {
         }
     }
 
-    /// Sends SIGSTOP to all its processes: the kernel still accepts connections and bytes for it, and it
-    /// reads them after [`thaw`](Database::thaw).
+    /// Sends SIGSTOP to all its processes, and waits until they have stopped: the kernel still accepts
+    /// connections and bytes for it, and it reads them after [`thaw`](Database::thaw).
     ///
     /// # Errors
     ///
@@ -103,8 +114,8 @@ impl Database {
         self.running().as_ref().ok_or_else(not_running)?.thaw()
     }
 
-    /// Sends SIGSTOP to the processes that serve the current clients. The server itself keeps running, and
-    /// serves new clients.
+    /// Sends SIGSTOP to the processes that serve the current clients, and waits until they have stopped. The
+    /// server itself keeps running, and serves new clients.
     ///
     /// # Errors
     ///
@@ -122,6 +133,26 @@ impl Database {
     pub fn continue_backends(&self) -> io::Result<()> {
         self.has_backends()?;
         self.running().as_ref().ok_or_else(not_running)?.continue_backends()
+    }
+
+    /// Sends SIGSTOP to the process with this PID, which serves a client, and waits until it has stopped.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop_backends`](Database::stop_backends), and if it is not a process of this server.
+    pub fn stop_backend(&self, pid: i32) -> io::Result<()> {
+        self.has_backends()?;
+        self.running().as_ref().ok_or_else(not_running)?.stop_backend(pid)
+    }
+
+    /// Sends SIGCONT to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop_backend`](Database::stop_backend).
+    pub fn continue_backend(&self, pid: i32) -> io::Result<()> {
+        self.has_backends()?;
+        self.running().as_ref().ok_or_else(not_running)?.continue_backend(pid)
     }
 
     fn has_backends(&self) -> io::Result<()> {
@@ -196,7 +227,8 @@ impl Database {
 /// Replication.
 impl Database {
     /// Starts a standby that follows this server asynchronously. It connects to `from`: this server's
-    /// address, or that of a [`Proxy`](crate::Proxy) in front of it.
+    /// address, or that of a [`Proxy`](crate::Proxy) in front of it. Without `pg_basebackup` this server is
+    /// restarted for it.
     ///
     /// # Errors
     ///
@@ -211,11 +243,26 @@ impl Database {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let standby = Database::prepared(&self.engine, None)?;
-        let mut copying = self.engine.command("pg_basebackup");
-        copying.args(["-U", "postgres", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-h"]);
-        copying.arg(from.ip().to_string()).arg("-p").arg(from.port().to_string());
-        copying.arg("-D").arg(standby.data()).current_dir(standby.folder.path());
-        run(copying).await?;
+        if self.engine.programs.join("pg_basebackup").is_file() {
+            let mut copying = self.engine.command("pg_basebackup");
+            copying.args(["-U", "postgres", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-h"]);
+            copying.arg(from.ip().to_string()).arg("-p").arg(from.port().to_string());
+            copying.arg("-D").arg(standby.data()).current_dir(standby.folder());
+            run(copying).await?;
+        } else {
+            // Not every package for other programs contains it.
+            if let Some(mut running) = self.running().take() {
+                running.shut_down();
+            }
+            let mut copying = Command::new("cp");
+            copying.arg("-a").arg(self.data()).arg(standby.data());
+            run(copying).await?;
+            let (host, port) = (from.ip(), from.port());
+            let settings = format!("primary_conninfo = 'host={host} port={port} user=postgres'\n");
+            standby.write("postgresql.auto.conf", &settings)?;
+            standby.write("standby.signal", "")?;
+            self.launch().await?;
+        }
         standby.launch().await?;
         Ok(standby)
     }
@@ -231,7 +278,8 @@ impl Database {
     /// Dropping the future leaves it open whether the standby is promoted.
     pub async fn promote(&self) -> io::Result<()> {
         let mut promoting = self.engine.command("pg_ctl");
-        promoting.args(["promote", "-w", "-D"]).arg(self.data()).current_dir(self.folder.path());
+        promoting.args(["promote", "-w", "-t", &patience().as_secs().to_string(), "-D"]);
+        promoting.arg(self.data()).current_dir(self.folder.path());
         run(promoting).await
     }
 }
@@ -258,7 +306,8 @@ impl Database {
             succeed(giving.arg("postgres").arg(folder.path()).arg(&place))?;
         }
         let port = Port::reserve(u16::MAX)?;
-        Ok(Database { engine: engine.clone(), port, running: Mutex::default(), disk, folder })
+        let (running, template) = (Mutex::default(), Mutex::default());
+        Ok(Database { engine: engine.clone(), port, running, disk, folder, template })
     }
 
     fn data(&self) -> PathBuf {
@@ -267,30 +316,36 @@ impl Database {
 
     /// Creates the files of a new server.
     async fn set_up(&self) -> io::Result<()> {
-        let folder = self.folder.path();
-        let mut command = match self.engine.make {
+        match self.engine.make {
             Make::Postgres => {
                 let mut command = self.engine.command("initdb");
-                // Small WAL segments: a full disk is noticed when the next one is created.
-                command.args(["-A", "trust", "-U", "postgres", "--no-sync", "--wal-segsize=1", "-D"]);
-                command.arg(self.data());
-                command
+                command.args(["-A", "trust", "-U", "postgres", "--no-sync", "-D"]).arg(self.data());
+                if self.disk.is_some() {
+                    // Small WAL segments: a full disk is noticed when the next one is created.
+                    command.arg("--wal-segsize=1");
+                }
+                command.current_dir(self.folder());
+                run(command).await?;
             }
             Make::MariaDb => {
-                fs::write(folder.join("set-up.sql"), SET_UP)?;
-                let mut command = self.engine.command("mariadb-install-db");
-                command.arg("--no-defaults").arg(format!("--datadir={}", self.data().display()));
-                // A starting server deletes leftovers in the folder of temporary tables.
-                command.arg(format!("--tmpdir={}", folder.display()));
-                command.args(["--auth-root-authentication-method=normal", "--skip-test-db", INNODB_LOG]);
-                if is_root() {
-                    command.arg("--user=root");
-                }
-                command
+                fs::write(self.folder().join("set-up.sql"), SET_UP)?;
+                let template = Template::of(&self.engine).await?;
+                template.copy_to(&self.data()).await?;
+                *self.template.lock().unwrap_or_else(PoisonError::into_inner) = Some(template);
             }
-        };
-        command.current_dir(folder);
-        run(command).await
+        }
+        self.engine.files.iter().try_for_each(|(name, text)| self.write(name, text))
+    }
+
+    /// Writes a file that only the server may read.
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let path = self.data().join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        if self.engine.is_postgres() && is_root() {
+            succeed(Command::new("chown").arg("postgres").arg(path))?;
+        }
+        Ok(())
     }
 
     /// Starts the process, if it does not run, and waits until it answers. If it ends instead, it is
@@ -332,10 +387,14 @@ impl Database {
         match self.engine.make {
             Make::Postgres => {
                 command.arg("-D").arg(self.data()).arg("-p").arg(port.to_string());
-                command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
-                command.args(["-c", "shared_buffers=16MB", "-c", "min_wal_size=2MB"]);
+                command.args(["-c", "listen_addresses=127.0.0.1", "-k"]).arg(self.folder());
+                command.args(["-c", "shared_buffers=16MB"]);
+                if self.disk.is_some() {
+                    command.args(["-c", "min_wal_size=2MB"]);
+                }
                 // Otherwise a standby that has lost its primary takes five seconds to notice its promotion.
                 command.args(["-c", "wal_retrieve_retry_interval=100ms"]);
+                command.args(self.engine.settings.iter().flat_map(|setting| ["-c", setting]));
             }
             Make::MariaDb => {
                 command.arg("--no-defaults").arg(format!("--datadir={}", self.data().display()));
@@ -344,7 +403,7 @@ impl Database {
                 command.arg(format!("--pid-file={}", path("pid"))).arg(format!("--port={port}"));
                 command.arg(format!("--init-file={}", path("set-up.sql")));
                 command.args(["--bind-address=127.0.0.1", INNODB_LOG, "--innodb-buffer-pool-size=32M"]);
-                command.args(["--skip-name-resolve", "--performance-schema=OFF"]);
+                command.args(["--skip-name-resolve", "--performance-schema=OFF"]).args(&self.engine.settings);
                 if is_root() {
                     command.arg("--user=root");
                 }
@@ -355,21 +414,24 @@ impl Database {
 
     /// Whether it accepts clients.
     async fn answers(&self) -> bool {
-        let greeted = within("the greeting", ANSWER_LIMIT, async {
-            let mut server = TcpStream::connect(self.address()).await?;
-            match self.engine.make {
-                Make::Postgres => {
-                    server.write_all(STARTUP).await?;
-                    Ok(server.read_u8().await? == b'R')
-                }
-                Make::MariaDb => {
-                    let mut greeting = [0; 5];
-                    server.read_exact(&mut greeting).await?;
-                    Ok(greeting.ends_with(&[MARIADB_PROTOCOL]))
-                }
-            }
-        });
-        greeted.await.unwrap_or(false)
+        match self.engine.make {
+            Make::Postgres => self.pid().is_some_and(|pid| self.notes_that_it_is_ready(pid)),
+            Make::MariaDb => within("the greeting", ANSWER_LIMIT, async {
+                let mut greeting = [0; 5];
+                TcpStream::connect(self.address()).await?.read_exact(&mut greeting).await?;
+                Ok(greeting.ends_with(&[MARIADB_PROTOCOL]))
+            })
+            .await
+            .unwrap_or(false),
+        }
+    }
+
+    /// Reads the PID file of PostgreSQL: the PID, and in the eighth line whether it accepts clients. A client
+    /// could be refused for other reasons, such as the rules for logins.
+    fn notes_that_it_is_ready(&self, pid: u32) -> bool {
+        let notes = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        let mut lines = notes.lines().map(str::trim);
+        lines.next() == Some(&*pid.to_string()) && lines.nth(6) == Some("ready")
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
@@ -377,14 +439,12 @@ impl Database {
     }
 }
 
-const INNODB_LOG: &str = "--innodb-log-file-size=8M";
+pub(super) const INNODB_LOG: &str = "--innodb-log-file-size=8M";
 /// The version in the first packet of a server that accepts clients; otherwise the packet is an error.
 const MARIADB_PROTOCOL: u8 = 10;
-/// A startup packet: its length, version 3.0 of the protocol, the user and the database.
-const STARTUP: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
 
 /// Runs a program to its end, without blocking the runtime.
-async fn run(mut command: Command) -> io::Result<()> {
+pub(super) async fn run(mut command: Command) -> io::Result<()> {
     let ran = tokio::task::spawn_blocking(move || succeed(&mut command));
     ran.await.map_err(io::Error::other)?
 }

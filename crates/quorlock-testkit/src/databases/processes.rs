@@ -4,7 +4,10 @@ use std::fs;
 use std::io;
 use std::process::Child;
 
+use quorlock::runtime::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::patience;
 
 /// A server that was started here. Dropping it ends it.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(super) enum Which {
     All,
     /// The processes that serve clients.
     Backends,
+    /// The one with this PID.
+    One(i32),
 }
 
 impl Running {
@@ -42,9 +47,16 @@ impl Running {
         drop(self.child.wait());
     }
 
-    /// Sends SIGSTOP to the server and all its processes.
+    /// Sends SIGINT, after which PostgreSQL disconnects its clients and ends, and waits for the end.
+    pub(super) fn shut_down(&mut self) {
+        drop(self.signal(Signal::INT));
+        drop(self.child.wait());
+    }
+
+    /// Stops the server and all its processes.
     pub(super) fn freeze(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
+        await_stop(self.pid())?;
         self.tell(Which::All, Signal::STOP)
     }
 
@@ -54,36 +66,55 @@ impl Running {
         self.signal(Signal::CONT)
     }
 
-    /// Sends SIGSTOP to the processes that serve clients; the server keeps running and serves new ones.
+    /// Stops the processes that serve clients; the server keeps running and serves new ones.
     pub(super) fn stop_backends(&self) -> io::Result<()> {
-        // While the server is stopped it reaps no children, so that no PID is reused.
-        self.signal(Signal::STOP)?;
-        let told = self.tell(Which::Backends, Signal::STOP);
-        self.signal(Signal::CONT)?;
-        told
+        self.while_stopped(|| self.tell(Which::Backends, Signal::STOP))
     }
 
     /// Sends SIGCONT to them.
     pub(super) fn continue_backends(&self) -> io::Result<()> {
+        self.while_stopped(|| self.tell(Which::All, Signal::CONT))
+    }
+
+    /// Stops one of them.
+    pub(super) fn stop_backend(&self, pid: i32) -> io::Result<()> {
+        self.while_stopped(|| self.tell(Which::One(pid), Signal::STOP))
+    }
+
+    /// Sends SIGCONT to one of them.
+    pub(super) fn continue_backend(&self, pid: i32) -> io::Result<()> {
+        self.while_stopped(|| self.tell(Which::One(pid), Signal::CONT))
+    }
+
+    /// Works while the server is stopped: it reaps no children then, so that no PID is reused.
+    fn while_stopped(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.signal(Signal::STOP)?;
-        let told = self.tell(Which::All, Signal::CONT);
+        let done = await_stop(self.pid()).and_then(|()| work());
         self.signal(Signal::CONT)?;
-        told
+        done
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
+    /// Sends a signal, and waits until those that it stops have stopped.
     fn tell(&self, which: Which, signal: Signal) -> io::Result<()> {
-        for child in children_of(self.child.id())? {
-            if which == Which::All || is_backend(child) {
-                // A process that has ended needs no signal.
-                let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
-                let _ = pid.map(|pid| kill_process(pid, signal));
-            }
+        let is_meant = |&process: &u32| match which {
+            Which::All => true,
+            Which::Backends => is_backend(process),
+            Which::One(pid) => u32::try_from(pid) == Ok(process),
+        };
+        let meant: Vec<u32> = children_of(self.pid())?.into_iter().filter(is_meant).collect();
+        if meant.is_empty() && matches!(which, Which::One(_)) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "this server has no such process"));
         }
-        Ok(())
+        for &child in &meant {
+            // A process that has ended needs no signal.
+            let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+            let _ = pid.map(|pid| kill_process(pid, signal));
+        }
+        if signal == Signal::STOP { meant.into_iter().try_for_each(await_stop) } else { Ok(()) }
     }
 }
 
@@ -110,11 +141,33 @@ fn children_of(parent: u32) -> io::Result<Vec<u32>> {
     Ok(numbers.filter(|&number| parent_of(number) == Some(parent)).collect())
 }
 
+/// Waits until a process has stopped or ended. The signal takes effect a moment later, and until then the
+/// process may still answer.
+fn await_stop(process: u32) -> io::Result<()> {
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let clock = SystemClock::default();
+    let end = clock.now() + patience();
+    while stat(process, 0).is_some_and(|state| !["T", "t", "Z", "X"].contains(&&*state)) {
+        if clock.now() >= end {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("process {process} does not stop")));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
 fn parent_of(process: u32) -> Option<u32> {
+    stat(process, 1)?.parse().ok()
+}
+
+/// Returns a word of what Linux says of a process, after its name, which may contain anything: first its
+/// state, then its parent.
+fn stat(process: u32, word: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // After the name, which may contain anything: state and parent.
     let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    rest.split_whitespace().nth(word).map(str::to_owned)
 }
 
 /// Whether its title is `postgres: USER DATABASE HOST(PORT) …`; other processes are named after their task.

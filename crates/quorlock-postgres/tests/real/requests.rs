@@ -12,32 +12,32 @@ use quorlock::{
 };
 use quorlock_postgres::PostgresKind;
 
-pub const TTL: Duration = Duration::from_secs(60);
+pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-pub fn claim(key: &str) -> Arc<Claim> {
+pub(crate) fn claim(key: &str) -> Arc<Claim> {
     static MADE: AtomicU64 = AtomicU64::new(1);
     Arc::new(Claim::new(key.into(), Token::new(MADE.fetch_add(1, Ordering::Relaxed).into(), "test")))
 }
 
-pub fn acquisition(claim: &Arc<Claim>, ttl: Duration) -> Request {
+pub(crate) fn acquisition(claim: &Arc<Claim>, ttl: Duration) -> Request {
     let fence_hint = Some(FenceHint::at(SystemClock::default().wall(), None, TTL));
     Request::Acquire { claim: Arc::clone(claim), ttl, fence_hint }
 }
 
-pub async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
+pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
     ask(node, acquisition(claim, TTL)).await
 }
 
-pub async fn inspect(node: &dyn Node, key: &str) -> Result<Response, NodeError> {
+pub(crate) async fn inspect(node: &dyn Node, key: &str) -> Result<Response, NodeError> {
     ask(node, Request::Inspect { key: key.into() }).await
 }
 
-pub fn is_held_by(response: &Response, claim: &Claim) -> bool {
+pub(crate) fn is_held_by(response: &Response, claim: &Claim) -> bool {
     matches!(&response.vote, Vote::Held(holding) if holding.token == *claim.token())
 }
 
 /// A coordinator of these nodes, which were created just now and have forgotten nothing.
-pub fn coordinator(nodes: impl IntoIterator<Item = String>) -> Coordinator {
+pub(crate) fn coordinator(nodes: impl IntoIterator<Item = String>) -> Coordinator {
     Coordinator::builder()
         .kind(PostgresKind::new())
         .nodes(nodes)

@@ -1,5 +1,4 @@
 //! The connections of a PostgreSQL node: when they are opened, and the order of requests over several of them.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
@@ -10,19 +9,17 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
 };
 
-use support::requests::{TTL, acquire, acquisition, claim, inspect};
-use support::{node, server, until};
-
-mod support;
+use crate::requests::{TTL, acquire, acquisition, claim, inspect};
+use crate::support::{Server, node, server, until};
 
 /// Returns how many connections the nodes of a server have.
-async fn connections(server: &support::Server) -> i64 {
+async fn connections(server: &Server) -> i64 {
     let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
     server.client().await.query_one(asked, &[]).await.unwrap().get(0)
 }
 
 /// Sends requests for many keys at the same time, until the server has this number of connections.
-async fn load_until(server: &support::Server, node: &dyn Node, expected: i64) {
+async fn load_until(server: &Server, node: &dyn Node, expected: i64) {
     until("there are enough connections", async || {
         let claims: Vec<_> = (0..64).map(|number| claim(&format!("crowd/{number}"))).collect();
         let asked = claims.iter().map(|claim| ask(node, acquisition(claim, TTL)));

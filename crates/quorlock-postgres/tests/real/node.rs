@@ -1,6 +1,6 @@
 //! Properties of PostgreSQL nodes: crashes, promotions, stopped processes, and errors of a database.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,13 +12,11 @@ use quorlock::{
 };
 use quorlock_postgres::PostgresKind;
 use quorlock_testkit::BuiltinServer;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::net::TcpListener;
+use tokio::io::{self, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
-use support::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
-use support::{Gate, Server, node, server, until};
-
-mod support;
+use crate::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
+use crate::support::{Server, node, server, until};
 
 /// Retries until there is an answer.
 async fn answered(node: &dyn Node, key: &str) -> Response {
@@ -120,16 +118,16 @@ async fn a_promoted_standby_has_a_new_history_and_its_old_primary_no_vote() {
     assert!(refused.kind() == NodeErrorKind::ReadOnly && refused.is_permanent(), "{refused:#}");
     assert!(refused.to_string().contains("the address of the primary"), "{refused:#}");
     // One address that always leads to the current primary.
-    let gate = Gate::open(&primary);
-    let moving = support::node(&gate.url());
+    let (proxy, url) = primary.behind_proxy().await;
+    let moving = crate::support::node(&url);
     assert_eq!(answered(&*moving, "a").await.identity.id, before.identity.id);
     standby.promote();
-    gate.lead_to(&standby);
+    proxy.lead_to(standby.address());
     let after = answered(&*moving, "a").await;
     assert_ne!(after.identity.id, before.identity.id, "what was granted may not have reached it");
     assert!(after.identity.age < TTL, "{:?}", after.identity);
     // The old primary keeps running, without what its successor has granted.
-    gate.lead_to(&primary);
+    proxy.lead_to(primary.address());
     until("the old primary is refused", async || {
         inspect(&*moving, "a").await.is_err_and(|error| error.kind() == NodeErrorKind::WrongServer)
     })
@@ -155,8 +153,7 @@ async fn late_statements_of_a_stopped_process_are_refused() {
     inspect(&*node, "a").await.unwrap();
     let client = server.client().await;
     let pid = backend(&client).await;
-    let process = Pid::from_raw(pid).unwrap();
-    kill_process(process, Signal::STOP).unwrap();
+    server.stop_backend(pid).unwrap();
     let late = claim("a");
     let unanswered = acquire(&*node, &late).await.unwrap_err();
     assert!(unanswered.may_have_acted(), "{unanswered:#}");
@@ -167,7 +164,7 @@ async fn late_statements_of_a_stopped_process_are_refused() {
     })
     .await;
     assert_eq!(cancelled.unwrap().vote, Vote::Free);
-    kill_process(process, Signal::CONT).unwrap();
+    server.continue_backend(pid).unwrap();
     until("the process has ended", async || is_gone(&client, pid).await).await;
     assert_eq!(inspect(&*node, "a").await.unwrap().vote, Vote::Free, "no late request was executed");
 }
@@ -175,8 +172,8 @@ async fn late_statements_of_a_stopped_process_are_refused() {
 #[tokio::test]
 async fn a_cut_connection_is_terminated_before_the_next_one_votes() {
     let Some(server) = server() else { return };
-    let gate = Gate::open(&server);
-    let node = support::node(&gate.url());
+    let (proxy, url) = server.behind_proxy().await;
+    let node = crate::support::node(&url);
     let before = claim("a");
     acquire(&*node, &before).await.unwrap();
     ask(&*node, Request::Release { claim: before }).await.unwrap();
@@ -191,7 +188,7 @@ async fn a_cut_connection_is_terminated_before_the_next_one_votes() {
             !client.query(waits, &[&pid]).await.unwrap().is_empty()
         })
         .await;
-        gate.cut();
+        proxy.cut();
     });
     let cut = cut.unwrap_err();
     assert!(matches!(cut, NodeError::Disconnected { .. }), "{cut:#}");
@@ -220,11 +217,48 @@ async fn a_locked_row_delays_only_its_own_lock_and_briefly() {
 #[tokio::test]
 async fn a_pooler_is_refused() {
     let Some(server) = server() else { return };
-    let gate = Gate::open(&server);
-    gate.greet_as(4711);
-    let refused = inspect(&*support::node(&gate.url()), "a").await.unwrap_err();
+    let pooler = pooler(server.address()).await;
+    let refused = inspect(&*node(&server.engine().url(pooler)), "a").await.unwrap_err();
     assert_eq!(refused.kind(), NodeErrorKind::WrongServer, "{refused:#}");
     assert!(refused.to_string().contains("a pooler is in between"), "{refused:#}");
+}
+
+/// Starts a proxy that greets with the PID of another process than the server's.
+async fn pooler(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            drop(tokio::spawn(async move { drop(pool(client, server).await) }));
+        }
+    }));
+    address
+}
+
+async fn pool(mut client: TcpStream, server: SocketAddr) -> io::Result<()> {
+    const OTHER: i32 = 4711;
+
+    let mut server = TcpStream::connect(server).await?;
+    // The startup message, and the answers up to the greeting.
+    let length = client.read_u32().await?;
+    let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
+    client.read_exact(&mut startup).await?;
+    server.write_u32(length).await?;
+    server.write_all(&startup).await?;
+    loop {
+        let (kind, length) = (server.read_u8().await?, server.read_u32().await?);
+        let mut body = vec![0; usize::try_from(length).unwrap() - 4];
+        server.read_exact(&mut body).await?;
+        if kind == b'K' {
+            body[..4].copy_from_slice(&OTHER.to_be_bytes());
+        }
+        client.write_u8(kind).await?;
+        client.write_u32(length).await?;
+        client.write_all(&body).await?;
+        if kind == b'Z' {
+            return io::copy_bidirectional(&mut client, &mut server).await.map(drop);
+        }
+    }
 }
 
 /// The error of a first request to this address.

@@ -1,5 +1,4 @@
 //! `ShedLock`'s table as the locks of a node: `?layout=shedlock`.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io;
 use std::sync::Arc;
@@ -16,9 +15,7 @@ use quorlock_postgres::PostgresKind;
 use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
 
-use support::{Gate, Server, node, server, until};
-
-mod support;
+use crate::support::{Server, node, server, until};
 
 /// As in `ShedLock`'s documentation, but with room for the long names of the contract suite.
 const TABLE: &str = "CREATE TABLE shedlock (name varchar(1024) PRIMARY KEY, lock_until timestamp NOT NULL, \
@@ -267,8 +264,8 @@ async fn a_missing_or_wrong_table_is_refused_with_a_remedy() {
 #[tokio::test]
 async fn late_statements_of_a_lost_connection_are_not_executed() {
     let Some(server) = with_table().await else { return };
-    let gate = Gate::open(&server);
-    let node = node(&format!("{}&layout=shedlock", gate.url()));
+    let (proxy, url) = server.behind_proxy().await;
+    let node = node(&format!("{url}&layout=shedlock"));
     assert_eq!(vote(&*node, acquire(&claim("job", 1))).await, Vote::Granted);
     sql(&server, "UPDATE shedlock SET lock_until = locked_at").await;
     // Another transaction locks the row, so that our statement has been sent and waits.
@@ -281,7 +278,7 @@ async fn late_statements_of_a_lost_connection_are_not_executed() {
             server.client().await.query_opt(waits, &[]).await.unwrap().is_some()
         })
         .await;
-        gate.cut();
+        proxy.cut();
     });
     let () = cut;
     assert!(asked.unwrap_err().may_have_acted(), "the connection ended before the answer");

@@ -1,17 +1,14 @@
 //! TLS and passwords on real servers, with the test's own certificate authority.
-#![cfg(feature = "tls")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 
 use quorlock::{Coordinator, RestartGuard, transport::Tls};
 use quorlock_postgres::PostgresKind;
+use quorlock_testkit::patience;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-use support::{Server, server};
-
-mod support;
+use crate::support::{Server, server};
 
 /// Signs certificates.
 struct Authority {
@@ -47,15 +44,9 @@ impl Authority {
 fn encrypted(authority: &Authority) -> Server {
     let [certificate, key] = authority.issue();
     let rules = "local all all trust\nhostssl all postgres all trust\nhostssl all all all scram-sha-256\n";
-    let options = [
-        "ssl=on",
-        "ssl_cert_file=../server.pem",
-        "ssl_key_file=../server.key",
-        "hba_file=rules",
-        "password_encryption=scram-sha-256",
-    ];
-    let files = [("server.pem", &*certificate), ("server.key", &*key), ("rules", rules)];
-    Server::listening(&options, &files)
+    let settings = ["ssl=on", "password_encryption=scram-sha-256"];
+    let files = [("server.crt", &*certificate), ("server.key", &*key), ("pg_hba.conf", rules)];
+    Server::with_files(&settings, &files)
 }
 
 /// A client that trusts only this authority.
@@ -93,7 +84,7 @@ async fn a_wrong_certificate_is_refused_with_the_reason() {
         let row = server.client().await.query_one(asked, &[]).await.unwrap();
         assert_eq!(row.get::<_, Option<bool>>(0), Some(true), "the connection is encrypted");
         lease.release().await.unwrap();
-        trusting.close(support::PATIENCE).await;
+        trusting.close(patience()).await;
         refused(
             &coordinator(url("127.0.0.1"), ours.clone(), None),
             &["not for the name `127.0.0.1`", "--tls-server-name"],
@@ -107,7 +98,7 @@ async fn a_wrong_certificate_is_refused_with_the_reason() {
     }
     let plain = server.tcp_url("postgres", "localhost", "");
     refused(&coordinator(plain, ours.clone(), None), &["pg_hba.conf", "`sslmode=verify-full`"]).await;
-    let without = Server::listening(&[], &[]);
+    let without = Server::start(&[]);
     let url = without.tcp_url("postgres", "localhost", "?sslmode=verify-full");
     refused(&coordinator(url, ours, None), &["the server does not offer it", "ssl = on"]).await;
 }

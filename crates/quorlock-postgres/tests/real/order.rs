@@ -1,42 +1,39 @@
 //! The order of execution: requests of several keys over several connections, and a connection after its
 //! predecessor.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Node, NodeError, Request, Response, Vote, ask};
 use quorlock::protocol::{Claim, Token};
-use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::Client;
 
-use support::{Gate, Server, node, server, until};
-
-mod support;
+use crate::support::{Server, node, server, until};
 
 const TTL: Duration = Duration::from_secs(60);
 
 /// A node with two connections, a key of each, and the backends that serve them.
-struct Two {
+struct Two<'a> {
+    server: &'a Server,
     node: Arc<dyn Node>,
     keys: [Arc<str>; 2],
-    processes: [Pid; 2],
+    processes: [i32; 2],
     client: Client,
 }
 
-impl Two {
-    async fn of(server: &Server) -> Two {
+impl Two<'_> {
+    async fn of(server: &Server) -> Two<'_> {
         let (node, client) = (node(&server.url("&connections=2")), server.client().await);
         let inspect = async |key: &str| ask(&*node, Request::Inspect { key: key.into() }).await;
         inspect("key").await.unwrap();
         // The second is opened when the first has many unanswered requests.
-        let first = Pid::from_raw(*backends(&client).await.first().unwrap()).unwrap();
-        kill_process(first, Signal::STOP).unwrap();
+        let first = *backends(&client).await.first().unwrap();
+        server.stop_backend(first).unwrap();
         let asked: Vec<_> = (0..8).map(|_| inspect("key")).collect();
         let both = async || backends(&client).await.len() == 2;
         futures::join!(futures::future::join_all(asked), async {
             until("the second is opened", both).await;
-            kill_process(first, Signal::CONT).unwrap();
+            server.continue_backend(first).unwrap();
         });
         let mut found: Vec<(Arc<str>, i32)> = Vec::new();
         let mut names = (0..).map(|number| format!("key/{number}"));
@@ -47,7 +44,7 @@ impl Two {
                 AND query LIKE '%quorlock.inspect(%' ORDER BY state_change DESC LIMIT 1";
             let process: i32 = client.query_one(asked, &[]).await.unwrap().get(0);
             // Once the second carries requests, each key stays where it is.
-            let other = process != first.as_raw_nonzero().get();
+            let other = process != first;
             if other && found.is_empty() || !other && found.len() == 1 {
                 found.push((key.into(), process));
             }
@@ -55,8 +52,7 @@ impl Two {
         })
         .await;
         let [one, other] = <[_; 2]>::try_from(found).unwrap();
-        let processes = [one.1, other.1].map(|process| Pid::from_raw(process).unwrap());
-        Two { node, keys: [one.0, other.0], processes, client }
+        Two { server, node, keys: [one.0, other.0], processes: [one.1, other.1], client }
     }
 
     async fn acquire(&self, number: u128, keys: Vec<&Arc<str>>) -> Result<Response, NodeError> {
@@ -72,11 +68,11 @@ impl Two {
         for _ in 0..20 {
             self.client.batch_execute("SELECT 1").await.unwrap();
         }
-        kill_process(*self.processes.get(line).unwrap(), Signal::CONT).unwrap();
+        self.server.continue_backend(self.processes[line]).unwrap();
     }
 
     fn stop(&self, line: usize) {
-        kill_process(*self.processes.get(line).unwrap(), Signal::STOP).unwrap();
+        self.server.stop_backend(self.processes[line]).unwrap();
     }
 }
 
@@ -123,24 +119,23 @@ async fn a_connection_waits_for_its_predecessor_within_a_bound() {
         return;
     }
     let server = Server::start(&["log_statement=all"]);
-    let gate = Gate::open(&server);
-    let node = node(&gate.url());
+    let (proxy, url) = server.behind_proxy().await;
+    let node = node(&url);
     ask(&*node, Request::Inspect { key: "a".into() }).await.unwrap();
     let client = server.client().await;
     let predecessor = *backends(&client).await.first().unwrap();
-    let process = Pid::from_raw(predecessor).unwrap();
-    kill_process(process, Signal::STOP).unwrap();
-    gate.cut();
+    server.stop_backend(predecessor).unwrap();
+    proxy.cut();
     until("its successor votes, though it is stopped", async || {
         ask(&*node, Request::Inspect { key: "a".into() }).await.is_ok()
     })
     .await;
-    let log = server.log();
+    let log = std::fs::read_to_string(server.log()).unwrap();
     let (_, since) = log.split_once("pg_terminate_backend(pid)").expect("the predecessor is ended");
     let (waited, _) = since.split_once("quorlock.known_since").expect("the successor has begun");
     let looks = waited.matches("SELECT pg_try_advisory_lock($1)").count();
     assert!(looks > 1, "it looks until it has ended: {waited}");
-    kill_process(process, Signal::CONT).unwrap();
+    server.continue_backend(predecessor).unwrap();
     until("the predecessor ends", async || !backends(&client).await.contains(&predecessor)).await;
 }
 
@@ -149,13 +144,13 @@ async fn a_new_connection_waits_for_earlier_requests_on_the_others() {
     let Some(server) = server() else { return };
     let (node, client) = (node(&server.url("&connections=2")), server.client().await);
     ask(&*node, Request::Inspect { key: "key".into() }).await.unwrap();
-    let first = Pid::from_raw(*backends(&client).await.first().unwrap()).unwrap();
+    let first = *backends(&client).await.first().unwrap();
     let acquire = |number: u128, key: usize| {
         let claim = Arc::new(Claim::new(format!("key/{key}").into(), Token::new(number, "test")));
         let node = Arc::clone(&node);
         async move { ask(&*node, Request::Acquire { claim, ttl: TTL, fence_hint: None }).await }
     };
-    kill_process(first, Signal::STOP).unwrap();
+    server.stop_backend(first).unwrap();
     let before = futures::future::join_all((0..16).map(|key| acquire(1, key)));
     let (before, after) = futures::join!(before, async {
         until("the second is opened", async || backends(&client).await.len() == 2).await;
@@ -166,7 +161,7 @@ async fn a_new_connection_waits_for_earlier_requests_on_the_others() {
             after.push(tokio::spawn(acquire(2, key)));
         }
         client.batch_execute("SELECT pg_sleep(0.05)").await.unwrap();
-        kill_process(first, Signal::CONT).unwrap();
+        server.continue_backend(first).unwrap();
         futures::future::join_all(after).await
     });
     assert!(before.iter().all(|vote| vote.as_ref().unwrap().vote == Vote::Granted), "{before:?}");

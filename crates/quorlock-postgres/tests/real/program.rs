@@ -1,5 +1,4 @@
 //! The program `quorlock` with PostgreSQL databases.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,9 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use support::{Server, server};
-
-mod support;
+use crate::support::{Server, server};
 
 /// Cargo builds the examples with the tests, but does not say where.
 fn program() -> PathBuf {
@@ -91,8 +88,7 @@ fn a_password_in_the_environment_authenticates() {
         return;
     }
     let rules = "local all postgres trust\nhost all all all scram-sha-256\n";
-    let server =
-        Server::listening(&["hba_file=rules", "password_encryption=scram-sha-256"], &[("rules", rules)]);
+    let server = Server::with_files(&["password_encryption=scram-sha-256"], &[("pg_hba.conf", rules)]);
     let made = "CREATE USER app PASSWORD 'hunter2'; GRANT CREATE ON DATABASE postgres TO app";
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async { server.client().await.batch_execute(made).await.unwrap() });

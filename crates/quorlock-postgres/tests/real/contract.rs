@@ -1,12 +1,9 @@
 //! The contract suite on a PostgreSQL server, and that the suite detects a broken schema.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use quorlock::{node::Node, runtime::SystemClock};
 use quorlock_testkit::contract::check_contract;
 
-use support::{Editor, Server, server};
-
-mod support;
+use crate::support::{Editor, Server, server};
 
 /// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, server: &Server, restarts: bool) -> Vec<String> {

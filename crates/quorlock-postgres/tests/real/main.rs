@@ -1,0 +1,21 @@
+//! Nodes on real PostgreSQL servers, which the tests start; skipped if PostgreSQL is not installed.
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod connections;
+mod contract;
+#[cfg(feature = "tls")]
+mod login;
+mod node;
+mod order;
+mod program;
+mod requests;
+mod shedlock;
+mod shedlock_java;
+mod support;

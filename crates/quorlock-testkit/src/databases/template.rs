@@ -1,0 +1,63 @@
+//! The files of an empty MariaDB server, made once and copied for each.
+//!
+//! Copying takes a twentieth of the time of `mariadb-install-db`. Servers of PostgreSQL are not copied: they
+//! would have the same system identifier, and would be taken for the same server.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Weak};
+
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+use super::database::{INNODB_LOG, run};
+use super::{Engine, is_root};
+
+/// Deleted when the last server that was copied from it is gone.
+#[derive(Debug)]
+pub(super) struct Template {
+    engine: Engine,
+    folder: TempDir,
+}
+
+impl Template {
+    /// Returns the current one of this program, or makes one.
+    pub(super) async fn of(engine: &Engine) -> io::Result<Arc<Template>> {
+        static CURRENT: Mutex<Weak<Template>> = Mutex::const_new(Weak::new());
+
+        let mut current = CURRENT.lock().await;
+        if let Some(template) =
+            current.upgrade().filter(|template| template.engine.programs == engine.programs)
+        {
+            return Ok(template);
+        }
+        let folder = tempfile::Builder::new().prefix("quorlock-template.").tempdir_in("/tmp")?;
+        let template = Arc::new(Template { engine: engine.clone(), folder });
+        run(template.install()).await?;
+        *current = Arc::downgrade(&template);
+        Ok(template)
+    }
+
+    pub(super) async fn copy_to(&self, data: &Path) -> io::Result<()> {
+        let mut copying = Command::new("cp");
+        copying.arg("-a").arg(self.folder.path().join(DATA)).arg(data);
+        run(copying).await
+    }
+
+    fn install(&self) -> Command {
+        let folder = self.folder.path();
+        let mut command = self.engine.command("mariadb-install-db");
+        command.arg("--no-defaults").arg(format!("--datadir={}", folder.join(DATA).display()));
+        // A starting server deletes leftovers in the folder of temporary tables.
+        command.arg(format!("--tmpdir={}", folder.display()));
+        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", INNODB_LOG]);
+        if is_root() {
+            command.arg("--user=root");
+        }
+        command.current_dir(folder);
+        command
+    }
+}
+
+const DATA: &str = "data";
