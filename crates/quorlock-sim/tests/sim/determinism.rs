@@ -1,5 +1,4 @@
 //! A seed determines the run, in any process, and whatever ran before in it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::Command;
 use std::time::Duration;
