@@ -1,0 +1,86 @@
+//! Runs every command line of the README, the book and some other pages on real servers, and reads every
+//! configuration file with its program.
+//!
+//! Each page is one shell session in a folder of its own, so that later blocks see the variables and files of
+//! earlier ones. The nodes of the pages, `10.0.0.1`, `10.1.0.1` and so on, are replaced by servers of the test,
+//! without the restart guard. `sh` blocks must succeed. In `console` blocks, lines that begin with `$ ` are
+//! commands, and the following lines must be their output, except for numbers, times and names that differ
+//! in each run. A command may fail only if `echo $?` is next.
+
+mod exceptions;
+mod named;
+mod output;
+mod programs;
+mod script;
+mod session;
+mod settings;
+mod spans;
+
+use std::io::Write as _;
+
+use std::time::Duration;
+
+use quorlock_book::page::{self, Page, beside};
+use quorlock_testkit::{Kind, Server, Servers, eventually};
+
+use self::exceptions::EXCEPTIONS;
+use self::script::{Step, steps};
+
+/// The longest TTL of the pages: `doctor` does not report older servers as restarted.
+const OLD: Duration = Duration::from_secs(31);
+
+#[tokio::test]
+async fn every_command_of_the_pages_runs() {
+    let Some(servers) = servers().await else { return };
+    let sessions: Vec<(Page, Vec<Step>)> =
+        pages().unwrap().into_iter().map(|page| (page.clone(), steps(&page))).collect();
+    // Pages with `quorlock doctor` come last, when the servers are old enough.
+    let (last, first): (Vec<_>, Vec<_>) = sessions.iter().partition(|(_, steps)| steps.iter().any(examines));
+    let mut count = 0;
+    for (page, steps) in first {
+        count += session::run(page, steps, &servers).await;
+    }
+    eventually("old servers", OLD * 2, async || age(&servers[0]).await >= OLD).await.unwrap();
+    for (page, steps) in last {
+        count += session::run(page, steps, &servers).await;
+    }
+    assert!(count > 60, "{count} commands were run");
+}
+
+/// Returns all pages with commands.
+fn pages() -> std::io::Result<Vec<Page>> {
+    Ok([page::pages()?, beside()?].concat())
+}
+
+/// Starts five masters configured as the pages recommend.
+async fn servers() -> Option<Servers> {
+    if !matches!(Kind::choose().unwrap(), Kind::Program { .. }) {
+        // `eprintln` would be captured by the test harness.
+        let word =
+            "skipped: no valkey-server or redis-server installed, and the outputs are those of real servers";
+        drop(writeln!(std::io::stderr(), "{word}"));
+        return None;
+    }
+    Some(Servers::setup().durable().options(&["--maxmemory-policy", "noeviction"]).start(5).await.unwrap())
+}
+
+async fn age(server: &Server) -> Duration {
+    let info = server.command(&["INFO", "server"]).await.unwrap().to_string();
+    let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:")).unwrap();
+    Duration::from_secs(uptime.trim().parse().unwrap())
+}
+
+fn examines(step: &Step) -> bool {
+    matches!(step, Step::Command { text, .. } if text.contains("quorlock doctor"))
+}
+
+#[test]
+fn no_exception_is_out_of_date() {
+    let pages = pages().unwrap();
+    for exception in EXCEPTIONS {
+        let page = pages.iter().find(|page| page.path.to_str() == Some(exception.page));
+        let page = page.unwrap_or_else(|| panic!("there is no page {}", exception.page));
+        let met = script::all_steps(page).iter().any(|step| exception.is_of(step));
+        assert!(met, "{} has no command `{}` any more", exception.page, exception.begins);
+    }
+}

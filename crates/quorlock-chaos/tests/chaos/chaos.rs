@@ -1,0 +1,287 @@
+//! End-to-end tests of the program, with real servers and real faults.
+//!
+//! They assert no durations and no success rate: a busy machine may be slow, but must not violate a
+//! guarantee.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+fn chaos(arguments: &[&str], at: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Writes a scenario of this name to `folder`.
+fn scenario(folder: &TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+const KILLS: &str = "
+summary = 'masters are killed and restart with or without their data'
+durable = true
+[load]
+workers = 2
+[[fault]]
+kind = 'kill'
+every = '100ms..300ms'
+lasts = '10ms..100ms'
+[[fault]]
+kind = 'stop-worker'
+every = '500ms..900ms'
+lasts = '1200ms'
+";
+
+const FLUSHES: &str = "
+summary = 'three of five nodes are flushed at the same time'
+at-most = 5
+[locks]
+count = 2
+[load]
+workers = 3
+long = 80
+short = 20
+[[fault]]
+kind = 'flush'
+hits = 3
+every = '100ms..300ms'
+";
+
+const DROPS: &str = "
+summary = 'holders that drop their leases are stopped past the end of their leases'
+[load]
+workers = 4
+short = 0
+long = 0
+only-if-free = 0
+cancelled = 0
+nested = 0
+trusting = 0
+dropped = 100
+[[fault]]
+kind = 'stop-worker'
+every = '200ms..400ms'
+lasts = '1200ms'
+";
+
+const OFFERS: &str = "
+summary = 'one lock is offered from worker to worker, while waiters are killed and stopped'
+[locks]
+count = 1
+[load]
+workers = 4
+tasks = 1
+nested = 0
+[[fault]]
+kind = 'kill-worker'
+every = '500ms..900ms'
+lasts = '10ms..100ms'
+[[fault]]
+kind = 'stop-worker'
+every = '500ms..900ms'
+lasts = '500ms'
+[[fault]]
+kind = 'freeze'
+target = 'home'
+every = '1s..2s'
+lasts = '300ms'
+[expect]
+offers = 1
+";
+
+#[test]
+fn killed_masters_keep_every_guarantee() {
+    let folder = folder();
+    let kills = scenario(&folder, "kills", KILLS);
+    let run = chaos(
+        &["--scenario", &kills, "--duration", "3s", "--seed", "7", "--keep", "kept", "--json", "out.json"],
+        folder.path(),
+    );
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    let said = text(&run);
+    assert!(said.contains("every expectation held"), "{said}");
+    assert!(said.contains("faults were injected: kill"), "{said}");
+
+    let kept = folder.path().join("kept/kills");
+    for file in
+        ["scenario.toml", "schedule.txt", "run.json", "history/director.jsonl", "history/worker-1.jsonl"]
+    {
+        assert!(kept.join(file).metadata().unwrap().len() > 0, "{file} is empty");
+    }
+    let log = fs::read_to_string(kept.join("logs/node-1.log")).unwrap();
+    assert!(!log.is_empty(), "the log of the server is empty");
+    let outcomes: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("out.json")).unwrap()).unwrap();
+    assert_eq!(outcomes[0]["passed"], true);
+    assert!(outcomes[0]["seen"]["holds"].as_u64().unwrap() > 0);
+
+    let again = chaos(&["check", "kept/kills", "--html", "out.html"], folder.path());
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again));
+    assert!(fs::read_to_string(folder.path().join("out.html")).unwrap().contains("kills"));
+}
+
+#[test]
+fn a_lock_is_offered_while_waiters_die_and_the_node_with_their_queue_hangs() {
+    let folder = folder();
+    let offers = scenario(&folder, "offers", OFFERS);
+    let run = chaos(&["--scenario", &offers, "--duration", "6s", "--seed", "5"], folder.path());
+    let said = text(&run);
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    assert!(said.contains("skipped: offers") || said.contains("at least 1 offers by a quorum"), "{said}");
+}
+
+#[test]
+fn a_stopped_holder_that_drops_a_lapsed_lease_is_no_violation() {
+    let folder = folder();
+    let drops = scenario(&folder, "drops", DROPS);
+    let run = chaos(&["--scenario", &drops, "--duration", "4s", "--seed", "1"], folder.path());
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    assert!(text(&run).contains("faults were injected: stop-worker"), "{}", text(&run));
+}
+
+#[test]
+fn key_loss_on_a_quorum_is_detected() {
+    let folder = folder();
+    let unexpected = scenario(&folder, "flushes", FLUSHES);
+    let run = chaos(&["--scenario", &unexpected, "--duration", "6s", "--seed", "3"], folder.path());
+    let said = text(&run);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(said.contains("NOT EXPECTED") && said.contains("was held twice"), "{said}");
+    assert!(said.contains("--seed 3"), "no replay command: {said}");
+    let kept = folder.path().join("quorlock-chaos-failed/flushes-3");
+    assert!(kept.join("schedule.txt").exists(), "the record of a failed run is not kept");
+
+    let expected =
+        format!("{FLUSHES}\n[expect]\nviolations = ['exclusion']\ntolerated = ['mutex', 'register', 'loss']");
+    fs::write(kept.join("scenario.toml"), expected).unwrap();
+    let again = chaos(&["check", &kept.display().to_string()], folder.path());
+    assert_eq!(
+        again.status.code(),
+        Some(0),
+        "the same record, with the violation expected: {}",
+        text(&again)
+    );
+}
+
+#[test]
+fn a_forged_record_is_detected() {
+    let folder = folder();
+    let calm = scenario(&folder, "calm", "summary = 'nothing goes wrong'\n[load]\nworkers = 2");
+    let run = chaos(&["--scenario", &calm, "--duration", "1s", "--keep", "kept"], folder.path());
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+
+    // An intruder holds a lock from the beginning to the end of the run.
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("kept/calm/run.json")).unwrap()).unwrap();
+    let (began, ended) = (metadata["began"].as_u64().unwrap(), metadata["ended"].as_u64().unwrap());
+    let intruder = format!(
+        "{{\"at\":{began},\"event\":\"invoked\",\"client\":\"worker-9\",\"resource\":\"lock-1\",\"attempt\":\"x\"}}\n\
+         {{\"at\":{began},\"event\":\"acquired\",\"attempt\":\"x\",\"deadline\":{ended}}}\n"
+    );
+    fs::write(folder.path().join("kept/calm/history/intruder.jsonl"), intruder).unwrap();
+    let again = chaos(&["check", "kept/calm"], folder.path());
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again));
+    assert!(text(&again).contains("was held twice"), "{}", text(&again));
+}
+
+#[test]
+fn invalid_input_is_an_error_with_a_hint() {
+    let folder = folder();
+    let said = |arguments: &[&str]| {
+        let run = chaos(arguments, folder.path());
+        (run.status.code(), text(&run))
+    };
+    let (code, words) = said(&["--scenario", "kill-master"]);
+    assert_eq!(code, Some(64));
+    assert!(words.contains("kill-masters"), "{words}");
+    let (code, words) = said(&["--duration", "3s"]);
+    assert_eq!(code, Some(64));
+    assert!(words.contains("--list"), "{words}");
+    let odd = scenario(&folder, "odd", "summary = 'x'\n[[fault]]\nkind = 'kil'\nevery = '1s'");
+    let (code, words) = said(&["--scenario", &odd]);
+    assert_eq!(code, Some(78));
+    assert!(words.contains("unknown fault `kil`"), "{words}");
+    let (code, words) = said(&["check", "nowhere"]);
+    assert_eq!(code, Some(78));
+    assert!(words.contains("run.json"), "{words}");
+    let (code, words) = said(&["--list"]);
+    assert_eq!(code, Some(0));
+    assert!(words.contains("kill-masters") && words.contains("violation-guard-off"), "{words}");
+}
+
+#[test]
+fn without_a_real_server_the_built_in_one_is_used() {
+    let folder = folder();
+    let run = |scenario: &str| {
+        let arguments = ["--scenario", scenario, "--duration", "1s", "--seed", "1"];
+        let program = env!("CARGO_BIN_EXE_quorlock-chaos");
+        Command::new(program)
+            .args(arguments)
+            .env("QUORLOCK_SERVER", "builtin")
+            .current_dir(&folder)
+            .output()
+            .unwrap()
+    };
+    let kills = scenario(&folder, "kills", &KILLS.replace("stop-worker", "kill-worker"));
+    let killed = run(&kills);
+    assert!(text(&killed).contains("built-in server (child processes"), "{}", text(&killed));
+    assert!(!text(&killed).contains("with its data"), "the built-in server keeps no data: {}", text(&killed));
+    let skipped = run("out-of-memory");
+    assert_eq!(skipped.status.code(), Some(0), "{}", text(&skipped));
+    assert!(text(&skipped).contains("skipped: out-of-memory"), "{}", text(&skipped));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_process_is_left_after_an_interrupt() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let folder = folder();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_quorlock-chaos"))
+        .args(["--scenario", "kill-masters", "--duration", "60s"])
+        .current_dir(&folder)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(run.id().try_into().unwrap());
+    let children = || children_of(pid);
+    // Five servers and four workers.
+    wait_for("all child processes", || children().len() >= 9);
+    let started = children();
+    kill(pid, Signal::SIGINT).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    wait_for("all child processes to exit", || started.iter().all(|child| !child.exists()));
+}
+
+/// Returns the folders under `/proc` of the children of a process.
+fn children_of(parent: nix::unistd::Pid) -> Vec<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let is_child = |path: &PathBuf| {
+        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+        // State and parent come after the name, which may contain any characters.
+        let after = stat
+            .rsplit_once(')')
+            .map(|(_, rest)| rest.split_whitespace().nth(1).unwrap_or_default().to_owned());
+        after.is_some_and(|found| found == parent.to_string())
+    };
+    processes.filter(is_child).collect()
+}
+
+fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let minute = std::time::Duration::from_secs(60);
+    runtime.block_on(quorlock_testkit::eventually(what, minute, async || met())).unwrap();
+}

@@ -1,0 +1,185 @@
+//! Tests of the five masters in containers of `compose/`. Skipped without a Docker engine.
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use quorlock_testkit::patience;
+
+use self::engine::Engine;
+use self::project::Project;
+
+mod engine;
+mod holder;
+mod masters;
+mod network;
+mod page;
+mod project;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+#[tokio::test]
+async fn every_installed_compose_reads_the_file() -> Outcome {
+    let composes = project::composes().await;
+    if composes.is_empty() {
+        skip("no docker compose and no docker-compose is installed");
+    }
+    for compose in composes {
+        let services = command(&compose, patience(), |command| {
+            command.current_dir(folder()).args(["config", "--services"]);
+        });
+        let services = text(services.await?)?;
+        let mut services: Vec<&str> = services.lines().collect();
+        services.sort_unstable();
+        let each = |name: &str| (1..=5).map(|number| format!("{name}-{number}")).collect::<Vec<_>>();
+        let expected = [vec!["client".to_owned()], each("proxy"), each("redis")].concat();
+        assert_eq!(services, expected, "{compose:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_fault_of_the_page_has_the_effect_that_it_names() -> Outcome {
+    let engine = match Engine::find().await {
+        Ok(engine) => engine,
+        Err(reason) => {
+            skip(&reason);
+            return Ok(());
+        }
+    };
+    let outcome = in_a_project(&engine).await;
+    engine.end().await?;
+    outcome
+}
+
+async fn in_a_project(engine: &Engine) -> Outcome {
+    let mut project = match Project::new(engine).await? {
+        Ok(project) => project,
+        Err(reason) => {
+            skip(&reason);
+            return Ok(());
+        }
+    };
+    // The containers are removed also after a panic, which prints its message itself.
+    let outcome = AssertUnwindSafe(story(&mut project)).catch_unwind().await;
+    let ended = project.end().await;
+    outcome.unwrap_or_else(|_| Err("a panic".into())).and(ended)
+}
+
+async fn story(project: &mut Project) -> Outcome {
+    project.build().await?;
+    project.compose(&["up", "--detach"]).await?;
+    project.eventually_locks().await?;
+    let status = text(project.inside(&["quorlock", "status", "job"]).await?)?;
+    assert!(status.ends_with("`job` is free\n"), "{status}");
+
+    // From outside the containers, by the ports of the proxies and by those of the masters.
+    for tens in [0, 1] {
+        let run = project.outside(&["run", "--no-wait", "job", "--", "true"], tens).await?;
+        assert_eq!(run.status.code(), Some(0), "{run:?}");
+    }
+
+    let chaos = project.chaos(CONTAINERS).await?;
+    let said = String::from_utf8_lossy(&chaos.stdout).into_owned();
+    assert_eq!(chaos.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&chaos.stderr));
+    assert!(said.contains("in containers"), "{said}");
+
+    // From here on as the page starts them.
+    project.guard_restarts();
+    project.compose(&["up", "--detach"]).await?;
+    let rows = page::faults()?;
+    assert_eq!(rows.len(), 16, "the rows of both tables: {rows:#?}");
+    // All of them take four minutes: every second row unless the environment says `all`, or words of the rows.
+    let only = std::env::var("QUORLOCK_COMPOSE_ROWS").ok();
+    let is_chosen = |(index, row): &(usize, String)| match only.as_deref() {
+        None | Some("") => index % 2 == 1,
+        Some("all") => true,
+        Some(words) => words.split(',').any(|word| row.contains(word)),
+    };
+    for (_, row) in rows.into_iter().enumerate().filter(is_chosen) {
+        // Every row begins with all nodes free and voting.
+        project.eventually_all_vote().await?;
+        println!("{row}");
+        let tested = match masters::test(project, &row).await {
+            Some(outcome) => Some(outcome),
+            None => network::test(project, &row).await,
+        };
+        let outcome =
+            tested.unwrap_or_else(|| Err("the page has this row, and there is no test of it".into()));
+        outcome.map_err(|error| format!("{row}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Faults with longer pauses: containers stop and start slowly.
+const CONTAINERS: &str = "
+summary = 'containers are killed and paused, and restart with or without their data'
+durable = true
+[load]
+workers = 2
+[[fault]]
+kind = 'kill'
+every = '500ms..1s'
+lasts = '100ms'
+[[fault]]
+kind = 'freeze'
+every = '500ms..1s'
+lasts = '300ms'
+";
+
+/// The folder with the compose file.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compose")
+}
+
+/// Prints why the test is skipped, also for `scripts/check`; `eprintln` would be captured by the test
+/// harness.
+fn skip(reason: &str) {
+    drop(writeln!(io::stderr(), "skipped: compose: {reason}"));
+}
+
+/// Runs a program to its exit, and kills it after `timeout`.
+async fn command(
+    words: &[impl AsRef<std::ffi::OsStr>],
+    timeout: Duration,
+    set: impl FnOnce(&mut tokio::process::Command),
+) -> io::Result<Output> {
+    let (program, words) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = tokio::process::Command::new(program);
+    command.args(words).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    set(&mut command);
+    let running = format!("{command:?}");
+    within(timeout, &running, command.output()).await
+}
+
+/// Drops an operation after `timeout`.
+async fn within<T>(
+    timeout: Duration,
+    what: &str,
+    operation: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    use quorlock::runtime::{Clock as _, SystemClock};
+
+    let clock = SystemClock::default();
+    let end = clock.now() + timeout;
+    tokio::select! {
+        ended = operation => ended,
+        () = clock.sleep_until(end) => {
+            let timeout = humantime::format_duration(timeout);
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {timeout}: {what}")))
+        }
+    }
+}
+
+/// Returns what the program printed, if it succeeded.
+fn text(output: Output) -> Outcome<String> {
+    if output.status.success() {
+        return Ok(String::from_utf8(output.stdout)?);
+    }
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    Err(format!("{}\n{stdout}{stderr}", output.status).into())
+}

@@ -1,0 +1,159 @@
+//! The database scenarios, some seconds each, on real PostgreSQL and MariaDB servers. Skipped if none are
+//! installed.
+//!
+//! They assert no success rate and not how soon a holder is notified of a loss: a busy machine may be slow,
+//! but must not violate a guarantee. The runs of ten minutes in `scripts/nightly` assert both.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn chaos(arguments: &[&str], at: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Serializes the runs: each has about twenty processes.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A run of a built-in scenario, without its expectations of time.
+struct Run {
+    folder: TempDir,
+    code: Option<i32>,
+    said: String,
+}
+
+impl Run {
+    /// Runs the scenario. Returns `None` and prints the reason if this machine cannot.
+    fn of(name: &str, seconds: u32) -> Option<Run> {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+        let scenario = fs::read_to_string(scenarios.join(format!("{name}.toml"))).unwrap();
+        let lines = scenario.lines().filter(|line| !line.starts_with("success"));
+        let file = folder.path().join(format!("{name}.toml"));
+        let mut scenario = lines.collect::<Vec<_>>().join("\n");
+        if !scenario.contains("tolerated") {
+            scenario.push_str("\ntolerated = ['loss']\n");
+        }
+        fs::write(&file, scenario).unwrap();
+        let duration = format!("{seconds}s");
+        let words = [
+            "--scenario",
+            file.to_str().unwrap(),
+            "--duration",
+            &duration,
+            "--keep",
+            "kept",
+            "--json",
+            "out",
+        ];
+        let ran = chaos(&words, folder.path());
+        let said = text(&ran);
+        if let Some(skipped) = said.lines().find(|line| line.starts_with("skipped: ")) {
+            // `eprintln` would be captured by the test harness.
+            drop(writeln!(std::io::stderr(), "{skipped}"));
+            return None;
+        }
+        Some(Run { folder, code: ran.status.code(), said })
+    }
+
+    fn outcome(&self) -> Value {
+        serde_json::from_slice::<Value>(&fs::read(self.folder.path().join("out")).unwrap()).unwrap()[0].take()
+    }
+
+    /// Asserts that every expectation held, that locks were acquired, and that faults were injected.
+    fn keeps_every_promise(&self) {
+        assert_eq!(self.code, Some(0), "{}", self.said);
+        assert!(
+            self.said.contains("no rows left in the databases: no lock, reader, waiter or tombstone"),
+            "{}",
+            self.said
+        );
+        let outcome = self.outcome();
+        assert!(outcome["seen"]["holds"].as_u64().unwrap() > 0, "{}", self.said);
+        assert!(!outcome["faults"].as_array().unwrap().is_empty(), "{}", self.said);
+    }
+}
+
+#[test]
+fn three_faulty_postgres_servers_keep_every_guarantee() {
+    if let Some(run) = Run::of("postgres-three", 10) {
+        run.keeps_every_promise();
+    }
+}
+
+#[test]
+fn three_faulty_mariadb_servers_keep_every_guarantee() {
+    if let Some(run) = Run::of("mariadb-three", 10) {
+        run.keeps_every_promise();
+    }
+}
+
+#[test]
+fn a_promoted_standby_grants_no_lock_of_its_primary() {
+    if let Some(run) = Run::of("postgres-promotion", 12) {
+        run.keeps_every_promise();
+        assert!(run.said.contains("promote"), "{}", run.said);
+    }
+}
+
+#[test]
+fn without_the_restart_guard_a_promotion_makes_two_holders() {
+    if let Some(run) = Run::of("violation-postgres-promotion", 12) {
+        assert_eq!(run.code, Some(0), "{}", run.said);
+        assert!(run.said.contains("was held twice"), "{}", run.said);
+    }
+}
+
+#[test]
+fn a_full_disk_stops_a_server_and_keeps_locks_safe() {
+    if let Some(run) = Run::of("postgres-disk-full", 8) {
+        run.keeps_every_promise();
+        let log =
+            fs::read_to_string(run.folder.path().join("kept/postgres-disk-full/logs")).unwrap_or_default();
+        let logs = fs::read_dir(run.folder.path().join("kept/postgres-disk-full/logs")).unwrap();
+        let said = logs.map(|log| fs::read_to_string(log.unwrap().path()).unwrap_or(String::new()));
+        assert!(said.chain([log]).any(|log| log.contains("No space left on device")), "no disk was full");
+    }
+}
+
+#[test]
+fn a_leftover_row_is_detected() {
+    let Some(run) = Run::of("mariadb-three", 1) else { return };
+    let record = run.folder.path().join("kept/mariadb-three");
+    let mut metadata: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
+    assert_eq!(metadata["left_behind"], Value::Array(Vec::new()), "{}", run.said);
+    metadata["left_behind"] = Value::Array(vec!["node-1: a tombstone of lock-3".into()]);
+    fs::write(record.join("run.json"), metadata.to_string()).unwrap();
+    let again = chaos(&["check", "kept/mariadb-three"], run.folder.path());
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again));
+    assert!(text(&again).contains("1 left: node-1: a tombstone of lock-3"), "{}", text(&again));
+}
+
+#[test]
+fn an_impossible_fault_of_a_database_is_skipped_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("odd.toml");
+    for (servers, fault, reason) in [
+        ("postgres", "flush", "`flush`: only possible with Redis, not with PostgreSQL"),
+        ("mariadb", "stop-backends", "`stop-backends`: MariaDB"),
+        ("redis", "promote", "set `servers = \"postgres\"`"),
+    ] {
+        let scenario = format!(
+            "summary = 'x'\nservers = '{servers}'\nnodes = 3\n[[fault]]\nkind = '{fault}'\nevery = '1s'\nlasts = '1s'"
+        );
+        fs::write(&file, scenario).unwrap();
+        let skipped = text(&chaos(&["--scenario", file.to_str().unwrap()], folder.path()));
+        assert!(skipped.contains("skipped: odd: "), "{skipped}");
+        assert!(skipped.contains(reason) || skipped.contains("there is no "), "{skipped}");
+    }
+}

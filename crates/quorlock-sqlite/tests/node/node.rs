@@ -1,0 +1,317 @@
+//! Properties of SQLite nodes: boots, power loss, bad files, and other programs that use the file.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
+use quorlock::{
+    Coordinator,
+    node::{
+        AddressError, Expiry, Kinds, Node, NodeError, NodeErrorKind, NodeKind, Request, Response, Seams,
+        Vote, ask,
+    },
+    runtime::{Clock, Entropy as _, SystemClock, SystemEntropy},
+};
+use quorlock_sqlite::{SqliteKind, SqliteNode};
+use quorlock_testkit::eventually;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn node(path: &Path) -> SqliteNode {
+    booted(path, "this")
+}
+
+fn booted(path: &Path, boot: &str) -> SqliteNode {
+    SqliteNode::booted_as(boot, "sqlite", path.to_owned(), &Seams::default()).unwrap()
+}
+
+fn claim(key: &str) -> Arc<Claim> {
+    Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), "test")))
+}
+
+/// Acquires for a client whose clock is right.
+async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeError> {
+    acquire_at(node, claim, SystemClock::default().wall()).await
+}
+
+async fn acquire_at(node: &dyn Node, claim: &Arc<Claim>, wall: Duration) -> Result<Response, NodeError> {
+    let fence_hint = Some(FenceHint::at(wall, None, TTL));
+    ask(node, Request::Acquire { claim: Arc::clone(claim), ttl: TTL, fence_hint }).await
+}
+
+async fn release(node: &dyn Node, claim: &Arc<Claim>) {
+    let released = ask(node, Request::Release { claim: Arc::clone(claim) }).await.unwrap();
+    assert_ne!(released.vote, Vote::Free);
+}
+
+#[tokio::test]
+async fn one_of_many_handles_gets_a_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    for round in 0..20 {
+        let nodes: Vec<_> = (0..4).map(|_| node(&path)).collect();
+        let claims: Vec<_> = nodes.iter().map(|_| claim(&format!("orders/{round}"))).collect();
+        let asked = nodes.iter().zip(&claims).map(|(node, claim)| acquire(node, claim));
+        let votes = join_all(asked).await.into_iter().map(|response| response.unwrap().vote);
+        assert_eq!(votes.filter(|vote| *vote == Vote::Granted).count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn locks_outlive_the_process_and_not_the_boot() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let (holder, cancelled) = (claim("a"), claim("b"));
+    let first = acquire(&booted(&path, "one"), &holder).await.unwrap();
+    ask(&booted(&path, "one"), Request::Cancel { claim: Arc::clone(&cancelled), linger: TTL }).await.unwrap();
+    let refused = acquire(&booted(&path, "one"), &claim("a")).await.unwrap();
+    assert!(matches!(&refused.vote, Vote::Held(holding) if holding.token == *holder.token()), "{refused:?}");
+    assert_eq!(acquire(&booted(&path, "one"), &cancelled).await.unwrap().vote, Vote::Free);
+    let after = acquire(&booted(&path, "two"), &claim("a")).await.unwrap();
+    assert_eq!(after.vote, Vote::Granted);
+    assert_ne!(after.identity.id, first.identity.id);
+    assert!(after.identity.age > TTL * 1000, "no earlier grant has a holder");
+    assert!(after.fencing_token > first.fencing_token);
+}
+
+/// Simulates a host without a battery for its clock that has lost power.
+#[tokio::test]
+async fn fencing_tokens_grow_over_a_boot_that_has_lost_counters_and_the_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let first = acquire(&booted(&path, "one"), &claim("a")).await.unwrap().fencing_token.unwrap();
+    let database = Connection::open(&path).unwrap();
+    // Rows written without a flush may be lost.
+    assert_eq!(database.execute("DELETE FROM entries WHERE what = 2", []).unwrap(), 1);
+    let reserve: u64 = database.query_row("SELECT reserve FROM about", [], |row| row.get(0)).unwrap();
+    assert!(first.get() < reserve);
+    let behind = SystemClock::default().wall().saturating_sub(Duration::from_secs(120));
+    let after = acquire_at(&booted(&path, "two"), &claim("a"), behind).await.unwrap();
+    assert_eq!(after.fencing_token, FencingToken::new(reserve + 1));
+}
+
+#[tokio::test]
+async fn an_answered_number_is_never_above_the_one_on_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let node = node(&path);
+    for ahead in [0, 1, 20] {
+        let (claim, lead) = (claim(&format!("{ahead}")), Duration::from_secs(60 * ahead));
+        let fence_hint = Some(FenceHint::at(SystemClock::default().wall() + lead, None, lead));
+        let request = Request::Acquire { claim, ttl: TTL, fence_hint };
+        let number = ask(&node, request).await.unwrap().fencing_token.unwrap();
+        let database = Connection::open(&path).unwrap();
+        let reserve: u64 = database.query_row("SELECT reserve FROM about", [], |row| row.get(0)).unwrap();
+        assert!(number.get() <= reserve, "{number} was answered, but {reserve} is on disk");
+    }
+}
+
+#[tokio::test]
+async fn a_database_replaced_during_use_has_a_new_identity() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let node = node(&path);
+    let first = acquire(&node, &claim("a")).await.unwrap();
+    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        fs::remove_file(directory.path().join(file)).unwrap();
+    }
+    let second = acquire(&node, &claim("a")).await.unwrap();
+    assert_eq!(second.vote, Vote::Granted);
+    assert_ne!(second.identity.id, first.identity.id);
+}
+
+#[tokio::test]
+async fn expired_rows_are_deleted_over_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let node = node(&path);
+    acquire(&node, &claim("first")).await.unwrap();
+    let database = Connection::open(&path).unwrap();
+    let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40) \
+                  INSERT INTO entries (key, part, member, what, ends) SELECT 'old/' || i, 0, x'', 1 + i % 3, 1 FROM n";
+    database.execute(insert, []).unwrap();
+    let left =
+        || database.query_row("SELECT count(*) FROM entries WHERE ends = 1", [], |row| row.get::<_, u32>(0));
+    let mut before = left().unwrap();
+    for round in 0..10 {
+        acquire(&node, &claim(&format!("new/{round}"))).await.unwrap();
+        let now = left().unwrap();
+        assert!(before - now <= 20, "one request deletes a few");
+        before = now;
+    }
+    assert_eq!(before, 0);
+}
+
+async fn refused(path: &Path) -> NodeError {
+    let error = acquire(&node(path), &claim("a")).await.unwrap_err();
+    assert!(!error.may_have_acted(), "{error:#}");
+    error
+}
+
+#[tokio::test]
+async fn an_unsuitable_file_is_refused_with_a_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("text"), "this is no database. ".repeat(60)).unwrap();
+    let other = Connection::open(at("other")).unwrap();
+    other.execute_batch("CREATE TABLE orders (id INTEGER)").unwrap();
+    acquire(&node(&at("newer")), &claim("a")).await.unwrap();
+    Connection::open(at("newer")).unwrap().pragma_update(None, "user_version", 7).unwrap();
+    acquire(&node(&at("changed")), &claim("a")).await.unwrap();
+    Connection::open(at("changed")).unwrap().execute_batch("DROP TABLE entries").unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    for (name, kind, words) in [
+        ("text", NodeErrorKind::WrongServer, "is not a database of SQLite: name another file"),
+        (
+            "other",
+            NodeErrorKind::WrongServer,
+            "is the database of another program: name a file for locks alone",
+        ),
+        ("newer", NodeErrorKind::Unsupported, "its tables are of version 7, this program knows 1"),
+        ("changed", NodeErrorKind::WrongServer, "when no lock is held, delete the file"),
+        ("folder", NodeErrorKind::Misconfigured, "is a directory: name a file in it"),
+        ("missing/locks.db", NodeErrorKind::Misconfigured, "there is no directory"),
+    ] {
+        let error = refused(&at(name)).await;
+        assert!(error.kind() == kind && error.to_string().contains(words), "{name}: {error:#}");
+    }
+    assert_eq!(other.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)), Ok(1));
+}
+
+/// A small file system, unmounted when dropped. `None`, with a message, if the user may not mount one.
+struct Disk(TempDir);
+
+impl Disk {
+    fn mounted() -> Option<Disk> {
+        let disk = Disk(tempfile::tempdir().unwrap());
+        let done = disk.mount(&["-t", "tmpfs", "-o", "size=512k", "quorlock-test"]);
+        if !done {
+            // Not `eprintln`, whose output the harness captures while a test passes.
+            drop(writeln!(std::io::stderr(), "skipped: this user may not mount a small file system"));
+        }
+        done.then_some(disk)
+    }
+
+    fn mount(&self, words: &[&str]) -> bool {
+        let ended = Command::new("mount").args(words).arg(self.0.path()).output();
+        ended.is_ok_and(|ended| ended.status.success())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Fills the disk.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.path("rest")).unwrap();
+        for length in [4096, 1] {
+            while file.write_all(&vec![0; length]).is_ok() {}
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(self.0.path()).output());
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_reported_with_a_remedy_and_loses_nothing() {
+    let Some(disk) = Disk::mounted() else { return };
+    let path = disk.path("locks.db");
+    let (node, holder) = (node(&path), claim("a"));
+    acquire(&node, &holder).await.unwrap();
+    disk.fill();
+    let mut error = None;
+    for round in 0..200 {
+        error = acquire(&node, &claim(&format!("{round}"))).await.err();
+        if error.is_some() {
+            break;
+        }
+    }
+    let error = error.unwrap();
+    assert_eq!(error.kind(), NodeErrorKind::OutOfSpace, "{error:#}");
+    assert!(error.to_string().contains("is full: make room there; nothing was changed"), "{error:#}");
+    assert!(!error.may_have_acted());
+    let seen = ask(&node, Request::Inspect { key: "a".into() }).await.unwrap();
+    assert!(matches!(&seen.vote, Vote::Held(holding) if holding.token == *holder.token()), "{seen:?}");
+    fs::remove_file(disk.path("rest")).unwrap();
+    release(&node, &holder).await;
+}
+
+#[tokio::test]
+async fn a_read_only_file_system_is_reported_with_a_remedy() {
+    let Some(disk) = Disk::mounted() else { return };
+    let path = disk.path("locks.db");
+    // Its thread ends and closes the file some time after the node is dropped.
+    let there = node(&path);
+    acquire(&there, &claim("a")).await.unwrap();
+    drop(there);
+    eventually("the file system takes no writes", TTL, async || disk.mount(&["-o", "remount,ro"]))
+        .await
+        .unwrap();
+    for name in ["locks.db", "new.db"] {
+        let error = refused(&disk.path(name)).await;
+        assert_eq!(error.kind(), NodeErrorKind::ReadOnly, "{name}: {error:#}");
+        assert!(error.to_string().contains("takes no writes: make the file"), "{name}: {error:#}");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_transaction_of_another_program_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let node = node(&path);
+    acquire(&node, &claim("a")).await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = acquire(&node, &claim("b")).await.unwrap_err();
+    assert_eq!(error.kind(), NodeErrorKind::Busy, "{error:#}");
+    assert!(!error.may_have_acted() && error.to_string().contains("another program keeps"), "{error:#}");
+    // A request that only reads does not wait.
+    let seen = ask(&node, Request::Inspect { key: "a".into() }).await.unwrap();
+    assert!(matches!(&seen.vote, Vote::Held(holding) if matches!(holding.expiry, Expiry::In(_))), "{seen:?}");
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(acquire(&node, &claim("b")).await.unwrap().vote, Vote::Granted);
+}
+
+#[test]
+fn urls_are_read_and_written() {
+    let parse = |url| SqliteKind::new().parse(url);
+    let address = parse("SQLITE:///var//lib/./locks%2Ca.db").unwrap();
+    assert_eq!(address.to_string(), "sqlite:///var/lib/locks%2Ca.db");
+    assert_eq!(address.servers(), ["/var/lib/locks,a.db"]);
+    for same in ["sqlite:/var/lib/locks%2Ca.db", "sqlite:////var/lib/locks%2Ca.db"] {
+        assert_eq!(parse(same).unwrap().to_string(), address.to_string(), "{same}");
+    }
+    let list = "sqlite:///a%2Cb,redis://c,sqlite:///d,sqlite:/e,sqlite:6379";
+    let kinds = Kinds::default().with(SqliteKind::new());
+    let urls = ["sqlite:///a%2Cb", "redis://c", "sqlite:///d", "sqlite:/e", "sqlite:6379"];
+    assert_eq!(kinds.split(list).unwrap(), urls);
+    for url in ["sqlite:locks.db", "sqlite://locks.db", "sqlite:./locks.db", "sqlite://~/locks.db"] {
+        let refused =
+            Coordinator::builder().kinds(kinds.clone()).nodes([url]).build().unwrap_err().to_string();
+        assert!(refused.contains("leads to another file in every directory"), "{url}: {refused}");
+        assert!(refused.contains("sqlite://$PWD/quorlock.db"), "{url}: {refused}");
+    }
+    for (url, problem) in [
+        ("sqlite:", "has no path"),
+        ("sqlite::memory:", "names a database in memory, which no other program sees"),
+        ("sqlite://:memory:", "names a database in memory, which no other program sees"),
+        ("sqlite:///a/../b", "has a `..` in its path"),
+        ("sqlite:///a%2", "has a `%` that is not followed by two hex digits"),
+        ("sqlite:///a/", "names a directory, and no file in it"),
+    ] {
+        let error = parse(url).unwrap_err();
+        let cure = "write `sqlite:///var/lib/quorlock.db`";
+        assert_eq!(error, AddressError::malformed("sqlite://…", problem, cure), "{url}");
+    }
+}
