@@ -7,7 +7,7 @@
 //! carries no votes while a majority has not confirmed the master for three seconds. ADR 13 has the reasons.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use super::settings::Settings;
 use crate::address::{Address, Endpoint};
 use crate::node::{NodeError, NodeErrorKind};
 use crate::reason::Reason;
+use crate::runtime::Mutex;
 use quorlock_protocol::{Moment, SENTINELS_WORD};
 
 pub use errors::SentinelErrors;
@@ -45,7 +46,7 @@ impl Watch {
 
     /// Returns whether the master is confirmed at `now`, or why it is not asked for votes.
     pub(super) fn allows(&self, now: Moment) -> Result<(), NodeError> {
-        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        let confirmed = *self.confirmed.lock();
         if now < confirmed + SENTINELS_WORD {
             return Ok(());
         }
@@ -117,7 +118,7 @@ impl Sentinels {
                     return format!("the Sentinels report another master, {}", next.master).into();
                 }
                 if answers.len() >= most(&answers, self.members.len()) {
-                    *last.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+                    *last.lock() = asked;
                 }
             }
         };

@@ -2,8 +2,8 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
@@ -12,6 +12,7 @@ use super::{At, Loss, Outcome, Passed, Renewed};
 use crate::metrics as list;
 use crate::metrics::{Kind, Metric, Unit};
 use crate::node::{NodeError, Request, Response, Vote};
+use crate::runtime::Mutex;
 use quorlock_protocol::{Moment, Quorum, Verdict};
 
 /// The metrics of a coordinator, except those of its nodes.
@@ -35,7 +36,7 @@ impl Meters {
         if class.is_empty() {
             return self.unclassed.clone();
         }
-        let mut by_class = self.by_class.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_class = self.by_class.lock();
         by_class.entry(class.into()).or_insert_with(|| LockMeter::new(class)).clone()
     }
 
@@ -130,7 +131,7 @@ impl LockHandles {
     /// Updates the pending acquisitions and the start time of the oldest.
     #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact for some centuries")]
     fn change_asking(&self, change: impl FnOnce(&mut BTreeMap<u64, usize>)) {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asking = self.asking.lock();
         let before = asking.first_key_value().map(|(began, _)| *began);
         change(&mut asking);
         let oldest = asking.first_key_value().map(|(began, _)| *began);

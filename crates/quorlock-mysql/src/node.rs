@@ -3,13 +3,14 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use quorlock::protocol::{Claim, FenceHint, Token};
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::facts::{ConnectFailure, Facts, Location},
     node::{
@@ -51,7 +52,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn introduced(&self, facts: Facts, round_trip: Duration) {
-        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(facts));
+        *self.facts.lock() = Some(Arc::new(facts));
         let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         self.round_trip.store(nanos.max(1), Ordering::Relaxed);
     }
@@ -148,7 +149,7 @@ impl Node for MysqlNode {
     }
 
     fn facts(&self) -> Option<Arc<Facts>> {
-        self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.facts.lock().clone()
     }
 
     fn list_keys(

@@ -1,11 +1,12 @@
 //! Checks and prepares a new connection before its first vote.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::protocol::Moment;
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::facts::Facts,
     node::{Identity, NodeError, NodeErrorKind, Seams},
@@ -235,7 +236,7 @@ impl Settings {
         else {
             return Ok(());
         };
-        let mut timelines = self.timelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timelines = self.timelines.lock();
         let latest = timelines.entry(server.system).or_insert(timeline);
         if timeline < *latest {
             let words = format!(

@@ -6,12 +6,13 @@
 //! one, and cancelled attempts are remembered in this process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use futures::stream::TryStreamExt as _;
 use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::facts::{Facts, OtherClients},
     node::{Capabilities, Capability, NodeError, NodeErrorKind, Order, Request, Vote},
@@ -133,7 +134,7 @@ impl Prepared {
             Request::Release { claim } => self.give_back(client, claim),
             Request::Cancel { claim, linger } => {
                 let plan = self.give_back(client, claim)?;
-                let mut tombstones = self.tombstones();
+                let mut tombstones = self.layout.tombstones.lock();
                 tombstones.retain(|_, ends| *ends > now);
                 tombstones.insert(claim.token().clone(), now + *linger);
                 Ok(plan)
@@ -155,10 +156,6 @@ impl Prepared {
         }
     }
 
-    fn tombstones(&self) -> std::sync::MutexGuard<'_, HashMap<Token, Moment>> {
-        self.layout.tombstones.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Acquires the key for `to`; if that is refused, queries the holder.
     fn grant(
         &self,
@@ -169,7 +166,7 @@ impl Prepared {
         ttl: Duration,
         now: Moment,
     ) -> Result<Plan, NodeError> {
-        if self.tombstones().get(to.token()).is_some_and(|ends| *ends > now) {
+        if self.layout.tombstones.lock().get(to.token()).is_some_and(|ends| *ends > now) {
             return Ok(Plan::Cancelled(Vote::Free));
         }
         let mut words =

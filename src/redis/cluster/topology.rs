@@ -45,13 +45,13 @@ pub(super) async fn keep(inner: Arc<Inner>) {
             Ok(map) => adopt(&inner, map, looked).await,
             Err(error) => {
                 debug!(node = %inner.name, error = format_args!("{error:#}"), "no slot map of the cluster");
-                inner.router().fail(error);
+                inner.router.lock().fail(error);
             }
         }
         open(&inner);
-        inner.contact_token().cancel();
+        inner.contacted.lock().cancel();
         inner.tell();
-        let fine = inner.router().is_fine();
+        let fine = inner.router.lock().is_fine();
         if fine {
             backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
             match select(pin!(inner.map_outdated.notified()), clock.sleep_until(looked + REFRESH)).await {
@@ -80,7 +80,7 @@ pub(super) async fn request_map(
     source: &mut Option<MapSource>,
     turn: usize,
 ) -> Result<Map, NodeError> {
-    let known = inner.router().map.clone();
+    let known = inner.router.lock().map.clone();
     if let Some(last) = source.take()
         && let Ok((map, last)) = tell(inner, last).await
         && !is_stale(&map, known.as_deref())
@@ -185,11 +185,11 @@ fn no_map() -> NodeError {
 /// Creates shards for the masters of this map, and drops the others.
 async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     let (known, before) = {
-        let router = inner.router();
+        let router = inner.router.lock();
         (router.map.clone(), router.shards.clone())
     };
     if known.as_deref() == Some(&map) {
-        return inner.router().confirm(looked);
+        return inner.router.lock().confirm(looked);
     }
     let identity = match (&known, before.first()) {
         (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
@@ -212,7 +212,7 @@ async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
     let (masters, uncovered) = (shards.len(), map.uncovered());
     info!(node = %inner.name, masters, uncovered, epoch = map.epoch, "the slot map of the cluster has changed");
-    let gone = inner.router().adopt(map, shards, looked);
+    let gone = inner.router.lock().adopt(map, shards, looked);
     for shard in &gone {
         inner.fan_in.leave(shard.identity.number);
     }
@@ -223,7 +223,7 @@ async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     drop((gone, before));
     // Requests wait for the connections, and the first round waits for this.
     let contacts = fresh.iter().map(|shard| shard.node.ready());
-    let before = inner.contact_token().is_cancelled();
+    let before = inner.contacted.lock().is_cancelled();
     if before {
         drop(contacts.collect::<Vec<_>>());
     } else {
@@ -235,7 +235,7 @@ async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
 /// Forwards the requests that were kept before there was a map, in their order.
 fn open(inner: &Arc<Inner>) {
     loop {
-        let kept = inner.router().open();
+        let kept = inner.router.lock().open();
         if kept.is_empty() {
             return;
         }
