@@ -11,12 +11,13 @@ use quorlock::node::{
     StatusListener,
 };
 use quorlock::protocol::{Backoff, Moment};
+use quorlock::runtime::within;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use crate::address::Database;
-use crate::connection::{Connection, within};
+use crate::connection::Connection;
 use crate::error::Trouble;
 use crate::handshake::{Ready, connect};
 use crate::locks::Rows;

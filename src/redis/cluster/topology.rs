@@ -1,11 +1,10 @@
 //! The task of a cluster's node: it requests the slot map when it may be outdated, and keeps the shards.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::{Either, join_all, select};
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use tracing::{debug, info};
@@ -19,6 +18,7 @@ use crate::redis::connection::{Connection, text};
 use crate::redis::error::{CLUSTER_NODES, Peer, SentCommand, explain, unconnected, unexpected};
 use crate::redis::handshake::Connector;
 use crate::redis::server_error::ServerError;
+use crate::runtime::within;
 use quorlock_protocol::{Backoff, Moment};
 
 /// The longest time between two requests for the map. A map is valid for three seconds: see `SENTINELS_WORD`.
@@ -54,9 +54,8 @@ pub(super) async fn keep(inner: Arc<Inner>) {
         let fine = inner.router.lock().is_fine();
         if fine {
             backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-            match select(pin!(inner.map_outdated.notified()), clock.sleep_until(looked + REFRESH)).await {
-                Either::Left(_) | Either::Right(_) => {}
-            }
+            let unread = (looked + REFRESH).since(clock.now());
+            within(clock, unread, inner.map_outdated.notified()).await;
             clock.sleep_until(looked + FIRST_WAIT).await;
         } else {
             // Another member may have a newer map.
@@ -97,8 +96,7 @@ pub(super) async fn request_map(
         members.next().map(|member| ask(inner, member)).into_iter().collect();
     let (mut trouble, mut behind) = (NodeError::NotAsked, Vec::new());
     while !asked.is_empty() {
-        let late = clock.sleep_until(clock.now() + NEXT_MEMBER);
-        if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
+        if let Some(Some(answer)) = within(clock, NEXT_MEMBER, asked.next()).await {
             match answer {
                 Ok((map, _)) if is_stale(&map, known.as_deref()) => {
                     trouble = unexpected("its map of the cluster is older than the known one");
@@ -151,11 +149,8 @@ async fn tell(inner: &Inner, mut source: MapSource) -> Result<(Map, MapSource), 
     let (clock, limit) = (&*inner.settings.clock, inner.settings.connect_timeout.step().min(REFRESH));
     let mut request = Pipeline::with_capacity(1);
     request.cmd("CLUSTER").arg("NODES");
-    let late = clock.sleep_until(clock.now() + limit);
-    let answers = match select(pin!(source.connection.exchange(&request)), late).await {
-        Either::Left((answers, _)) => answers.map_err(unconnected)?,
-        Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
-    };
+    let answers = within(clock, limit, source.connection.exchange(&request)).await;
+    let answers = answers.ok_or(NodeError::Unanswered { waited: limit })?.map_err(unconnected)?;
     let table = match answers.into_iter().next() {
         Some(Value::ServerError(error)) => return Err(refusal(ServerError::read(&error), &source.member)),
         answer => answer.and_then(text).ok_or_else(no_map)?,
