@@ -11,8 +11,8 @@ use std::time::Duration;
 use quorlock::{
     node::facts::{ClockReading, Facts, Fsync, Location, Memory, ProbeLock, Role, Software},
     node::{
-        Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind, Order,
-        Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
+        Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind,
+        Observers, Order, Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
     },
 };
 
@@ -48,7 +48,7 @@ impl DirectoryNode {
         let (jobs, asked) = mpsc::channel();
         let seams = seams.clone();
         let worker =
-            Worker { directory, seams: seams.clone(), observers: Vec::new(), state: None, until_sweep: 0 };
+            Worker { directory, seams: seams.clone(), observers: Observers::default(), until_sweep: 0 };
         seams.start_thread("quorlock-directory", move || worker.work(&asked))?;
         Ok(DirectoryNode { name: name.into(), jobs, seams })
     }
@@ -121,9 +121,7 @@ impl fmt::Debug for DirectoryNode {
 struct Worker {
     directory: PathBuf,
     seams: Seams,
-    observers: Vec<Arc<dyn StatusListener>>,
-    /// The state of which the observers were last notified.
-    state: Option<ConnectionState>,
+    observers: Observers,
     until_sweep: u32,
 }
 
@@ -141,10 +139,7 @@ impl Worker {
                 }
                 Job::Observe(observer) => {
                     drop(self.carry_out(&Request::Inspect { key: "ready".into() }));
-                    if let Some(state) = &self.state {
-                        observer.on_status(state.clone());
-                    }
-                    self.observers.push(observer);
+                    self.observers.add(observer);
                 }
             }
         }
@@ -160,11 +155,11 @@ impl Worker {
             Ok((records, (id, age))) => (records, Arc::new(Identity::new(id, clock.now(), age))),
             Err(error) => {
                 let error = failure(error, false);
-                self.tell(ConnectionState::Lost(error.clone()));
+                self.observers.notify(ConnectionState::Lost(error.clone()));
                 return Err(error);
             }
         };
-        self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         if self.until_sweep == 0 {
             // If deleting fails now, a later sweep retries.
             drop(records.sweep());
@@ -174,20 +169,6 @@ impl Worker {
         let told = told.and_then(|told| records.commit().map(|()| told));
         let (vote, number) = told.map_err(|error| failure(error, records.wrote()))?;
         Ok(Response::new(vote, identity).with_fencing_token(number))
-    }
-
-    /// Notifies the observers of a new state.
-    fn tell(&mut self, state: ConnectionState) {
-        let same = match (&self.state, &state) {
-            (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
-                before.id == now.id
-            }
-            (before, now) => before.as_ref() == Some(now),
-        };
-        if !same {
-            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
-            self.state = Some(state);
-        }
     }
 }
 

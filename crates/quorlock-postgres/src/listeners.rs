@@ -6,20 +6,19 @@ use std::time::Duration;
 use quorlock::runtime::Mutex;
 use quorlock::{
     node::facts::Facts,
-    node::{ConnectionState, Hint, HintListener, StatusListener},
+    node::{ConnectionState, Hint, HintListener, Observers, StatusListener},
 };
 
 /// State that the connections of a node share with its listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     inner: Mutex<Inner>,
+    observers: Mutex<Observers>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     hints: Vec<Arc<dyn HintListener>>,
-    status: Vec<Arc<dyn StatusListener>>,
-    state: Option<ConnectionState>,
     facts: Option<Arc<Facts>>,
     round_trip: Option<Duration>,
     /// The numbers of the connections that receive notifications.
@@ -31,15 +30,8 @@ impl Listeners {
         self.inner.lock().hints.push(listener);
     }
 
-    pub(crate) fn observe(&self, observer: &Arc<dyn StatusListener>) {
-        let state = {
-            let mut inner = self.inner.lock();
-            inner.status.push(Arc::clone(observer));
-            inner.state.clone()
-        };
-        if let Some(state) = state {
-            observer.on_status(state);
-        }
+    pub(crate) fn observe(&self, observer: Arc<dyn StatusListener>) {
+        self.observers.lock().add(observer);
     }
 
     pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
@@ -92,23 +84,7 @@ impl Listeners {
     }
 
     /// Notifies the observers of the connection's state.
-    pub(crate) fn tell(&self, state: &ConnectionState) {
-        let observers = {
-            let mut inner = self.inner.lock();
-            let same = match (&inner.state, state) {
-                (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
-                    before.id == now.id
-                }
-                (before, now) => before.as_ref() == Some(now),
-            };
-            if same {
-                return;
-            }
-            inner.state = Some(state.clone());
-            inner.status.clone()
-        };
-        for observer in &observers {
-            observer.on_status(state.clone());
-        }
+    pub(crate) fn tell(&self, state: ConnectionState) {
+        self.observers.lock().notify(state);
     }
 }

@@ -106,7 +106,7 @@ impl Node for PostgresNode {
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.inner.listeners.observe(&observer);
+        self.inner.listeners.observe(observer);
     }
 
     fn facts(&self) -> Option<Arc<Facts>> {
