@@ -13,7 +13,7 @@ use crate::metrics as list;
 use crate::metrics::{Kind, Metric, Unit};
 use crate::node::{NodeError, Request, Response, Vote};
 use crate::runtime::Mutex;
-use quorlock_protocol::{Moment, Quorum, Verdict};
+use quorlock_protocol::{Moment, Quorum, Verdict, micros};
 
 /// The metrics of a coordinator, except those of its nodes.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl LockMeter {
     /// Records an acquisition that began at this wall-clock time.
     pub(crate) fn acquiring(&self, since: Moment, wall: impl FnOnce() -> Duration) -> Acquiring {
         self.0.waiters.increment(1);
-        let began = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
+        let began = micros(wall());
         self.0.change_asking(|asking| *asking.entry(began).or_default() += 1);
         Acquiring { meter: self.clone(), since, began, outcome: Outcome::Cancelled }
     }
