@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::runtime::Mutex;
 use quorlock::{
     Coordinator, RestartGuard, Wait,
     redis::{Address, RedisNode},
@@ -23,13 +24,13 @@ struct Log(Arc<Mutex<String>>);
 
 impl Log {
     fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
 impl Visit for Log {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = self.0.lock();
         writeln!(text, "{field}={value:?}").unwrap();
     }
 }

@@ -1,11 +1,12 @@
 //! A coordinator with its settings, from which a forked child makes one of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
 use quorlock::node::Kinds;
+use quorlock::runtime::Mutex;
 use quorlock::transport::Tls;
 use quorlock::{ConfigError, Coordinator, RestartGuard};
 use quorlock_mysql::MysqlKind;
@@ -90,7 +91,7 @@ impl Settings {
 impl Connection {
     /// Returns the coordinator of this process, which a child makes at its first use.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live.lock();
         let live = live.as_mut().ok_or_else(|| error::closed(py))?;
         if let Some(live) = live.get() {
             return Ok(live.clone());
@@ -230,7 +231,7 @@ impl Connection {
     #[pyo3(signature = (timeout, reactor=None))]
     fn close(&self, py: Python<'_>, timeout: f64, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
-        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let live = self.live.lock().take();
         let live = live.as_ref().and_then(Own::get).cloned();
         let background = match &live {
             Some(live) => live.background.clone(),

@@ -1,9 +1,10 @@
 //! Elections and their observers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::lock::Mutex as AsyncMutex;
 use pyo3::prelude::*;
+use quorlock::runtime::Mutex;
 
 use crate::connection::{Connection, Live, duration};
 use crate::error;
@@ -54,7 +55,7 @@ impl Election {
 
     fn here(&self, py: Python<'_>) -> PyResult<(quorlock::Election, Arc<Live>)> {
         let live = self.connection.get().live(py)?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         if let Some(election) = made.get() {
             return Ok((election.clone(), live));
         }

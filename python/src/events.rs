@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::mem;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use quorlock::runtime::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
@@ -42,12 +43,8 @@ impl Events {
         Events { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn push(&self, event: Event) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.queue.len() >= MOST && matches!(event, Event::Log { .. }) {
             state.dropped += 1;
             return;
@@ -69,10 +66,8 @@ pub(crate) fn next_events(py: Python<'_>, timeout: f64) -> Option<Vec<Told>> {
     py.detach(|| {
         let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
         let waiting = |state: &mut State| state.queue.is_empty() && !state.stopped && !state.woken;
-        let (mut state, _) = events
-            .arrived
-            .wait_timeout_while(events.state(), timeout, waiting)
-            .unwrap_or_else(PoisonError::into_inner);
+        let arrived = events.arrived.wait_timeout_while(events.state.lock(), timeout, waiting);
+        let (mut state, _) = arrived.unwrap_or_else(PoisonError::into_inner);
         if state.stopped && state.queue.is_empty() {
             return None;
         }
@@ -98,7 +93,7 @@ fn tell(event: Event) -> Told {
 #[pyfunction]
 pub(crate) fn wake_events() {
     let events = &Process::here().events;
-    events.state().woken = true;
+    events.state.lock().woken = true;
     events.arrived.notify_all();
 }
 
@@ -106,7 +101,7 @@ pub(crate) fn wake_events() {
 #[pyfunction]
 pub(crate) fn stop_events() {
     let events = &Process::here().events;
-    events.state().stopped = true;
+    events.state.lock().stopped = true;
     events.arrived.notify_all();
 }
 

@@ -1,10 +1,10 @@
 //! Locks of one name or several, and semaphores: what is acquired, and its options.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
+use quorlock::runtime::Mutex;
 use quorlock::votes::VoteReport;
 use quorlock::{AcquireError, ConfigError, Fencing, Permit, PermitError, Renewal, Semaphore, Token, Wait};
 
@@ -184,7 +184,7 @@ impl Lock {
     }
 
     fn wanted(&self, py: Python<'_>) -> PyResult<Wanted> {
-        let mut made = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.wanted.lock();
         if let Some(wanted) = made.get() {
             return Ok(wanted.clone());
         }

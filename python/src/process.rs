@@ -4,13 +4,14 @@
 //! and makes its own at first use.
 
 use std::mem;
+use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusRecorder;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
+use quorlock::runtime::Mutex;
 
 use crate::events::Events;
 
@@ -66,12 +67,12 @@ pub(crate) fn before_fork() {
     });
     // It is idle nearly always. A fork does not wait for a busy one.
     let _ = wait_until_parked.recv_timeout(Duration::from_millis(100));
-    here.parked.lock().unwrap_or_else(PoisonError::into_inner).push(go_on);
+    here.parked.lock().push(go_on);
 }
 
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
-    Process::here().parked.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    Process::here().parked.lock().clear();
 }
 
 #[pyfunction]

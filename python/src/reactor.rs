@@ -5,13 +5,14 @@ use std::io::{Read as _, Write as _};
 use std::mem;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
+use quorlock::runtime::Mutex;
 
 use crate::process::{Own, Process};
 
@@ -96,12 +97,8 @@ struct State {
 }
 
 impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end(&self, number: u64, outcome: Option<Outcome>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.running.remove(&number);
         let Some(outcome) = outcome else { return };
         if state.closed {
@@ -124,7 +121,7 @@ impl Reactor {
     pub(crate) fn add(&self, work: impl Future<Output = Option<Outcome>> + Send + 'static) -> PyResult<u64> {
         let queue = self.queue.get().ok_or_else(forked)?;
         let (abort, registration) = AbortHandle::new_pair();
-        let mut state = queue.state();
+        let mut state = queue.state.lock();
         state.last += 1;
         let number = state.last;
         let ends = queue.clone();
@@ -158,7 +155,7 @@ impl Reactor {
     /// Starts all that was added.
     fn start(&self) -> PyResult<()> {
         let queue = self.queue.get().ok_or_else(forked)?;
-        let mut state = queue.state();
+        let mut state = queue.state.lock();
         state.started = state.last;
         let mut waiting = mem::take(&mut state.waiting);
         drop(state);
@@ -179,7 +176,7 @@ impl Reactor {
     /// Drops work, which cleans up after itself.
     fn cancel(&self, number: u64) {
         let Some(queue) = self.queue.get() else { return };
-        let abort = queue.state().running.remove(&number);
+        let abort = queue.state.lock().running.remove(&number);
         if let Some(abort) = abort {
             abort.abort();
         }
@@ -187,7 +184,7 @@ impl Reactor {
 
     /// Drops work that was not started. Otherwise it must end by itself.
     fn forget(&self, number: u64) {
-        if self.queue.get().is_some_and(|queue| number > queue.state().started) {
+        if self.queue.get().is_some_and(|queue| number > queue.state.lock().started) {
             self.cancel(number);
         }
     }
@@ -197,7 +194,7 @@ impl Reactor {
         let queue = self.queue.get().ok_or_else(forked)?;
         // Before the queue is emptied, so that what comes later wakes again.
         drop((&self.readable).read(&mut [0; 64]));
-        let done = mem::take(&mut queue.state().done);
+        let done = mem::take(&mut queue.state.lock().done);
         let results = done.into_iter().map(|(number, outcome)| match outcome(py) {
             Ok(value) => (number, Some(value), None),
             Err(error) => (number, None, Some(error)),
@@ -208,7 +205,7 @@ impl Reactor {
     /// Drops what runs and what was not taken, when the event loop is closed.
     fn close(&self) {
         let Some(queue) = self.queue.get() else { return };
-        let mut state = queue.state();
+        let mut state = queue.state.lock();
         state.closed = true;
         let (running, done) = (mem::take(&mut state.running), mem::take(&mut state.done));
         let waiting = mem::take(&mut state.waiting);

@@ -1,10 +1,10 @@
 //! Servers for tests, as `quorlock demo` starts them.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::prelude::*;
+use quorlock::runtime::Mutex;
 use tokio::runtime::Runtime;
 
 use crate::process::Own;
@@ -35,7 +35,7 @@ impl Servers {
     ) -> PyResult<T> {
         let running = self.inner.get().ok_or_else(|| closed("belong to the parent process"))?;
         py.detach(|| {
-            let servers = running.servers.lock().unwrap_or_else(PoisonError::into_inner);
+            let servers = running.servers.lock();
             let Some(servers) = &*servers else { return Err(closed("are closed")) };
             let server = servers.get(index);
             let server = server.ok_or_else(|| PyIndexError::new_err(format!("no server {index}")))?;
@@ -97,7 +97,7 @@ impl Servers {
     fn close(&self, py: Python<'_>) {
         let Some(running) = self.inner.get() else { return };
         py.detach(|| {
-            drop(running.servers.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(running.servers.lock().take());
         });
     }
 }

@@ -5,8 +5,8 @@ use std::future::pending;
 use std::mem;
 use std::pin::pin;
 use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::error::ConfigError;
 use crate::reason::Reason;
-use crate::runtime::clock::Clock;
+use crate::runtime::{Mutex, clock::Clock};
 
 /// A handle to the one background thread of this process, for callers on threads of their own.
 ///
@@ -38,7 +38,7 @@ impl Background {
     pub fn beside(coordinator: &crate::Coordinator) -> Result<Background, ConfigError> {
         /// The thread, and the process that it runs in.
         static THREAD: Mutex<Option<(u32, Handle)>> = Mutex::new(None);
-        let mut started = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = THREAD.lock();
         let here = process::id();
         let thread = match &*started {
             Some((process, thread)) if *process == here => thread.clone(),

@@ -1,7 +1,7 @@
 //! Withdraws a claim from every node that it may have reached.
 
 use std::cell::LazyCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::node::{Capability, Request, SharedRequest, Vote, ask};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
-use crate::runtime::timer::Timer;
+use crate::runtime::{Mutex, timer::Timer};
 use quorlock_protocol::KeyState;
 use quorlock_protocol::{Backoff, Claim, FencingToken, Mode, Moment, Verdict, releases_openly};
 
@@ -242,23 +242,19 @@ impl CleanupTail {
         let Some(limit) = round.listen(&context) else { return waker.wake() };
         let mut timer = Timer::default();
         shared.nodes.timers.set(&mut timer, limit, &context);
-        if let Some(left) = &mut *remainder.left() {
+        if let Some(left) = &mut *remainder.left.lock() {
             left.timer = timer;
             return;
         }
         // The last answer had already arrived.
         shared.nodes.timers.stop(&mut timer);
     }
-
-    fn left(&self) -> MutexGuard<'_, Option<Left>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Called when the last answer arrives or the nodes' timeout expires.
 impl Wake for CleanupTail {
     fn wake(self: Arc<Self>) {
-        let Some(Left { cleanup, mut timer, runtime, token }) = self.left().take() else { return };
+        let Some(Left { cleanup, mut timer, runtime, token }) = self.left.lock().take() else { return };
         let shared = cleanup.shared.clone();
         shared.nodes.timers.stop(&mut timer);
         cleanup.note_contention();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::node::Capabilities;
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{OnSettled, Round};
 use crate::quorum::vote_report::VoteReport;
-use crate::runtime::detached::FinishInBackground;
 use crate::runtime::tasks::{Helped, Registry};
 use crate::runtime::timer::Timers;
+use crate::runtime::{Mutex, detached::FinishInBackground};
 use quorlock_protocol::KeyState;
 use quorlock_protocol::{Claim, FencingToken, Mode, Moment, Resource, Term, Token};
 
@@ -153,7 +153,7 @@ impl LeaseState {
     }
 
     pub(crate) fn mode(&self) -> MutexGuard<'_, Mode> {
-        self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mode.lock()
     }
 
     /// Applies a renewal, confirmed by a quorum at `now`, that is valid until `deadline`. Returns
@@ -192,14 +192,14 @@ impl LeaseState {
 
     /// Returns the loss, with the reason that was recorded first.
     fn lost_for(&self, reason: LossReason) -> Lost {
-        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.reason.lock();
         Lost::new(self.resource.clone(), *first.get_or_insert(reason))
     }
 
     /// Parks the keeper until a message arrives or its timer fires. Returns it if that has already
     /// happened.
     pub(crate) fn rest<K: ParkedKeeper + 'static>(&self, keeper: Box<K>) -> Option<Box<K>> {
-        let mut slot = self.slot();
+        let mut slot = self.slot.lock();
         match &*slot {
             KeeperSlot::Running(Some(mailbox)) if mailbox.timer_fired || !mailbox.commands.is_empty() => {
                 Some(keeper)
@@ -215,7 +215,7 @@ impl LeaseState {
 
     /// Takes the keeper, if it is parked and no other caller in this process waits for the lock.
     pub(crate) fn take_keeper(&self) -> Option<Box<dyn ParkedKeeper>> {
-        let mut slot = self.slot();
+        let mut slot = self.slot.lock();
         if let KeeperSlot::Parked(keeper) = &*slot
             && !keeper.is_waited_for()
             && let KeeperSlot::Parked(keeper) = mem::replace(&mut *slot, KeeperSlot::Running(None))
@@ -227,7 +227,7 @@ impl LeaseState {
 
     /// Takes the pending commands. If there are none, registers the waker.
     pub(crate) fn read(&self, context: Option<&Context<'_>>) -> Option<HolderCommands> {
-        let mut slot = self.slot();
+        let mut slot = self.slot.lock();
         let KeeperSlot::Running(mailbox) = &mut *slot else { return None };
         let taken = mailbox.take();
         if let Some(context) = context
@@ -251,7 +251,7 @@ impl LeaseState {
     /// Leaves a message for the keeper and wakes it. If the keeper is gone, the message is dropped,
     /// which notifies callers that wait for a reply.
     fn leave(&self, write: impl FnOnce(&mut Mailbox)) {
-        let mut slot = self.slot();
+        let mut slot = self.slot.lock();
         let mut mailbox = match &mut *slot {
             KeeperSlot::Closed(_) => return,
             KeeperSlot::Running(there) => there.take().unwrap_or_default(),
@@ -270,7 +270,7 @@ impl LeaseState {
 
     /// Removes the keeper for good.
     pub(crate) fn close_slot(&self) {
-        let mut slot = self.slot();
+        let mut slot = self.slot.lock();
         if matches!(&*slot, KeeperSlot::Closed(_)) {
             return;
         }
@@ -281,12 +281,12 @@ impl LeaseState {
 
     /// Records that no quorum has confirmed the release.
     pub(crate) fn not_confirmed(&self, report: VoteReport) {
-        let before = mem::replace(&mut *self.slot(), KeeperSlot::Closed(Some(Box::new(report))));
+        let before = mem::replace(&mut *self.slot.lock(), KeeperSlot::Closed(Some(Box::new(report))));
         drop(before);
     }
 
     pub(crate) fn unconfirmed(&self) -> Option<VoteReport> {
-        if let KeeperSlot::Closed(Some(report)) = &*self.slot() {
+        if let KeeperSlot::Closed(Some(report)) = &*self.slot.lock() {
             Some(VoteReport::clone(report))
         } else {
             None
@@ -295,7 +295,7 @@ impl LeaseState {
 
     /// Follows `round`, and keeps the key states that it leaves. Returns those so far.
     pub(crate) fn follow(self: &Arc<Self>, round: &Arc<Round>) -> KeyStates {
-        drop(mem::replace(&mut *self.last_round(), LastRound::InFlight(round.clone())));
+        drop(mem::replace(&mut *self.last_round.lock(), LastRound::InFlight(round.clone())));
         let (key_states, all_responded) = round.notify_settled(self);
         if all_responded {
             self.keep(round, key_states);
@@ -305,7 +305,7 @@ impl LeaseState {
 
     /// Keeps the key states that `round` left, if it is the latest.
     fn keep(&self, round: &Round, key_states: KeyStates) -> bool {
-        let mut last_round = self.last_round();
+        let mut last_round = self.last_round.lock();
         let followed =
             matches!(&*last_round, LastRound::InFlight(latest) if ptr::eq(Arc::as_ptr(latest), round));
         let before = if followed {
@@ -328,13 +328,13 @@ impl LeaseState {
 
     /// Returns what the latest round left, if all nodes have answered.
     pub(crate) fn settled_standings(&self) -> Option<KeyStates> {
-        if let LastRound::Settled(key_states) = &*self.last_round() { Some(*key_states) } else { None }
+        if let LastRound::Settled(key_states) = &*self.last_round.lock() { Some(*key_states) } else { None }
     }
 
     /// Returns the key states of the latest round, and when it was sent if some nodes have not
     /// answered.
     pub(crate) fn latest_standings(&self) -> (KeyStates, Option<Moment>) {
-        let round = match &*self.last_round() {
+        let round = match &*self.last_round.lock() {
             LastRound::None => return (KeyStates::default(), None),
             LastRound::Settled(key_states) => return (*key_states, None),
             LastRound::InFlight(round) => round.clone(),
@@ -344,15 +344,7 @@ impl LeaseState {
 
     /// Takes the latest round, or what it left.
     pub(crate) fn take_last_round(&self) -> LastRound {
-        mem::take(&mut *self.last_round())
-    }
-
-    fn last_round(&self) -> MutexGuard<'_, LastRound> {
-        self.last_round.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn slot(&self) -> MutexGuard<'_, KeeperSlot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        mem::take(&mut *self.last_round.lock())
     }
 }
 

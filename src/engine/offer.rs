@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -19,7 +19,7 @@ use crate::node::{Hint, HintListener, Identity, Response, Vote};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::Round;
-use crate::runtime::clock::Clock;
+use crate::runtime::{Mutex, clock::Clock};
 use quorlock_protocol::{
     Claim, InboxId, InboxMessage, KeyState, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Token, Verdict,
     WaiterId, is_fresh, least_left, offer_heartbeat, offer_life,
@@ -83,13 +83,13 @@ impl Offers {
 
     /// Whether messages arrive from at least `needed` nodes, including `home`.
     fn is_open_at(&self, home: usize, needed: usize) -> bool {
-        let inside = self.lock();
+        let inside = self.inside.lock();
         inside.open.contains(home) && inside.open.len() >= needed
     }
 
     fn expect(&self, request: &Arc<OfferRequest>, now: Moment) {
         self.used.store(true, Ordering::Relaxed);
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         if inside.requests.len() >= inside.purge_above {
             inside.requests.retain(|_, known| now < known.forgotten);
             // So that each entry is checked twice on average, however many there are.
@@ -104,12 +104,12 @@ impl Offers {
         if self.used.load(Ordering::Relaxed)
             && let Some(request) = self.request(token.random_part())
         {
-            *request.given_up() = true;
+            *request.given_up.lock() = true;
         }
     }
 
     fn request(&self, token: &[u8]) -> Option<Arc<OfferRequest>> {
-        self.lock().requests.get(token).cloned()
+        self.inside.lock().requests.get(token).cloned()
     }
 
     /// Takes the waiter to which to offer the lock at `key`, held with `token`, if it can still
@@ -118,7 +118,7 @@ impl Offers {
         if !self.used.load(Ordering::Relaxed) {
             return None;
         }
-        let next = self.lock().next.remove(key)?;
+        let next = self.inside.lock().next.remove(key)?;
         let now = now();
         // Our own request may have reached the queue after the offer that we accepted.
         let is_for_us = *next.to == *token.random_part() && next.waiter.terms.inbox != self.inbox;
@@ -129,7 +129,7 @@ impl Offers {
     /// `token`.
     pub(crate) fn acquired(&self, key: &str, waiter: WaiterId, token: &Token) {
         if self.used.load(Ordering::Relaxed)
-            && let Some(next) = self.lock().next.get_mut(key)
+            && let Some(next) = self.inside.lock().next.get_mut(key)
             && *next.to == *waiter.to_string().as_bytes()
         {
             next.to = token.random_part().into();
@@ -138,7 +138,7 @@ impl Offers {
 
     fn note_next(&self, key: &Arc<str>, next: Next, now: Moment) {
         self.used.store(true, Ordering::Relaxed);
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         if inside.next.len() >= MOST {
             inside.next.retain(|_, next| is_fresh(now.since(next.received), next.waiter.terms.life));
         }
@@ -147,16 +147,12 @@ impl Offers {
 
     /// Records that a client outside the queue holds the lock at `key`.
     pub(crate) fn note_outsider(&self, key: &Arc<str>, now: Moment) {
-        self.lock().others.remember(key, now);
+        self.inside.lock().others.remember(key, now);
     }
 
     /// Whether one held it a moment ago.
     pub(crate) fn saw_outsider(&self, key: &str, now: Moment) -> bool {
-        self.lock().others.contains(key, now)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock().others.contains(key, now)
     }
 }
 
@@ -185,10 +181,6 @@ pub(crate) struct OfferRequest {
 }
 
 impl OfferRequest {
-    fn given_up(&self) -> MutexGuard<'_, bool> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether any node has offered the lock.
     fn has_votes(&self) -> bool {
         self.round.has_vote(&Vote::Granted)
@@ -200,7 +192,7 @@ impl OfferRequest {
 
     /// Records that the node has stored an offer with this `life` and fencing token.
     fn offered(&self, node: usize, answer: Response, life: Duration, now: Moment) {
-        let given_up = self.given_up();
+        let given_up = self.given_up.lock();
         if !*given_up && life >= self.life {
             return self.round.offered(node, answer, now);
         }
@@ -314,7 +306,7 @@ impl OfferRequests {
             if request.has_votes() {
                 drop(request.attempt(shared, plan));
             } else {
-                *request.given_up() = true;
+                *request.given_up.lock() = true;
             }
         }
     }
@@ -335,7 +327,7 @@ impl HintListener for Inbox {
         if hint == Hint::Unsubscribed
             && let Some(offers) = self.offers.upgrade()
         {
-            offers.lock().open.remove(self.node);
+            offers.inside.lock().open.remove(self.node);
         }
     }
 
@@ -345,7 +337,7 @@ impl HintListener for Inbox {
 
     fn inbox_open(&self) {
         if let Some(offers) = self.offers.upgrade() {
-            offers.lock().open.add(NodeSet::of(self.node));
+            offers.inside.lock().open.add(NodeSet::of(self.node));
         }
     }
 

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::hold::WeakHold;
+use crate::runtime::Mutex;
 
 /// An owner that may acquire a lock again while holding it: reentrancy.
 ///
@@ -77,7 +78,7 @@ impl Owner {
     }
 
     pub(crate) fn slot(&self, coordinator: u64, key: &Arc<str>) -> Slot {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         // Drops entries that are neither held nor being acquired, so that an owner of many locks in
         // turn does not grow.
         held.retain(|_, slot| {
@@ -89,7 +90,7 @@ impl Owner {
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock();
         f.debug_struct("Owner").field("held", &held.len()).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -16,6 +16,7 @@ use super::recently_contended::Contended;
 use super::wait::{Wait, Waiting, notify_listener};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::vote_report::Holder;
+use crate::runtime::Mutex;
 use quorlock_protocol::Moment;
 
 mod hints;
@@ -134,8 +135,8 @@ impl WaitQueues {
     /// want more than the key, and so do not queue with the others.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<WaitQueues> {
         let branch = Arc::new(WaitQueues { parent: Some(self.clone()), ..WaitQueues::default() });
-        let mut inside = self.lock();
-        branch.lock().hearing = inside.hearing;
+        let mut inside = self.inside.lock();
+        branch.inside.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);
         inside.branches.push(Arc::downgrade(&branch));
         self.branched.store(true, Ordering::Relaxed);
@@ -145,34 +146,34 @@ impl WaitQueues {
 
     /// Returns the key, if it is held here or contended for.
     pub(crate) fn known(&self, key: &str) -> Option<Arc<str>> {
-        self.lock().by_key.get_key_value(key).map(|(key, _)| key.clone())
+        self.inside.lock().by_key.get_key_value(key).map(|(key, _)| key.clone())
     }
 
     /// The number of keys that are held here or contended for.
     pub(crate) fn len(&self) -> usize {
-        self.lock().by_key.len()
+        self.inside.lock().by_key.len()
     }
 
     /// Whether this process holds the key, or another caller in it came first.
     pub(crate) fn is_taken(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(WaitQueue::is_taken)
+        self.inside.lock().by_key.get(key).is_some_and(WaitQueue::is_taken)
     }
 
     /// Whether this process holds the key.
     pub(crate) fn is_held(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(|queue| queue.held)
+        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.held)
     }
 
     /// Whether the queue has a waiter that is not being served yet.
     pub(crate) fn is_waited_for(&self, key: &str) -> bool {
-        self.lock().by_key.get(key).is_some_and(|queue| queue.waiters().next().is_some())
+        self.inside.lock().by_key.get(key).is_some_and(|queue| queue.waiters().next().is_some())
     }
 
     /// Joins the end of the queue. A caller that does not wait joins only an empty one: checked
     /// under the same lock, or it might wait for a caller that came in between.
     pub(crate) fn join(self: &Arc<Self>, plan: &Arc<AcquireRequest>, runtime: &Handle) -> Joined {
         self.used.store(true, Ordering::Relaxed);
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         inside.arrivals = inside.arrivals.saturating_add(1);
         let arrival = inside.arrivals;
         match inside.by_key.entry(plan.queue_key().clone()) {
@@ -197,7 +198,7 @@ impl WaitQueues {
     /// Takes the first waiter. If there is none, closes the queue; the next caller starts a new
     /// one.
     pub(crate) fn next_or_end(&self, key: &str) -> Option<Waiter> {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         let queue = inside.by_key.get_mut(key)?;
         let waiter = queue.pop_first();
         queue.served = waiter.as_ref().map(|waiter| waiter.arrival);
@@ -209,14 +210,14 @@ impl WaitQueues {
 
     /// Closes the queue with all its waiters, because nothing serves it any more.
     pub(crate) fn end(&self, key: &str) {
-        let ended = self.lock().by_key.remove(key);
+        let ended = self.inside.lock().by_key.remove(key);
         // Dropped after the lock is released: it owns data of callers.
         drop(ended);
     }
 
     /// Takes the first waiter.
     pub(crate) fn next(&self, key: &str) -> Option<Waiter> {
-        self.lock().by_key.get_mut(key)?.pop_first()
+        self.inside.lock().by_key.get_mut(key)?.pop_first()
     }
 
     /// Puts a waiter back in its former place, unless it has gone. A key that was held for it must
@@ -226,7 +227,7 @@ impl WaitQueues {
         if waiter.sender.is_closed() {
             return;
         }
-        if let Some(queue) = self.lock().by_key.get_mut(key) {
+        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
             let waiters = &mut queue.waiting_mut().in_order;
             let place = waiters.partition_point(|other| other.arrival < waiter.arrival);
             waiters.insert(place, waiter);
@@ -235,7 +236,7 @@ impl WaitQueues {
 
     /// Records that this process no longer holds the key exclusively.
     pub(crate) fn clear_held(&self, key: &str) {
-        if let Some(queue) = self.lock().by_key.get_mut(key) {
+        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
             queue.set_held(false);
         }
     }
@@ -243,7 +244,7 @@ impl WaitQueues {
     /// Makes this process pause before it acquires the key again, until the given moment.
     pub(crate) fn set_cooldown(&self, key: &Arc<str>, until: Moment) {
         self.contended.store(true, Ordering::Relaxed);
-        self.lock().cooldowns.insert(key.clone(), until);
+        self.inside.lock().cooldowns.insert(key.clone(), until);
     }
 
     /// Whether this process must pause before it acquires the key. Also purges expired entries.
@@ -253,7 +254,7 @@ impl WaitQueues {
             return false;
         }
         let now = now();
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         inside.cooldowns.retain(|_, until| now < *until);
         inside.cooldowns.remove(key).is_some()
     }
@@ -261,17 +262,17 @@ impl WaitQueues {
     /// Records that other clients want the key.
     pub(crate) fn mark_contended(&self, key: &Arc<str>, now: Moment) {
         self.contended.store(true, Ordering::Relaxed);
-        self.lock().contended.remember(key, now);
+        self.inside.lock().contended.remember(key, now);
     }
 
     /// Whether others wanted the key a moment ago. Costs nothing if none ever wanted a lock.
     pub(crate) fn is_contended(&self, key: &str, now: impl FnOnce() -> Moment) -> bool {
-        self.contended.load(Ordering::Relaxed) && self.lock().contended.contains(key, now())
+        self.contended.load(Ordering::Relaxed) && self.inside.lock().contended.contains(key, now())
     }
 
     /// How the last attempt for `key` was lost.
     pub(crate) fn news(&self, key: &str) -> Option<News> {
-        self.lock().by_key.get(key)?.waiting.as_ref()?.news.clone()
+        self.inside.lock().by_key.get(key)?.waiting.as_ref()?.news.clone()
     }
 
     /// Keeps the news for callers that stop waiting, and reports the holder to the listeners.
@@ -285,7 +286,7 @@ impl WaitQueues {
     ) {
         let mut listeners = Vec::new();
         {
-            let mut inside = self.lock();
+            let mut inside = self.inside.lock();
             let Some(queue) = inside.by_key.get_mut(key) else { return };
             if news.is_none() {
                 queue.set_held(true);
@@ -310,10 +311,6 @@ impl WaitQueues {
                 &Waiting { holder: holder.clone(), ahead, processes, waited: now.since(since) },
             );
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use super::NodeError;
 
+pub use probe::ProbeLock;
+
+mod probe;
+
 /// The facts about one node. A [`Node`](super::Node) of your own starts with the default, in which nothing is
 /// known, and fills in what it can report.
 #[derive(Clone, Debug, Default)]

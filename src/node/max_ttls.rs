@@ -1,9 +1,10 @@
 //! The `max_ttl` of the other clients of the deployment, as far as the nodes report it (rule I-37).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::runtime::Mutex;
 use quorlock_protocol::{Drift, Quarantine, Quorum};
 
 /// Compares the `max_ttl` of this client with those that other clients have recorded on the nodes, and
@@ -45,7 +46,7 @@ impl MaxTtls {
         if millis(theirs) == millis(self.ours) {
             return None;
         }
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = self.reported.lock();
         if let Some(largest) = reported.get_mut(index) {
             *largest = theirs.max(*largest);
         }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::{Node, NodeError, Response, SharedRequest};
-use crate::runtime::clock::Clock;
+use crate::runtime::{Mutex, clock::Clock};
 use quorlock_protocol::Moment;
 
 /// Receives the response of a node to one request.
@@ -131,7 +131,7 @@ struct Function {
 
 impl Collect for Function {
     fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
-        let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let call = self.call.lock().take();
         if let Some(call) = call {
             call(answer);
         }

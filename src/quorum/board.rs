@@ -1,8 +1,8 @@
 //! The status of each node, for health reports, metrics and the log.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{ConnectionState, Identity, NodeError, StatusListener};
-use crate::runtime::clock::Clock;
+use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::NodeMeter;
 use quorlock_protocol::{Moment, Quarantine};
 
@@ -141,18 +141,18 @@ impl StatusBoard {
                 round_trip,
             }
         };
-        self.inside().nodes.iter().enumerate().map(node).collect()
+        self.inside.lock().nodes.iter().enumerate().map(node).collect()
     }
 
     /// Returns the number of changes, and when the first quarantine that runs at `now` ends.
     pub(crate) fn version(&self, now: Moment) -> (u64, Option<Moment>) {
-        let inside = self.inside();
+        let inside = self.inside.lock();
         let left = |entry: &NodeEntry| entry.quarantine_left(self.quarantine(), now);
         (inside.version, inside.nodes.iter().filter_map(left).min().map(|left| now + left))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.inside().closed
+        self.inside.lock().closed
     }
 
     fn quarantine(&self) -> Quarantine {
@@ -162,12 +162,8 @@ impl StatusBoard {
 
     /// Ends the reports for good.
     pub(crate) fn close(&self) {
-        self.inside().closed = true;
+        self.inside.lock().closed = true;
         self.news.notify_waiters();
-    }
-
-    fn inside(&self) -> MutexGuard<'_, Inner> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -210,7 +206,7 @@ impl StatusListener for NodeMonitor {
             self.introduced.store(false, Ordering::Release);
         }
         let now = self.clock.now();
-        let mut inside = self.board.inside();
+        let mut inside = self.board.inside.lock();
         let Some(entry) = inside.nodes.get_mut(self.index) else { return };
         if entry.contact.as_ref() == Some(&contact) {
             return debug!(node = %self.name, %contact, "status unchanged");

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -14,6 +14,7 @@ use crate::node::{
     Capabilities, Collect, HintListener, ListedKeys, Node, NodeError, NodeLimits, Order, ReceivedAt, Request,
     Responder, Response, SharedRequest, StatusListener,
 };
+use crate::runtime::Mutex;
 
 /// Returns the node, wrapped to keep requests in order unless it already does.
 pub(super) fn in_order(node: Arc<dyn Node>) -> Arc<dyn Node> {
@@ -42,7 +43,7 @@ impl Node for Ordered {
     }
 
     fn ask(&self, request: SharedRequest, responder: Responder) {
-        if let Err((responder, waiting)) = self.queues.lock().join(request, responder) {
+        if let Err((responder, waiting)) = self.queues.state.lock().join(request, responder) {
             return responder.send(Err(NodeError::Overloaded { waiting }));
         }
         self.queues.send();
@@ -130,13 +131,9 @@ impl Queues {
         Queues { node, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends all requests that are ready, one after the other.
     fn send(self: &Arc<Queues>) {
-        if std::mem::replace(&mut self.lock().sending, true) {
+        if std::mem::replace(&mut self.state.lock().sending, true) {
             return;
         }
         let sending = Sending(self);
@@ -163,7 +160,7 @@ struct Sending<'a>(&'a Queues);
 
 impl Sending<'_> {
     fn next(&self) -> Option<(u64, Waiting)> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let next = state.ready.pop_front().and_then(|number| Some((number, state.waiting.remove(&number)?)));
         state.sending = next.is_some();
         next
@@ -173,7 +170,7 @@ impl Sending<'_> {
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.lock().sending = false;
+            self.0.state.lock().sending = false;
         }
     }
 }
@@ -257,18 +254,14 @@ struct Asked {
 }
 
 impl Asked {
-    fn responder(&self) -> MutexGuard<'_, Option<Responder>> {
-        self.responder.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn answered(
         &self,
         answer: Result<Response, NodeError>,
         send: impl FnOnce(Responder, Result<Response, NodeError>),
     ) {
-        let Some(responder) = self.responder().take() else { return };
+        let Some(responder) = self.responder.lock().take() else { return };
         let is_unknown = answer.as_ref().is_err_and(NodeError::may_have_acted);
-        self.queues.lock().leave(self.number, &self.keys, is_unknown);
+        self.queues.state.lock().leave(self.number, &self.keys, is_unknown);
         send(responder, answer);
         self.queues.send();
     }
@@ -284,7 +277,7 @@ impl Collect for Asked {
     }
 
     fn wanted(&self) -> bool {
-        self.responder().as_ref().is_some_and(Responder::wanted)
+        self.responder.lock().as_ref().is_some_and(Responder::wanted)
     }
 }
 

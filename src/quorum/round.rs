@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::key_states::KeyStates;
 use super::members::{LEAST_PATIENCE, NodeHandle, Nodes};
 use crate::node::{Collect, NodeError, ReceivedAt, Responder, Response, SharedRequest};
-use crate::runtime::clock::Clock;
+use crate::runtime::{Mutex, clock::Clock};
 use crate::telemetry::Op;
 use quorlock_protocol::{Moment, Quorum, Tally, Verdict};
 use responses::{Responses, Slot, State};
@@ -111,7 +111,8 @@ impl Round {
     /// Asks all nodes that have not been asked yet.
     pub(crate) fn ask_rest(self: &Arc<Round>, request: &SharedRequest) {
         for index in 0..self.nodes.members.len() {
-            let unasked = matches!(self.slots().nodes.get(index), Some(Slot { state: State::Unasked, .. }));
+            let unasked =
+                matches!(self.slots.lock().nodes.get(index), Some(Slot { state: State::Unasked, .. }));
             if unasked {
                 self.ask(index, request.clone());
             }
@@ -123,13 +124,13 @@ impl Round {
     pub(crate) fn without_requests(nodes: &Arc<Nodes>, expect: Expect, life: Duration) -> Arc<Round> {
         let round =
             Round::prepare(nodes, expect, Op::of(None), life, |_, sent| State::Pending { asked: sent });
-        round.slots().wait_until(round.sent + life);
+        round.slots.lock().wait_until(round.sent + life);
         round
     }
 
     /// Records an unasked vote of the node at `index`. Only its first vote counts.
     pub(crate) fn offered(&self, index: usize, vote: Response, now: Moment) {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         if slots.asked_at(index).is_some() {
             slots.answered(index, Ok(vote), now.since(self.sent));
             self.conclude(slots, now);
@@ -158,7 +159,7 @@ impl Round {
     pub(crate) fn ask(self: &Arc<Round>, index: usize, request: SharedRequest) {
         let Some(member) = self.nodes.members.get(index) else { return };
         let now = self.nodes.clock.now();
-        self.slots().asked(index, now, now + self.nodes.limit(member, self.ttl));
+        self.slots.lock().asked(index, now, now + self.nodes.limit(member, self.ttl));
         self.send(index, request);
     }
 
@@ -171,7 +172,7 @@ impl Round {
     /// Records a response of the node at `index`, received at `now`.
     fn answered(&self, index: usize, result: Result<Response, NodeError>, now: Moment) {
         let Some(member) = self.nodes.members.get(index) else { return };
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let took = now.since(slots.asked_at(index).unwrap_or(self.sent));
         member.meter.answered(self.op, &result, took);
         if result.is_ok() {
@@ -229,12 +230,12 @@ impl Round {
     pub(crate) fn all_voted(&self) -> bool {
         let voted =
             |slot: &Slot| matches!(slot.state, State::Skipped | State::Answered { result: Ok(_), .. });
-        self.slots().nodes.iter().all(voted)
+        self.slots.lock().nodes.iter().all(voted)
     }
 
     /// Returns the count at `now`, with nodes past their timeout as unknown.
     pub(crate) fn tally(&self, now: Moment) -> Tally {
-        self.count(&self.slots(), now)
+        self.count(&self.slots.lock(), now)
     }
 
     fn count(&self, slots: &Responses, now: Moment) -> Tally {
@@ -262,14 +263,14 @@ impl Round {
 
     /// Returns the state of the claim's key on each node, as far as known.
     pub(crate) fn key_states(&self) -> KeyStates {
-        self.slots().key_states(self.expect)
+        self.slots.lock().key_states(self.expect)
     }
 
     /// Keeps only the key states from now on. When all nodes have responded, `listener` is notified
     /// and the round drops it: a lease that is held for hours needs no more. Returns the states so
     /// far, and whether all nodes have already responded; the listener is then not notified.
     pub(crate) fn notify_settled(&self, listener: &Arc<impl OnSettled + 'static>) -> (KeyStates, bool) {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let (key_states, all_responded) = (slots.key_states(self.expect), slots.all_responded());
         let before = if all_responded { None } else { slots.on_settled.replace(listener.clone()) };
         drop(slots);
@@ -286,10 +287,6 @@ impl Round {
         if let Some(listener) = on_settled {
             listener.settled(self, self.key_states());
         }
-    }
-
-    fn slots(&self) -> MutexGuard<'_, Responses> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -312,7 +309,7 @@ impl fmt::Debug for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Round")
             .field("expect", &self.expect)
-            .field("slots", &*self.slots())
+            .field("slots", &*self.slots.lock())
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! The state of a node that its handle reads without asking the task.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::catch_panic::catch_panic;
@@ -11,6 +11,7 @@ use crate::node::{
     ConnectionState, Identity, NodeError, ReceivedAt, Request, Responder, Response, SharedRequest,
     StatusListener,
 };
+use crate::runtime::Mutex;
 use quorlock_protocol::most_in_flight;
 
 /// The most unanswered requests of a node that may create a key; a distant node has [more](most_in_flight).
@@ -121,11 +122,11 @@ impl State {
     pub(crate) fn introduced(&self, facts: Facts, round_trip: Duration) {
         let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         self.round_trip.store(nanos.max(1), Ordering::Relaxed);
-        *lock(&self.facts) = Some(Arc::new(facts));
+        *self.facts.lock() = Some(Arc::new(facts));
     }
 
     pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
-        lock(&self.facts).clone()
+        self.facts.lock().clone()
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
@@ -163,7 +164,7 @@ impl State {
 
     /// Records a connection to this server process.
     pub(crate) fn connect(&self, identity: Arc<Identity>) {
-        *lock(&self.identity) = Some(identity);
+        *self.identity.lock() = Some(identity);
         self.open();
     }
 
@@ -188,7 +189,7 @@ impl State {
 
     /// Records that a task is connecting: requests wait for it, as at the first time.
     pub(crate) fn begin(&self) {
-        *lock(&self.identity) = None;
+        *self.identity.lock() = None;
         self.standing.store(OPEN, Ordering::Release);
     }
 
@@ -204,7 +205,7 @@ impl State {
     /// Returns the state of the connection, once it is known.
     fn contact(&self) -> Option<ConnectionState> {
         match self.standing.load(Ordering::Acquire) {
-            OPEN => lock(&self.identity).clone().map(ConnectionState::Connected),
+            OPEN => self.identity.lock().clone().map(ConnectionState::Connected),
             STALLED => Some(ConnectionState::Stalled(self.trouble())),
             DOWN => Some(ConnectionState::Lost(self.trouble())),
             _ => Some(ConnectionState::Ended(self.trouble())),
@@ -217,18 +218,14 @@ impl State {
     }
 
     fn trouble(&self) -> NodeError {
-        lock(&self.trouble).clone()
+        self.trouble.lock().clone()
     }
 
     fn stand(&self, standing: u8, trouble: NodeError) {
-        *lock(&self.trouble) = trouble;
+        *self.trouble.lock() = trouble;
         self.standing.store(standing, Ordering::Release);
         self.tell();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether the request undoes an earlier one, and so is worth sending to a node that hangs.

@@ -6,8 +6,8 @@
 //! does the same with hints. See docs/adr/0014-cluster.md.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -29,6 +29,7 @@ use crate::node::{
     Capabilities, Capability, ConnectionState, HintListener, ListedKeys, Node, NodeError, Request, Responder,
     SharedRequest, StatusListener,
 };
+use crate::runtime::Mutex;
 use quorlock_protocol::Slot;
 
 mod inspect;
@@ -83,7 +84,7 @@ struct TopologyTask {
 impl Work for TopologyTask {
     fn begin(&self, _panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
         // Requests wait for a new map, as at the first time: the present one may be old.
-        self.inner.router().shut();
+        self.inner.router.lock().shut();
         self.inner.await_contact();
         let (inner, leaving) = (Arc::clone(&self.inner), self.leaving.clone());
         Some(Box::pin(async move {
@@ -124,17 +125,9 @@ impl ClusterNode {
 }
 
 impl Inner {
-    fn router(&self) -> MutexGuard<'_, SlotRouter> {
-        self.router.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn contact_token(&self) -> MutexGuard<'_, CancellationToken> {
-        self.contacted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Renews the token of the first contact, for a task that has contacted no master yet.
     fn await_contact(&self) {
-        let mut token = self.contact_token();
+        let mut token = self.contacted.lock();
         if token.is_cancelled() {
             *token = CancellationToken::new();
         }
@@ -143,7 +136,7 @@ impl Inner {
     /// Waits until the task has contacted all masters, or could contact none.
     async fn contacted(&self) {
         loop {
-            let token = self.contact_token().clone();
+            let token = self.contacted.lock().clone();
             if token.is_cancelled() {
                 return;
             }
@@ -153,7 +146,7 @@ impl Inner {
 
     /// Returns the known masters.
     fn shards(&self) -> Vec<Arc<Shard>> {
-        self.router().shards.clone()
+        self.router.lock().shards.clone()
     }
 
     /// Returns the address of a member, with the credentials of the first seed.
@@ -168,14 +161,14 @@ impl Inner {
     fn pass_on(self: &Arc<Self>, request: SharedRequest, reply: Responder) -> bool {
         let slot = Slot::of(request.key());
         // Sent after the lock is released: the response may come immediately.
-        let routed = self.router().route(self.settings.clock.now(), slot, request, reply);
+        let routed = self.router.lock().route(self.settings.clock.now(), slot, request, reply);
         self.send(slot, routed)
     }
 
     /// Sends a request that was kept until now.
     fn forward(self: &Arc<Self>, request: SharedRequest, reply: Responder) {
         let slot = Slot::of(request.key());
-        let routed = self.router().send(self.settings.clock.now(), slot, request, reply);
+        let routed = self.router.lock().send(self.settings.clock.now(), slot, request, reply);
         let _ = self.send(slot, routed);
     }
 
@@ -197,7 +190,7 @@ impl Inner {
 
     /// Notifies the observers of the state of the cluster.
     fn tell(&self) {
-        self.observers.notify(|| self.router().contact());
+        self.observers.notify(|| self.router.lock().contact());
     }
 }
 
@@ -231,7 +224,7 @@ impl Node for ClusterNode {
         Box::pin(async move {
             begun?;
             inner.contacted().await;
-            let contact = inner.router().contact();
+            let contact = inner.router.lock().contact();
             match contact {
                 Some(ConnectionState::Connected(_)) => Ok(()),
                 Some(
@@ -247,7 +240,7 @@ impl Node for ClusterNode {
 
     /// The round trip of the most distant master.
     fn round_trip(&self) -> Option<Duration> {
-        self.inner.router().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
+        self.inner.router.lock().shards.iter().filter_map(|shard| shard.node.round_trip()).max()
     }
 
     /// Multi-key requests work if all keys are in one slot. Otherwise the master refuses them, and the error
@@ -265,7 +258,7 @@ impl Node for ClusterNode {
 
     /// The facts of the master with the most findings.
     fn facts(&self) -> Option<Arc<Facts>> {
-        self.inner.router().facts()
+        self.inner.router.lock().facts()
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
@@ -282,7 +275,7 @@ impl Node for ClusterNode {
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.inner.observers.add(observer, || self.inner.router().contact());
+        self.inner.observers.add(observer, || self.inner.router.lock().contact());
     }
 }
 

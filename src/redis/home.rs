@@ -10,7 +10,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tracing::{debug, error};
 
 use super::catch_panic::words;
 use crate::node::NodeError;
-use crate::runtime::clock::Clock;
+use crate::runtime::{Mutex, clock::Clock};
 
 /// How long a task may ignore a wake-up before another runtime takes over its work. A driven task reacts
 /// within microseconds. Together with the time that a round waits before it wakes a silent node, this leaves
@@ -92,7 +92,7 @@ impl Home {
             return Ok(());
         }
         let runtime = runtime()?;
-        let mut place = self.place();
+        let mut place = self.place.lock();
         if !self.running.load(Ordering::Acquire)
             && let Some(driver) = self.start()
         {
@@ -109,7 +109,7 @@ impl Home {
     pub(super) fn wake(self: &Arc<Self>) -> Result<(), NodeError> {
         self.begin()?;
         let here = runtime()?;
-        let mut place = self.place();
+        let mut place = self.place.lock();
         if place.probed || place.runtime.is_none_or(|runtime| runtime == here.id()) {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Home {
             // This answers its requests now, and the callers may send new ones, which wait in the queue.
             drop(work);
             self.work.ended();
-            let mut place = self.place();
+            let mut place = self.place.lock();
             let driver = self.start();
             place.runtime = driver.as_ref().map(|_| here.id());
             if driver.is_none() {
@@ -170,7 +170,7 @@ impl Home {
 
     /// Starts the work, and returns the future that drives it.
     fn start(self: &Arc<Self>) -> Option<Driver> {
-        let mut run = self.run();
+        let mut run = self.run.lock();
         let work = self.work.begin(None)?;
         run.number += 1;
         run.driver = None;
@@ -178,21 +178,9 @@ impl Home {
         Some(Driver { home: Arc::clone(self), number: run.number })
     }
 
-    fn run(&self) -> MutexGuard<'_, Run> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Locks the work, unless it is being polled.
     fn idle(&self) -> Option<MutexGuard<'_, Run>> {
-        match self.run.try_lock() {
-            Ok(run) => Some(run),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    fn place(&self) -> MutexGuard<'_, HomeRuntime> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.run.try_lock()
     }
 }
 
@@ -201,7 +189,7 @@ struct Probe(Arc<Home>);
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        self.0.place().probed = false;
+        self.0.place.lock().probed = false;
     }
 }
 
@@ -221,7 +209,7 @@ impl Future for Driver {
             home.woken.store(false, Ordering::Relaxed);
             home.polled.notify_waiters();
         }
-        let mut run = home.run();
+        let mut run = home.run.lock();
         if run.number != self.number {
             return Poll::Ready(());
         }
@@ -246,7 +234,7 @@ impl Future for Driver {
 /// The work is over, or the runtime is shutting down.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut run = self.home.run();
+        let mut run = self.home.run.lock();
         if run.number != self.number {
             return;
         }

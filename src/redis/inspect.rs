@@ -2,11 +2,9 @@
 
 use std::error::Error as _;
 use std::net::IpAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
 use redis::{Pipeline, Value};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -23,7 +21,7 @@ use super::{RedisNode, start};
 use crate::address::{Address, Endpoint};
 use crate::node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Role};
 use crate::node::{NodeError, NodeErrorKind};
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, within};
 use quorlock_protocol::{Moment, max_ttl_note};
 
 mod neighbours;
@@ -123,11 +121,7 @@ async fn speaks_without_tls(address: &Address, settings: &Settings, error: &Node
         // A status, or an error such as that a password is required.
         Some(matches!(&first, b"+" | b"-"))
     };
-    let late = settings.clock.sleep_until(settings.clock.now() + settings.connect_timeout.step());
-    match select(pin!(answers), late).await {
-        Either::Left((answered, _)) => answered == Some(true),
-        Either::Right(_) => false,
-    }
+    within(&*settings.clock, settings.connect_timeout.step(), answers).await.flatten() == Some(true)
 }
 
 /// How long to wait for a server to send something before the first request.
@@ -146,15 +140,10 @@ async fn first_words(address: &Address, settings: &Settings, error: &NodeError) 
         let line = String::from_utf8_lossy(words.get(..length)?).into_owned();
         Some(line.strip_prefix('-')?.lines().next()?.to_owned())
     };
-    let late =
-        settings.clock.sleep_until(settings.clock.now() + FIRST_WORDS.min(settings.connect_timeout.step()));
-    match select(pin!(listen), late).await {
-        Either::Left((line, _)) => {
-            let asked = SentCommand { command: "HELLO", key: "", user: "default", peer: Peer::Server };
-            Some(explain(ServerError::on_line(&line?), asked))
-        }
-        Either::Right(_) => None,
-    }
+    let limit = FIRST_WORDS.min(settings.connect_timeout.step());
+    let line = within(&*settings.clock, limit, listen).await.flatten()?;
+    let asked = SentCommand { command: "HELLO", key: "", user: "default", peer: Peer::Server };
+    Some(explain(ServerError::on_line(&line), asked))
 }
 
 /// Reads what the server reports about itself, or nothing if the user may not.
@@ -296,11 +285,9 @@ async fn place(address: &Address, settings: &Settings, end: Moment) -> Location 
         Endpoint::Tcp { host, .. } => (host, false),
         Endpoint::Tls { host, .. } => (host, true),
     };
-    let late = settings.clock.sleep_until(end.min(settings.clock.now() + settings.connect_timeout.step()));
-    let mut addresses: Vec<IpAddr> = match select(settings.dial.resolve(host), late).await {
-        Either::Left((addresses, _)) => addresses,
-        Either::Right(_) => Vec::new(),
-    };
+    let limit = settings.connect_timeout.step().min(end.since(settings.clock.now()));
+    let mut addresses: Vec<IpAddr> =
+        within(&*settings.clock, limit, settings.dial.resolve(host)).await.unwrap_or_default();
     addresses.sort_unstable();
     addresses.dedup();
     Location::new(Some(host.clone()), addresses, encrypted)
@@ -345,14 +332,10 @@ impl InspectSession {
                 pipeline.arg(word);
             }
         }
-        let now = self.clock.now();
-        let limit = self.limit.min(self.end.since(now));
-        let late = self.clock.sleep_until(now + limit);
-        let answers = match select(pin!(self.connection.exchange(&pipeline)), late).await {
-            Either::Left((answers, _)) => answers,
-            // The replies may still arrive: the connection must not be used any more.
-            Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
-        };
+        let limit = self.limit.min(self.end.since(self.clock.now()));
+        let answers = within(&*self.clock, limit, self.connection.exchange(&pipeline)).await;
+        // The replies may still arrive: the connection must not be used any more.
+        let answers = answers.ok_or(NodeError::Unanswered { waited: limit })?;
         answers.map_err(|reason| NodeError::Disconnected { reason: reason.into() })
     }
 }

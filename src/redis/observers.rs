@@ -1,9 +1,10 @@
 //! The observers of a node, which are notified of the state of its connection.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::catch_panic::catch_panic;
 use crate::node::{ConnectionState, StatusListener};
+use crate::runtime::Mutex;
 
 /// The observers of a server or of a cluster. The panic of one does not affect the others (rule I-31).
 ///
@@ -20,7 +21,7 @@ impl Observers {
         observer: Arc<dyn StatusListener>,
         contact: impl FnOnce() -> Option<ConnectionState>,
     ) {
-        let mut all = self.all();
+        let mut all = self.all.lock();
         if let Some(contact) = contact() {
             notify(&*observer, contact);
         }
@@ -29,14 +30,10 @@ impl Observers {
 
     /// Notifies all observers of the state, which is read under the lock.
     pub(super) fn notify(&self, contact: impl FnOnce() -> Option<ConnectionState>) {
-        let all = self.all();
+        let all = self.all.lock();
         if let Some(contact) = contact() {
             all.iter().for_each(|observer| notify(&**observer, contact.clone()));
         }
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<dyn StatusListener>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,7 +60,7 @@ mod tests {
 
     impl StatusListener for Seen {
         fn on_status(&self, _: ConnectionState) {
-            *self.0.lock().unwrap() += 1;
+            *self.0.lock() += 1;
         }
     }
 
@@ -74,6 +71,6 @@ mod tests {
         observers.add(Arc::new(Panics), lost);
         observers.add(Arc::clone(&seen) as Arc<dyn StatusListener>, || None);
         observers.notify(lost);
-        assert_eq!(*seen.0.lock().unwrap(), 1);
+        assert_eq!(*seen.0.lock(), 1);
     }
 }

@@ -1,15 +1,17 @@
 //! The listeners of a node, and the pushes of its server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::catch_panic::catch_panic;
 use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, HintListener, Identity};
+use crate::runtime::Mutex;
 use quorlock_protocol::{InboxId, InboxMessage};
 
 /// The listeners of a node, shared by its handle and its task.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
+    /// Listeners are called while it is locked, so that each hears what happens in order. They do not block.
     audience: Mutex<Audience>,
 }
 
@@ -51,29 +53,23 @@ impl Audience {
 }
 
 impl Listeners {
-    /// Listeners are called under the lock, so that each hears what happens in order. They do not
-    /// block.
-    fn audience(&self) -> MutexGuard<'_, Audience> {
-        self.audience.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn add(&self, listener: Arc<dyn HintListener>) {
-        self.audience().add(listener);
+        self.audience.lock().add(listener);
     }
 
     /// Returns whether there is a listener.
     pub(crate) fn any(&self) -> bool {
-        !self.audience().is_empty()
+        !self.audience.lock().is_empty()
     }
 
     /// A connection with change notifications has started.
     pub(crate) fn hearing(&self) {
-        self.audience().set_hearing(true);
+        self.audience.lock().set_hearing(true);
     }
 
     /// The connection has ended.
     pub(crate) fn deaf(&self) {
-        let mut audience = self.audience();
+        let mut audience = self.audience.lock();
         if audience.is_hearing() {
             audience.set_hearing(false);
         }
@@ -81,12 +77,12 @@ impl Listeners {
 
     /// Returns the inboxes of the listeners.
     pub(crate) fn inboxes(&self) -> Vec<InboxId> {
-        self.audience().listeners.iter().filter_map(|listener| listener.inbox()).collect()
+        self.audience.lock().listeners.iter().filter_map(|listener| listener.inbox()).collect()
     }
 
     /// A connection has started on which messages to the inboxes arrive.
     pub(crate) fn inbox_open(&self) {
-        for listener in &self.audience().listeners {
+        for listener in &self.audience.lock().listeners {
             catch_panic("a listener", || listener.inbox_open());
         }
     }
@@ -96,13 +92,13 @@ impl Listeners {
         let mut parts = RespReader::of(push);
         match (parts.next(), parts.next()) {
             (Some(RespValue::List(_)), Some(RespValue::Text(b"invalidate"))) => {
-                self.audience().invalidated(parts);
+                self.audience.lock().invalidated(parts);
             }
             (Some(RespValue::List(_)), Some(RespValue::Text(b"message"))) => {
                 if let (Some(RespValue::Text(_)), Some(RespValue::Text(payload))) =
                     (parts.next(), parts.next())
                 {
-                    self.audience().received(payload, from);
+                    self.audience.lock().received(payload, from);
                 }
             }
             _ => {}

@@ -6,12 +6,11 @@
 //! that was replaced without noticing it still answers: the connection ends when they report another one, and
 //! carries no votes while a majority has not confirmed the master for three seconds. ADR 13 has the reasons.
 
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, Either, select};
+use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use redis::{Pipeline, Value};
 
@@ -22,6 +21,7 @@ use super::settings::Settings;
 use crate::address::{Address, Endpoint};
 use crate::node::{NodeError, NodeErrorKind};
 use crate::reason::Reason;
+use crate::runtime::{Mutex, within};
 use quorlock_protocol::{Moment, SENTINELS_WORD};
 
 pub use errors::SentinelErrors;
@@ -45,7 +45,7 @@ impl Watch {
 
     /// Returns whether the master is confirmed at `now`, or why it is not asked for votes.
     pub(super) fn allows(&self, now: Moment) -> Result<(), NodeError> {
-        let confirmed = *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+        let confirmed = *self.confirmed.lock();
         if now < confirmed + SENTINELS_WORD {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl Sentinels {
                     return format!("the Sentinels report another master, {}", next.master).into();
                 }
                 if answers.len() >= most(&answers, self.members.len()) {
-                    *last.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+                    *last.lock() = asked;
                 }
             }
         };
@@ -155,10 +155,7 @@ impl Sentinels {
                 }
             }
         };
-        let late = clock.sleep_until(clock.now() + limit);
-        match select(pin!(collect), late).await {
-            Either::Left(_) | Either::Right(_) => {}
-        }
+        within(&*clock, limit, collect).await;
         let errors = addresses.into_iter().zip(errors).filter_map(|(address, error)| Some((address, error?)));
         (answers, errors.collect())
     }

@@ -1,7 +1,7 @@
 //! The work of a node's task: it connects, runs a session, and reconnects.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, Either, select};
@@ -19,6 +19,7 @@ use crate::address::Address;
 use crate::doctor::Finding;
 use crate::doctor::rules::{max_ttl_differs, on_sight};
 use crate::node::NodeError;
+use crate::runtime::Mutex;
 use quorlock_protocol::Backoff;
 
 /// The first reconnects follow immediately, on a human scale.
@@ -73,7 +74,7 @@ impl NodeInner {
     /// Waits until the first attempt to connect is over.
     pub(crate) async fn contacted(&self) {
         loop {
-            let contact = lock(&self.contact).clone();
+            let contact = self.contact.lock().clone();
             if contact.is_cancelled() {
                 return;
             }
@@ -84,10 +85,10 @@ impl NodeInner {
 
 impl Work for Arc<NodeInner> {
     fn begin(&self, panicked: Option<&str>) -> Option<BoxFuture<'static, ()>> {
-        let tools = lock(&self.tools).take()?;
+        let tools = self.tools.lock().take()?;
         // No `watch` channel: it wakes waiters in random order, which no seed reproduces.
         let contact = CancellationToken::new();
-        *lock(&self.contact) = contact.clone();
+        *self.contact.lock() = contact.clone();
         let contacting = Some(contact.drop_guard());
         let trouble = panicked
             .map(|panic| NodeError::Unreachable { reason: format!("its task panicked: {panic}").into() });
@@ -101,10 +102,6 @@ impl Work for Arc<NodeInner> {
     fn ended(&self) {
         self.state.end();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The state of a node's task.
@@ -189,7 +186,7 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.inner.listeners.deaf();
-        *lock(&self.inner.tools) = self.tools.take();
+        *self.inner.tools.lock() = self.tools.take();
     }
 }
 

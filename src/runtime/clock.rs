@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures::future::{Either, select};
 use quorlock_protocol::Moment;
 
 /// A future that completes at a moment of a [`Clock`].
@@ -43,6 +44,24 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn wall(&self) -> Duration {
         (**self).wall()
+    }
+}
+
+/// Runs `work` with a timeout. Returns `None`, and drops the work, if it takes longer than `limit`.
+///
+/// # Cancel safety
+///
+/// Dropping the future drops the work.
+pub async fn within<T>(clock: &dyn Clock, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let end = clock.now() + limit;
+    let late = pin!(async {
+        while clock.now() < end {
+            clock.sleep_until(end).await;
+        }
+    });
+    match select(pin!(work), late).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
     }
 }
 

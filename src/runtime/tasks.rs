@@ -11,9 +11,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+
+use crate::runtime::Mutex;
 
 use futures::future::BoxFuture;
 use slab::Slab;
@@ -93,7 +95,7 @@ impl Tasks {
             if let Some(here) = &here {
                 registry.see(here);
             }
-            let place = registry.inside().unfinished.insert(Arc::downgrade(&task));
+            let place = registry.inside.lock().unfinished.insert(Arc::downgrade(&task));
             let _ = task.place.set(place);
         }
         // Both drivers are created before either of them can find that its runtime has shut down.
@@ -175,7 +177,7 @@ impl<F: Future + Unpin> Future for Helped<F> {
 impl<F> Drop for Helped<F> {
     fn drop(&mut self) {
         if let (Some(seat), Some(registry)) = (self.seat, self.registry.upgrade()) {
-            let waker = registry.inside().waiting.try_remove(seat);
+            let waker = registry.inside.lock().waiting.try_remove(seat);
             drop(waker);
         }
     }
@@ -197,7 +199,7 @@ impl Registry {
 
     /// Registers the waker in `seat`.
     fn register(&self, seat: &mut Option<usize>, context: &Context<'_>) {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         match seat.and_then(|seat| inside.waiting.get_mut(seat)) {
             Some(waker) if waker.will_wake(context.waker()) => {}
             Some(waker) => waker.clone_from(context.waker()),
@@ -206,7 +208,7 @@ impl Registry {
     }
 
     fn wake(&self) {
-        let waiting: Vec<_> = self.inside().waiting.iter().map(|(_, waker)| waker.clone()).collect();
+        let waiting: Vec<_> = self.inside.lock().waiting.iter().map(|(_, waker)| waker.clone()).collect();
         waiting.into_iter().for_each(Waker::wake);
     }
 
@@ -214,7 +216,7 @@ impl Registry {
     /// Returns the new drivers.
     fn help(&self, here: &Handle) -> Vec<JoinHandle<()>> {
         self.known.orphaned.store(false, Ordering::Release);
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         let orphans = std::mem::take(&mut inside.orphans);
         let unfinished: Vec<_> = inside.unfinished.iter().filter_map(|(_, task)| task.upgrade()).collect();
         // A task that has finished meanwhile is dropped after the lock is released.
@@ -228,13 +230,9 @@ impl Registry {
 
     /// Keeps a task that no runtime drives for the next call.
     fn keep(&self, task: Arc<Task>) {
-        self.inside().orphans.push(task);
+        self.inside.lock().orphans.push(task);
         self.known.orphaned.store(true, Ordering::Release);
         self.wake();
-    }
-
-    fn inside(&self) -> MutexGuard<'_, Inner> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -262,7 +260,7 @@ struct DriverEntry {
 
 impl Task {
     fn driver(self: &Arc<Self>, runtime: &Handle) -> Driver {
-        let mut drivers = self.drivers();
+        let mut drivers = self.drivers.lock();
         drivers.count += 1;
         let number = drivers.count;
         drivers.all.push(DriverEntry { number, runtime: runtime.id(), waker: None });
@@ -270,11 +268,7 @@ impl Task {
     }
 
     fn is_driven_by(&self, runtime: &Handle) -> bool {
-        self.drivers().all.iter().any(|seat| seat.runtime == runtime.id())
-    }
-
-    fn drivers(&self) -> MutexGuard<'_, Drivers> {
-        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.drivers.lock().all.iter().any(|seat| seat.runtime == runtime.id())
     }
 }
 
@@ -282,7 +276,7 @@ impl Task {
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         let wakers: SmallVec<[Waker; 2]> =
-            self.drivers().all.iter().filter_map(|seat| seat.waker.clone()).collect();
+            self.drivers.lock().all.iter().filter_map(|seat| seat.waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -290,7 +284,7 @@ impl Wake for Task {
 impl Drop for Task {
     fn drop(&mut self) {
         if let (Some(registry), Some(place)) = (self.registry.upgrade(), self.place.get()) {
-            drop(registry.inside().unfinished.try_remove(*place));
+            drop(registry.inside.lock().unfinished.try_remove(*place));
         }
     }
 }
@@ -306,16 +300,14 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let task = &self.task;
-        if let Some(seat) = task.drivers().all.iter_mut().find(|seat| seat.number == self.number)
+        if let Some(seat) = task.drivers.lock().all.iter_mut().find(|seat| seat.number == self.number)
             && seat.waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker()))
         {
             seat.waker = Some(context.waker().clone());
         }
-        let mut work = match task.work.try_lock() {
-            Ok(work) => work,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        let Some(mut work) = task.work.try_lock() else {
             // Another driver is polling it, and is woken by what happens meanwhile.
-            Err(TryLockError::WouldBlock) => return Poll::Pending,
+            return Poll::Pending;
         };
         // A future that panicked must not be polled again.
         let Some(mut doing) = work.take() else { return Poll::Ready(()) };
@@ -333,18 +325,18 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut drivers = self.task.drivers();
+        let mut drivers = self.task.drivers.lock();
         drivers.all.retain(|seat| seat.number != self.number);
         let alone = drivers.all.is_empty();
         drop(drivers);
         if !alone {
             return;
         }
-        let unfinished = self.task.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let unfinished = self.task.work.lock().take();
         let Some(work) = unfinished else { return };
         match self.task.registry.upgrade() {
             Some(registry) => {
-                *self.task.work.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+                *self.task.work.lock() = Some(work);
                 registry.keep(self.task.clone());
             }
             None => drop(work),
@@ -361,7 +353,7 @@ impl fmt::Debug for Tasks {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry")
-            .field("unfinished", &self.inside().unfinished.len())
+            .field("unfinished", &self.inside.lock().unfinished.len())
             .finish_non_exhaustive()
     }
 }

@@ -9,9 +9,11 @@ use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use crate::runtime::Mutex;
 
 use slab::Slab;
 use tokio::runtime::{Handle, Id};
@@ -99,7 +101,7 @@ impl Timers {
         context: &Context<'_>,
     ) {
         let runtime = here.id();
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         if let Some(place) = timer.place
             && place.runtime == runtime
             && let Some(set) = inside.set(place).filter(|set| set.at == at)
@@ -144,7 +146,7 @@ impl Timers {
 
     /// Stops the timer.
     pub(crate) fn stop(&self, timer: &mut Timer) {
-        let waker = timer.place.take().and_then(|place| self.lock().take(place));
+        let waker = timer.place.take().and_then(|place| self.inside.lock().take(place));
         // Dropped after the lock is released: it may be the last reference to a task.
         drop(waker);
     }
@@ -156,14 +158,15 @@ impl Timers {
 
     /// Fires all timers once, after a change that all tasks should notice.
     pub(crate) fn fire_all(&self) {
-        let all: Vec<_> = self.lock().runtimes.iter_mut().map(|queue| mem::take(&mut queue.set)).collect();
+        let all: Vec<_> =
+            self.inside.lock().runtimes.iter_mut().map(|queue| mem::take(&mut queue.set)).collect();
         all.into_iter().for_each(wake);
     }
 
     /// Fires overdue timers of other runtimes, which may not be driven.
     pub(crate) fn fire_overdue(&self, here: Id) {
         let now = self.clock.now();
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         let others = inside.runtimes.iter_mut().filter(|queue| queue.runtime != here);
         let overdue: Vec<Waker> = others.flat_map(|queue| queue.take_due(now.back(OVERDUE))).collect();
         drop(inside);
@@ -172,10 +175,6 @@ impl Timers {
 
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -325,7 +324,7 @@ impl TimerDriver {
     /// Fires due timers. Returns when to check again; `None` if none is set, which ends the driver.
     fn fire_due(&self) -> Option<Moment> {
         let mut due = Vec::new();
-        let mut inside = self.timers.lock();
+        let mut inside = self.timers.inside.lock();
         let queue = inside.runtime(self.runtime)?;
         let now = self.timers.clock.now();
         let next_check = loop {
@@ -360,7 +359,7 @@ impl TimerDriver {
 impl Drop for TimerDriver {
     fn drop(&mut self) {
         if self.drives {
-            let ended = self.timers.lock().end(self.runtime);
+            let ended = self.timers.inside.lock().end(self.runtime);
             if let Some(queue) = ended {
                 wake(queue.set);
             }
@@ -370,7 +369,7 @@ impl Drop for TimerDriver {
 
 impl fmt::Debug for Timers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let set: usize = self.lock().runtimes.iter().map(|queue| queue.set.len()).sum();
+        let set: usize = self.inside.lock().runtimes.iter().map(|queue| queue.set.len()).sum();
         f.debug_struct("Timers").field("set", &set).finish_non_exhaustive()
     }
 }

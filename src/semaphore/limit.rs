@@ -1,7 +1,7 @@
 //! The number of permits, which all clients of a semaphore must agree on.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -11,6 +11,7 @@ use crate::node::{
     SharedRequest, Vote,
 };
 use crate::reason::Reason;
+use crate::runtime::Mutex;
 use quorlock_protocol::{Claim, Token, semaphore_limit};
 
 /// The number of permits as it is stored on the nodes, under a key next to those of the slots. Clients that ask for the
@@ -107,7 +108,7 @@ impl State {
 
 impl Collect for Pair {
     fn answer(&self, index: usize, answer: Result<Response, NodeError>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let place = if index == LIMIT { &mut state.limit } else { &mut state.slot };
         *place = Some(answer);
         if state.limit.is_none() || state.slot.is_none() {
@@ -123,7 +124,7 @@ impl Collect for Pair {
     }
 
     fn wanted(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.reply.as_ref().is_some_and(Responder::wanted)
     }
 }

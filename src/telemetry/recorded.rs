@@ -2,8 +2,8 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata};
@@ -12,7 +12,8 @@ use super::{At, Loss, Outcome, Passed, Renewed};
 use crate::metrics as list;
 use crate::metrics::{Kind, Metric, Unit};
 use crate::node::{NodeError, Request, Response, Vote};
-use quorlock_protocol::{Moment, Quorum, Verdict};
+use crate::runtime::Mutex;
+use quorlock_protocol::{Moment, Quorum, Verdict, micros};
 
 /// The metrics of a coordinator, except those of its nodes.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ impl Meters {
         if class.is_empty() {
             return self.unclassed.clone();
         }
-        let mut by_class = self.by_class.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_class = self.by_class.lock();
         by_class.entry(class.into()).or_insert_with(|| LockMeter::new(class)).clone()
     }
 
@@ -90,7 +91,7 @@ impl LockMeter {
     /// Records an acquisition that began at this wall-clock time.
     pub(crate) fn acquiring(&self, since: Moment, wall: impl FnOnce() -> Duration) -> Acquiring {
         self.0.waiters.increment(1);
-        let began = u64::try_from(wall().as_micros()).unwrap_or(u64::MAX);
+        let began = micros(wall());
         self.0.change_asking(|asking| *asking.entry(began).or_default() += 1);
         Acquiring { meter: self.clone(), since, began, outcome: Outcome::Cancelled }
     }
@@ -130,7 +131,7 @@ impl LockHandles {
     /// Updates the pending acquisitions and the start time of the oldest.
     #[expect(clippy::cast_precision_loss, reason = "microseconds since 1970 are exact for some centuries")]
     fn change_asking(&self, change: impl FnOnce(&mut BTreeMap<u64, usize>)) {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asking = self.asking.lock();
         let before = asking.first_key_value().map(|(began, _)| *began);
         change(&mut asking);
         let oldest = asking.first_key_value().map(|(began, _)| *began);

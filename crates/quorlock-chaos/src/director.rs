@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use quorlock::protocol::Moment;
+use quorlock::protocol::{Moment, micros};
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
 use quorlock_testkit::Engine;
@@ -293,9 +293,8 @@ impl Run<'_> {
 
     fn round_trips(&self) -> Vec<Vec<u64>> {
         let Some(layout) = self.layout else { return Vec::new() };
-        let micros =
-            |worker, node| u64::try_from(layout.round_trip(worker, node).as_micros()).unwrap_or(u64::MAX);
-        let of_worker = |worker| (0..self.scenario.nodes).map(|node| micros(worker, node)).collect();
+        let to = |worker, node| micros(layout.round_trip(worker, node));
+        let of_worker = |worker| (0..self.scenario.nodes).map(|node| to(worker, node)).collect();
         (0..self.scenario.load.workers).map(of_worker).collect()
     }
 

@@ -1,10 +1,10 @@
 //! The targets of faults, and what the record has to know about each fault.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock_history::What;
 use quorlock_testkit::{Resp, ask};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -193,7 +193,7 @@ impl Environment {
     }
 
     fn node(&self, number: usize) -> Option<MutexGuard<'_, Node>> {
-        self.nodes.get(number).map(|node| node.lock().unwrap_or_else(PoisonError::into_inner))
+        self.nodes.get(number).map(|node| node.lock())
     }
 }
 

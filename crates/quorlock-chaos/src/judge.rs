@@ -267,7 +267,7 @@ fn marks(
 }
 
 fn micros(at: Stamp, metadata: &RunMetadata) -> u64 {
-    u64::try_from(at.since(metadata.began).as_micros()).unwrap_or(u64::MAX)
+    quorlock::protocol::micros(at.since(metadata.began))
 }
 
 /// `worker-3` is number 2.

@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::InboxMessage;
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -44,7 +44,7 @@ impl Offers {
 
     /// Returns how many locks were offered by a quorum.
     pub(crate) fn count(&self) -> usize {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         seen.values().filter(|nodes| **nodes >= self.quorum).count()
     }
 }
@@ -70,7 +70,7 @@ async fn listen(address: SocketAddr, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> i
         }
         for message in InboxMessage::parse(payload) {
             if let InboxMessage::Offered { token, .. } = message {
-                *seen.lock().unwrap_or_else(PoisonError::into_inner).entry(token.to_vec()).or_default() += 1;
+                *seen.lock().entry(token.to_vec()).or_default() += 1;
             }
         }
     }

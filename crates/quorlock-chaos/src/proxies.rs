@@ -2,9 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use quorlock::runtime::Mutex;
 use quorlock_testkit::{Proxy, Way};
 
 /// The links between workers and nodes. Several faults may affect a link at the same time.
@@ -111,17 +111,13 @@ impl Link {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         change(&mut state);
         for (way, held) in [(Way::ToServer, state.held[0]), (Way::ToClient, state.held[1])] {
             self.proxy.delay(way, state.distance + state.delay);
             self.proxy.jitter(way, state.jitter);
             if held > 0 { self.proxy.hold(way) } else { self.proxy.release(way) }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

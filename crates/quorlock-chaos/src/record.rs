@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use quorlock::protocol::Moment;
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock_history::{Event, Stamp, What};
 
 /// Writes each event to a file with a write call of its own, so that a killed process loses no event that
@@ -36,7 +36,7 @@ impl Recorder {
     #[expect(clippy::panic, reason = "a full disk must not pass for a correct lock")]
     pub(crate) fn record_at(&self, at: Stamp, what: What) {
         let line = Event::new(at, what).to_line();
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         if let Err(error) = file.write_all(line.as_bytes()) {
             panic!("cannot write the record: {error}");
         }

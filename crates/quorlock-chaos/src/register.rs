@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use quorlock::runtime::Mutex;
 use quorlock_history::{Answer, What};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -80,7 +81,7 @@ impl State {
     }
 
     fn write(&self, resource: &str, attempt: &str, token: u64) -> Answer {
-        let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut largest = self.largest.lock();
         let seen = largest.entry(resource.to_owned()).or_default();
         let answer = match self.checks {
             Checks::Tokens if token < *seen => Answer::Refused,

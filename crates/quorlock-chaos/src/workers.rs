@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorlock::runtime;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock_history::What;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -27,7 +28,7 @@ pub(crate) struct Workers {
 struct Slot {
     orders: Orders,
     running: Mutex<Option<Running>>,
-    reports: Arc<std::sync::Mutex<Reports>>,
+    reports: Arc<runtime::Mutex<Reports>>,
 }
 
 struct Running {
@@ -64,7 +65,7 @@ impl Workers {
     pub(crate) async fn start(&self, number: usize) -> io::Result<()> {
         let slot = self.slot(number)?;
         let life = {
-            let mut reports = slot.reports.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reports = slot.reports.lock();
             reports.lives += 1;
             reports.archive();
             reports.lives
@@ -139,7 +140,7 @@ impl Workers {
     /// Returns the status of all workers.
     pub(crate) fn status(&self) -> Vec<Status> {
         let status = |slot: &Slot| {
-            let reports = slot.reports.lock().unwrap_or_else(PoisonError::into_inner);
+            let reports = slot.reports.lock();
             reports.past.and(reports.present)
         };
         self.slots.iter().map(status).collect()
@@ -158,11 +159,11 @@ impl Workers {
     }
 }
 
-async fn listen(stdout: ChildStdout, reports: &std::sync::Mutex<Reports>) {
+async fn listen(stdout: ChildStdout, reports: &runtime::Mutex<Reports>) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if let Ok(status) = serde_json::from_str(&line) {
-            reports.lock().unwrap_or_else(PoisonError::into_inner).present = status;
+            reports.lock().present = status;
         }
     }
 }

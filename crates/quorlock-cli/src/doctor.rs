@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use quorlock::{
     doctor::{Finding, NodeReport, Report, Severity, Standing, Subject, Summary},
     duration,
+    protocol::micros,
 };
 use serde_json::{Value, json};
 
@@ -172,7 +173,6 @@ fn in_json(examination: &Report, code: u8) -> Value {
 }
 
 fn node_in_json(report: &NodeReport) -> Value {
-    let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (vote, reason) = match &report.standing {
         Standing::Votes => ("yes", None),
         Standing::Quarantined { left } => ("later", Some(format!("in {}", duration::format(*left)))),

@@ -168,22 +168,13 @@ fn restart_hint(report: &VoteReport) -> &'static str {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
-        match error {
-            // These come from the command line only.
-            ConfigError::Resource(_) | ConfigError::LabelTooLong { .. } | ConfigError::Permits { .. } => {
-                Failure::Usage(error.to_string())
-            }
-            ConfigError::NoNodes
-            | ConfigError::TooManyNodes { .. }
-            | ConfigError::Address(_)
-            | ConfigError::SameServerTwice { .. }
-            | ConfigError::Quorum { .. }
-            | ConfigError::Drift { .. }
-            | ConfigError::TtlTooShort { .. }
-            | ConfigError::TtlTooLong { .. }
-            | ConfigError::Zero { .. }
-            | ConfigError::RenewalTooRare { .. }
-            | _ => Failure::Config(format!("{error:#}")),
+        // These come from the command line only.
+        if let ConfigError::Resource(_) | ConfigError::LabelTooLong { .. } | ConfigError::Permits { .. } =
+            error
+        {
+            Failure::Usage(error.to_string())
+        } else {
+            Failure::Config(format!("{error:#}"))
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
+use quorlock::runtime::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
@@ -54,21 +54,21 @@ impl HeldBack {
     /// Starts holding back, unless verbose output was asked for.
     pub(crate) fn begin() -> HeldBack {
         if LevelFilter::current() <= LevelFilter::WARN {
-            *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+            *HELD_BACK.lock() = Some(Vec::new());
         }
         HeldBack
     }
 
     /// Prints the events held back; later ones are printed immediately.
     pub(crate) fn tell() {
-        let reports = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reports = HELD_BACK.lock().take();
         reports.into_iter().flatten().for_each(say);
     }
 }
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
-        drop(HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(HELD_BACK.lock().take());
     }
 }
 
@@ -78,7 +78,7 @@ struct Log;
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let line = plain(&String::from_utf8_lossy(text));
-        match &mut *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *HELD_BACK.lock() {
             Some(reports) => reports.push(line),
             None => say(line),
         }

@@ -6,11 +6,11 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::metrics::{counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use quorlock::runtime::Mutex;
 use quorlock::{
     LeaseWatch,
     runtime::{Clock as _, SystemClock},
@@ -98,12 +98,12 @@ static HELD: Mutex<Option<LeaseWatch>> = Mutex::new(None);
 
 /// Says under which lease the work runs from now on, or that it has ended.
 pub(crate) fn holds(lease: Option<LeaseWatch>) {
-    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    *HELD.lock() = lease;
 }
 
 /// Whether the work runs, and its lease is valid.
 fn is_held() -> bool {
-    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = HELD.lock();
     held.as_ref().is_some_and(|lease| lease.check().is_ok())
 }
 

@@ -3,9 +3,9 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
+use quorlock::runtime::Mutex;
 use serde_json::json;
 
 use crate::report::{is_json, plain};
@@ -20,7 +20,7 @@ pub(crate) fn contained(work: impl FnOnce() -> u8) -> u8 {
     panic::set_hook(Box::new(move |info| take_note(info, here)));
     // After a panic only stderr is used.
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let said = LAST.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let said = LAST.lock().clone();
         let message = format!("{said}; this is a bug in quorlock, please report it");
         stderr::say(if is_json() {
             let event = json!({ "event": "error", "message": message, "exit_code": exit::INTERNAL });
@@ -47,7 +47,7 @@ fn take_note(info: &PanicHookInfo<'_>, ours: ThreadId) {
     }
     if thread::current().id() == ours {
         tracing::debug!("{said}");
-        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        *LAST.lock() = said;
     } else {
         tracing::error!("{said}");
     }

@@ -137,15 +137,7 @@ pub(crate) async fn look_at(coordinator: &Coordinator, resource: String) -> Resu
 
 /// Returns how much longer the node's vote does not count.
 fn left(node: &NodeHealth) -> Duration {
-    match node.status {
-        NodeStatus::Quarantined { left } => left,
-        NodeStatus::Connected
-        | NodeStatus::Unknown
-        | NodeStatus::Partial { .. }
-        | NodeStatus::Stalled { .. }
-        | NodeStatus::Unreachable { .. }
-        | _ => Duration::ZERO,
-    }
+    if let NodeStatus::Quarantined { left } = node.status { left } else { Duration::ZERO }
 }
 
 fn code(looks: &[Look]) -> u8 {

@@ -3,19 +3,16 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use futures::future::{Either, select};
-
-use quorlock::protocol::{Claim, FenceHint, Token};
 use quorlock::{
-    node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Memory, Role, Software},
+    node::facts::{ClockReading, Facts, Fsync, Location, Memory, ProbeLock, Role, Software},
     node::{
-        Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind, Order,
-        Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
+        Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind,
+        Observers, Order, Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
     },
 };
 
@@ -51,7 +48,7 @@ impl DirectoryNode {
         let (jobs, asked) = mpsc::channel();
         let seams = seams.clone();
         let worker =
-            Worker { directory, seams: seams.clone(), observers: Vec::new(), state: None, until_sweep: 0 };
+            Worker { directory, seams: seams.clone(), observers: Observers::default(), until_sweep: 0 };
         seams.start_thread("quorlock-directory", move || worker.work(&asked))?;
         Ok(DirectoryNode { name: name.into(), jobs, seams })
     }
@@ -102,7 +99,6 @@ impl DirectoryNode {
     /// Collects the facts within five seconds, even if another process keeps the directory locked.
     async fn facts_by(self, key: Arc<str>) -> Facts {
         const LIMIT: Duration = Duration::from_secs(5);
-        let clock = self.seams.clock();
         let mut facts = Facts::default();
         facts.software = Some(Software::new("quorlock-directory", env!("CARGO_PKG_VERSION")));
         facts.role = Some(Role::Master);
@@ -111,41 +107,8 @@ impl DirectoryNode {
         // Keys expire by the clock of this host.
         facts.clock = Some(ClockReading::new(0, Duration::ZERO));
         facts.place = Some(Location::new(None, Vec::new(), true));
-        let examined = {
-            let probed = pin!(self.probe(key, &mut facts));
-            match select(probed, clock.sleep_until(clock.now() + LIMIT)).await {
-                Either::Left((examined, _)) => examined,
-                Either::Right(_) => Err(NodeError::Unanswered { waited: LIMIT }),
-            }
-        };
-        facts.trouble = examined.err().map(ConnectFailure::new);
+        facts.probe(&self, &self.seams, key, ProbeLock::Fenced, LIMIT).await;
         facts
-    }
-
-    async fn probe(&self, key: Arc<str>, facts: &mut Facts) -> Result<(), NodeError> {
-        let clock = self.seams.clock();
-        for _ in 0..5 {
-            let sent = clock.now();
-            let response = ask(self, Request::Inspect { key: Arc::clone(&key) }).await?;
-            facts.round_trips.push(clock.now().since(sent));
-            facts.identity = Some(response.identity.id.as_ref().into());
-            facts.uptime = Some(response.identity.age);
-        }
-        facts.lock = Some(self.carry_a_lock(key).await);
-        Ok(())
-    }
-
-    async fn carry_a_lock(&self, key: Arc<str>) -> Result<(), NodeError> {
-        const TTL: Duration = Duration::from_secs(5);
-        let claim =
-            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().next_u128(), "doctor")));
-        let (from, to) = (claim(), claim());
-        let fence_hint = Some(FenceHint::at(self.seams.clock().wall(), None, TTL));
-        ask(self, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
-        ask(self, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
-        ask(self, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
-        ask(self, Request::Release { claim: to }).await?;
-        ask(self, Request::DeleteFencingCounter { key }).await.map(drop)
     }
 }
 
@@ -158,9 +121,7 @@ impl fmt::Debug for DirectoryNode {
 struct Worker {
     directory: PathBuf,
     seams: Seams,
-    observers: Vec<Arc<dyn StatusListener>>,
-    /// The state of which the observers were last notified.
-    state: Option<ConnectionState>,
+    observers: Observers,
     until_sweep: u32,
 }
 
@@ -178,10 +139,7 @@ impl Worker {
                 }
                 Job::Observe(observer) => {
                     drop(self.carry_out(&Request::Inspect { key: "ready".into() }));
-                    if let Some(state) = &self.state {
-                        observer.on_status(state.clone());
-                    }
-                    self.observers.push(observer);
+                    self.observers.add(observer);
                 }
             }
         }
@@ -197,11 +155,11 @@ impl Worker {
             Ok((records, (id, age))) => (records, Arc::new(Identity::new(id, clock.now(), age))),
             Err(error) => {
                 let error = failure(error, false);
-                self.tell(ConnectionState::Lost(error.clone()));
+                self.observers.notify(ConnectionState::Lost(error.clone()));
                 return Err(error);
             }
         };
-        self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         if self.until_sweep == 0 {
             // If deleting fails now, a later sweep retries.
             drop(records.sweep());
@@ -212,26 +170,13 @@ impl Worker {
         let (vote, number) = told.map_err(|error| failure(error, records.wrote()))?;
         Ok(Response::new(vote, identity).with_fencing_token(number))
     }
-
-    /// Notifies the observers of a new state.
-    fn tell(&mut self, state: ConnectionState) {
-        let same = match (&self.state, &state) {
-            (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
-                before.id == now.id
-            }
-            (before, now) => before.as_ref() == Some(now),
-        };
-        if !same {
-            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
-            self.state = Some(state);
-        }
-    }
 }
 
 /// The number of requests between two sweeps for expired records.
 const SWEEP_EVERY: u32 = 10_000;
 
 /// Applies the request; fails if this kind does not support it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "refused above, or newer than this node")]
 fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<Outcome>, NodeError> {
     capabilities().check(request)?;
     Ok(match request {
@@ -243,13 +188,7 @@ fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<Ou
         Request::WriteBack { claim, fencing_token } => records.write_back(claim, *fencing_token),
         Request::DeleteFencingCounter { key } => records.forget(key),
         Request::Inspect { key } => records.inspect(key),
-        // Refused above, or newer than this node.
-        Request::Enqueue { .. }
-        | Request::Offer { .. }
-        | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. }
-        | Request::LeaveQueue { .. }
-        | _ => {
+        _ => {
             let reason = Reason::new("a directory does not know this request");
             return Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason });
         }

@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quorlock::protocol::{FencingToken, Token};
+use quorlock::protocol::{FencingToken, Token, micros};
 use rustix::fs::{FlockOperation, flock};
 
 /// The value of a key, and its expiry in microseconds since 1970; `None` if it never expires.
@@ -229,8 +229,4 @@ fn hex(token: &Token) -> String {
 
 pub(crate) fn wrong(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

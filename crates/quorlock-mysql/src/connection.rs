@@ -1,15 +1,13 @@
 //! One connection: sends packets of statements one after the other, each within a timeout.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder, Row};
 use quorlock::{
     node::{NodeError, Reason},
-    runtime::Clock,
+    runtime::{Clock, within},
 };
 
 use crate::error::{Trouble, not_connected};
@@ -70,23 +68,5 @@ impl Connection {
     /// Closes the connection properly, so that the server does not log an aborted one.
     pub(crate) async fn close(self) {
         drop(within(&*self.clock, self.limit, self.conn.disconnect()).await);
-    }
-}
-
-/// Runs `work` with a timeout. `None` if it takes longer.
-pub(crate) async fn within<T>(
-    clock: &dyn Clock,
-    limit: Duration,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let end = clock.now() + limit;
-    let late = pin!(async {
-        while clock.now() < end {
-            clock.sleep_until(end).await;
-        }
-    });
-    match select(pin!(work), late).await {
-        Either::Left((done, _)) => Some(done),
-        Either::Right(_) => None,
     }
 }

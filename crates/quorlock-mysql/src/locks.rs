@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
-use quorlock::protocol::{Claim, FencingToken, Mode};
+use quorlock::protocol::{Claim, FencingToken, Mode, micros};
 
 use crate::queue::Queue;
 use crate::row::{Held, Row};
@@ -280,8 +280,4 @@ impl Rows {
 
 fn wrong_data(reason: Reason) -> NodeError {
     NodeError::Failed { kind: NodeErrorKind::WrongData, reason }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

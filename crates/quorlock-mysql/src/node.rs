@@ -2,19 +2,18 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join};
 use futures::stream::BoxStream;
-use quorlock::protocol::{Claim, FenceHint, Token};
+use quorlock::runtime::{Mutex, within};
 use quorlock::{
-    node::facts::{ConnectFailure, Facts, Location},
+    node::facts::{ConnectFailure, Facts, Location, ProbeLock},
     node::{
         AddressError, Capabilities, Capability, HintListener, Hints, ListedKeys, Node, NodeError, NodeLimits,
-        Order, Reason, Request, Responder, Seams, SharedRequest, StatusListener, ask,
+        Order, Reason, Responder, Seams, SharedRequest, StatusListener,
     },
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -22,7 +21,6 @@ use tokio::sync::oneshot;
 use tracing::error;
 
 use crate::address::Database;
-use crate::connection::within;
 use crate::list;
 use crate::shedlock;
 use crate::worker::{Job, Worker};
@@ -51,7 +49,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn introduced(&self, facts: Facts, round_trip: Duration) {
-        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(facts));
+        *self.facts.lock() = Some(Arc::new(facts));
         let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         self.round_trip.store(nanos.max(1), Ordering::Relaxed);
     }
@@ -148,7 +146,7 @@ impl Node for MysqlNode {
     }
 
     fn facts(&self) -> Option<Arc<Facts>> {
-        self.shared.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.facts.lock().clone()
     }
 
     fn list_keys(
@@ -171,52 +169,24 @@ const LEAST_TTL: Duration = Duration::from_millis(100);
 /// Examines the server over a separate connection, within seven seconds.
 async fn examined(database: Database, seams: Seams, key: Arc<str>) -> Facts {
     const LIMIT: Duration = Duration::from_secs(7);
-    let clock = Arc::clone(seams.clock());
-    let mut facts = Facts::default();
-    let mut place = None;
-    let examined = {
-        let work = pin!(async {
-            let addresses = seams.dial().resolve(database.host()).await;
-            place = Some(Location::new(Some(database.host().to_owned()), addresses, database.is_encrypted()));
-            let other = MysqlNode::of(database.clone(), &seams)
-                .map_err(|reason| NodeError::Unreachable { reason })?;
-            let met = other.ready().await;
-            if let Some(told) = other.facts() {
-                facts = Facts::clone(&told);
-            }
-            met?;
-            for _ in 0..5 {
-                let sent = clock.now();
-                ask(&other, Request::Inspect { key: Arc::clone(&key) }).await?;
-                facts.round_trips.push(clock.now().since(sent));
-            }
-            facts.lock = Some(carry_a_lock(&other, key).await);
-            Ok(())
-        });
-        within(&*clock, LIMIT, work).await.unwrap_or(Err(NodeError::Unanswered { waited: LIMIT }))
+    let (key, lock) = match database.shedlock() {
+        // No row of that table is ever deleted, so all examinations use the same one.
+        Some(_) => (shedlock::CHECKED.into(), ProbeLock::Unfenced),
+        None => (key, ProbeLock::Fenced),
     };
-    facts.place = place;
-    facts.trouble = examined.err().map(ConnectFailure::new);
+    let mut facts = Facts::default();
+    let node = match MysqlNode::of(database.clone(), &seams) {
+        Ok(node) => node,
+        Err(reason) => {
+            facts.trouble = Some(ConnectFailure::new(NodeError::Unreachable { reason }));
+            return facts;
+        }
+    };
+    let resolved = within(&**seams.clock(), LIMIT, seams.dial().resolve(database.host()));
+    let (addresses, ()) = join(resolved, facts.probe(&node, &seams, key, lock, LIMIT)).await;
+    let host = || Some(database.host().to_owned());
+    facts.place = addresses.map(|found| Location::new(host(), found, database.is_encrypted()));
     facts
-}
-
-async fn carry_a_lock(node: &MysqlNode, key: Arc<str>) -> Result<(), NodeError> {
-    const TTL: Duration = Duration::from_secs(5);
-    let shedlock = node.database.shedlock().is_some();
-    // No row of that table is ever deleted, so all examinations use the same one.
-    let key = if shedlock { shedlock::CHECKED.into() } else { key };
-    let claim =
-        || Arc::new(Claim::new(Arc::clone(&key), Token::new(node.seams.entropy().next_u128(), "doctor")));
-    let (from, to) = (claim(), claim());
-    let fence_hint = (!shedlock).then(|| FenceHint::at(node.seams.clock().wall(), None, TTL));
-    ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
-    ask(node, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
-    ask(node, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
-    ask(node, Request::Release { claim: to }).await?;
-    if shedlock {
-        return Ok(());
-    }
-    ask(node, Request::DeleteFencingCounter { key }).await.map(drop)
 }
 
 impl fmt::Debug for MysqlNode {

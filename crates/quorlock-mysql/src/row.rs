@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use quorlock::protocol::{FencingToken, SHARED_MARKER, Token, WaiterId};
+use quorlock::protocol::{FencingToken, SHARED_MARKER, Token, WaiterId, micros};
 
 use crate::queue::Queue;
 
@@ -82,7 +82,7 @@ fn micros_of(counter: FencingToken) -> u64 {
     if counter == FencingToken::ZERO {
         return u64::MAX;
     }
-    u64::try_from(counter.counter_ends().as_micros()).unwrap_or(u64::MAX)
+    micros(counter.counter_ends())
 }
 
 impl Held {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use quorlock::protocol::micros;
 use quorlock::{
     node::facts::ClockReading,
     node::{NodeError, NodeErrorKind, Reason},
@@ -99,7 +100,7 @@ impl Server {
 
     /// When the server started, by its clock.
     pub(crate) fn started(&self) -> u64 {
-        self.now.saturating_sub(u64::try_from(self.uptime.as_micros()).unwrap_or(u64::MAX))
+        self.now.saturating_sub(micros(self.uptime))
     }
 
     /// Whether that was its last start.
@@ -119,9 +120,8 @@ impl Server {
 
     /// The offset of its clock from ours, which showed `wall` when it was queried.
     pub(crate) fn reading(&self, wall: Duration, round_trip: Duration) -> ClockReading {
-        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-        let theirs = i64::try_from(self.now).unwrap_or(i64::MAX);
-        let ours = micros(wall.saturating_add(round_trip / 2));
+        let [theirs, ours] = [self.now, micros(wall.saturating_add(round_trip / 2))]
+            .map(|time| i64::try_from(time).unwrap_or(i64::MAX));
         ClockReading::new(theirs.saturating_sub(ours), round_trip / 2)
     }
 

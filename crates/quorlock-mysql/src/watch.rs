@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Expiry, Reason, Request, Vote};
-use quorlock::protocol::{MOST_PLACES, Mode, Moment, WaiterId, turn_key};
+use quorlock::protocol::{MOST_PLACES, Mode, Moment, WaiterId, micros, turn_key};
 
 use crate::locks::{Rows, keys};
 use crate::row::Row;
@@ -244,7 +244,7 @@ impl Known {
 /// Returns the expiry of the lock, by the server's clock.
 fn ends(expiry: Expiry, rows: &Rows) -> Option<u64> {
     let Expiry::In(left) = expiry else { return None };
-    Some(rows.now().saturating_add(u64::try_from(left.as_micros()).unwrap_or(u64::MAX)))
+    Some(rows.now().saturating_add(micros(left)))
 }
 
 #[cfg(test)]

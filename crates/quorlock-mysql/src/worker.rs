@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::node::{
-    ConnectionState, Hint, HintListener, Identity, NodeError, Responder, Response, Seams, SharedRequest,
-    StatusListener,
+    ConnectionState, Hint, HintListener, Identity, NodeError, Observers, Responder, Response, Seams,
+    SharedRequest, StatusListener,
 };
 use quorlock::protocol::{Backoff, Moment};
+use quorlock::runtime::within;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use crate::address::Database;
-use crate::connection::{Connection, within};
+use crate::connection::Connection;
 use crate::error::Trouble;
 use crate::handshake::{Ready, connect};
 use crate::locks::Rows;
@@ -57,7 +58,7 @@ pub(crate) struct Worker {
     seams: Seams,
     shared: Arc<Shared>,
     jobs: UnboundedReceiver<Job>,
-    observers: Vec<Arc<dyn StatusListener>>,
+    observers: Observers,
     listeners: Vec<Arc<dyn HintListener>>,
     /// Whether the listeners were notified that hints are active.
     hearing: bool,
@@ -65,8 +66,6 @@ pub(crate) struct Worker {
     watches: Watches,
     /// The cached rows.
     memory: Memory,
-    /// The state of which the observers were last notified.
-    state: Option<ConnectionState>,
     backoff: Backoff,
     /// Where the next sweep begins.
     swept: String,
@@ -98,19 +97,18 @@ impl Worker {
         jobs: UnboundedReceiver<Job>,
     ) -> Worker {
         let backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        let (observers, listeners, watches) = (Vec::new(), Vec::new(), Watches::default());
-        let (hearing, state, swept) = (false, None, String::new());
+        let (listeners, watches) = (Vec::new(), Watches::default());
+        let (hearing, swept) = (false, String::new());
         Worker {
             database,
             seams,
             shared,
             jobs,
-            observers,
+            observers: Observers::default(),
             listeners,
             hearing,
             watches,
             memory: Memory::default(),
-            state,
             backoff,
             swept,
             predecessor: Predecessor::default(),
@@ -145,7 +143,7 @@ impl Worker {
             };
             debug!(node = %self.database, error = %format_args!("{trouble:#}"), "no connection");
             self.deafen();
-            self.tell(ConnectionState::Lost(trouble.clone()));
+            self.observers.notify(ConnectionState::Lost(trouble.clone()));
             for job in waiting.drain(..) {
                 self.refuse(job, &trouble);
             }
@@ -160,7 +158,7 @@ impl Worker {
         let Ready { connection, identity, facts, round_trip, shedlock } = ready;
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
-        self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         // The table of ShedLock sends no hints.
         self.hearing = shedlock.is_none();
         if self.hearing {
@@ -246,8 +244,7 @@ impl Worker {
                         self.listeners.push(listener);
                     }
                     Job::Observe(observer) => {
-                        observer.on_status(ConnectionState::Connected(Arc::clone(&link.identity)));
-                        self.observers.push(observer);
+                        self.observers.add(observer);
                     }
                     Job::Ready(to) => drop(to.send(Ok(()))),
                 }
@@ -316,7 +313,7 @@ impl Worker {
     async fn reconnect_for(&mut self, link: &mut Session, waiting: Vec<Job>, error: NodeError) -> End {
         debug!(node = %self.database, error = %format_args!("{error:#}"), "its idle connection has ended");
         self.deafen();
-        self.tell(ConnectionState::Lost(error));
+        self.observers.notify(ConnectionState::Lost(error));
         match connect(&self.database, &self.seams, &mut self.predecessor).await {
             Ok(ready) => {
                 *link = self.linked(ready);
@@ -337,10 +334,7 @@ impl Worker {
             Job::Ask(_, responder) => self.answer(responder, Err(trouble.clone())),
             Job::Listen(listener) => self.listeners.push(listener),
             Job::Observe(observer) => {
-                if let Some(state) = &self.state {
-                    observer.on_status(state.clone());
-                }
-                self.observers.push(observer);
+                self.observers.add(observer);
             }
             Job::Ready(to) => drop(to.send(Err(trouble.clone()))),
         }
@@ -362,14 +356,6 @@ impl Worker {
 
     fn say(&self, hint: Hint<'_>) {
         self.listeners.iter().for_each(|listener| listener.on_hint(hint));
-    }
-
-    /// Notifies the observers of a new state.
-    fn tell(&mut self, state: ConnectionState) {
-        if self.state.as_ref() != Some(&state) {
-            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
-            self.state = Some(state);
-        }
     }
 }
 

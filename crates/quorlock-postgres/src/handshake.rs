@@ -1,11 +1,12 @@
 //! Checks and prepares a new connection before its first vote.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
 use quorlock::protocol::Moment;
+use quorlock::runtime::{Mutex, within};
 use quorlock::{
     node::facts::Facts,
     node::{Identity, NodeError, NodeErrorKind, Seams},
@@ -74,16 +75,12 @@ pub(crate) async fn connect(
     settings: &Settings,
     predecessor: &mut Option<Witness>,
 ) -> Result<(Session, Facts), NodeError> {
-    let clock = settings.seams.clock();
     let limit = settings.connect_timeout();
     let connecting = Box::pin(greet(settings, predecessor));
-    match select(connecting, clock.sleep_until(clock.now() + limit)).await {
-        Either::Left((connected, _)) => connected,
-        Either::Right(_) => {
-            let reason = format!("no connection within {limit:?}").into();
-            Err(NodeError::Unreachable { reason })
-        }
-    }
+    within(&**settings.seams.clock(), limit, connecting).await.unwrap_or_else(|| {
+        let reason = format!("no connection within {limit:?}").into();
+        Err(NodeError::Unreachable { reason })
+    })
 }
 
 async fn greet(
@@ -235,7 +232,7 @@ impl Settings {
         else {
             return Ok(());
         };
-        let mut timelines = self.timelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timelines = self.timelines.lock();
         let latest = timelines.entry(server.system).or_insert(timeline);
         if timeline < *latest {
             let words = format!(

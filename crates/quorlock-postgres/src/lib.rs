@@ -19,7 +19,6 @@
 
 mod connect;
 mod error;
-mod examine;
 mod handshake;
 mod kind;
 mod line;

@@ -70,7 +70,7 @@ impl NodeConnection {
                 Ok((session, facts)) => {
                     wait = FIRST_WAIT;
                     self.listeners.set_facts(facts, session.round_trip);
-                    self.listeners.tell(&ConnectionState::Connected(Arc::clone(&session.identity)));
+                    self.listeners.tell(ConnectionState::Connected(Arc::clone(&session.identity)));
                     // The table of ShedLock sends no hints.
                     if self.settings.url.shedlock.is_none() {
                         self.listeners.subscribed(self.number);
@@ -87,7 +87,7 @@ impl NodeConnection {
                 Err(error) => error,
             };
             tracing::debug!(node = %self.settings.url, %error, "no connection");
-            self.listeners.tell(&ConnectionState::Lost(error.clone()));
+            self.listeners.tell(ConnectionState::Lost(error.clone()));
             if let Some(job) = kept.take() {
                 refuse(job, &error).await;
             }

@@ -1,10 +1,11 @@
 //! Assigns requests to connections, and opens more under load.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::{Responder, SharedRequest},
     runtime::Clock,
@@ -75,7 +76,7 @@ impl ConnectionPool {
         listeners: &Listeners,
         clock: &dyn Clock,
     ) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         self.look(&mut used, keys, listeners, clock);
         let mut lines: Vec<usize> = Vec::new();
         for key in keys {
@@ -143,7 +144,7 @@ impl ConnectionPool {
     /// Does without a connection that could not be opened, for a while; the server may have too many. Returns
     /// `false` if that is not possible because the connection carried requests.
     pub(crate) fn give_up(&self, line: usize, now: Moment) -> bool {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         if line < used.count {
             return false;
         }

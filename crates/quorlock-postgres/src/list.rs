@@ -1,11 +1,10 @@
 //! Lists the keys of locks, over a connection of its own.
 
-use std::pin::pin;
 use std::sync::Arc;
 
-use futures::future::{Either, select};
 use futures::stream::{Stream, try_unfold};
 use quorlock::node::{ListedKeys, Node as _, NodeError, NodeErrorKind};
+use quorlock::runtime::within;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
@@ -51,11 +50,8 @@ pub(crate) fn keys(
                 }
             };
             let (clock, limit) = (settings.seams.clock(), settings.limit());
-            let next = pin!(page(&settings, listing, &prefix, which));
-            match select(next, clock.sleep_until(clock.now() + limit)).await {
-                Either::Left((page, _)) => page.map(Some),
-                Either::Right(_) => Err(NodeError::Unanswered { waited: limit }),
-            }
+            let next = within(&**clock, limit, page(&settings, listing, &prefix, which)).await;
+            next.unwrap_or(Err(NodeError::Unanswered { waited: limit })).map(Some)
         }
     })
 }

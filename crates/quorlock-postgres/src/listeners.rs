@@ -1,24 +1,24 @@
 //! Listeners for changes of keys and for the state of the connections.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::facts::Facts,
-    node::{ConnectionState, Hint, HintListener, StatusListener},
+    node::{ConnectionState, Hint, HintListener, Observers, StatusListener},
 };
 
 /// State that the connections of a node share with its listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     inner: Mutex<Inner>,
+    observers: Mutex<Observers>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     hints: Vec<Arc<dyn HintListener>>,
-    status: Vec<Arc<dyn StatusListener>>,
-    state: Option<ConnectionState>,
     facts: Option<Arc<Facts>>,
     round_trip: Option<Duration>,
     /// The numbers of the connections that receive notifications.
@@ -26,55 +26,44 @@ struct Inner {
 }
 
 impl Listeners {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.inner().hints.push(listener);
+        self.inner.lock().hints.push(listener);
     }
 
-    pub(crate) fn observe(&self, observer: &Arc<dyn StatusListener>) {
-        let state = {
-            let mut inner = self.inner();
-            inner.status.push(Arc::clone(observer));
-            inner.state.clone()
-        };
-        if let Some(state) = state {
-            observer.on_status(state);
-        }
+    pub(crate) fn observe(&self, observer: Arc<dyn StatusListener>) {
+        self.observers.lock().add(observer);
     }
 
     pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
-        self.inner().facts.clone()
+        self.inner.lock().facts.clone()
     }
 
     /// The round-trip time that was measured when the last connection was made.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.inner().round_trip
+        self.inner.lock().round_trip
     }
 
     pub(crate) fn set_facts(&self, facts: Facts, round_trip: Duration) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.facts = Some(Arc::new(facts));
         inner.round_trip = Some(round_trip);
     }
 
     /// The number of open connections.
     pub(crate) fn connected(&self) -> usize {
-        self.inner().hearing.len()
+        self.inner.lock().hearing.len()
     }
 
     /// Marks the connection as receiving notifications for its keys, before it answers any request.
     pub(crate) fn subscribed(&self, line: usize) {
-        self.inner().hearing.push(line);
+        self.inner.lock().hearing.push(line);
         self.say(Hint::Subscribed);
     }
 
     /// Marks the connection as ended.
     pub(crate) fn unsubscribed(&self, line: usize) {
         let (heard, others) = {
-            let mut inner = self.inner();
+            let mut inner = self.inner.lock();
             let before = inner.hearing.len();
             inner.hearing.retain(|other| *other != line);
             (inner.hearing.len() < before, !inner.hearing.is_empty())
@@ -88,30 +77,14 @@ impl Listeners {
     }
 
     pub(crate) fn say(&self, hint: Hint<'_>) {
-        let hints = self.inner().hints.clone();
+        let hints = self.inner.lock().hints.clone();
         for listener in &hints {
             listener.on_hint(hint);
         }
     }
 
     /// Notifies the observers of the connection's state.
-    pub(crate) fn tell(&self, state: &ConnectionState) {
-        let observers = {
-            let mut inner = self.inner();
-            let same = match (&inner.state, state) {
-                (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
-                    before.id == now.id
-                }
-                (before, now) => before.as_ref() == Some(now),
-            };
-            if same {
-                return;
-            }
-            inner.state = Some(state.clone());
-            inner.status.clone()
-        };
-        for observer in &observers {
-            observer.on_status(state.clone());
-        }
+    pub(crate) fn tell(&self, state: ConnectionState) {
+        self.observers.lock().notify(state);
     }
 }

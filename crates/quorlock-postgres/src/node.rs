@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::BoxStream;
 use quorlock::{
-    node::facts::Facts,
+    node::facts::{Facts, ProbeLock},
     node::{
         Capabilities, HintListener, ListedKeys, Node, NodeError, Reason, Responder, Seams, SharedRequest,
         StatusListener,
@@ -16,7 +16,6 @@ use quorlock::{
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
-use crate::examine::examine;
 use crate::handshake::Settings;
 use crate::line::NodeConnection;
 use crate::lines::ConnectionPool;
@@ -107,7 +106,7 @@ impl Node for PostgresNode {
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
-        self.inner.listeners.observe(&observer);
+        self.inner.listeners.observe(observer);
     }
 
     fn facts(&self) -> Option<Arc<Facts>> {
@@ -123,7 +122,18 @@ impl Node for PostgresNode {
     }
 
     fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
-        examine(self.clone(), self.inner.settings.clone(), key).map(Some).boxed()
+        const LIMIT: Duration = Duration::from_secs(5);
+        let node = self.clone();
+        let (key, lock) = match self.inner.settings.url.shedlock {
+            // No row of that table is ever deleted, so all examinations use the same one.
+            Some(_) => (shedlock::CHECKED.into(), ProbeLock::Unfenced),
+            None => (key, ProbeLock::Fenced),
+        };
+        Box::pin(async move {
+            let mut facts = Facts::default();
+            facts.probe(&node, &node.inner.settings.seams, key, lock, LIMIT).await;
+            Some(facts)
+        })
     }
 }
 

@@ -6,12 +6,13 @@
 //! one, and cancelled attempts are remembered in this process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use futures::stream::TryStreamExt as _;
 use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::facts::{Facts, OtherClients},
     node::{Capabilities, Capability, NodeError, NodeErrorKind, Order, Request, Vote},
@@ -113,6 +114,7 @@ impl Prepared {
     /// # Errors
     ///
     /// If the table does not support the request.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "refused above, or newer than this node")]
     pub(crate) fn plan(&self, client: &Arc<Client>, request: &Request) -> Result<Plan, NodeError> {
         capabilities().check(request)?;
         let wants_number = matches!(
@@ -133,7 +135,7 @@ impl Prepared {
             Request::Release { claim } => self.give_back(client, claim),
             Request::Cancel { claim, linger } => {
                 let plan = self.give_back(client, claim)?;
-                let mut tombstones = self.tombstones();
+                let mut tombstones = self.layout.tombstones.lock();
                 tombstones.retain(|_, ends| *ends > now);
                 tombstones.insert(claim.token().clone(), now + *linger);
                 Ok(plan)
@@ -142,21 +144,8 @@ impl Prepared {
                 let asked = self.query(client, INSPECT, vec![self.name(key)?]);
                 Ok(Plan::Ask(asked))
             }
-            // Refused above, or newer than this node.
-            Request::Enqueue { .. }
-            | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. }
-            | Request::Offer { .. }
-            | Request::AnnounceWriter { .. }
-            | Request::WithdrawWriter { .. }
-            | Request::WriteBack { .. }
-            | Request::DeleteFencingCounter { .. }
-            | _ => Err(failed(NodeErrorKind::Unsupported, "a table of ShedLock does not know this request")),
+            _ => Err(failed(NodeErrorKind::Unsupported, "a table of ShedLock does not know this request")),
         }
-    }
-
-    fn tombstones(&self) -> std::sync::MutexGuard<'_, HashMap<Token, Moment>> {
-        self.layout.tombstones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Acquires the key for `to`; if that is refused, queries the holder.
@@ -169,7 +158,7 @@ impl Prepared {
         ttl: Duration,
         now: Moment,
     ) -> Result<Plan, NodeError> {
-        if self.tombstones().get(to.token()).is_some_and(|ends| *ends > now) {
+        if self.layout.tombstones.lock().get(to.token()).is_some_and(|ends| *ends > now) {
             return Ok(Plan::Cancelled(Vote::Free));
         }
         let mut words =

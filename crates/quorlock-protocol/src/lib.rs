@@ -35,7 +35,7 @@ pub use claim::{Claim, preferred_node, want_mark_sibling};
 pub use fence::{FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, FencingTokenError, NoNumber};
 pub use key_state::KeyState;
 pub use limits::{RoundTrip, most_in_flight, node_timeout, overdue_after};
-pub use moment::Moment;
+pub use moment::{Moment, micros};
 pub use offer::{
     InboxId, InboxMessage, NextWaiter, OTHERS_FOR, OfferTerms, entry_context, is_fresh, least_left,
     offer_heartbeat, offer_life, queue_entry, releases_openly,

@@ -54,6 +54,13 @@ impl Moment {
     }
 }
 
+/// Returns the time in microseconds, as stores keep it; the largest number if it is longer than that.
+#[must_use]
+#[inline]
+pub fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 impl Add<Duration> for Moment {
     type Output = Moment;
 

@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
-use quorlock::runtime::{Clock, Sleep};
+use quorlock::runtime::{Clock, Mutex, Sleep};
 
 use crate::world::{Event, Host, HostState, Inside, Time, World, nanos};
 
@@ -123,7 +123,7 @@ impl Timer {
     /// is due later by as much.
     pub(crate) fn fire(self: Arc<Timer>, inside: &mut Inside) -> Option<Host> {
         let standing = &mut inside.hosts[self.host];
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if standing.life != self.life || !matches!(state.waiting, Waiting::For(_)) {
             return None;
         }
@@ -145,10 +145,6 @@ impl Timer {
         }
         Some(self.host)
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Waits for a moment. Its timer is set on the first poll.
@@ -165,7 +161,7 @@ impl Future for Nap {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Some(timer) = &self.timer {
-            let mut state = timer.state();
+            let mut state = timer.state.lock();
             return match &mut state.waiting {
                 Waiting::For(waker) => {
                     waker.clone_from(context.waker());
@@ -192,7 +188,7 @@ impl Future for Nap {
 impl Drop for Nap {
     fn drop(&mut self) {
         if let Some(timer) = &self.timer {
-            timer.state().waiting = Waiting::Gone;
+            timer.state.lock().waiting = Waiting::Gone;
         }
     }
 }

@@ -171,7 +171,7 @@ impl Sim {
             }
             Kind::Fail => {
                 for node in nodes {
-                    self.servers()[*node].misconduct(Some(failure(entry.flavour)));
+                    self.recorder.servers.lock()[*node].misconduct(Some(failure(entry.flavour)));
                 }
             }
             Kind::Suspend => {
@@ -188,7 +188,7 @@ impl Sim {
                 }
             }),
             Kind::Step => nodes.iter().for_each(|node| self.clocks[*node].step(entry.size)),
-            Kind::Flush => nodes.iter().for_each(|node| self.servers()[*node].flush()),
+            Kind::Flush => nodes.iter().for_each(|node| self.recorder.servers.lock()[*node].flush()),
         }
     }
 
@@ -225,7 +225,7 @@ impl Sim {
             Kind::Amnesia => nodes.iter().for_each(|node| self.start_node(*node, Memory::Lost)),
             Kind::Fail => {
                 for node in &nodes {
-                    self.servers()[*node].misconduct(self.usual_misconduct());
+                    self.recorder.servers.lock()[*node].misconduct(self.usual_misconduct());
                 }
             }
             Kind::Suspend => {

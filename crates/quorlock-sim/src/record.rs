@@ -1,9 +1,10 @@
 //! The record of what the clients did.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use quorlock::runtime::Mutex;
 use quorlock::{LeaseWatch, protocol::Mode};
 use quorlock_history::{History, Stamp, What};
 use quorlock_testkit::BuiltinServer;
@@ -128,12 +129,12 @@ impl Recorder {
     /// A client requests one of `permits` permits.
     pub(crate) fn asked_for_one(&self, client: usize, life: u32, semaphore: usize, permits: usize) -> usize {
         let wrong = self.plan.permits[semaphore].right != permits;
-        self.lock().counts.differing += u64::from(wrong);
+        self.state.lock().counts.differing += u64::from(wrong);
         self.ask(client, life, Plan::slot(semaphore, 0), Mode::Exclusive, Some(permits))
     }
 
     fn ask(&self, client: usize, life: u32, resource: usize, mode: Mode, permits: Option<usize>) -> usize {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.counts.asked += 1;
         state.moments.push((Moment::Asking, client));
         let resources = vec![resource];
@@ -166,7 +167,7 @@ impl Recorder {
 
     /// The attempt also locks this resource.
     pub(crate) fn also(&self, operation: usize, resource: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.operations[operation].resources.push(resource);
         let attempt = name("op", operation).as_str().into();
         let wants = What::Wants { attempt, resource: self.plan.key(resource).as_str().into() };
@@ -183,7 +184,7 @@ impl Recorder {
         clock: &HostClock,
     ) -> Holding {
         let token = lease.token().as_bytes().to_vec();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.counts.granted += 1;
         let mode = state.operations[operation].mode;
         state.counts.shared += u64::from(mode == Mode::Shared);
@@ -225,7 +226,7 @@ impl Recorder {
     }
 
     pub(crate) fn refused(&self, contended: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if contended {
             state.counts.contended += 1;
         } else {
@@ -234,13 +235,13 @@ impl Recorder {
     }
 
     pub(crate) fn given_up(&self) {
-        self.lock().counts.given_up += 1;
+        self.state.lock().counts.given_up += 1;
     }
 
     /// The attempt has ended.
     pub(crate) fn over(&self, operation: usize) {
         let now = self.world.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.operations[operation].over = Some(now);
         if state.holds.iter().rev().all(|hold| hold.operation != operation) {
             let attempt = name("op", operation).as_str().into();
@@ -252,7 +253,7 @@ impl Recorder {
 
     /// A client crashed: all its holds end.
     pub(crate) fn died(&self, client: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let its = state.holds.iter_mut().enumerate().filter(|(_, hold)| hold.client == client && !hold.ended);
         let numbers: Vec<usize> = its
             .map(|(number, hold)| {
@@ -271,26 +272,26 @@ impl Recorder {
     /// A node lost its data.
     pub(crate) fn forgot(&self, node: usize) {
         let now = self.world.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.amnesia.insert(node, now);
         state.history.record(self.stamp(), What::Forgot { node: name("node", node).as_str().into() });
     }
 
     /// A worker has acquired each lock once more.
     pub(crate) fn is_content(&self) {
-        self.lock().content += 1;
+        self.state.lock().content += 1;
     }
 
     pub(crate) fn content(&self) -> usize {
-        self.lock().content
+        self.state.lock().content
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.lock().counts
+        self.state.lock().counts
     }
 
     pub(crate) fn moments(&self) -> Vec<(Moment, usize)> {
-        std::mem::take(&mut self.lock().moments)
+        std::mem::take(&mut self.state.lock().moments)
     }
 
     fn stamp(&self) -> Stamp {
@@ -299,10 +300,6 @@ impl Recorder {
 
     fn note(&self, what: &'static str, words: [usize; 3], text: impl FnOnce() -> String) {
         self.world.note(what, words.map(|word| word as u64), text);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

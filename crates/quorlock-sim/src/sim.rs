@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use quorlock::{Coordinator, RestartGuard};
@@ -104,7 +104,7 @@ impl Sim {
         for node in 0..sim.plan.nodes {
             let server = BuiltinServer::simulated(Arc::new(sim.clocks[node].clone()), sim.run_id());
             server.misconduct(sim.usual_misconduct());
-            sim.servers().push(server);
+            sim.recorder.servers.lock().push(server);
             sim.boot(node);
         }
         for client in 0..sim.plan.clients {
@@ -243,9 +243,9 @@ impl Sim {
         let keeps = self.plan.twist == Twist::Remembering && self.plan.remembers(node);
         let memory = if keeps { Memory::Kept } else { memory };
         let run_id = self.run_id();
-        let restarted = self.servers()[node].restarted(run_id, memory);
+        let restarted = self.recorder.servers.lock()[node].restarted(run_id, memory);
         restarted.misconduct(self.usual_misconduct());
-        self.servers()[node] = restarted;
+        self.recorder.servers.lock()[node] = restarted;
         if memory == Memory::Lost {
             self.recorder.forgot(node);
         }
@@ -329,16 +329,12 @@ impl Sim {
             // Dropped, and so closed.
             return;
         }
-        let server = self.servers()[node].clone();
+        let server = self.recorder.servers.lock()[node].clone();
         self.world.note("accept", [number as u64, node as u64, 0], || {
             format!("connection {number} at node {node}")
         });
         self.spawn(node, async move { drop(server.serve_stream(end).await) });
         self.go_on(node);
-    }
-
-    pub(crate) fn servers(&self) -> std::sync::MutexGuard<'_, Vec<BuiltinServer>> {
-        self.recorder.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn usual_misconduct(&self) -> Option<Misconduct> {

@@ -4,11 +4,12 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::sync::atomic::{self, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use quorlock::runtime::Mutex;
 use quorlock_testkit::SeededRng;
 
 use crate::clock::Timer;
@@ -109,7 +110,7 @@ impl World {
 
     /// Changes the state, and wakes the tasks concerned.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Inside, Time) -> T) -> T {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         let result = change(&mut inside, self.now());
         let wakers = std::mem::take(&mut inside.wakers);
         drop(inside);
@@ -121,7 +122,7 @@ impl World {
 
     /// Advances time to the next event.
     pub(crate) fn next(&self) -> Option<Event> {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         let Upcoming { at, event, .. } = inside.upcoming.pop()?;
         debug_assert!(at >= self.now(), "time goes backwards");
         self.now.store(at, atomic::Ordering::Relaxed);
@@ -129,23 +130,19 @@ impl World {
     }
 
     pub(crate) fn schedule(&self, at: Time, event: Event) {
-        self.lock().schedule(at.max(self.now()), event);
+        self.inside.lock().schedule(at.max(self.now()), event);
     }
 
     /// Adds to the trace. `what` and `words` are part of its hash; `text` is generated only if the
     /// trace is printed.
     pub(crate) fn note(&self, what: &'static str, words: [u64; 3], text: impl FnOnce() -> String) {
         let now = self.now();
-        self.lock().trace.add(now, what, words, text);
+        self.inside.lock().trace.add(now, what, words, text);
     }
 
     /// Returns the hash of the trace so far.
     pub(crate) fn trace_hash(&self) -> u64 {
-        self.lock().trace.hasher.finish()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock().trace.hasher.finish()
     }
 }
 

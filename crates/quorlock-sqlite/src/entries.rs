@@ -360,5 +360,5 @@ pub(crate) fn above_zero(counter: FencingToken) -> Option<FencingToken> {
 }
 
 pub(crate) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).min(LAST)
+    quorlock::protocol::micros(time).min(LAST)
 }

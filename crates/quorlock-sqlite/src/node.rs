@@ -2,20 +2,19 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use futures::future::{Either, select};
 use futures::stream::{self, BoxStream};
-use quorlock::protocol::{Claim, FenceHint, Moment, Token};
+use quorlock::protocol::Moment;
 use quorlock::{
-    node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Memory, Role, Software},
+    node::facts::{ClockReading, Facts, Fsync, Location, Memory, ProbeLock, Role, Software},
     node::{
-        Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Reason, Request, Responder,
-        Seams, SharedRequest, StatusListener, ask,
+        Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Reason, Responder, Seams,
+        SharedRequest, StatusListener,
     },
 };
 
@@ -139,7 +138,6 @@ impl SqliteNode {
     /// Collects the facts within five seconds, even if another process keeps the database locked.
     async fn facts_by(self, key: Arc<str>) -> Facts {
         const LIMIT: Duration = Duration::from_secs(5);
-        let clock = self.seams.clock();
         let mut facts = Facts::default();
         facts.software = Some(Software::new("quorlock-sqlite", env!("CARGO_PKG_VERSION")));
         facts.role = Some(Role::Master);
@@ -150,43 +148,11 @@ impl SqliteNode {
         // Locks expire by the clock of this host.
         facts.clock = Some(ClockReading::new(0, Duration::ZERO));
         facts.place = Some(Location::new(None, Vec::new(), true));
-        let examined = {
-            let probed = pin!(self.probe(key, &mut facts));
-            match select(probed, clock.sleep_until(clock.now() + LIMIT)).await {
-                Either::Left((examined, _)) => examined,
-                Either::Right(_) => Err(NodeError::Unanswered { waited: LIMIT }),
-            }
-        };
-        facts.trouble = examined.err().map(ConnectFailure::new);
+        facts.probe(&self, &self.seams, key, ProbeLock::Fenced, LIMIT).await;
+        // Nothing is older than the boot, though nothing was ever lost.
+        let booted = self.seams.clock().now().since(Moment::ORIGIN);
+        facts.uptime = facts.uptime.map(|age| age.min(booted));
         facts
-    }
-
-    async fn probe(&self, key: Arc<str>, facts: &mut Facts) -> Result<(), NodeError> {
-        let clock = self.seams.clock();
-        for _ in 0..5 {
-            let sent = clock.now();
-            let response = ask(self, Request::Inspect { key: Arc::clone(&key) }).await?;
-            facts.round_trips.push(clock.now().since(sent));
-            facts.identity = Some(response.identity.id.as_ref().into());
-            // Nothing is older than the boot, though nothing was ever lost.
-            let booted = clock.now().since(Moment::ORIGIN);
-            facts.uptime = Some(response.identity.age.min(booted));
-        }
-        facts.lock = Some(self.carry_a_lock(key).await);
-        Ok(())
-    }
-
-    async fn carry_a_lock(&self, key: Arc<str>) -> Result<(), NodeError> {
-        const TTL: Duration = Duration::from_secs(5);
-        let claim =
-            || Arc::new(Claim::new(Arc::clone(&key), Token::new(self.seams.entropy().next_u128(), "doctor")));
-        let (from, to) = (claim(), claim());
-        let fence_hint = Some(FenceHint::at(self.seams.clock().wall(), None, TTL));
-        ask(self, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
-        ask(self, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
-        ask(self, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
-        ask(self, Request::Release { claim: to }).await?;
-        ask(self, Request::DeleteFencingCounter { key }).await.map(drop)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 
 impl Entries<'_> {
     /// Applies the request.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "refused above, or newer than this node")]
     pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Outcome, Failure> {
         match request {
             Request::Acquire { claim, ttl, fence_hint } => match kind(claim) {
@@ -38,12 +39,7 @@ impl Entries<'_> {
             Request::WithdrawWriter { key, waiter } => self.desist(key, *waiter),
             Request::DeleteFencingCounter { key } => self.forget(key),
             Request::Inspect { key } => self.inspect(key),
-            // Refused before, or newer than this node.
-            Request::Enqueue { .. }
-            | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. }
-            | Request::Offer { .. }
-            | _ => {
+            _ => {
                 let reason = Reason::new("a SQLite node does not know this request");
                 Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }.into())
             }

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 
 use futures::channel::oneshot;
 use quorlock::node::{
-    Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Order,
-    Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
+    Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Observers,
+    Order, Request, Responder, Response, Seams, SharedRequest, StatusListener, Vote,
 };
 
 use crate::place;
@@ -46,9 +46,7 @@ pub(crate) struct Worker {
     store: Option<Store>,
     watch: Watch,
     listeners: Vec<Arc<dyn HintListener>>,
-    observers: Vec<Arc<dyn StatusListener>>,
-    /// The state of which the observers were last notified.
-    state: Option<ConnectionState>,
+    observers: Observers,
 }
 
 impl Worker {
@@ -60,8 +58,7 @@ impl Worker {
             store: None,
             watch: Watch::default(),
             listeners: Vec::new(),
-            observers: Vec::new(),
-            state: None,
+            observers: Observers::default(),
         }
     }
 
@@ -103,10 +100,7 @@ impl Worker {
             Job::Ready(sender) => drop(sender.send(self.ready().map(drop))),
             Job::Observe(observer) => {
                 drop(self.ready());
-                if let Some(state) = &self.state {
-                    observer.on_status(state.clone());
-                }
-                self.observers.push(observer);
+                self.observers.add(observer);
             }
             Job::Listen(listener) => {
                 listener.on_hint(Hint::Subscribed);
@@ -150,7 +144,7 @@ impl Worker {
             match boot.and_then(|boot| Store::open(&self.path, &boot, &self.seams)) {
                 Ok(store) => self.store = Some(store),
                 Err(error) => {
-                    self.tell(ConnectionState::Lost(error.clone()));
+                    self.observers.notify(ConnectionState::Lost(error.clone()));
                     return Err(error);
                 }
             }
@@ -158,7 +152,7 @@ impl Worker {
         let Some(store) = &self.store else { return Err(NodeError::NotAsked) };
         let (id, age) = store.history();
         let identity = Arc::new(Identity::new(id, self.seams.clock().now(), age));
-        self.tell(ConnectionState::Connected(Arc::clone(&identity)));
+        self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         Ok(identity)
     }
 
@@ -184,20 +178,6 @@ impl Worker {
 
     fn hint(&self, hint: Hint<'_>) {
         self.listeners.iter().for_each(|listener| listener.on_hint(hint));
-    }
-
-    /// Notifies the observers of a new state.
-    fn tell(&mut self, state: ConnectionState) {
-        let same = match (&self.state, &state) {
-            (Some(ConnectionState::Connected(before)), ConnectionState::Connected(now)) => {
-                before.id == now.id
-            }
-            (before, now) => before.as_ref() == Some(now),
-        };
-        if !same {
-            self.observers.iter().for_each(|observer| observer.on_status(state.clone()));
-            self.state = Some(state);
-        }
     }
 }
 

@@ -8,10 +8,10 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use quorlock::protocol::Moment;
-use quorlock::runtime::{Clock, Entropy, SystemClock, SystemEntropy};
+use quorlock::runtime::{Clock, Entropy, Mutex, SystemClock, SystemEntropy};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -151,13 +151,9 @@ impl fmt::Debug for BuiltinServer {
 
 impl Shared {
     fn store(&self) -> MutexGuard<'_, Store> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = self.store.lock();
         store.set_wall(self.clock.wall());
         store
-    }
-
-    fn trackers(&self) -> MutexGuard<'_, Trackers> {
-        self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a tracked key has expired. Never returns if there is none.
@@ -207,7 +203,7 @@ impl Connection {
                 () = self.life.ended() => return Ok(()),
                 push = next(&mut self.pushes) => push.write(self.version, &mut output),
                 () = self.shared.until_a_key_ends(), if self.pushes.is_some() => {
-                    self.shared.trackers().tell(&self.shared, Author::Time);
+                    self.shared.trackers.lock().tell(&self.shared, Author::Time);
                 }
                 read = stream.read_buf(&mut input) => {
                     if read? == 0 {
@@ -249,7 +245,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.clients.leave(self.id);
         if self.pushes.is_some() {
-            self.shared.trackers().stop(&self.shared, self.id);
+            self.shared.trackers.lock().stop(&self.shared, self.id);
         }
     }
 }

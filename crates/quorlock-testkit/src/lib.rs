@@ -9,6 +9,8 @@ pub mod contract;
 mod databases;
 mod entropy;
 mod memory;
+#[doc(hidden)]
+pub mod program;
 mod proxy;
 mod resp;
 mod rng;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -13,7 +13,7 @@ use quorlock::{
         Capabilities, Expiry, HintListener, ListedKeys, Node, NodeError, NodeErrorKind, Responder,
         SharedRequest,
     },
-    runtime::{Clock, SystemClock},
+    runtime::{Clock, Mutex, SystemClock},
 };
 use tokio::sync::Notify;
 
@@ -262,19 +262,19 @@ impl MemoryNode {
     /// Returns all keys in order, including tombstones.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        self.shared.state().server.keys()
+        self.shared.state.lock().server.keys()
     }
 
     /// Returns the token under `key`.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Token> {
-        self.shared.state().server.holder(key)
+        self.shared.state.lock().server.holder(key)
     }
 
     /// Returns the readers of the lock at `key`, and the remaining time of each.
     #[must_use]
     pub fn readers(&self, key: &str) -> Vec<(Token, Duration)> {
-        self.shared.state().server.readers(key)
+        self.shared.state.lock().server.readers(key)
     }
 
     /// Returns the fencing counter of the lock at `key`, or `None` if no token was drawn for it. The counter
@@ -282,13 +282,13 @@ impl MemoryNode {
     /// [`fence_counter(key)`](quorlock::protocol::fence_counter).
     #[must_use]
     pub fn fencing_token(&self, key: &str) -> Option<FencingToken> {
-        self.shared.state().server.fencing_token(key)
+        self.shared.state.lock().server.fencing_token(key)
     }
 
     /// Returns the expiry of `key`, or `None` if there is no such key.
     #[must_use]
     pub fn expiry(&self, key: &str) -> Option<Expiry> {
-        self.shared.state().server.expiry(key)
+        self.shared.state.lock().server.expiry(key)
     }
 
     /// Stores foreign data under `key`.
@@ -309,7 +309,7 @@ impl MemoryNode {
     /// Returns how many requests of each kind were sent to it.
     #[must_use]
     pub fn requests(&self) -> Requests {
-        self.shared.state().line.requests()
+        self.shared.state.lock().line.requests()
     }
 }
 
@@ -387,7 +387,7 @@ impl Node for MemoryNode {
         Box::pin(async move {
             loop {
                 let contact = shared.contact.notified();
-                let link = shared.state().line.link();
+                let link = shared.state.lock().line.link();
                 match link {
                     Link::Up => return Ok(()),
                     Link::Down => return Err(disconnected()),
@@ -398,7 +398,7 @@ impl Node for MemoryNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.shared.state().server.capabilities()
+        self.shared.state.lock().server.capabilities()
     }
 
     fn listen(&self, listener: Arc<dyn HintListener>) {
@@ -413,7 +413,7 @@ impl Node for MemoryNode {
     ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(once(async move {
-            let mut state = shared.state();
+            let mut state = shared.state.lock();
             match state.line.link() {
                 Link::Up => Ok(state.server.keys_of_locks(&prefix, which)),
                 Link::Coming | Link::Down => Err(disconnected()),
@@ -435,7 +435,7 @@ impl fmt::Debug for MemoryNode {
 impl MemoryNode {
     /// Applies a change, and everything that follows from it.
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.shared.state());
+        change(&mut self.shared.state.lock());
         self.shared.advance();
         match self.shared.keep_time() {
             KeepTime::NotNeeded => {}

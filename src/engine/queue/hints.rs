@@ -34,7 +34,7 @@ impl WaitQueues {
     }
 
     fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         for key in keys.clone() {
             if let Some(queue) = inside.by_key.get_mut(key) {
                 queue.hint(NodeSet::ALL);
@@ -49,55 +49,59 @@ impl WaitQueues {
 
     /// Keeps hints for `key` from now on, although no caller waits for it.
     pub(crate) fn watch(&self, key: &Arc<str>) {
-        self.lock().by_key.entry(key.clone()).or_default();
+        self.inside.lock().by_key.entry(key.clone()).or_default();
     }
 
     /// Notifies the contender for `key` of an offer.
     pub(crate) fn notify_offer(&self, key: &str) {
-        if let Some(queue) = self.lock().by_key.get_mut(key) {
+        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
             queue.hint(NodeSet::default());
         }
     }
 
     /// Delivers notifications by `turn_key` to `key` from now on.
     pub(crate) fn listen_for_turns(&self, turn_key: &Arc<str>, key: &Arc<str>) {
-        self.lock().turns.insert(turn_key.clone(), key.clone());
+        self.inside.lock().turns.insert(turn_key.clone(), key.clone());
     }
 
     /// Ends that.
     pub(crate) fn forget_turns(&self, turn_key: &str) {
-        self.lock().turns.remove(turn_key);
+        self.inside.lock().turns.remove(turn_key);
     }
 
     /// Takes the nodes that have notified us of our turn at `key` since the last call.
     pub(crate) fn take_turns(&self, key: &str) -> NodeSet {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         let waiting = inside.by_key.get_mut(key).and_then(|queue| queue.waiting.as_deref_mut());
         waiting.map_or_else(NodeSet::default, |waiting| std::mem::take(&mut waiting.turns))
     }
 
     /// Drops the hints so far: the nodes are about to be asked.
     pub(crate) fn clear_hints(&self, key: &str) {
-        if let Some(queue) = self.lock().by_key.get_mut(key) {
+        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
             queue.changed = NodeSet::default();
         }
     }
 
     /// Returns the nodes that have hinted at a change of `key`, and those that send hints.
     pub(crate) fn hints(&self, key: &str) -> HintState {
-        let inside = self.lock();
+        let inside = self.inside.lock();
         let changed = inside.by_key.get(key).map_or_else(NodeSet::default, |queue| queue.changed);
         HintState { changed, hearing: inside.hearing }
     }
 
     /// Returns what is notified when a node hints at a change of `key`.
     pub(crate) fn bell(&self, key: &str) -> Option<Arc<Notify>> {
-        self.lock().by_key.get_mut(key).map(|queue| queue.waiting_mut().bell.get_or_insert_default().clone())
+        self.inside
+            .lock()
+            .by_key
+            .get_mut(key)
+            .map(|queue| queue.waiting_mut().bell.get_or_insert_default().clone())
     }
 
     /// Notifies `bell` from now on when a node hints at a change of `key`.
     pub(crate) fn ring(&self, key: &str, bell: &Arc<Notify>) {
-        if let Some(queue) = self.lock().by_key.get_mut(key) {
+        if let Some(queue) = self.inside.lock().by_key.get_mut(key) {
             queue.waiting_mut().bell = Some(bell.clone());
         }
     }
@@ -139,7 +143,7 @@ impl HintListener for HintSink {
     fn on_hint(&self, hint: Hint<'_>) {
         let Some(queues) = self.queues.upgrade() else { return };
         let node = NodeSet::of(self.node);
-        let mut inside = queues.lock();
+        let mut inside = queues.inside.lock();
         match hint {
             Hint::Subscribed => inside.hearing.add(node),
             Hint::Invalidated(key) => {

@@ -54,7 +54,7 @@ pub(crate) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // Usually the waiter has already been taken out to be served.
-        let left = match self.queues.lock().by_key.get_mut(&self.key) {
+        let left = match self.queues.inside.lock().by_key.get_mut(&self.key) {
             Some(queue) => {
                 queue.served.take_if(|served| *served == self.arrival);
                 let waiters = queue.waiting.as_mut().map(|waiting| &mut waiting.in_order);

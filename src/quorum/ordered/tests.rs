@@ -21,7 +21,7 @@ impl Node for Store {
         if self.at_once.load(Ordering::Relaxed) {
             responder.send(Ok(granted()));
         } else {
-            self.asked.lock().unwrap().push((request, responder));
+            self.asked.lock().push((request, responder));
         }
     }
 }
@@ -45,11 +45,11 @@ impl Store {
             | Request::WithdrawWriter { .. }
             | Request::LeaveQueue { .. } => format!("{request:?}"),
         };
-        self.asked.lock().unwrap().iter().map(|(request, _)| name(request)).collect()
+        self.asked.lock().iter().map(|(request, _)| name(request)).collect()
     }
 
     fn answer(&self, place: usize, answer: Result<Response, NodeError>) {
-        let (_, responder) = self.asked.lock().unwrap().remove(place);
+        let (_, responder) = self.asked.lock().remove(place);
         responder.send(answer);
     }
 }
@@ -70,7 +70,7 @@ struct Asker {
 
 impl Collect for Asker {
     fn answer(&self, index: usize, answer: Result<Response, NodeError>) {
-        self.answers.lock().unwrap().push((index, answer.map(|answer| answer.vote)));
+        self.answers.lock().push((index, answer.map(|answer| answer.vote)));
     }
 
     fn wanted(&self) -> bool {
@@ -96,7 +96,7 @@ impl Bench {
     }
 
     fn answers(&self) -> Vec<(usize, Result<Vote, NodeError>)> {
-        std::mem::take(&mut *self.asker.answers.lock().unwrap())
+        std::mem::take(&mut *self.asker.answers.lock())
     }
 }
 

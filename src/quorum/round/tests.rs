@@ -49,7 +49,7 @@ impl Node for ScriptedNode {
     }
 
     fn ask(&self, _: SharedRequest, reply: Responder) {
-        *self.0.lock().unwrap() = Some(reply);
+        *self.0.lock() = Some(reply);
     }
 }
 
@@ -131,7 +131,7 @@ impl Bench {
     }
 
     fn reply(&self, node: usize) -> Responder {
-        self.nodes[node].0.lock().unwrap().take().unwrap()
+        self.nodes[node].0.lock().take().unwrap()
     }
 
     fn grant(&self, node: usize) {

@@ -87,7 +87,7 @@ impl Round {
     /// Returns from when a grant of this round counts at a quorum (rule I-7): from before the nodes
     /// were asked, or from the earlier moment that the votes name.
     pub(crate) fn counts_from(&self) -> Moment {
-        let slots = self.slots();
+        let slots = self.slots.lock();
         if !slots.have_earlier_starts {
             return self.sent;
         }
@@ -109,7 +109,7 @@ impl Round {
         if self.expect != Expect::Number {
             return None;
         }
-        let slots = self.slots();
+        let slots = self.slots.lock();
         let number = |(index, slot): (usize, &Slot)| match &slot.state {
             State::Answered { result: Ok(answer), .. }
                 if self.outcome_of(&slots, index, self.sent) == Some(VoteOutcome::Granted) =>
@@ -130,7 +130,7 @@ impl Round {
             | State::Unasked
             | State::Skipped => None,
         };
-        self.slots().nodes.iter().filter_map(number).max()
+        self.slots.lock().nodes.iter().filter_map(number).max()
     }
 
     /// Returns the queue listings of the nodes.
@@ -141,7 +141,7 @@ impl Round {
             }
             State::Answered { .. } | State::Pending { .. } | State::Unasked | State::Skipped => None,
         };
-        self.slots().nodes.iter().filter_map(listing).collect()
+        self.slots.lock().nodes.iter().filter_map(listing).collect()
     }
 
     /// Whether a node has cast this vote.
@@ -153,13 +153,13 @@ impl Round {
             | State::Unasked
             | State::Skipped => false,
         };
-        self.slots().nodes.iter().any(said)
+        self.slots.lock().nodes.iter().any(said)
     }
 
     /// Returns all responses so far, for display.
     pub(crate) fn report(&self) -> VoteReport {
         let now = self.nodes.clock.now();
-        let slots = self.slots();
+        let slots = self.slots.lock();
         let vote = |(index, slot): (usize, &Slot)| {
             let outcome = match slot.state {
                 State::Unasked => VoteOutcome::Failed(NodeError::NotAsked),

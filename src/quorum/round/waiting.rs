@@ -41,7 +41,7 @@ impl Round {
     /// Wakes the task of `context` once, with the last response at the latest. Returns the earliest
     /// timeout of the silent nodes; `None` if all have responded.
     pub(crate) fn listen(&self, context: &Context<'_>) -> Option<Moment> {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let limit = slots.next_limit(self.sent)?;
         slots.waiting.join(context);
         Some(limit)
@@ -50,7 +50,7 @@ impl Round {
     /// Waits until the node at `index` has responded or is overdue. Returns whether it refused.
     pub(crate) async fn refuses(&self, index: usize) -> bool {
         let patience = |member| self.nodes.overdue_after(member, LEAST_PATIENCE, self.ttl);
-        let asked = self.slots().asked_at(index);
+        let asked = self.slots.lock().asked_at(index);
         let overdue = asked.zip(self.nodes.members.get(index)).map(|(asked, node)| asked + patience(node));
         self.wait_for(overdue, |slots, now| {
             slots.waiting.for_each_answer();
@@ -86,7 +86,7 @@ impl Round {
         let mut now = self.sent;
         loop {
             let outcome = poll_fn(|context| {
-                let mut slots = self.slots();
+                let mut slots = self.slots.lock();
                 let mut outcome = done(&mut slots, now);
                 if outcome.is_none() && wait.begun {
                     let present = self.nodes.clock.now();
@@ -124,7 +124,7 @@ impl Round {
             // not the nodes' (rule I-46): let the tasks that read them run first.
             for _ in 0..SILENCE_CHECKS {
                 yield_now().await;
-                if let Some(outcome) = done(&mut self.slots(), now) {
+                if let Some(outcome) = done(&mut self.slots.lock(), now) {
                     return outcome;
                 }
             }
@@ -150,7 +150,7 @@ impl Round {
     pub(crate) fn wake_silent(&self) {
         let members = self.nodes.members.iter().zip(0..);
         let silent = |index: usize| {
-            matches!(self.slots().nodes.get(index), Some(Slot { state: State::Pending { .. }, .. }))
+            matches!(self.slots.lock().nodes.get(index), Some(Slot { state: State::Pending { .. }, .. }))
         };
         for (member, index) in members {
             if silent(index) {
@@ -163,7 +163,7 @@ impl Round {
     /// asked.
     pub(crate) async fn answer_of(&self, index: usize) -> Option<Result<Vote, NodeError>> {
         poll_fn(|context| {
-            let mut slots = self.slots();
+            let mut slots = self.slots.lock();
             match slots.nodes.get(index).map(|slot| &slot.state) {
                 None | Some(State::Skipped) => Poll::Ready(None),
                 Some(State::Answered { result, .. }) => {
@@ -196,7 +196,7 @@ impl Drop for Wait<'_> {
         self.round.nodes.timers.stop(&mut self.timer);
         if self.begun {
             // Tasks that still wait register again.
-            let woken = self.round.slots().waiting.leave(true);
+            let woken = self.round.slots.lock().waiting.leave(true);
             woken.into_iter().for_each(Waker::wake);
         }
     }

@@ -1,10 +1,11 @@
 //! Combines the hints of a cluster's masters into those of one node.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::node::{Hint, HintListener};
 use crate::redis::push::Audience;
+use crate::runtime::Mutex;
 
 /// The listeners of the cluster, and which of its masters send hints.
 ///
@@ -23,27 +24,23 @@ struct Inner {
 }
 
 impl PushFanIn {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn add(&self, listener: Arc<dyn HintListener>) {
-        self.inner().audience.add(listener);
+        self.inner.lock().audience.add(listener);
     }
 
     /// Returns whether there is a listener.
     pub(super) fn any(&self) -> bool {
-        !self.inner().audience.is_empty()
+        !self.inner.lock().audience.is_empty()
     }
 
     /// Adds a master, which does not send hints yet.
     pub(super) fn join(&self, number: u64) {
-        self.inner().set_source(number, Some(false));
+        self.inner.lock().set_source(number, Some(false));
     }
 
     /// Removes a master.
     pub(super) fn leave(&self, number: u64) {
-        self.inner().set_source(number, None);
+        self.inner.lock().set_source(number, None);
     }
 }
 
@@ -70,7 +67,7 @@ pub(super) struct PushSource {
 impl HintListener for PushSource {
     fn on_hint(&self, hint: Hint<'_>) {
         let Some(fan_in) = self.fan_in.upgrade() else { return };
-        let mut inner = fan_in.inner();
+        let mut inner = fan_in.inner.lock();
         // A removed master may still send something.
         if !inner.sources.contains_key(&self.number) {
             return;

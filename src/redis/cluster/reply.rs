@@ -1,11 +1,12 @@
 //! Returns the response of a master to the sender of the request, in the name of the cluster.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::Inner;
 use super::shard::ShardIdentity;
 use crate::node::{Collect, NodeError, Responder, Response};
 use crate::redis::error::is_sent_away;
+use crate::runtime::Mutex;
 use quorlock_protocol::Slot;
 
 /// Receives one response and forwards it in the name of the cluster.
@@ -28,10 +29,6 @@ impl ReplyProxy {
         ReplyProxy { inner, identity, slot, reply: Mutex::new(Some(reply)) }
     }
 
-    fn reply(&self) -> MutexGuard<'_, Option<Responder>> {
-        self.reply.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn translated(&self, answer: Result<Response, NodeError>) -> Result<Response, NodeError> {
         match answer {
             Ok(answer) => Ok(Response { identity: self.identity.of_cluster(&answer.identity), ..answer }),
@@ -46,9 +43,9 @@ impl ReplyProxy {
 
 impl Collect for ReplyProxy {
     fn answer(&self, _index: usize, answer: Result<Response, NodeError>) {
-        let Some(reply) = self.reply().take() else { return };
+        let Some(reply) = self.reply.lock().take() else { return };
         if let Some(inner) = self.inner.upgrade() {
-            inner.router().settle(self.slot, self.identity.number);
+            inner.router.lock().settle(self.slot, self.identity.number);
             if answer.as_ref().is_err_and(is_sent_away) {
                 inner.map_outdated.notify_one();
             }
@@ -57,6 +54,6 @@ impl Collect for ReplyProxy {
     }
 
     fn wanted(&self) -> bool {
-        self.reply().as_ref().is_some_and(Responder::wanted)
+        self.reply.lock().as_ref().is_some_and(Responder::wanted)
     }
 }

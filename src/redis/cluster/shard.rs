@@ -1,7 +1,7 @@
 //! One master of a cluster.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::Inner;
 use super::push::PushSource;
@@ -10,6 +10,7 @@ use crate::address::Address;
 use crate::node::{ConnectionState, Identity, Node, StatusListener};
 use crate::redis::RedisNode;
 use crate::redis::settings::{Membership, Settings};
+use crate::runtime::Mutex;
 use quorlock_protocol::Slot;
 
 /// A master, and the ordinary node that connects to it.
@@ -104,7 +105,7 @@ impl ShardIdentity {
     /// All masters have the ID of the cluster and list its members: two nodes with a member in common are one
     /// failure domain and one vote, whichever of their masters answers.
     pub(super) fn of_cluster(&self, theirs: &Arc<Identity>) -> Arc<Identity> {
-        let mut known = self.seen();
+        let mut known = self.seen.lock();
         match &known.last {
             Some((seen, ours)) if Arc::ptr_eq(seen, theirs) => Arc::clone(ours),
             Some(_) | None => {
@@ -118,11 +119,7 @@ impl ShardIdentity {
 
     /// Sets the members of the cluster.
     pub(super) fn set_members(&self, members: &Arc<BTreeSet<Arc<str>>>) {
-        *self.seen() = Seen { members: Arc::clone(members), last: None };
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.seen.lock() = Seen { members: Arc::clone(members), last: None };
     }
 }
 
@@ -143,7 +140,7 @@ impl StatusListener for ShardListener {
     fn on_status(&self, contact: ConnectionState) {
         let Some(inner) = self.inner.upgrade() else { return };
         let doubtful = !matches!(contact, ConnectionState::Connected(_));
-        inner.router().set_state(self.number, contact);
+        inner.router.lock().set_state(self.number, contact);
         if doubtful {
             inner.map_outdated.notify_one();
         }

@@ -1,11 +1,10 @@
 //! The task of a cluster's node: it requests the slot map when it may be outdated, and keeps the shards.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::future::{Either, join_all, select};
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use tracing::{debug, info};
@@ -19,6 +18,7 @@ use crate::redis::connection::{Connection, text};
 use crate::redis::error::{CLUSTER_NODES, Peer, SentCommand, explain, unconnected, unexpected};
 use crate::redis::handshake::Connector;
 use crate::redis::server_error::ServerError;
+use crate::runtime::within;
 use quorlock_protocol::{Backoff, Moment};
 
 /// The longest time between two requests for the map. A map is valid for three seconds: see `SENTINELS_WORD`.
@@ -45,18 +45,17 @@ pub(super) async fn keep(inner: Arc<Inner>) {
             Ok(map) => adopt(&inner, map, looked).await,
             Err(error) => {
                 debug!(node = %inner.name, error = format_args!("{error:#}"), "no slot map of the cluster");
-                inner.router().fail(error);
+                inner.router.lock().fail(error);
             }
         }
         open(&inner);
-        inner.contact_token().cancel();
+        inner.contacted.lock().cancel();
         inner.tell();
-        let fine = inner.router().is_fine();
+        let fine = inner.router.lock().is_fine();
         if fine {
             backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-            match select(pin!(inner.map_outdated.notified()), clock.sleep_until(looked + REFRESH)).await {
-                Either::Left(_) | Either::Right(_) => {}
-            }
+            let unread = (looked + REFRESH).since(clock.now());
+            within(clock, unread, inner.map_outdated.notified()).await;
             clock.sleep_until(looked + FIRST_WAIT).await;
         } else {
             // Another member may have a newer map.
@@ -80,7 +79,7 @@ pub(super) async fn request_map(
     source: &mut Option<MapSource>,
     turn: usize,
 ) -> Result<Map, NodeError> {
-    let known = inner.router().map.clone();
+    let known = inner.router.lock().map.clone();
     if let Some(last) = source.take()
         && let Ok((map, last)) = tell(inner, last).await
         && !is_stale(&map, known.as_deref())
@@ -97,8 +96,7 @@ pub(super) async fn request_map(
         members.next().map(|member| ask(inner, member)).into_iter().collect();
     let (mut trouble, mut behind) = (NodeError::NotAsked, Vec::new());
     while !asked.is_empty() {
-        let late = clock.sleep_until(clock.now() + NEXT_MEMBER);
-        if let Either::Left((Some(answer), _)) = select(pin!(asked.next()), late).await {
+        if let Some(Some(answer)) = within(clock, NEXT_MEMBER, asked.next()).await {
             match answer {
                 Ok((map, _)) if is_stale(&map, known.as_deref()) => {
                     trouble = unexpected("its map of the cluster is older than the known one");
@@ -151,11 +149,8 @@ async fn tell(inner: &Inner, mut source: MapSource) -> Result<(Map, MapSource), 
     let (clock, limit) = (&*inner.settings.clock, inner.settings.connect_timeout.step().min(REFRESH));
     let mut request = Pipeline::with_capacity(1);
     request.cmd("CLUSTER").arg("NODES");
-    let late = clock.sleep_until(clock.now() + limit);
-    let answers = match select(pin!(source.connection.exchange(&request)), late).await {
-        Either::Left((answers, _)) => answers.map_err(unconnected)?,
-        Either::Right(_) => return Err(NodeError::Unanswered { waited: limit }),
-    };
+    let answers = within(clock, limit, source.connection.exchange(&request)).await;
+    let answers = answers.ok_or(NodeError::Unanswered { waited: limit })?.map_err(unconnected)?;
     let table = match answers.into_iter().next() {
         Some(Value::ServerError(error)) => return Err(refusal(ServerError::read(&error), &source.member)),
         answer => answer.and_then(text).ok_or_else(no_map)?,
@@ -185,11 +180,11 @@ fn no_map() -> NodeError {
 /// Creates shards for the masters of this map, and drops the others.
 async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     let (known, before) = {
-        let router = inner.router();
+        let router = inner.router.lock();
         (router.map.clone(), router.shards.clone())
     };
     if known.as_deref() == Some(&map) {
-        return inner.router().confirm(looked);
+        return inner.router.lock().confirm(looked);
     }
     let identity = match (&known, before.first()) {
         (Some(known), Some(shard)) if !map.is_of_another_cluster_than(known) => shard.identity(),
@@ -212,7 +207,7 @@ async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     let shards: Vec<_> = map.masters.iter().map(shard_of).collect();
     let (masters, uncovered) = (shards.len(), map.uncovered());
     info!(node = %inner.name, masters, uncovered, epoch = map.epoch, "the slot map of the cluster has changed");
-    let gone = inner.router().adopt(map, shards, looked);
+    let gone = inner.router.lock().adopt(map, shards, looked);
     for shard in &gone {
         inner.fan_in.leave(shard.identity.number);
     }
@@ -223,7 +218,7 @@ async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     drop((gone, before));
     // Requests wait for the connections, and the first round waits for this.
     let contacts = fresh.iter().map(|shard| shard.node.ready());
-    let before = inner.contact_token().is_cancelled();
+    let before = inner.contacted.lock().is_cancelled();
     if before {
         drop(contacts.collect::<Vec<_>>());
     } else {
@@ -235,7 +230,7 @@ async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
 /// Forwards the requests that were kept before there was a map, in their order.
 fn open(inner: &Arc<Inner>) {
     loop {
-        let kept = inner.router().open();
+        let kept = inner.router.lock().open();
         if kept.is_empty() {
             return;
         }

@@ -6,8 +6,8 @@ use super::super::resp::encode::CommandWriter;
 use super::{is_several, is_shared, millis};
 use crate::node::Request;
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, OTHERS_FOR, WaiterId, fence_counter_key, intents_sibling, queue_entry,
-    readers_sibling, turn_key, want_mark_sibling,
+    Claim, FenceHint, FencingToken, OTHERS_FOR, WaiterId, fence_counter_key, intents_sibling, micros,
+    queue_entry, readers_sibling, turn_key, want_mark_sibling,
 };
 
 /// Appends the keys and arguments of the request's script, in the order in which the script expects them.
@@ -204,8 +204,4 @@ pub(super) fn numbered(command: &mut CommandWriter<'_>, claim: &Claim, fence: Op
             command.word("").word("");
         }
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,9 +1,8 @@
 //! Checks whether all connections to an address lead to the same server, without a proxy in between.
 
-use std::pin::pin;
 use std::sync::Arc;
 
-use futures::future::{Either, join_all, select};
+use futures::future::join_all;
 use redis::{Pipeline, Value};
 
 use super::InspectSession;
@@ -14,6 +13,7 @@ use crate::redis::connection::{Connection, text};
 use crate::redis::handshake::Connector;
 use crate::redis::info::facts_in;
 use crate::redis::settings::Settings;
+use crate::runtime::within;
 
 /// The number of additional connections, all open at the same time: a load balancer, by round robin or by the
 /// number of connections, distributes them over several servers.
@@ -28,13 +28,10 @@ pub(super) async fn ask(
     facts: &mut Facts,
 ) -> Result<(), NodeError> {
     let all = join_all((0..CONNECTIONS).map(|_| meet(address, settings)));
-    let late =
-        settings.clock.sleep_until(session.end.min(settings.clock.now() + settings.connect_timeout.step()));
+    let limit = settings.connect_timeout.step().min(session.end.since(settings.clock.now()));
     // A server without room for more connections proves nothing.
-    let met: Vec<_> = match select(pin!(all), late).await {
-        Either::Left((met, _)) => met.into_iter().flatten().collect(),
-        Either::Right(_) => return Ok(()),
-    };
+    let Some(met) = within(&*settings.clock, limit, all).await else { return Ok(()) };
+    let met: Vec<_> = met.into_iter().flatten().collect();
     for neighbour in &met {
         let known = facts.others.iter().chain(&facts.identity).any(|known| *known == neighbour.process);
         if !known {

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{Either, select};
-use std::pin::pin;
-
 use crate::node::facts::{Facts, Feature};
 use crate::node::{NodeError, NodeErrorKind, Request, Response, Vote, ask};
 use crate::redis::RedisNode;
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, within};
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::{
     Claim, FenceHint, FencingToken, InboxId, Moment, Token, WaiterId, gate, readers_key, semaphore_limit,
@@ -101,11 +98,9 @@ impl Probe {
         facts: &Facts,
     ) -> Result<(), NodeError> {
         let queues = !facts.refusals.iter().any(|refusal| refusal.need == Feature::Queue);
-        let started = clock.now();
-        match select(pin!(self.live(node, clock, queues)), clock.sleep_until(end)).await {
-            Either::Left((lived, _)) => lived,
-            Either::Right(_) => Err(NodeError::Unanswered { waited: clock.now().since(started) }),
-        }
+        let limit = end.since(clock.now());
+        let lived = within(clock, limit, self.live(node, clock, queues)).await;
+        lived.unwrap_or(Err(NodeError::Unanswered { waited: limit }))
     }
 
     async fn live(&self, node: &RedisNode, clock: &dyn Clock, queues: bool) -> Result<(), NodeError> {

@@ -107,7 +107,7 @@ struct Notes(usize, Mutex<Sender<usize>>);
 
 impl Wake for Notes {
     fn wake(self: Arc<Self>) {
-        self.1.lock().unwrap().send(self.0).unwrap();
+        self.1.lock().send(self.0).unwrap();
     }
 }
 
@@ -153,7 +153,7 @@ async fn stopped_timers_leave_no_entries() {
         case.timers.set(&mut timer, Stopped.now() + Duration::from_secs(2), &Context::from_waker(&waker));
         case.timers.stop(&mut timer);
     }
-    let inside = case.timers.lock();
+    let inside = case.timers.inside.lock();
     assert_eq!(inside.runtimes[0].set.len(), 1);
     assert!(inside.runtimes[0].order.len() <= MAX_STALE + 2, "{}", inside.runtimes[0].order.len());
 }

@@ -11,10 +11,9 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::runtime::{Clock as _, SystemClock};
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock_testkit::{Kind, Resp, Server};
 use tokio::process::Command;
 
@@ -142,7 +141,7 @@ impl BentClock {
     }
 
     fn change(&self, change: impl FnOnce(&mut Bend)) -> io::Result<()> {
-        let mut state = self.bend.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.bend.lock();
         let now = i64::try_from(SystemClock::default().wall().as_nanos()).map_err(io::Error::other)?;
         let (bend, changes) = &mut *state;
         bend.bent = bend.shows(now);

@@ -1,10 +1,11 @@
 //! One attempt to acquire a lock, and the resulting lease, both written to the record.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{io, mem};
 
 use quorlock::protocol::Moment;
+use quorlock::runtime::Mutex;
 use quorlock::{
     Fencing, LeaseWatch, Lost, Wait,
     runtime::{Clock as _, SystemClock},
@@ -372,7 +373,7 @@ impl LeaseLog {
     }
 
     fn note_renewal(&self, lease: &LeaseWatch) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let (looked, deadline) = look(lease);
         let before = mem::replace(&mut known.looked, looked);
         if deadline > known.deadline + MOVED && lease.check().is_ok() {
@@ -384,7 +385,7 @@ impl LeaseLog {
     }
 
     fn record_loss(&self, lost: &Lost) {
-        if !mem::replace(&mut self.known().over, true) {
+        if !mem::replace(&mut self.known.lock().over, true) {
             self.worker.counts.lost.add();
             self.record(What::Lost { attempt: self.name.clone(), reason: lost.to_string() });
         }
@@ -392,10 +393,6 @@ impl LeaseLog {
 
     fn record(&self, what: What) {
         self.worker.recorder.record(what);
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tracks which tasks of this process hold a lock, to detect overlaps.
 
-use std::sync::{Mutex, PoisonError};
-
+use quorlock::runtime::Mutex;
 use quorlock::{LeaseWatch, protocol::Mode};
 
 /// The leases under which tasks hold one lock.
@@ -14,7 +13,7 @@ impl Inside {
     /// Adds a lease. Returns whether it conflicts with another one: both are valid, and at least one is
     /// exclusive.
     pub(super) fn enter(&self, lease: &LeaseWatch) -> bool {
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holders = self.holders.lock();
         let alone = |other: &LeaseWatch| other.mode() == Mode::Exclusive || lease.mode() == Mode::Exclusive;
         let meets = |other: &LeaseWatch| alone(other) && other.check().is_ok();
         let overlaps = holders.iter().any(meets) && lease.check().is_ok();
@@ -24,7 +23,7 @@ impl Inside {
 
     /// Removes a lease.
     pub(super) fn leave(&self, lease: &LeaseWatch) {
-        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holders = self.holders.lock();
         holders.retain(|other| other.token() != lease.token());
     }
 }

@@ -8,8 +8,8 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
 
+use quorlock::runtime::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -34,7 +34,7 @@ struct Run {
 impl Run {
     /// Runs the scenario. Returns `None` and prints the reason if this machine cannot.
     fn of(name: &str, seconds: u32) -> Option<Run> {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         let folder = tempfile::tempdir().unwrap();
         let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
         let scenario = fs::read_to_string(scenarios.join(format!("{name}.toml"))).unwrap();

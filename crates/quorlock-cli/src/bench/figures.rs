@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 use quorlock::{
     duration,
+    protocol::micros,
     votes::{NodeVote, VoteOutcome},
 };
 use serde_json::{Value, json};
@@ -158,7 +159,7 @@ impl Latency {
     }
 
     pub(super) fn add(&mut self, time: Duration) {
-        self.times.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        self.times.saturating_record(micros(time));
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -4,9 +4,10 @@ use std::fs::Permissions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use quorlock::runtime::Mutex;
 use tracing::warn;
 
 /// A file with the current samples, replaced atomically.
@@ -36,7 +37,7 @@ impl Textfile {
 
     /// Rewrites the file, unless it is finished. Logs the first failure of a series.
     pub(super) fn update(&self) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.progress.lock();
         if *progress == Progress::Finished {
             return;
         }
@@ -50,7 +51,7 @@ impl Textfile {
     /// Writes the file for the last time.
     pub(super) fn finish(&self) {
         self.update();
-        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Progress::Finished;
+        *self.progress.lock() = Progress::Finished;
     }
 
     /// Writes to a temporary name, which the collector ignores, and renames it.

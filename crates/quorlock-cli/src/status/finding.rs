@@ -111,12 +111,5 @@ impl Finding {
 
 /// Whether a node reported who holds its key.
 pub(super) fn is_answer(said: &VoteOutcome) -> bool {
-    match said {
-        VoteOutcome::Held(_) | VoteOutcome::Free | VoteOutcome::Granted | VoteOutcome::Restored => true,
-        VoteOutcome::Quarantined { .. }
-        | VoteOutcome::Duplicate { .. }
-        | VoteOutcome::Failed(_)
-        | VoteOutcome::Skipped
-        | _ => false,
-    }
+    matches!(said, VoteOutcome::Held(_) | VoteOutcome::Free | VoteOutcome::Granted | VoteOutcome::Restored)
 }

@@ -8,6 +8,7 @@ use quorlock::{
     FencingToken, Token, duration,
     lock::{QueueListing, QueuedWaiter},
     node::Expiry,
+    protocol::micros,
     votes::{NodeVote, VoteOutcome, VoteReport},
 };
 use serde_json::{Value, json};
@@ -193,10 +194,7 @@ fn node_in_json(vote: &NodeVote, quarantine: Duration) -> Value {
             node.insert("no_vote_for_ms".to_owned(), json!(millis(quarantine)));
         }
         if is_answer(&vote.outcome) {
-            node.insert(
-                "round_trip_us".to_owned(),
-                json!(u64::try_from(vote.took.as_micros()).unwrap_or(u64::MAX)),
-            );
+            node.insert("round_trip_us".to_owned(), json!(micros(vote.took)));
         }
     }
     node

@@ -67,6 +67,7 @@ impl Table {
     /// # Errors
     ///
     /// Why there is no vote.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "refused above, or newer than this node")]
     pub(crate) async fn carry_out(
         &self,
         connection: &mut Connection,
@@ -101,14 +102,7 @@ impl Table {
                 let found = last_holder(connection.run(self.holder_of(&name)).await?)?;
                 Ok(found.filter(|found| !found.left.is_zero()).map_or(Vote::Free, |found| held(&found)))
             }
-            // Refused above, or newer than this node.
-            Request::Enqueue { .. }
-            | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. }
-            | Request::Offer { .. }
-            | Request::AnnounceWriter { .. }
-            | Request::WithdrawWriter { .. }
-            | _ => {
+            _ => {
                 let reason = "a table of ShedLock does not know this request".into();
                 Err(Failed::Refused(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason }))
             }

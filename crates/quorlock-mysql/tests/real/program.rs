@@ -1,27 +1,12 @@
 //! The program `quorlock` with MariaDB databases.
 
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use quorlock_testkit::program::Program;
 
 use crate::need_server;
 use crate::server::Server;
 
-/// Cargo builds the examples with the tests, but does not say where.
-fn program() -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let path = test.parent().and_then(Path::parent).unwrap().join("examples/quorlock_with_mysql");
-    assert!(path.exists(), "{} is not built; run `cargo build --examples`", path.display());
-    path
-}
-
-/// Returns the exit code and the output. The databases were created just now, and have forgotten nothing.
 fn quorlock(nodes: &str, words: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(program());
-    command.args(words).env("PROGRAM", program());
-    command.env("QUORLOCK_NODES", nodes).env("QUORLOCK_RESTART_GUARD", "off");
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    (status.code(), [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat())
+    Program::example("quorlock_with_mysql").run(&[nodes.to_owned()], words)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,16 +17,12 @@ async fn a_command_runs_under_a_lock_of_one_database_and_of_three() {
         servers.push(Server::start(&[]).await);
     }
     let urls: Vec<_> = servers.iter().map(Server::url).collect();
-    for nodes in [urls[0].clone(), urls.join(",")] {
-        let (code, said) = quorlock("redis://127.0.0.1:1", &["run", "--nodes", &nodes, "job", "--", "true"]);
+    for nodes in [&urls[..1], &urls[..]] {
+        let (code, said) =
+            quorlock("redis://127.0.0.1:1", &["run", "--nodes", &nodes.join(","), "job", "--", "true"]);
         assert_eq!(code, Some(0), "{said}");
-        let script = "\"$PROGRAM\" status job; \"$PROGRAM\" run --wait 0 job -- echo both; echo \"ended $?\"";
-        let (code, said) = quorlock(&nodes, &["run", "job", "--", "sh", "-c", script]);
-        assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("`job` is held by"), "{said}");
-        assert!(said.contains("ended 75") && !said.contains("both"), "{said}");
-        let (code, said) = quorlock(&nodes, &["status", "job"]);
-        assert!(code == Some(0) && said.contains("`job` is free"), "{said}");
+        Program::example("quorlock_with_mysql").runs_a_job(nodes);
+        let (_, said) = quorlock(&nodes.join(","), &["status", "job"]);
         assert!(!said.contains("secret"), "{said}");
     }
 }

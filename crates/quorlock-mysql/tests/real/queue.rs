@@ -1,10 +1,11 @@
 //! Waiters in several processes: each node simulates a process, as nodes share nothing.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::{WaiterId, turn_key};
+use quorlock::runtime::Mutex;
 use quorlock::{
     Coordinator, RestartGuard,
     node::{Hint, HintListener, Node, Queued, Request, Vote, ask},
@@ -30,7 +31,7 @@ impl HintRecorder {
     }
 
     fn heard(&self, what: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(what)
+        self.0.lock().contains(what)
     }
 }
 
@@ -42,7 +43,7 @@ impl HintListener for HintRecorder {
             Hint::Flushed => "all".to_owned(),
             Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word);
+        self.0.lock().insert(word);
     }
 }
 
@@ -104,7 +105,7 @@ async fn processes_get_the_lock_in_order_of_arrival() {
         let (process, order) = (coordinator(&server), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
             let lease = process.lock("a").acquire().await.unwrap();
-            order.lock().unwrap().push(place);
+            order.lock().push(place);
             lease.release().await.unwrap();
         }));
         let lock = holder.lock("a");
@@ -114,7 +115,7 @@ async fn processes_get_the_lock_in_order_of_arrival() {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(*order.lock(), [0, 1, 2, 3, 4, 5]);
 }
 
 /// The first in the queue belongs to a killed process: it never asks again, and no node watches for it.
@@ -144,7 +145,7 @@ async fn waiters_are_notified_of_a_lost_and_a_new_connection() {
     assert!(ear.heard("hearing") && !ear.heard("deaf"));
     let ours = "SELECT id FROM information_schema.PROCESSLIST WHERE user = 'locks'";
     let id: u64 = mysql_async::from_row(server.sql(ours).await.remove(0));
-    ear.0.lock().unwrap().clear();
+    ear.0.lock().clear();
     server.sql(format!("KILL {id}")).await;
     until("the node answers again", async || acquire(&node, &claim("b")).await.is_ok()).await;
     assert!(ear.heard("deaf") && ear.heard("hearing"));

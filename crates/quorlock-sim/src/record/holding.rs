@@ -29,7 +29,7 @@ impl Holding {
         let careless = self.recorder.plan.twist == Twist::Careless;
         let until = if careless { Time::MAX } else { now + self.clock.until_it_shows(remaining) };
         let (ended, resources, token, client) = {
-            let mut state = self.recorder.lock();
+            let mut state = self.recorder.state.lock();
             state.counts.checks += 1;
             let hold = &mut state.holds[self.hold];
             let renewed = until > hold.until;
@@ -66,7 +66,7 @@ impl Holding {
 
     /// The holder is about to downgrade to a shared lease.
     pub(crate) fn shared(&self) {
-        let mut state = self.recorder.lock();
+        let mut state = self.recorder.state.lock();
         let attempt = name("op", state.holds[self.hold].operation).as_str().into();
         state.history.record(self.recorder.stamp(), What::Shares { attempt });
         state.counts.downgraded += 1;
@@ -77,7 +77,7 @@ impl Holding {
 
     /// The holder releases the lock, or was notified of its loss.
     pub(crate) fn ended(&self, lost: bool) {
-        let mut state = self.recorder.lock();
+        let mut state = self.recorder.state.lock();
         let hold = &mut state.holds[self.hold];
         if std::mem::replace(&mut hold.ended, true) {
             return;
@@ -97,7 +97,7 @@ impl Holding {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.recorder.lock().holds[self.hold].ended
+        self.recorder.state.lock().holds[self.hold].ended
     }
 
     /// The deadline has passed without a notification.

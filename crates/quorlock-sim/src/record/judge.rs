@@ -1,6 +1,5 @@
 //! Checks of the record: some while the simulation runs, the whole at the end.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use quorlock_history::{Check, Expectations, Violation, check};
@@ -19,18 +18,18 @@ impl Recorder {
     pub(crate) fn find(&self, rule: Rule, text: String) {
         let at = Duration::from_nanos(self.world.now());
         self.world.note("FINDING", [0; 3], || text.clone());
-        self.lock().findings.push(Finding { at, rule, text });
+        self.state.lock().findings.push(Finding { at, rule, text });
     }
 
     pub(crate) fn finding(&self) -> Option<Finding> {
-        self.lock().findings.first().cloned()
+        self.state.lock().findings.first().cloned()
     }
 
     /// Looks for keys that belong to no live attempt. `calm` returns since when there has been no
     /// fault between a client and a node, if there is none; `life` the current life of a client.
     pub(crate) fn look(&self, calm: impl Fn(usize, usize) -> Option<Time>, life: impl Fn(usize) -> u32) {
         let now = self.world.now();
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let servers = self.servers.lock().clone();
         for (node, server) in servers.iter().enumerate() {
             for resource in self.plan.keys() {
                 let key = self.plan.key(resource);
@@ -51,7 +50,7 @@ impl Recorder {
         calm: impl Fn(usize, usize) -> Option<Time>,
         life: impl Fn(usize) -> u32,
     ) {
-        let state = self.lock();
+        let state = self.state.lock();
         let known = number.and_then(|number| Some((number, state.operations.get(number)?)));
         let Some((number, operation)) = known else { return };
         let (Some(over), Some(calm)) = (operation.over, calm(operation.client, node)) else { return };
@@ -70,7 +69,7 @@ impl Recorder {
     /// Checks the whole history by another algorithm: whether some order of all acquisitions and
     /// releases is that of one mutex.
     pub(crate) fn judge(&self) {
-        let history = std::mem::take(&mut self.lock().history);
+        let history = std::mem::take(&mut self.state.lock().history);
         // A late response may report a leader whose lease ended long ago.
         let late = self.plan.max_ttl * 3 + Duration::from_secs(60);
         let report = check(&history, &Expectations::new().max_ttl(self.plan.max_ttl).grace(late));
@@ -94,7 +93,7 @@ impl Recorder {
 
     pub(super) fn see(&self, happening: &Happening) {
         let now = self.world.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let exclusion = state.exclusion.see(now, happening).map(|text| (Rule::Exclusion, text));
         let permits = state.permits.see(now, happening).map(|text| (Rule::Permits, text));
         drop(state);
@@ -108,8 +107,8 @@ impl Recorder {
     pub(super) fn backing(&self, resources: &[usize], token: &[u8]) -> usize {
         let now = self.world.now();
         let relied_on = nanos(self.plan.max_ttl) * 2;
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = self.lock();
+        let servers = self.servers.lock();
+        let state = self.state.lock();
         let backs = |(node, server): (usize, &BuiltinServer)| {
             let forgot = state.amnesia.get(&node).is_some_and(|at| at + relied_on > now);
             let holds = |resource: &usize| {

@@ -1,7 +1,5 @@
 //! Who leads according to the nodes, and what observers are shown.
 
-use std::sync::PoisonError;
-
 use quorlock::Token;
 use quorlock_history::{Stamp, What};
 
@@ -22,8 +20,8 @@ impl Recorder {
             return;
         }
         let now = self.world.now();
-        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.lock();
+        let servers = self.servers.lock();
+        let mut state = self.state.lock();
         for (node, server) in servers.iter().enumerate() {
             // Requests of several connections may arrive in one event, so that a token appeared and
             // disappeared.
@@ -44,13 +42,13 @@ impl Recorder {
     pub(crate) fn observed(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) {
         let [client, resource] = observer;
         let number = self.glanced(observer, asked, leader);
-        self.lock().told.insert((client, resource), number);
+        self.state.lock().told.insert((client, resource), number);
     }
 
     /// Like [`Recorder::observed`], for a single query. Returns the leading operation.
     pub(crate) fn glanced(&self, observer: [usize; 2], asked: Time, leader: Option<&Seen>) -> Option<usize> {
         let [client, resource] = observer;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.counts.observed += 1;
         let mut number = None;
         let mut found = None;
@@ -88,7 +86,7 @@ impl Recorder {
 
     /// Whether all observers of an election last saw this operation, or no leader.
     pub(crate) fn all_have_seen(&self, resource: usize, leader: Option<usize>) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         (0..self.plan.clients).all(|client| state.told.get(&(client, resource)) == Some(&leader))
     }
 }

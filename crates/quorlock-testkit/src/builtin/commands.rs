@@ -20,7 +20,7 @@ impl Connection {
         };
         let name = String::from_utf8_lossy(name).to_ascii_uppercase();
         let shared = Arc::clone(&self.shared);
-        let mut trackers = shared.trackers();
+        let mut trackers = shared.trackers.lock();
         if self.life.is_over() {
             self.over = true;
             return None;

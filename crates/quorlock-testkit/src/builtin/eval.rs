@@ -1,11 +1,11 @@
 //! `EVAL` and `EVALSHA` of the known scripts.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use quorlock::node::{Expiry, Vote};
 use quorlock::protocol::{FenceHint, FencingToken, Moment, queue_entry};
 use quorlock::redis::scripts::{self, Script};
+use quorlock::runtime::Mutex;
 
 use super::Shared;
 use super::commands::{millis, pttl};
@@ -21,7 +21,7 @@ pub(super) struct Loaded {
 impl Loaded {
     fn add(&self, text: &[u8]) {
         let script = scripts::all().into_iter().find(|script| is(text, script));
-        let mut loaded = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.scripts.lock();
         if let Some(script) = script
             && loaded.iter().all(|known| known.hash() != script.hash())
         {
@@ -30,13 +30,13 @@ impl Loaded {
     }
 
     fn find(&self, hash: &[u8]) -> Option<&'static Script> {
-        let loaded = self.scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = self.scripts.lock();
         loaded.iter().find(|script| script.hash().as_bytes() == hash).copied()
     }
 
     /// `SCRIPT FLUSH`.
     pub(super) fn flush(&self) {
-        self.scripts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.scripts.lock().clear();
     }
 }
 

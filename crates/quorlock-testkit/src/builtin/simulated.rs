@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use quorlock::protocol::Moment;
 use quorlock::{redis::scripts, runtime::Clock};
@@ -103,7 +103,7 @@ impl BuiltinServer {
 
     /// Sets a fault, or removes it with `None`.
     pub fn misconduct(&self, misconduct: Option<Misconduct>) {
-        *self.shared.misconduct.lock().unwrap_or_else(PoisonError::into_inner) = misconduct;
+        *self.shared.misconduct.lock() = misconduct;
     }
 
     /// Deletes all keys, as `FLUSHALL` does.
@@ -115,7 +115,7 @@ impl BuiltinServer {
 impl Shared {
     /// Returns the answer of a faulty server to a plain command; `None` to execute it.
     pub(super) fn misbehave_at(&self, name: &str) -> Option<Resp> {
-        let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let misconduct = self.misconduct.lock().clone()?;
         match misconduct {
             Misconduct::Refuses(error) if matches!(name, "SET" | "ZADD" | "PEXPIRE" | "PEXPIREAT") => {
                 Some(Resp::Error(error))
@@ -138,7 +138,7 @@ impl Shared {
         key: &[u8],
         offer: &Offer<'_>,
     ) -> Result<ScriptResult, Failure> {
-        let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let misconduct = self.misconduct.lock().clone();
         let holder = store.get(now, key)?.map(<[u8]>::to_vec);
         let token = match (&misconduct, &holder) {
             (Some(Misconduct::OffersForAnyClient), Some(holder)) => holder,
@@ -153,7 +153,7 @@ impl Shared {
 
     /// Returns the answer of a faulty server to a script; `None` to execute it.
     pub(super) fn misbehave(&self, script: &[u8], keys: &[&[u8]]) -> Option<Resp> {
-        let misconduct = self.misconduct.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let misconduct = self.misconduct.lock().clone()?;
         let releases = [
             &scripts::RELEASE,
             &scripts::CANCEL,

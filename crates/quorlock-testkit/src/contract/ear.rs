@@ -1,9 +1,10 @@
 //! The listener of the node while it is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use quorlock::protocol::{FencingToken, InboxId, InboxMessage};
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::{Hint, HintListener, Identity},
     runtime::{Entropy, SystemEntropy},
@@ -37,37 +38,33 @@ struct Heard {
 impl HintRecorder {
     /// Whether hints are active.
     pub(super) fn hears(&self) -> bool {
-        self.heard().hearing
+        self.heard.lock().hearing
     }
 
     /// Starts counting hints about `key`.
     pub(super) fn expect(&self, key: &str) {
-        self.heard().told.insert(key.into(), 0);
+        self.heard.lock().told.insert(key.into(), 0);
     }
 
     /// Returns the number of hints about `key` since it was expected.
     pub(super) fn told(&self, key: &str) -> usize {
-        self.heard().told.get(key.as_bytes()).copied().unwrap_or(0)
+        self.heard.lock().told.get(key.as_bytes()).copied().unwrap_or(0)
     }
 
     /// Returns the inbox at which messages arrive, if any.
     pub(super) fn inbox_once_open(&self) -> Option<InboxId> {
-        self.heard().open.then_some(self.inbox)
+        self.heard.lock().open.then_some(self.inbox)
     }
 
     /// Whether this message has arrived.
     pub(super) fn received(&self, message: &str) -> bool {
-        self.heard().messages.contains(message)
-    }
-
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock().messages.contains(message)
     }
 }
 
 impl HintListener for HintRecorder {
     fn on_hint(&self, hint: Hint<'_>) {
-        let mut heard = self.heard();
+        let mut heard = self.heard.lock();
         match hint {
             Hint::Subscribed => heard.hearing = true,
             Hint::Unsubscribed => (heard.hearing, heard.open) = (false, false),
@@ -85,7 +82,7 @@ impl HintListener for HintRecorder {
     }
 
     fn inbox_open(&self) {
-        self.heard().open = true;
+        self.heard.lock().open = true;
     }
 
     fn receive(&self, message: InboxMessage<'_>, _: &Arc<Identity>) {
@@ -101,6 +98,6 @@ impl HintListener for HintRecorder {
             }
             InboxMessage::Soon { token } => format!("soon {}", words(token)),
         };
-        self.heard().messages.insert(message);
+        self.heard.lock().messages.insert(message);
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Past(u64);
 impl Past {
     pub(super) fn of(bench: &Bench<'_>) -> Past {
         let past = bench.clock.wall().saturating_sub(Duration::from_secs(60));
-        Past(u64::try_from(past.as_micros()).unwrap_or(u64::MAX))
+        Past(quorlock::protocol::micros(past))
     }
 
     /// A hint that makes the counter decide: one more than it, if there is one.

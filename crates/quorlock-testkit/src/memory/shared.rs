@@ -1,9 +1,10 @@
 //! The state that the handles of a memory node share, and the task that keeps its time.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use quorlock::protocol::Moment;
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::{HintListener, NodeError, Responder, SharedRequest},
     runtime::Clock,
@@ -73,14 +74,10 @@ pub(super) enum KeepTime {
 }
 
 impl Shared {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Processes everything that is due, and delivers what has arrived, one after the other: a recipient may
     /// immediately send another request, and another thread may call this at the same time.
     pub(super) fn advance(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State { server, line, arrived, .. } = &mut *state;
         arrived.extend(line.advance(self.clock.now(), server));
         if std::mem::replace(&mut state.delivering, true) {
@@ -95,7 +92,7 @@ impl Shared {
     }
 
     fn deliver(&self, delivery: Delivery) {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.lock();
         match delivery {
             Delivery::Response(reply, answer) => {
                 drop(listeners);
@@ -116,7 +113,7 @@ impl Shared {
     }
 
     pub(super) fn keep_time(&self) -> KeepTime {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.due().is_none() {
             KeepTime::NotNeeded
         } else if std::mem::replace(&mut state.timekeeper, true) {
@@ -128,7 +125,7 @@ impl Shared {
 
     /// Returns when something is due next. If nothing is, the timekeeper ends with this call.
     fn next_due(&self) -> Option<Due> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let due = state.due();
         state.timekeeper = due.is_some();
         due
@@ -153,7 +150,7 @@ struct Delivering<'a>(&'a Shared);
 impl Delivering<'_> {
     /// Returns the next delivery. If there is none, a later call delivers.
     fn next(&self) -> Option<Delivery> {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         let next = state.arrived.pop_front();
         state.delivering = next.is_some();
         next
@@ -163,7 +160,7 @@ impl Delivering<'_> {
 impl Drop for Delivering<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.state().delivering = false;
+            self.0.state.lock().delivering = false;
         }
     }
 }

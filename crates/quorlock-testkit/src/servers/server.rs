@@ -5,11 +5,12 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use quorlock::protocol::FENCE_MEMBER;
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::Expiry,
     runtime::{Clock, SystemClock},
@@ -366,7 +367,7 @@ impl Server {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock()
     }
 }
 

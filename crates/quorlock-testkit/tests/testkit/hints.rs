@@ -1,10 +1,11 @@
 //! The hints of an in-memory node, under paused time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::FutureExt;
 use quorlock::protocol::{Claim, FenceHint, Token, WaiterId, turn_key};
+use quorlock::runtime::Mutex;
 use quorlock::{
     node::{Expiry, Hint, HintListener, Node, NodeError, Request, Vote, ask},
     runtime::Clock,
@@ -21,13 +22,13 @@ struct HintRecorder(Mutex<Vec<String>>);
 impl HintRecorder {
     /// Returns the hints since the last call.
     fn heard(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.lock())
     }
 }
 
 impl HintListener for HintRecorder {
     fn on_hint(&self, hint: Hint<'_>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(match hint {
+        self.0.lock().push(match hint {
             Hint::Invalidated(key) => String::from_utf8_lossy(key).into_owned(),
             Hint::Subscribed | Hint::Flushed | Hint::Unsubscribed => format!("{hint:?}"),
         });

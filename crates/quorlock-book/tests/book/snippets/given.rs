@@ -1,8 +1,8 @@
 //! The variables and functions that the blocks of the pages use without declaring them.
 
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
 
+use quorlock::runtime::Mutex;
 use quorlock_testkit::Servers;
 
 pub(crate) use quorlock::election::Observed;
@@ -15,7 +15,7 @@ static NODES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Starts the servers that replace those of the pages.
 pub(crate) async fn start() -> Servers {
     let servers = Servers::start(5).await.unwrap();
-    *NODES.lock().unwrap_or_else(PoisonError::into_inner) = servers.urls();
+    *NODES.lock() = servers.urls();
     servers
 }
 
@@ -23,7 +23,7 @@ pub(crate) async fn start() -> Servers {
 /// second, and so on.
 pub(crate) fn node(address: &str) -> String {
     let number: usize = address.split('.').nth(1).and_then(|number| number.parse().ok()).unwrap();
-    NODES.lock().unwrap_or_else(PoisonError::into_inner)[number].clone()
+    NODES.lock()[number].clone()
 }
 
 /// Returns the environment variable that `quorlock demo` sets for the programs that it runs.
@@ -33,11 +33,11 @@ pub(crate) fn variable(name: &str) -> Result<String, String> {
 }
 
 pub(crate) async fn nodes() -> Vec<String> {
-    NODES.lock().unwrap_or_else(PoisonError::into_inner).iter().take(3).cloned().collect()
+    NODES.lock().iter().take(3).cloned().collect()
 }
 
 pub(crate) fn blocking_nodes() -> Vec<String> {
-    NODES.lock().unwrap_or_else(PoisonError::into_inner).iter().take(3).cloned().collect()
+    NODES.lock().iter().take(3).cloned().collect()
 }
 
 pub(crate) async fn coordinator() -> Coordinator {

@@ -1,0 +1,92 @@
+//! What a node shows when it is used as locks use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ConnectFailure, Facts};
+use crate::node::{Node, NodeError, Request, Seams, ask};
+use crate::runtime::within;
+use quorlock_protocol::{Claim, FenceHint, Token};
+
+/// The TTL of the lock, which ends it if the check-up is interrupted.
+const TTL: Duration = Duration::from_secs(5);
+/// The number of small requests that measure the round trip.
+const ROUND_TRIPS: usize = 5;
+
+/// The lock with which a node is [probed](Facts::probe).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ProbeLock {
+    /// With a fencing token, whose counter is deleted afterwards.
+    Fenced,
+    /// Without one, for a store that keeps no counters.
+    Unfenced,
+}
+
+impl Facts {
+    /// Adds what can be found out about any node by using it, for [`Node::examine`]: connects, takes over the
+    /// [facts](Node::facts) of the connection, measures round trips, and acquires, renews, transfers and releases
+    /// `key`, which has to be free.
+    ///
+    /// Takes at most `limit`. If the node has not done all of it by then, or fails, [`trouble`](Facts::trouble)
+    /// says so, and what is known by then is kept.
+    ///
+    /// # Cancel safety
+    ///
+    /// The node may keep `key` for up to five seconds.
+    pub async fn probe(
+        &mut self,
+        node: &dyn Node,
+        seams: &Seams,
+        key: Arc<str>,
+        lock: ProbeLock,
+        limit: Duration,
+    ) {
+        let probed = within(&**seams.clock(), limit, self.use_node(node, seams, key, lock)).await;
+        let probed = probed.unwrap_or(Err(NodeError::Unanswered { waited: limit }));
+        self.trouble = probed.err().map(ConnectFailure::new);
+    }
+
+    async fn use_node(
+        &mut self,
+        node: &dyn Node,
+        seams: &Seams,
+        key: Arc<str>,
+        lock: ProbeLock,
+    ) -> Result<(), NodeError> {
+        let clock = seams.clock();
+        node.ready().await?;
+        if let Some(known) = node.facts() {
+            *self = Facts::clone(&known);
+        }
+        for _ in 0..ROUND_TRIPS {
+            let sent = clock.now();
+            let response = ask(node, Request::Inspect { key: Arc::clone(&key) }).await?;
+            self.round_trips.push(clock.now().since(sent));
+            self.identity = Some(response.identity.id.as_ref().into());
+            self.uptime = Some(response.identity.age_at(clock.now()));
+        }
+        self.lock = Some(carry_a_lock(node, seams, key, lock).await);
+        Ok(())
+    }
+}
+
+async fn carry_a_lock(
+    node: &dyn Node,
+    seams: &Seams,
+    key: Arc<str>,
+    lock: ProbeLock,
+) -> Result<(), NodeError> {
+    let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(seams.entropy().next_u128(), "doctor")));
+    let (from, to) = (claim(), claim());
+    let fenced = lock == ProbeLock::Fenced;
+    let fence_hint = fenced.then(|| FenceHint::at(seams.clock().wall(), None, TTL));
+    ask(node, Request::Acquire { claim: Arc::clone(&from), ttl: TTL, fence_hint }).await?;
+    ask(node, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
+    ask(node, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
+    ask(node, Request::Release { claim: to }).await?;
+    if fenced {
+        ask(node, Request::DeleteFencingCounter { key }).await?;
+    }
+    Ok(())
+}
