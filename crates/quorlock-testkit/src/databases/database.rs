@@ -332,7 +332,7 @@ impl Database {
                 fs::write(self.folder().join("set-up.sql"), SET_UP)?;
                 let template = Template::of(&self.engine).await?;
                 template.copy_to(&self.data()).await?;
-                *self.template.lock().unwrap_or_else(PoisonError::into_inner) = Some(template);
+                *self.template.lock() = Some(template);
             }
         }
         self.engine.files.iter().try_for_each(|(name, text)| self.write(name, text))

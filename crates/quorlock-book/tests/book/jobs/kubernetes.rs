@@ -10,8 +10,8 @@ use quorlock_testkit::{eventually, patience};
 use serde_json::Value;
 
 use super::hosts::{Host, Hosts, leader};
-use super::tools::{check, checked, read, strings};
 use super::shown;
+use super::tools::{check, checked, read, strings};
 
 const RESOURCE: &str = "web-scheduler";
 
