@@ -15,7 +15,6 @@ mod cluster;
 mod contract;
 mod copies;
 mod cut;
-mod earlier;
 mod election;
 mod failovers;
 mod faults;
