@@ -1,6 +1,6 @@
 //! Fencing tokens in random histories: clients that crash, give up and are delayed, keys that disappear
 //! early, nodes that lose their data, clocks that are wrong. Each run is reproducible from its seed,
-//! which a failure prints: `QUORLOCK_SEED=7 cargo test --test fencing_histories`.
+//! which a failure prints: `QUORLOCK_SEED=7 cargo test --test memory fencing_histories`.
 
 use std::cmp::Ordering;
 use std::fmt;
