@@ -1,5 +1,7 @@
 //! The fencing check for data in Redis, on every real server found.
 
+mod postgres;
+
 use std::io::Write as _;
 
 use quorlock::fence::{self, Stale};

@@ -11,16 +11,19 @@
 )]
 
 mod bad_nodes;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod cluster;
 mod contract;
 mod copies;
 mod cut;
-mod earlier;
 mod election;
+mod examples;
 mod failovers;
 mod faults;
 mod fence;
 mod health;
+mod hostile;
 mod impostors;
 mod interop;
 mod noticed;
@@ -31,6 +34,7 @@ mod restart;
 mod rights;
 mod rivals;
 mod runtimes;
+mod secrets;
 mod semaphore;
 mod sentinel;
 mod several;

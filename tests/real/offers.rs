@@ -22,7 +22,7 @@ const TTL: Duration = Duration::from_secs(2);
 /// One release in eight is open.
 const RELEASES: usize = 40;
 
-pub(crate) fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
+fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
     let builder = Coordinator::builder().nodes(servers.urls()).key_prefix("locks:").ttl(TTL).max_ttl(TTL);
     let builder = if let Some(user) = user { builder.username(user).password("pw") } else { builder };
     builder.build().unwrap()
@@ -33,7 +33,7 @@ fn lock(client: &Coordinator) -> Lock {
 }
 
 /// How many messages each server was asked to publish.
-pub(crate) async fn published(server: &Server) -> u64 {
+async fn published(server: &Server) -> u64 {
     let said = server.command(&["INFO", "commandstats"]).await.unwrap().to_string();
     let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
     line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)

@@ -1,0 +1,317 @@
+//! Acquiring: a quorum in time, or an error with the reason.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::common::{LATE, TTL, VALIDITY, another, bench, bench_with};
+use quorlock::{
+    AcquireError, Coordinator, Wait,
+    node::{Capabilities, Expiry, Node, NodeError, NodeErrorKind, Responder, SharedRequest},
+    votes::VoteOutcome,
+};
+use quorlock_testkit::{MemoryNode, SkewedClock};
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_granted_by_all_nodes() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    assert_eq!(bench.keys(), 5, "every node has the key");
+    assert_eq!(lease.check(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i1_validity_counts_from_before_the_first_byte_was_sent() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(10), Duration::from_millis(30));
+    }
+    let before = bench.clock.now();
+    let lease = bench.lock().acquire().await.unwrap();
+    let took = bench.clock.now().since(before);
+    assert!(took >= Duration::from_millis(40), "the answers took their time");
+    assert!(lease.remaining() + took <= VALIDITY, "the time of the round counts against the validity");
+}
+
+/// A node that accepts a request slowly, as when the sender's buffers are full or it is paused, while
+/// the client's clock runs.
+#[derive(Debug)]
+struct SlowToAsk {
+    node: MemoryNode,
+    clock: Arc<SkewedClock>,
+}
+
+impl Node for SlowToAsk {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.node.ask(request, reply);
+        self.clock.jump_forward(Duration::from_millis(10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i1_validity_counts_from_before_the_first_node_was_asked() {
+    let bench = bench(3);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let nodes = bench.nodes.iter().map(|node| SlowToAsk { node: node.clone(), clock: clock.clone() });
+    let client = Coordinator::builder().custom_nodes(nodes).clock(clock.clone()).build().unwrap();
+    let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
+    assert!(lease.remaining() <= VALIDITY - Duration::from_millis(30), "{:?}", lease.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn i3_a_quorum_seen_after_validity_ended_is_released() {
+    released_after_a_suspend_of(TTL).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i3_a_quorum_seen_just_as_validity_ends_is_released() {
+    released_after_a_suspend_of(VALIDITY - Duration::from_millis(10)).await;
+}
+
+/// The answers arrive ten milliseconds after the request, plus the suspend.
+async fn released_after_a_suspend_of(suspend: Duration) {
+    let bench = bench(3);
+    for node in &bench.nodes {
+        node.delay(Duration::from_millis(5), Duration::from_millis(5));
+    }
+    // The machine is suspended while the answers are in flight; its clock keeps running.
+    let suspended = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(suspended.clone()));
+    let lock = client.lock("r").wait(Wait::Never);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_millis(7)).await;
+    suspended.jump_forward(suspend);
+    let error = acquiring.await.unwrap().unwrap_err();
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+    bench.pass(LATE).await;
+    assert_eq!(bench.keys(), 0, "no key is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lock_names_its_holder_and_the_time_it_has_left() {
+    let bench = bench_with(5, |builder| builder.label("nightly import"));
+    let _lease = bench.lock().acquire().await.unwrap();
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let error = other.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap_err();
+    let AcquireError::Contended { report, .. } = &error else { panic!("{error}") };
+    let holder = report.holder().unwrap();
+    assert_eq!(holder.nodes, 5);
+    assert!(holder.remaining <= TTL && holder.remaining > VALIDITY);
+    let text = error.to_string();
+    assert!(text.contains("nightly import"), "the loser sees the holder's context: {text}");
+    assert!(text.contains(&std::process::id().to_string()), "{text}");
+}
+
+/// Gives two of five nodes to each of two other clients, whose attempts fail.
+fn split(nodes: &[MemoryNode], until: Duration) {
+    for (place, node) in nodes.iter().take(4).enumerate() {
+        node.set_data("r", if place < 2 { "ann" } else { "ben" }, Expiry::In(until));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_retries_split_votes_if_no_client_has_the_lock() {
+    let bench = bench(5);
+    split(&bench.nodes, Duration::from_millis(3));
+    let lease = bench.lock().try_acquire().await.unwrap();
+    assert!(lease.is_some(), "no client held it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_gives_up_if_votes_stay_split() {
+    let bench = bench(5);
+    split(&bench.nodes, TTL);
+    let before = bench.clock.now();
+    let reports = Arc::new(AtomicUsize::new(0));
+    let count = reports.clone();
+    let lock = bench.lock().on_wait(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(bench.clock.now().since(before) < Duration::from_millis(200), "try_acquire does not wait");
+    assert_eq!(reports.load(Ordering::Relaxed), 0, "nor does it report a wait");
+    bench.pass(LATE).await;
+    assert_eq!(bench.nodes[4].holder("r"), None, "no key is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_asks_once_if_a_client_may_have_the_lock() {
+    for down in [0, 1] {
+        let bench = bench(5);
+        for node in &bench.nodes[..3] {
+            node.set_data("r", "ann", Expiry::In(TTL));
+        }
+        bench.nodes[..down].iter().for_each(|node| node.fail(NodeErrorKind::OutOfSpace, "out of memory"));
+        assert!(bench.lock().try_acquire().await.unwrap().is_none());
+        assert_eq!(bench.nodes[4].requests().acquire, 1, "with {down} of the holder's nodes down");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_is_none_for_a_held_lock_and_an_error_in_an_outage() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    assert!(bench.lock().try_acquire().await.unwrap().is_none(), "other clients hold it");
+    lease.release().await.unwrap();
+    for node in &bench.nodes[..3] {
+        node.disconnect();
+    }
+    let error = bench.lock().try_acquire().await.unwrap_err();
+    let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
+    assert_eq!(report.granted(), 2);
+    let causes = report
+        .votes()
+        .iter()
+        .filter(|vote| matches!(vote.outcome, VoteOutcome::Failed(NodeError::Unreachable { .. })));
+    assert_eq!(causes.count(), 3, "each node has its own cause");
+    assert!(error.to_string().contains("2 of 5 granted, 3 needed"), "{error}");
+    assert!(error.to_string().contains("node-1, node-2, node-3"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_majority_costs_one_node_timeout_and_no_more() {
+    let bench = bench(5);
+    for node in &bench.nodes[2..] {
+        node.hang();
+    }
+    let before = bench.clock.now();
+    let error = bench.lock().try_acquire().await.unwrap_err();
+    let took = bench.clock.now().since(before);
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+    assert!(took >= Duration::from_millis(50) && took < Duration::from_millis(60), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sick_minority_costs_nothing() {
+    let bench = bench(5);
+    bench.nodes[0].hang();
+    bench.nodes[3].delay(Duration::from_millis(20), Duration::from_millis(20));
+    let before = bench.clock.now();
+    let lease = bench.lock().acquire().await.unwrap();
+    assert_eq!(bench.clock.now(), before, "the third fastest node decides");
+    lease.release().await.unwrap();
+    assert_eq!(bench.clock.now(), before, "for the release too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn even_numbers_one_and_two_nodes_settle() {
+    for (count, down, granted) in
+        [(1, 0, true), (1, 1, false), (2, 0, true), (2, 1, false), (4, 1, true), (4, 2, false)]
+    {
+        let bench = bench(count);
+        for node in &bench.nodes[..down] {
+            node.disconnect();
+        }
+        let lease = bench.lock().try_acquire().await;
+        assert_eq!(matches!(lease, Ok(Some(_))), granted, "{count} nodes, {down} down: {lease:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tie_of_an_even_number_is_contended_and_leaves_nothing() {
+    let bench = bench(4);
+    for node in &bench.nodes[..2] {
+        node.set_data("r", "another client's token", Expiry::In(TTL));
+    }
+    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    bench.settle().await;
+    assert!(
+        bench.nodes[2..].iter().all(|node| node.holder("r").is_none()),
+        "both other nodes are free again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn i2_two_addresses_of_one_server_are_one_vote() {
+    let bench = bench(3);
+    bench.nodes[1].identify_as("twin");
+    bench.nodes[0].identify_as("twin");
+    bench.nodes[2].disconnect();
+    let error = bench.lock().try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("node-2: the same server as node-1"), "{error}");
+    bench.nodes[2].connect();
+    assert!(
+        bench.lock().try_acquire().await.unwrap().is_some(),
+        "two distinct servers of three are a quorum"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn i4_every_attempt_has_its_own_token() {
+    let bench = bench(3);
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let lease = bench.lock().acquire().await.unwrap();
+        tokens.push(lease.token().clone());
+        lease.release().await.unwrap();
+    }
+    tokens.dedup();
+    assert_eq!(tokens.len(), 3, "no token is used twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_when_the_holder_gives_the_lock_back() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let lock = bench.lock().wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(40)).await;
+    assert!(!waiting.is_finished(), "the lease renews itself and excludes the other");
+    lease.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_ends_after_the_time_given() {
+    let bench = bench(5);
+    let _lease = bench.lock().acquire().await.unwrap();
+    let before = bench.clock.now();
+    let error = bench.lock().wait(Wait::UpTo(Duration::from_secs(3))).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
+    let waited = bench.clock.now().since(before);
+    assert!(waited >= Duration::from_secs(3) && waited < Duration::from_millis(3_060), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_holds_data_is_named_and_not_waited_for() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.set_data("r", "an invoice", Expiry::Never);
+    }
+    let error = bench.lock().wait(Wait::Forever).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
+    assert!(error.to_string().contains("no expiry: it is data and not a lock"), "{error}");
+    let left = bench.nodes[0].holder("r").unwrap();
+    assert_eq!(left.as_bytes(), b"an invoice", "and the data stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clients_never_hold_together_and_both_get_a_turn() {
+    let bench = bench(5);
+    let inside = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let lock = bench.lock().wait(Wait::Forever);
+        let (inside, clock) = (inside.clone(), bench.clock.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..10 {
+                let lease = lock.acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                lease.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! Five nodes in memory on the runtime's paused time, and a coordinator over them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::{Builder, Coordinator, Lock, Wait, runtime::Clock};
+use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
+
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+/// The TTL minus 1 % and 2 ms.
+pub(crate) const VALIDITY: Duration = Duration::from_millis(9_898);
+/// How long a round waits for a node in these tests.
+pub(crate) const LIMIT: Duration = Duration::from_millis(50);
+/// Longer than that.
+pub(crate) const LATE: Duration = Duration::from_millis(80);
+
+thread_local! {
+    /// Each test has a thread of its own, so its seeds are the same in every run.
+    static SEED: Cell<u64> = const { Cell::new(1) };
+}
+
+pub(crate) struct Bench {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) nodes: Vec<MemoryNode>,
+    pub(crate) coordinator: Coordinator,
+}
+
+pub(crate) fn bench(nodes: usize) -> Bench {
+    bench_with(nodes, |builder| builder)
+}
+
+pub(crate) fn bench_with(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
+    bench_by_default(nodes, |builder| set(builder.node_timeout(LIMIT)))
+}
+
+/// With the default node timeouts.
+pub(crate) fn bench_by_default(nodes: usize, set: impl FnOnce(Builder) -> Builder) -> Bench {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let nodes = memory_nodes_on(&clock, nodes);
+    let coordinator = another_by_default(&clock, &nodes, set);
+    Bench { clock, nodes, coordinator }
+}
+
+/// Another client of the same nodes.
+pub(crate) fn another(
+    clock: &Arc<dyn Clock>,
+    nodes: &[MemoryNode],
+    set: impl FnOnce(Builder) -> Builder,
+) -> Coordinator {
+    another_by_default(clock, nodes, |builder| set(builder.node_timeout(LIMIT)))
+}
+
+/// The same, with the default node timeouts.
+pub(crate) fn another_by_default(
+    clock: &Arc<dyn Clock>,
+    nodes: &[MemoryNode],
+    set: impl FnOnce(Builder) -> Builder,
+) -> Coordinator {
+    // Two clients with one seed would draw the same tokens.
+    let seed = SEED.with(|seed| seed.replace(seed.get() + 1));
+    let builder = Coordinator::builder()
+        .custom_nodes(nodes.to_vec())
+        .clock(clock.clone())
+        .entropy(SeededEntropy::new(seed))
+        .ttl(TTL);
+    set(builder).build().unwrap()
+}
+
+impl Bench {
+    pub(crate) fn lock(&self) -> Lock {
+        self.coordinator.lock("r").ttl(TTL).wait(Wait::Never)
+    }
+
+    /// Counts the nodes on which the resource is locked.
+    pub(crate) fn keys(&self) -> usize {
+        self.nodes.iter().filter(|node| node.holder("r").is_some()).count()
+    }
+
+    pub(crate) async fn pass(&self, time: Duration) {
+        self.clock.sleep_until(self.clock.now() + time).await;
+    }
+
+    /// Runs everything that needs no time to pass.
+    pub(crate) async fn settle(&self) {
+        self.pass(Duration::from_millis(1)).await;
+    }
+}

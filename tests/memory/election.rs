@@ -1,0 +1,454 @@
+//! Leader election: who leads, who follows, and what those are told who only watch.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::{Bench, TTL, another, bench};
+use futures::future::{BoxFuture, FutureExt as _};
+use quorlock::protocol::{Moment, Token};
+use quorlock::{
+    AcquireError, ConfigError, Coordinator, Election, FencingToken, Leadership, LossReason, Observer, Wait,
+    election::Observed,
+    node::{Capabilities, Expiry, HintListener, Node, NodeError, Responder, SharedRequest},
+    runtime::Clock,
+};
+use quorlock_history::{Check, Expectations, History, Stamp, What, check};
+use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn election(coordinator: &Coordinator) -> Election {
+    coordinator.election("r").ttl(TTL)
+}
+
+/// An election in a process of its own.
+fn elsewhere(bench: &Bench) -> Election {
+    election(&another(&bench.clock, &bench.nodes, |builder| builder))
+}
+
+fn leader_of(observed: &Observed) -> Option<&str> {
+    match observed {
+        Observed::Leader(leader) => Some(&leader.value),
+        Observed::NoLeader | Observed::Unknown(_) => None,
+    }
+}
+
+/// The next leader that is observed, skipping the time without one.
+async fn next_leader(observer: &mut Observer) -> String {
+    loop {
+        if let Some(value) = leader_of(&observer.changed().await) {
+            return value.to_owned();
+        }
+    }
+}
+
+/// What is observed within this time, if anything.
+async fn told_within(bench: &Bench, time: Duration, observer: &mut Observer) -> Option<Observed> {
+    tokio::select! {
+        biased;
+        told = observer.changed() => Some(told),
+        () = bench.pass(time) => None,
+    }
+}
+
+fn inspections(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(|node| node.requests().inspect).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_candidate_leads_and_resigning_elects_the_next() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(5 * MS, 5 * MS);
+    }
+    let first = elsewhere(&bench).campaign("first").await.unwrap();
+    let (second, clock) = (elsewhere(&bench), bench.clock.clone());
+    let second = tokio::spawn(async move { (second.campaign("second").await.unwrap(), clock.now()) });
+    bench.pass(TTL * 3).await;
+    first.check().expect("it is renewed");
+    assert!(!second.is_finished(), "two leaders");
+    let resigned = bench.clock.now();
+    let before = first.fencing_token();
+    first.resign().await.unwrap();
+    let (second, elected) = second.await.unwrap();
+    assert!(second.fencing_token() > before);
+    // To the nodes, the hints back, one round to the preferred node, one to the rest.
+    assert!(elected.since(resigned) <= 40 * MS, "{:?}", elected.since(resigned));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_leadership_resigns() {
+    let bench = bench(5);
+    drop(election(&bench.coordinator).campaign("a").await.unwrap());
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_gives_up_leaves_no_key() {
+    let bench = bench(5);
+    for step in 0..12 {
+        for node in &bench.nodes {
+            node.delay(MS, MS);
+        }
+        let election = elsewhere(&bench);
+        tokio::select! {
+            biased;
+            _ = election.campaign("a") => {}
+            () = bench.pass(MS * step) => {}
+        }
+        bench.pass(20 * MS).await;
+        assert_eq!(bench.keys(), 0, "given up after {step} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn candidates_of_one_process_announce_their_own_values() {
+    let bench = bench(5);
+    let election = election(&bench.coordinator);
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    let first = election.campaign("first").await.unwrap();
+    assert_eq!(next_leader(&mut observer).await, "first");
+    let second = tokio::spawn({
+        let election = election.clone();
+        async move { election.campaign("second").await.unwrap() }
+    });
+    bench.settle().await;
+    first.resign().await.unwrap();
+    let _second = second.await.unwrap();
+    assert_eq!(next_leader(&mut observer).await, "second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_yields_each_leader_with_value_and_token() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(2 * MS, 2 * MS);
+    }
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+    for round in 0..5 {
+        let value = format!("http://10.0.0.{round}:80");
+        let leadership = elsewhere(&bench).campaign(&value).await.unwrap();
+        let elected = bench.clock.now();
+        let Observed::Leader(leader) = observer.changed().await else { panic!("there is a leader") };
+        assert_eq!(leader.value, value);
+        assert_eq!(leader.token, *leadership.token());
+        assert_eq!(leader.fencing_token, leadership.fencing_token());
+        assert!((TTL * 9 / 10..=TTL).contains(&leader.remaining), "{:?}", leader.remaining);
+        assert!(
+            bench.clock.now().since(elected) <= 30 * MS,
+            "it is notified, and does not wait for its heartbeat"
+        );
+        bench.pass(Duration::from_secs(1)).await;
+        let resigned = bench.clock.now();
+        leadership.resign().await.unwrap();
+        assert_eq!(observer.changed().await, Observed::NoLeader);
+        assert!(bench.clock.now().since(resigned) <= 30 * MS, "{:?}", bench.clock.now().since(resigned));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_sees_an_expired_leader_and_silent_nodes() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.hints(false);
+    }
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+    let leadership = elsewhere(&bench).max_hold(TTL / 2).campaign("a").await.unwrap();
+    let elected = bench.clock.now();
+    assert_eq!(leader_of(&observer.changed().await), Some("a"));
+    assert!(bench.clock.now().since(elected) <= Duration::from_secs(4), "the heartbeat is there for that");
+    assert_eq!(leadership.lost().await.reason, LossReason::MaxHold);
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_leader_is_not_reported_without_a_quorum() {
+    let bench = bench(5);
+    let leadership = elsewhere(&bench).campaign("a").await.unwrap();
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    assert_eq!(leader_of(&observer.changed().await), Some("a"));
+    for node in &bench.nodes[..2] {
+        node.hang();
+    }
+    let still = told_within(&bench, TTL, &mut observer).await;
+    assert_eq!(still, None, "three of five are a quorum");
+    bench.nodes[2].hang();
+    let Observed::Unknown(report) = observer.changed().await else { panic!("two may not speak for five") };
+    assert_eq!(report.votes().len(), 5);
+    drop(leadership);
+    bench.pass(3 * TTL).await;
+    for node in &bench.nodes {
+        node.resume();
+    }
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_reported_once_though_its_caller_cancels() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(5 * MS, 5 * MS);
+    }
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    let leadership = elsewhere(&bench).campaign("a").await.unwrap();
+    let before = inspections(&bench.nodes);
+    let mut told = Vec::new();
+    for _ in 0..2_000 {
+        tokio::select! {
+            biased;
+            new = observer.changed() => told.push(new),
+            () = bench.pass(MS) => {}
+        }
+    }
+    assert_eq!(told.iter().map(leader_of).collect::<Vec<_>>(), [Some("a")]);
+    let asked = inspections(&bench.nodes) - before;
+    assert!(asked <= 5 * 5, "giving up is no reason to ask again: {asked} requests in 2 s");
+    leadership.resign().await.unwrap();
+    loop {
+        tokio::select! {
+            biased;
+            new = observer.changed() => break assert_eq!(new, Observed::NoLeader),
+            () = bench.pass(MS) => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_asks_at_renewals_and_heartbeats() {
+    let bench = bench(5);
+    let _leadership = elsewhere(&bench).campaign("a").await.unwrap();
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    observer.changed().await;
+    let before = inspections(&bench.nodes);
+    assert_eq!(
+        told_within(&bench, Duration::from_secs(60), &mut observer).await,
+        None,
+        "nothing has changed"
+    );
+    let rounds = (inspections(&bench.nodes) - before) / 5;
+    // 18 renewals, and a heartbeat a second at the most.
+    assert!((18..=18 + 60).contains(&rounds), "{rounds} rounds in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_stays_cheap_though_leaders_change_constantly() {
+    let bench = bench(5);
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    let changes = Arc::new(AtomicUsize::new(0));
+    let counted = changes.clone();
+    let observing = tokio::spawn(async move {
+        loop {
+            observer.changed().await;
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    bench.settle().await;
+    let (before, end) = (inspections(&bench.nodes), bench.clock.now() + Duration::from_secs(2));
+    let election = elsewhere(&bench);
+    let mut reigns = 0;
+    while bench.clock.now() < end {
+        let leadership = election.campaign("a").await.unwrap();
+        bench.pass(MS).await;
+        leadership.resign().await.unwrap();
+        reigns += 1;
+    }
+    observing.abort();
+    let rounds = (inspections(&bench.nodes) - before) / 5;
+    assert!(reigns > 300, "{reigns} leaders are too few to keep an observer busy");
+    assert!(rounds <= 200 + 2, "{rounds} rounds in 2 s for {reigns} leaders");
+    assert!(changes.load(Ordering::Relaxed) > 20, "it goes on telling");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_repeated_until_it_ends_within_one_leadership() {
+    let bench = bench(5);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (election, clock, counted) = (elsewhere(&bench), bench.clock.clone(), begun.clone());
+    let leading = tokio::spawn(async move {
+        election
+            .lead("a", async |leadership| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                clock.sleep_until(clock.now() + TTL).await;
+                leadership.check().unwrap();
+                42
+            })
+            .await
+    });
+    bench.pass(TTL / 2).await;
+    for node in &bench.nodes {
+        node.restart_empty();
+        node.age(TTL * 100);
+    }
+    assert_eq!(leading.await.unwrap().unwrap(), 42);
+    assert_eq!(begun.load(Ordering::Relaxed), 2, "once before the loss, and once after");
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0, "it has resigned");
+}
+
+#[tokio::test(start_paused = true)]
+async fn inspect_finds_the_leader() {
+    let bench = bench(5);
+    let election = election(&bench.coordinator);
+    assert_eq!(election.leader().await.unwrap(), Observed::NoLeader);
+    let _leadership = elsewhere(&bench).campaign("a b").await.unwrap();
+    let observed = election.leader().await.unwrap();
+    assert_eq!(leader_of(&observed), Some("a b"));
+    assert!(
+        observed.to_string().starts_with("led by ") && observed.to_string().ends_with(" a b"),
+        "{observed}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_settings_are_refused_before_any_request() {
+    let bench = bench(5);
+    let nameless = bench.coordinator.election("");
+    assert!(matches!(nameless.observe(), Err(ConfigError::Resource(_))));
+    let endless = "x".repeat(201);
+    let refused = election(&bench.coordinator).campaign(&endless).await.unwrap_err();
+    assert!(matches!(refused, AcquireError::Config(ConfigError::LabelTooLong { length: 201, .. })));
+    let _leadership = elsewhere(&bench).campaign("a").await.unwrap();
+    let impatient = election(&bench.coordinator).wait(Wait::Never);
+    assert!(matches!(impatient.campaign("b").await, Err(AcquireError::Contended { .. })));
+}
+
+/// A node on a cable that can be pulled out.
+#[derive(Clone, Debug)]
+struct Cable {
+    node: MemoryNode,
+    cut: Arc<AtomicBool>,
+    /// Callers that wait for an answer wait.
+    unanswered: Arc<Mutex<Vec<Responder>>>,
+}
+
+impl Node for Cable {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if self.cut.load(Ordering::Relaxed) {
+            self.unanswered.lock().unwrap().push(reply);
+        } else {
+            self.node.ask(request, reply);
+        }
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.node.listen(listener);
+    }
+}
+
+/// Writes down who leads.
+#[derive(Clone)]
+struct Chronicle {
+    clock: Arc<dyn Clock>,
+    history: Arc<Mutex<History>>,
+}
+
+impl Chronicle {
+    fn at(&self, what: What) {
+        let now = self.clock.now().since(Moment::ORIGIN).as_nanos();
+        self.history.lock().unwrap().record(Stamp::from_nanos(u64::try_from(now).unwrap()), what);
+    }
+
+    fn deadline(&self, leadership: &Leadership) -> Stamp {
+        let end = (self.clock.now() + leadership.remaining()).since(Moment::ORIGIN).as_nanos();
+        Stamp::from_nanos(u64::try_from(end).unwrap())
+    }
+
+    /// Campaigns, and leads until that is lost or `longest` has passed.
+    async fn reign(&self, election: Election, client: &str, attempt: u32, longest: Duration) {
+        let attempt = || format!("{client}-{attempt}").into();
+        self.at(What::Invoked { client: client.into(), resource: "r".into(), attempt: attempt() });
+        let leadership = election.campaign(client).await.unwrap();
+        let fencing_token = leadership.fencing_token().map(FencingToken::get);
+        self.at(What::Acquired { attempt: attempt(), deadline: self.deadline(&leadership), fencing_token });
+        let end = self.clock.now() + longest;
+        while self.clock.now() < end {
+            tokio::select! {
+                biased;
+                lost = leadership.lost() => {
+                    self.at(What::Lost { attempt: attempt(), reason: lost.to_string() });
+                    return;
+                }
+                () = self.clock.sleep_until(self.clock.now() + 100 * MS) => {}
+            }
+            self.at(What::Renewed { attempt: attempt(), deadline: self.deadline(&leadership) });
+        }
+        self.at(What::Releasing { attempt: attempt() });
+        drop(leadership.resign().await);
+        self.at(What::Released { attempt: attempt() });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partitioned_leader_stops_before_the_next_begins() {
+    for seed in 1..=20 {
+        let bench = bench(5);
+        let cut = Arc::new(AtomicBool::new(false));
+        let cable =
+            |node: &MemoryNode| Cable { node: node.clone(), cut: cut.clone(), unanswered: Arc::default() };
+        let isolated = Coordinator::builder()
+            .custom_nodes(bench.nodes.iter().map(cable))
+            .clock(bench.clock.clone())
+            .entropy(SeededEntropy::new(1_000 + seed))
+            .ttl(TTL)
+            .build()
+            .unwrap();
+        let chronicle = Chronicle { clock: bench.clock.clone(), history: Arc::default() };
+        let first = tokio::spawn({
+            let (chronicle, election) = (chronicle.clone(), election(&isolated));
+            async move { chronicle.reign(election, "ann", 1, TTL * 10).await }
+        });
+        bench.settle().await;
+        let others: Vec<_> = ["bob", "cid"]
+            .map(|name| {
+                let (chronicle, election) = (chronicle.clone(), elsewhere(&bench));
+                tokio::spawn(async move { chronicle.reign(election, name, 1, TTL).await })
+            })
+            .into();
+        bench.pass(TTL + MS * u32::try_from(seed).unwrap() * 173).await;
+        cut.store(true, Ordering::Relaxed);
+        first.await.unwrap();
+        for other in others {
+            other.await.unwrap();
+        }
+        let history = chronicle.history.lock().unwrap();
+        let report = check(&history, &Expectations::new().max_ttl(TTL));
+        for kind in [Check::Exclusion, Check::Loss, Check::Record] {
+            assert_eq!(report.of(kind).map(ToString::to_string).collect::<Vec<_>>(), [""; 0], "seed {seed}");
+        }
+        let lost = |event: &&quorlock_history::Event| matches!(event.what, What::Lost { .. });
+        assert_eq!(history.events().iter().filter(lost).count(), 1, "the one that was cut off, and no other");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_leader_is_followed_as_soon_as_its_keys_expire() {
+    let bench = bench(5);
+    let died = bench.clock.now();
+    for node in &bench.nodes {
+        let left = Token::new(7, "db-7:4121 the late").as_bytes().to_vec();
+        node.set_data("r", Value::Text(left), Expiry::In(TTL));
+    }
+    let mut observer = elsewhere(&bench).observe().unwrap();
+    assert_eq!(leader_of(&observer.changed().await), Some("the late"));
+    let _leadership = elsewhere(&bench).campaign("next").await.unwrap();
+    let elected = bench.clock.now().since(died);
+    assert!((TTL..=TTL + 50 * MS).contains(&elected), "{elected:?}");
+    assert_eq!(next_leader(&mut observer).await, "next");
+    assert!(bench.clock.now().since(died) <= TTL + 100 * MS);
+}

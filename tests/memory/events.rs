@@ -1,0 +1,224 @@
+//! The log events of typical scenarios.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::{LATE, TTL, VALIDITY, another, bench};
+use quorlock::{Coordinator, RestartGuard, Wait};
+use quorlock_testkit::{Kind, MemoryNode, Servers, eventually, patience};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+
+/// All events, line by line.
+#[derive(Clone, Default)]
+struct Log {
+    lines: Arc<Mutex<Vec<(Level, String)>>>,
+}
+
+impl Log {
+    /// Captures everything on this thread from now on.
+    fn start() -> (Log, DefaultGuard) {
+        let log = Log::default();
+        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+        (log, guard)
+    }
+
+    fn of(&self, level: Level) -> Vec<String> {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|(at, _)| *at == level).map(|(_, line)| line.clone()).collect()
+    }
+
+    fn with(&self, words: &str) -> Vec<String> {
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|(_, line)| line.contains(words)).map(|(_, line)| line.clone()).collect()
+    }
+
+    fn all(&self) -> String {
+        self.lines.lock().unwrap().iter().fold(String::new(), |mut all, (level, line)| {
+            writeln!(all, "{level} {line}").unwrap();
+            all
+        })
+    }
+}
+
+/// The fields recorded in a span so far.
+struct Fields(String);
+
+struct Words<'a>(&'a mut String);
+
+impl Visit for Words<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Log {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = String::new();
+        attributes.record(&mut Words(&mut fields));
+        context.span(id).unwrap().extensions_mut().insert(Fields(fields));
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let span = context.span(id).unwrap();
+        values.record(&mut Words(&mut span.extensions_mut().get_mut::<Fields>().unwrap().0));
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target().starts_with("quorlock") {
+            let mut line = String::new();
+            event.record(&mut Words(&mut line));
+            self.lines.lock().unwrap().push((*event.metadata().level(), line));
+        }
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let span = context.span(&id).unwrap();
+        if span.metadata().target().starts_with("quorlock") {
+            let line = format!("span {}{}", span.name(), span.extensions().get::<Fields>().unwrap().0);
+            self.lines.lock().unwrap().push((*span.metadata().level(), line));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinary_hold_logs_at_debug_and_never_its_token() {
+    let bench = bench(5);
+    let (log, _guard) = Log::start();
+    let lease = bench.lock().label("worker").acquire().await.unwrap();
+    let (token, short) =
+        (String::from_utf8_lossy(lease.token().as_bytes()).into_owned(), lease.token().short());
+    let fencing_token = lease.fencing_token().unwrap();
+    bench.pass(TTL / 2).await;
+    lease.release().await.unwrap();
+    bench.settle().await;
+    for level in [Level::ERROR, Level::WARN, Level::INFO] {
+        assert_eq!(log.of(level), Vec::<String>::new(), "at {level}");
+    }
+    for event in ["message=acquired", "message=renewed", "message=released"] {
+        let lines = log.with(event);
+        assert!(
+            lines.len() == 1 && lines[0].contains(&short) && lines[0].contains("resource=r"),
+            "{event} {lines:?}"
+        );
+    }
+    let number = format!(" fencing_token={fencing_token}");
+    assert!(log.with("message=acquired")[0].contains(&number), "{:?}", log.with("message=acquired"));
+    let all = log.all();
+    let random = token.split(' ').next().unwrap().get(..32).unwrap_or(&token);
+    assert!(!all.contains(random), "the token is the right to release:\n{all}");
+    let span = log.with("span acquire");
+    assert_eq!(span.len(), 1, "{all}");
+    for field in [
+        "resource=\"r\"",
+        "worker",
+        "outcome=\"acquired\"",
+        "rounds=1",
+        "elapsed=",
+        &format!("token=\"{short}\""),
+    ] {
+        assert!(span[0].contains(field), "{field} in {span:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_logs_like_a_lock_and_a_downgrade_logs_its_mode() {
+    let bench = bench(3);
+    let (log, _guard) = Log::start();
+    let writer = bench.lock().acquire().await.unwrap();
+    let one = writer.downgrade().await.unwrap();
+    let two = bench.lock().shared().acquire().await.unwrap();
+    let short = two.token().short();
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    bench.settle().await;
+    for (event, times) in
+        [("message=acquired", 2), ("message=shared from now on", 1), ("message=released", 2)]
+    {
+        assert_eq!(log.with(event).len(), times, "{event}: {}", log.all());
+    }
+    for level in [Level::ERROR, Level::WARN, Level::INFO] {
+        assert_eq!(log.of(level), Vec::<String>::new(), "at {level}");
+    }
+    let spans = log.with("span acquire");
+    assert!(spans.len() == 2, "{spans:?}");
+    assert!(spans[1].contains("rounds=1") && spans[1].contains(&format!("token=\"{short}\"")), "{spans:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_or_failed_attempt_says_so_in_its_span() {
+    let bench = bench(3);
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let _theirs = other.lock("r").ttl(TTL).acquire().await.unwrap();
+    let (log, _guard) = Log::start();
+    bench.lock().wait(Wait::UpTo(LATE)).acquire().await.unwrap_err();
+    let lock = bench.lock().wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    waiting.abort();
+    bench.settle().await;
+    let spans = log.with("span acquire");
+    assert!(spans.len() == 2 && spans[0].contains("outcome=\"contended\""), "{spans:?}");
+    assert!(spans[1].contains("outcome=\"cancelled\""), "{spans:?}");
+    assert_eq!(log.of(Level::WARN), Vec::<String>::new(), "waiting is no reason for a warning");
+    assert!(log.of(Level::TRACE).iter().any(|line| line.contains("not acquired")), "each round, at trace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_warns_once_after_one_warning_of_renewals() {
+    let bench = bench(3);
+    let (log, _guard) = Log::start();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    lease.lost().await;
+    drop(lease);
+    bench.pass(VALIDITY).await;
+    let warnings = log.of(Level::WARN);
+    assert_eq!(warnings.len(), 2, "{}", log.all());
+    assert!(warnings[0].contains("renewal not confirmed") && warnings[0].contains("votes="), "{warnings:?}");
+    assert!(warnings[1].contains("lease lost") && warnings[1].contains("reason="), "{warnings:?}");
+    assert!(log.with("renewal still not confirmed").len() > 1, "the others are logged at a lower level");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_a_coordinator_logs_no_warning() {
+    let bench = bench(3);
+    let (log, _guard) = Log::start();
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.coordinator.close(Duration::from_secs(1)).await;
+    assert!(lease.check().is_err());
+    assert_eq!(log.of(Level::WARN), Vec::<String>::new());
+}
+
+/// Single-threaded, so that everything is logged on this thread.
+#[tokio::test]
+async fn a_dead_server_warns_once_and_its_return_is_logged() {
+    let servers = Servers::setup().kind(Kind::builtin()).start(3).await.unwrap();
+    let (log, _guard) = Log::start();
+    let coordinator =
+        Coordinator::builder().nodes(servers.urls()).restart_guard(RestartGuard::Off).build().unwrap();
+    let hold = async || drop(coordinator.lock("r").acquire().await.unwrap());
+    hold().await;
+    assert_eq!(log.with("message=connected").len(), 3, "{}", log.all());
+    servers[0].kill();
+    eventually("the event that it is down", patience(), async || {
+        !log.with("unreachable, reconnecting").is_empty()
+    })
+    .await
+    .unwrap();
+    for _ in 0..20 {
+        hold().await;
+    }
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
+    servers[0].restart_empty().await.unwrap();
+    eventually("its return", patience(), async || log.with("restarted=true").len() == 1).await.unwrap();
+    assert_eq!(log.of(Level::WARN).len(), 1, "{}", log.all());
+    drop(coordinator);
+    eventually("the end", patience(), async || log.with("disconnected").len() == 3).await.unwrap();
+    assert_eq!(log.of(Level::WARN).len(), 1, "closing must not warn: {}", log.all());
+}

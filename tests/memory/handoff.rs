@@ -1,0 +1,196 @@
+//! Without fencing, a handoff between tasks of a process sends no request.
+
+use std::time::Duration;
+
+use crate::common::{Bench, TTL, VALIDITY, another, bench};
+use quorlock::{Fencing, Handoff, Lease, Lock, LossReason, Renewal, Wait};
+use tokio::task::JoinHandle;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn plain(bench: &Bench) -> Lock {
+    bench.coordinator.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off)
+}
+
+fn asked(bench: &Bench) -> usize {
+    bench.nodes.iter().map(|node| node.requests().total()).sum()
+}
+
+/// A task that waits for `lock` from now on.
+async fn next(bench: &Bench, lock: &Lock) -> JoinHandle<Lease> {
+    let lock = lock.clone();
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    bench.settle().await;
+    waiting
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_fencing_a_handoff_sends_no_request() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let (token, watch) = (first.token().clone(), first.watch());
+    let waiting = next(&bench, &plain(&bench)).await;
+    let before = asked(&bench);
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!(asked(&bench), before, "no request was sent");
+    assert_eq!(watch.check().unwrap_err().reason, LossReason::Released, "the old lease is over");
+    assert!(second.check().is_ok());
+    assert_eq!(*second.token(), token, "the key is unchanged");
+    second.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0, "the last holder deletes the keys");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i21_a_handed_off_lease_keeps_the_first_deadline() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench)).await;
+    bench.pass(Duration::from_secs(3)).await;
+    let left = first.remaining();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!(second.remaining(), left);
+    // From here on its renewals are not answered.
+    bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
+    bench.pass(left).await;
+    assert_eq!(second.check().unwrap_err().reason, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handed_off_lease_is_renewed_like_any() {
+    let bench = bench(5);
+    let mut lease = plain(&bench).acquire().await.unwrap();
+    for _ in 0..10 {
+        let waiting = next(&bench, &plain(&bench)).await;
+        bench.pass(Duration::from_secs(2)).await;
+        lease.release().await.unwrap();
+        lease = waiting.await.unwrap();
+        assert!(lease.remaining() > VALIDITY / 2, "{:?}", lease.remaining());
+        assert!(bench.nodes.iter().all(|node| node.holder("r").as_ref() == Some(lease.token())));
+    }
+    lease.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_other_options_asks_the_nodes() {
+    let bench = bench(5);
+    for (why, lock) in [
+        ("it needs its own fencing token", plain(&bench).fencing(Fencing::On)),
+        ("it asks for another TTL", plain(&bench).ttl(TTL / 2)),
+        ("the remaining time is not renewed", plain(&bench).renewal(Renewal::Manual)),
+    ] {
+        let first = plain(&bench).acquire().await.unwrap();
+        let token = first.token().clone();
+        let waiting = next(&bench, &lock).await;
+        let before = asked(&bench);
+        first.release().await.unwrap();
+        let second = waiting.await.unwrap();
+        assert!(asked(&bench) > before, "{why}");
+        assert_ne!(*second.token(), token, "{why}");
+        second.release().await.unwrap();
+        bench.settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handoff_with_under_half_the_time_asks_the_nodes() {
+    let bench = bench(5);
+    let lock = plain(&bench).renewal(Renewal::Every(TTL / 2));
+    let first = lock.acquire().await.unwrap();
+    let waiting = next(&bench, &lock).await;
+    // No renewal is due yet.
+    bench.pass((first.remaining() - TTL / 2) + MS).await;
+    let before = asked(&bench);
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert!(asked(&bench) > before);
+    assert!(second.remaining() > TTL / 2, "a full TTL");
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_in_flight_belongs_to_its_lease() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench)).await;
+    bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
+    bench.pass(TTL / 3 + MS).await;
+    let before = asked(&bench);
+    let token = first.token().clone();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert!(asked(&bench) > before, "it acquires its own lease");
+    assert_ne!(*second.token(), token);
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_processes_still_get_their_turn() {
+    let bench = bench(5);
+    let lock = plain(&bench).handoff(Handoff::times(3));
+    let first = lock.acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..6 {
+        waiting.push(next(&bench, &lock).await);
+    }
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    let other = other.lock("r").ttl(TTL).wait(Wait::Forever).fencing(Fencing::Off);
+    let other = next(&bench, &other).await;
+    first.release().await.unwrap();
+    let mut had = 0;
+    for task in waiting {
+        let lease = task.await.unwrap();
+        had += 1;
+        lease.release().await.unwrap();
+        bench.pass(MS).await;
+        if other.is_finished() {
+            break;
+        }
+    }
+    assert!(other.is_finished(), "after {had} of this process");
+    other.await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handed_off_lease_ends_after_its_own_max_hold() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench).max_hold(2 * SECOND)).await;
+    bench.pass(SECOND).await;
+    let before = asked(&bench);
+    let handed_over = bench.clock.now();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!(asked(&bench), before, "no request was sent");
+    tokio::select! {
+        biased;
+        lost = second.lost() => assert_eq!(lost.reason, LossReason::MaxHold),
+        () = bench.pass(TTL) => panic!("it is still being renewed"),
+    }
+    let held = bench.clock.now().since(handed_over);
+    assert!(held <= 2 * SECOND && held > SECOND, "{held:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manual_renewal_in_flight_belongs_to_its_lease() {
+    let bench = bench(5);
+    let first = plain(&bench).acquire().await.unwrap();
+    let waiting = next(&bench, &plain(&bench)).await;
+    bench.nodes.iter().for_each(|node| node.delay(20 * MS, 20 * MS));
+    let before = asked(&bench);
+    tokio::select! {
+        biased;
+        renewed = first.renew() => panic!("{renewed:?} before any answer"),
+        () = bench.pass(10 * MS) => {}
+    }
+    assert!(bench.clock.now() + first.remaining() < bench.clock.now() + VALIDITY, "no renewal is due");
+    let token = first.token().clone();
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_ne!(*second.token(), token, "it acquires its own lease");
+    assert!(asked(&bench) >= before + 10, "the renewal, and the acquisition");
+    second.release().await.unwrap();
+}

@@ -1,0 +1,229 @@
+//! Hints of the nodes wake waiters, and a lost hint costs a heartbeat.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::{TTL, VALIDITY, another, bench};
+use quorlock::{
+    Coordinator, Lock, Wait,
+    node::{Capabilities, Expiry, Hint, HintListener, Node, Request, Responder, SharedRequest},
+    runtime::Clock,
+};
+use quorlock_testkit::MemoryNode;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn forever(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
+}
+
+/// Requests of all kinds, to all nodes.
+fn asked(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(|node| node.requests().total()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_delete_and_an_expiry_wake_just_as_well() {
+    for deleted in [true, false] {
+        let bench = bench(5);
+        for node in &bench.nodes {
+            node.set_data("r", "another library's token", Expiry::In(TTL));
+        }
+        let lock = forever(&bench.coordinator);
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        bench.pass(Duration::from_secs(1)).await;
+        let mut before = bench.clock.now();
+        if deleted {
+            for node in &bench.nodes {
+                node.remove("r");
+            }
+        } else {
+            before = before + (TTL - Duration::from_secs(1));
+        }
+        let _lease = waiting.await.unwrap().unwrap();
+        let late = bench.clock.now().since(before);
+        assert!(late <= 10 * MS, "deleted: {deleted}, {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_holders_lock_is_free_after_its_ttl_and_not_earlier() {
+    let bench = bench(5);
+    let start = bench.clock.now();
+    // Neither renewed nor released, as after SIGKILL.
+    for node in &bench.nodes {
+        node.set_data("r", "00000000000000000000000000000000 db-7:4121", Expiry::In(TTL));
+    }
+    let before = asked(&bench.nodes);
+    let _lease = forever(&bench.coordinator).acquire().await.unwrap();
+    let entered = bench.clock.now().since(start);
+    assert!(entered > VALIDITY && entered <= TTL + 20 * MS, "{entered:?}");
+    assert!(asked(&bench.nodes) - before <= 5 + 2 * 10 + 15, "no polling: {}", asked(&bench.nodes) - before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_notifications_waiters_poll_at_random() {
+    let bench = bench(5);
+    bench.nodes.iter().for_each(|node| node.hints(false));
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(1)).await;
+    let before = bench.clock.now();
+    held.release().await.unwrap();
+    let _lease = waiting.await.unwrap().unwrap();
+    let took = bench.clock.now().since(before);
+    assert!(took <= 110 * MS, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_that_is_lost_costs_a_heartbeat() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.settle().await;
+    // The nodes promise hints, and then send none.
+    bench.nodes.iter().for_each(|node| node.lose_replies(true));
+    let releasing = tokio::spawn(held.release());
+    bench.pass(100 * MS).await;
+    bench.nodes.iter().for_each(|node| {
+        node.disconnect();
+        node.connect();
+        node.lose_replies(false);
+    });
+    drop(releasing.await);
+    let before = bench.clock.now();
+    let _lease = waiting.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(before) <= Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_makes_a_waiter_ask_again() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let _held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    bench.pass(100 * MS).await;
+    let before = asked(&bench.nodes);
+    for node in &bench.nodes {
+        node.disconnect();
+        node.connect();
+    }
+    bench.pass(200 * MS).await;
+    assert!(asked(&bench.nodes) > before, "not only at the next heartbeat");
+    waiting.abort();
+}
+
+/// A node that promises hints and sends none, as over a connection whose end is unnoticed.
+#[derive(Debug)]
+struct Mumbling(MemoryNode);
+
+#[derive(Debug)]
+struct Muffled(Arc<dyn HintListener>);
+
+impl HintListener for Muffled {
+    fn on_hint(&self, hint: Hint<'_>) {
+        if hint == Hint::Subscribed {
+            self.0.on_hint(hint);
+        }
+    }
+}
+
+impl Node for Mumbling {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        self.0.ask(request, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.0.listen(Arc::new(Muffled(listener)));
+    }
+}
+
+/// A node that notifies a process of its own cleanups, like Redis 6.0.
+#[derive(Debug)]
+struct Echoing(MemoryNode, Mutex<Vec<Arc<dyn HintListener>>>);
+
+impl Node for Echoing {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        let changes = matches!(*request, Request::Release { .. });
+        self.0.ask(request, reply);
+        if changes {
+            for listener in &*self.1.lock().unwrap() {
+                listener.on_hint(Hint::Invalidated(b"r"));
+            }
+        }
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.1.lock().unwrap().push(listener.clone());
+        self.0.listen(listener);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_ignores_hints_of_its_own_cleanup() {
+    // Whichever node is asked first: the other holder has three of five.
+    for first in 0..5 {
+        let bench = bench(5);
+        for node in &bench.nodes {
+            node.delay(MS, MS);
+        }
+        for held in 0..3 {
+            bench.nodes[(first + held) % 5].set_data("r", "another library's token", Expiry::In(TTL));
+        }
+        let nodes = bench.nodes.iter().cloned().map(|node| Echoing(node, Mutex::default()));
+        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
+        bench.pass(Duration::from_secs(8)).await;
+        let asked = asked(&bench.nodes);
+        // Each round asks five nodes and undoes two; before it, a node is asked for a place, and
+        // another for the holder.
+        assert!(asked <= 9 * (1 + 8), "a heartbeat a second at the most: {asked} requests in 8 s");
+        waiting.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
+    for (ttl, latest) in [(600 * MS, 620 * MS), (TTL, Duration::from_secs(1) + 3_100 * MS)] {
+        let bench = bench(5);
+        let nodes = bench.nodes.iter().cloned().map(Mumbling);
+        let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+        for node in &bench.nodes {
+            node.set_data("r", "another library's token", Expiry::In(ttl));
+        }
+        let before = bench.clock.now();
+        let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
+        bench.pass(Duration::from_secs(1)).await;
+        for node in &bench.nodes {
+            // Expired in the first case, and deleted in the second.
+            node.remove("r");
+        }
+        if ttl == TTL {
+            waiting.await.unwrap().unwrap();
+            assert!(bench.clock.now().since(before) <= latest, "{:?}", bench.clock.now().since(before));
+        } else {
+            assert!(waiting.is_finished(), "the keys ended after {ttl:?}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What an idle lease costs.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::common::{bench, bench_with};
+use futures::FutureExt as _;
+use futures::future::join_all;
+use quorlock::protocol::Moment;
+use quorlock::{
+    Coordinator, Fencing,
+    node::{Capabilities, Identity, Node, Request, Responder, Response, SharedRequest, Vote},
+    runtime::{Clock, Sleep},
+};
+use quorlock_testkit::TokioClock;
+
+/// Counts the timers that are waiting.
+#[derive(Clone, Debug)]
+struct Counting {
+    clock: TokioClock,
+    sleeping: Arc<AtomicUsize>,
+}
+
+impl Clock for Counting {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.sleeping.fetch_add(1, Ordering::Relaxed);
+        Box::pin(Counted { sleep: self.clock.sleep_until(moment), sleeping: self.sleeping.clone() })
+    }
+}
+
+struct Counted {
+    sleep: Sleep,
+    sleeping: Arc<AtomicUsize>,
+}
+
+impl Future for Counted {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.sleep.as_mut().poll(context)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.sleeping.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_leases_share_one_timer_and_are_renewed() {
+    let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
+    let bench = bench_with(5, |builder| builder.clock(clock.clone()));
+    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
+    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    for _ in 0..3 {
+        bench.pass(crate::common::TTL).await;
+        let sleeping = clock.sleeping.load(Ordering::Relaxed);
+        assert!(sleeping <= 1, "{sleeping} timers for {} leases", leases.len());
+        assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
+    }
+}
+
+/// Before, each had its own timer, which fired once a second.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_lease_watchers_share_one_timer_and_see_the_loss() {
+    let clock = Counting { clock: TokioClock::new(), sleeping: Arc::default() };
+    let bench = bench_with(5, |builder| builder.clock(clock.clone()));
+    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
+    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    let watching: Vec<_> = leases
+        .iter()
+        .map(|lease| {
+            let (watch, clock) = (lease.watch(), clock.clone());
+            tokio::spawn(async move {
+                let lost = watch.lost().await;
+                (lost, clock.now())
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        bench.pass(crate::common::TTL).await;
+        let sleeping = clock.sleeping.load(Ordering::Relaxed);
+        assert!(sleeping <= 1, "{sleeping} timers for {} watchers", watching.len());
+    }
+    let ends: Vec<_> = leases.iter().map(|lease| clock.now() + lease.remaining()).collect();
+    bench.nodes.iter().for_each(quorlock_testkit::MemoryNode::hang);
+    for (watching, end) in watching.into_iter().zip(ends) {
+        let (_, notified) = watching.await.unwrap();
+        assert!(notified <= end, "it was notified {:?} after the end of its lease", notified.since(end));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_leases_have_no_task() {
+    let bench = bench(5);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let locks: Vec<_> = (0..100).map(|number| bench.coordinator.lock(format!("r{number}"))).collect();
+    let before = tasks();
+    let leases = join_all(locks.iter().map(|lock| async { lock.acquire().await.unwrap() })).await;
+    for _ in 0..7 {
+        assert!(tasks() <= before + 1, "{} tasks besides the timer driver", tasks() - before - 1);
+        bench.pass(crate::common::TTL / 2).await;
+        bench.settle().await;
+        assert!(leases.iter().all(|lease| lease.check().is_ok()), "all of them are renewed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_acquired_and_released_without_a_task() {
+    let bench = bench(5);
+    bench.lock().acquire().await.unwrap().release().await.unwrap();
+    // These nodes answer immediately.
+    let lease = bench.lock().acquire().now_or_never().expect("it waits for no task").unwrap();
+    lease.release().now_or_never().expect("it waits for no task").unwrap();
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_answers_to_a_release_need_no_task() {
+    let bench = bench(5);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    bench.nodes[3..].iter().for_each(|node| node.delay(Duration::from_millis(5), Duration::from_millis(5)));
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.pass(Duration::from_millis(20)).await;
+    let before = tasks();
+    lease.release().await.unwrap();
+    assert_eq!(bench.keys(), 2, "not all have answered");
+    // Nodes in memory have a task for each delayed answer.
+    assert!(tasks() <= before + 2, "{} tasks for 2 answers", tasks() - before);
+    bench.pass(Duration::from_millis(20)).await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_due_before_the_others_is_renewed_in_time() {
+    let bench = bench(5);
+    let long = bench.coordinator.lock("long").acquire().await.unwrap();
+    let short = bench.coordinator.lock("short").ttl(Duration::from_millis(600)).acquire().await.unwrap();
+    for _ in 0..30 {
+        bench.pass(Duration::from_millis(100)).await;
+        assert_eq!(short.check(), Ok(()));
+    }
+    assert_eq!(long.check(), Ok(()));
+}
+
+/// Grants every request, and can delay its answers.
+#[derive(Clone, Debug)]
+struct Voter {
+    name: String,
+    identity: Arc<Identity>,
+    /// The requests whose answers are held back.
+    kept: Arc<Mutex<Option<Vec<Responder>>>>,
+    released: Arc<AtomicUsize>,
+}
+
+impl Voter {
+    fn new(number: usize, clock: &TokioClock) -> Voter {
+        let identity = Identity::new(format!("process {number}"), clock.now(), Duration::from_secs(3600));
+        let name = format!("voter {number}");
+        Voter { name, identity: Arc::new(identity), kept: Arc::default(), released: Arc::default() }
+    }
+
+    fn answer(&self, reply: Responder) {
+        reply.send(Ok(Response::new(Vote::Granted, self.identity.clone())));
+    }
+
+    fn hold_answers(&self) {
+        *self.kept.lock().unwrap() = Some(Vec::new());
+    }
+
+    fn send_answers(&self) {
+        let kept = self.kept.lock().unwrap().take();
+        kept.into_iter().flatten().for_each(|reply| self.answer(reply));
+    }
+
+    /// How many answer slots are still referenced.
+    fn answers_kept(&self) -> usize {
+        // The test and the coordinator share each node.
+        Arc::strong_count(&self.identity) - 2
+    }
+}
+
+impl Node for Voter {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if matches!(*request, Request::Release { .. }) {
+            self.released.fetch_add(1, Ordering::Relaxed);
+        }
+        match &mut *self.kept.lock().unwrap() {
+            Some(kept) => kept.push(reply),
+            None => self.answer(reply),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_frees_all_answers_and_still_knows_its_nodes() {
+    let clock = TokioClock::new();
+    let voters: Vec<_> = (0..5).map(|number| Voter::new(number, &clock)).collect();
+    let coordinator = Coordinator::builder().custom_nodes(voters.clone()).clock(clock).build().unwrap();
+    let (late, prompt) = voters.split_last().unwrap();
+    late.hold_answers();
+    let lease = coordinator.lock("r").fencing(Fencing::Off).acquire().await.unwrap();
+    clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one answer is missing: {voters:?}");
+    assert!(format!("{late:?}").contains("Responder"), "a delayed answer keeps its responder: {late:?}");
+    late.send_answers();
+    assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
+    late.hold_answers();
+    lease.renew().await.unwrap();
+    assert!(prompt.iter().all(|voter| voter.answers_kept() == 1), "one answer is missing: {voters:?}");
+    late.send_answers();
+    assert!(voters.iter().all(|voter| voter.answers_kept() == 0), "{voters:?}");
+    lease.release().await.unwrap();
+    let released = voters.iter().map(|voter| voter.released.load(Ordering::Relaxed));
+    assert_eq!(released.collect::<Vec<_>>(), [1; 5], "also where the answer was late");
+}
+
+/// A clock that runs an action while it is read.
+#[derive(Clone, Default)]
+struct Meddling {
+    clock: TokioClock,
+    /// After how many more readings, and the action.
+    plan: Arc<Mutex<Option<(usize, Meddle)>>>,
+}
+
+type Meddle = Box<dyn FnOnce() + Send>;
+
+impl Clock for Meddling {
+    fn now(&self) -> Moment {
+        let due = {
+            let mut plan = self.plan.lock().unwrap();
+            match &mut *plan {
+                Some((left, _)) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                _ => plan.take(),
+            }
+        };
+        if let Some((_, meddle)) = due {
+            meddle();
+        }
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.clock.sleep_until(moment)
+    }
+}
+
+impl std::fmt::Debug for Meddling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Meddling")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_obeys_commands_at_any_moment_of_a_renewal() {
+    let mut meddled = 0;
+    for reading in 0..100 {
+        let clock = Meddling::default();
+        let bench = bench_with(3, |builder| builder.clock(clock.clone()));
+        let lease = Arc::new(bench.lock().acquire().await.unwrap());
+        let (wanted, lent) = (Arc::new(Mutex::new(None)), lease.clone());
+        let keep = wanted.clone();
+        let meddle = move || {
+            let mut renewing = Box::pin(async move { lent.renew().await });
+            assert!(renewing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            *keep.lock().unwrap() = Some(renewing);
+        };
+        *clock.plan.lock().unwrap() = Some((reading, Box::new(meddle)));
+        lease.renew().await.unwrap();
+        bench.settle().await;
+        let renewing = wanted.lock().unwrap().take();
+        if let Some(renewing) = renewing {
+            meddled += 1;
+            let renewed = renewing.now_or_never().expect("the clock is read");
+            assert_eq!(renewed, Ok(()), "the command at reading {reading} of the clock was lost");
+        }
+    }
+    assert!((5..100).contains(&meddled), "the clock is read several times, and finitely often: {meddled}");
+}

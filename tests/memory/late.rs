@@ -1,0 +1,145 @@
+//! Late requests have no effect: a request whose connection has ended is stopped by a tombstone (rules
+//! I-5 and I-40).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::common::{Bench, TTL, bench};
+use futures::future::BoxFuture;
+use quorlock::{
+    Coordinator, Lock, Wait,
+    node::{Capabilities, HintListener, Node, NodeError, Request, Responder, SharedRequest},
+    runtime::Clock,
+};
+use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
+
+const MS: Duration = Duration::from_millis(1);
+/// How late the requests arrive: soon, and close to the end of a tombstone, which lives for the longest
+/// TTL of the deployment.
+const DELAYS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(25)];
+
+fn lock(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
+}
+
+/// The first renewal is this late, on connections that have ended since. The second one is confirmed.
+async fn lose_a_renewal(bench: &Bench, late: Duration) {
+    bench.nodes.iter().for_each(|node| node.delay(late, Duration::ZERO));
+    bench.pass(TTL / 3 + MS).await;
+    for node in &bench.nodes {
+        node.disconnect();
+        node.delay(Duration::ZERO, Duration::ZERO);
+        node.connect();
+    }
+    bench.pass(500 * MS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i40_a_release_stops_an_unanswered_renewal_before_a_confirmed_one() {
+    for late in DELAYS {
+        let bench = bench(5);
+        let lease = lock(&bench.coordinator).acquire().await.unwrap();
+        lose_a_renewal(&bench, late).await;
+        lease.check().unwrap();
+        lease.release().await.unwrap();
+        bench.pass(late).await;
+        assert_eq!(bench.keys(), 0, "a renewal arrived {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i40_a_handed_off_lease_stops_its_unanswered_renewals() {
+    for late in DELAYS {
+        let bench = bench(5);
+        let first = lock(&bench.coordinator).acquire().await.unwrap();
+        lose_a_renewal(&bench, late).await;
+        first.check().unwrap();
+        let next = lock(&bench.coordinator);
+        let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
+        bench.settle().await;
+        first.release().await.unwrap();
+        let second = waiting.await.unwrap();
+        assert_eq!(bench.nodes[0].requests().transfer, 1, "it was handed off");
+        second.release().await.unwrap();
+        bench.settle().await;
+        assert_eq!(bench.keys(), 0);
+        bench.pass(late).await;
+        assert_eq!(bench.keys(), 0, "a renewal of the first arrived {late:?} late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r13_a_late_renewal_does_not_retake_a_retained_lock() {
+    for late in DELAYS {
+        let bench = bench(5);
+        let lease = lock(&bench.coordinator).acquire().await.unwrap();
+        lose_a_renewal(&bench, late).await;
+        lease.check().unwrap();
+        lease.retain(Duration::from_secs(1), "").await.unwrap();
+        assert_eq!(bench.keys(), 5);
+        bench.pass(Duration::from_secs(1) + MS).await;
+        assert_eq!(bench.keys(), 0, "its time is up");
+        bench.pass(late).await;
+        assert_eq!(bench.keys(), 0, "a renewal of the lease arrived {late:?} late");
+    }
+}
+
+/// A node whose connection ends when it is to release, with the earlier requests in flight.
+#[derive(Debug)]
+struct EndsAtRelease {
+    node: MemoryNode,
+    ended: AtomicBool,
+}
+
+impl Node for EndsAtRelease {
+    fn name(&self) -> &str {
+        self.node.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.node.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if matches!(*request, Request::Release { .. }) && !self.ended.swap(true, Ordering::SeqCst) {
+            self.node.disconnect();
+            self.node.delay(Duration::ZERO, Duration::ZERO);
+            self.node.connect();
+            return reply.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
+        }
+        self.node.ask(request, reply);
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        self.node.ready()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.node.listen(listener);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i5_a_repeated_release_also_stops_late_requests() {
+    let late = DELAYS[0];
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let nodes = memory_nodes_on(&clock, 3);
+    let behind = |node: &MemoryNode| EndsAtRelease { node: node.clone(), ended: AtomicBool::new(false) };
+    let coordinator = Coordinator::builder()
+        .custom_nodes(nodes.iter().map(behind).collect::<Vec<_>>())
+        .clock(clock.clone())
+        .entropy(SeededEntropy::new(7))
+        .ttl(TTL)
+        .build()
+        .unwrap();
+    let bench = Bench { clock, nodes, coordinator };
+    let lease = lock(&bench.coordinator).acquire().await.unwrap();
+    bench.nodes.iter().for_each(|node| node.delay(late, Duration::ZERO));
+    bench.pass(TTL / 3 + MS).await;
+    lease.release().await.unwrap();
+    bench.pass(Duration::from_secs(1)).await;
+    assert_eq!(bench.keys(), 0, "released at the second try");
+    bench.pass(late).await;
+    assert_eq!(bench.keys(), 0, "a renewal arrived {late:?} late");
+}

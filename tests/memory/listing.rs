@@ -1,0 +1,119 @@
+//! Listing the names of locks: at enough nodes, and at no more at a time than a quorum can do without.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use quorlock::Coordinator;
+use quorlock::node::{ListedKeys, Node, NodeError, Responder, SharedRequest};
+
+/// What all nodes count together.
+#[derive(Debug, Default)]
+struct Counts {
+    active: AtomicUsize,
+    most: AtomicUsize,
+    asked: Mutex<Vec<String>>,
+}
+
+/// A node that stores these keys, or cannot list them.
+#[derive(Debug)]
+struct Lists {
+    name: String,
+    pages: Option<Vec<&'static str>>,
+    counts: Arc<Counts>,
+}
+
+impl Node for Lists {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ask(&self, _request: SharedRequest, responder: Responder) {
+        responder.send(Err(NodeError::NotAsked));
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        _which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        let (name, counts) = (self.name.clone(), Arc::clone(&self.counts));
+        let Some(pages) = self.pages.clone() else {
+            return Box::pin(stream::iter([Err(NodeError::NotAsked)]));
+        };
+        let begin = stream::once(async move {
+            counts.asked.lock().unwrap().push(name);
+            let active = counts.active.fetch_add(1, Ordering::Relaxed) + 1;
+            counts.most.fetch_max(active, Ordering::Relaxed);
+            Ok(Vec::new())
+        });
+        let counts = Arc::clone(&self.counts);
+        let pages = stream::iter(pages).then(move |key| {
+            let keys = if key.starts_with(&*prefix) { vec![Arc::from(key)] } else { Vec::new() };
+            async move {
+                tokio::task::yield_now().await;
+                Ok(keys)
+            }
+        });
+        let end = stream::once(async move {
+            counts.active.fetch_sub(1, Ordering::Relaxed);
+            Ok(Vec::new())
+        });
+        Box::pin(begin.chain(pages).chain(end))
+    }
+}
+
+/// Lists at nodes with these keys; `None` for one that cannot list.
+async fn list(nodes: Vec<Option<Vec<&'static str>>>, prefix: &str) -> (BTreeSet<String>, usize, Arc<Counts>) {
+    let counts = Arc::new(Counts::default());
+    let nodes: Vec<Lists> = nodes
+        .into_iter()
+        .enumerate()
+        .map(|(number, pages)| Lists { name: format!("n{number}"), pages, counts: Arc::clone(&counts) })
+        .collect();
+    let coordinator = Coordinator::builder().custom_nodes(nodes).key_prefix("p:").build().unwrap();
+    let pages: Vec<_> = coordinator.list(prefix, ListedKeys::Locks).collect().await;
+    let failed = pages.iter().filter(|page| page.names.is_err()).count();
+    let names = pages.into_iter().filter_map(|page| page.names.ok()).flatten();
+    (names.map(|name| name.to_string()).collect(), failed, counts)
+}
+
+fn keys() -> Vec<&'static str> {
+    vec!["p:a", "p:b", "other"]
+}
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn three_of_five_nodes_list_and_two_at_a_time() {
+    let (found, failed, counts) = list(vec![Some(keys()); 5], "").await;
+    assert_eq!((found, failed), (names(&["a", "b"]), 0));
+    assert_eq!(counts.asked.lock().unwrap().len(), 3, "three intersect every quorum");
+    assert_eq!(counts.most.load(Ordering::Relaxed), 2, "a quorum of three is not busy");
+}
+
+#[tokio::test]
+async fn a_lock_that_only_the_last_three_nodes_store_is_found() {
+    let nodes = [Vec::new(), Vec::new(), keys(), keys(), keys()];
+    let (found, ..) = list(nodes.map(Some).into(), "b").await;
+    assert_eq!(found, names(&["b"]));
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_list_is_replaced() {
+    let (found, failed, counts) = list(vec![None, Some(keys()), None, Some(keys()), Some(keys())], "").await;
+    assert_eq!((found, failed), (names(&["a", "b"]), 2));
+    assert_eq!(*counts.asked.lock().unwrap(), ["n1", "n3", "n4"]);
+    let (_, failed, counts) = list(vec![None, None, None, Some(keys()), Some(keys())], "").await;
+    assert_eq!((failed, counts.asked.lock().unwrap().len()), (3, 2), "all were tried");
+}
+
+#[tokio::test]
+async fn a_single_node_lists() {
+    let (found, failed, _) = list(vec![Some(keys())], "a").await;
+    assert_eq!((found, failed), (names(&["a"]), 0));
+}

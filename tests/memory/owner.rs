@@ -1,0 +1,117 @@
+//! Reentrancy, counted in the client (rule I-19).
+
+use std::time::Duration;
+
+use crate::common::{TTL, VALIDITY, another, bench};
+use quorlock::{AcquireError, ConfigError, LossReason, Owner, Renewal, Wait};
+
+#[tokio::test(start_paused = true)]
+async fn i19_an_owner_reenters_without_a_request() {
+    let bench = bench(5);
+    let me = Owner::new();
+    let lock = bench.lock().owner(&me);
+    let outer = lock.acquire().await.unwrap();
+    bench.settle().await;
+    let before: usize = bench.nodes.iter().map(|node| node.requests().total()).sum();
+    let inner = lock.acquire().await.unwrap();
+    let again = lock.try_acquire().await.unwrap().expect("the owner reenters");
+    assert_eq!(bench.nodes.iter().map(|node| node.requests().total()).sum::<usize>(), before);
+    assert_eq!(inner.token(), outer.token(), "reentry shares the hold");
+    assert_eq!(inner.remaining(), outer.remaining(), "with the same end");
+    drop((inner, again));
+    bench.settle().await;
+    assert_eq!(bench.keys(), 5, "the outer one still holds");
+    outer.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_lease_in_any_order_releases_the_lock() {
+    let bench = bench(5);
+    let lock = bench.lock().owner(&Owner::new());
+    let outer = lock.acquire().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    outer.release().await.unwrap();
+    bench.settle().await;
+    assert_eq!(inner.check(), Ok(()));
+    assert_eq!(bench.keys(), 5);
+    inner.release().await.unwrap();
+    assert!(bench.lock().try_acquire().await.unwrap().is_some(), "free for others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_owner_waits_like_any_client() {
+    let bench = bench(5);
+    let _held = bench.lock().owner(&Owner::new()).acquire().await.unwrap();
+    assert!(bench.lock().owner(&Owner::new()).try_acquire().await.unwrap().is_none());
+    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    let other = another(&bench.clock, &bench.nodes, |builder| builder);
+    assert!(other.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_re_entry_checks_that_the_outer_lease_still_holds() {
+    let bench = bench(5);
+    let me = Owner::new();
+    let lock = bench.lock().owner(&me).renewal(Renewal::Manual);
+    let outer = lock.acquire().await.unwrap();
+    bench.pass(VALIDITY).await;
+    let inner = lock.clone().wait(Wait::UpTo(Duration::from_secs(2))).acquire().await.unwrap();
+    assert_ne!(inner.token(), outer.token(), "a lost lease is not reentered: this is a new one");
+    assert_eq!(outer.check().unwrap_err().reason, LossReason::Expired);
+    assert_eq!(inner.check(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_functions_enter_again_without_passing_the_owner_along() {
+    async fn inner(bench: &crate::common::Bench) -> bool {
+        bench.lock().reentrant().try_acquire().await.unwrap().is_some()
+    }
+    let bench = bench(5);
+    let entered = Owner::scope(async {
+        let _outer = bench.lock().reentrant().acquire().await.unwrap();
+        // A nested scope has the same owner.
+        inner(&bench).await && Owner::scope(inner(&bench)).await
+    })
+    .await;
+    assert!(entered);
+    bench.settle().await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reentrant_lock_outside_of_a_scope_is_refused() {
+    let bench = bench(3);
+    let error = bench.lock().reentrant().acquire().await.unwrap_err();
+    assert_eq!(error, AcquireError::Config(ConfigError::NoOwner));
+    assert!(error.to_string().contains("Owner::scope"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_tasks_of_one_owner_share_one_hold() {
+    let bench = bench(5);
+    let lock = bench.lock().wait(Wait::Forever).owner(&Owner::new());
+    let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
+    assert_eq!(first.unwrap().token(), second.unwrap().token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_of_many_locks_in_turn_does_not_grow() {
+    let bench = bench(1);
+    let me = Owner::new();
+    for number in 0..100 {
+        bench
+            .coordinator
+            .lock(format!("r{number}"))
+            .ttl(TTL)
+            .owner(&me)
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    assert!(format!("{me:?}").contains("held: 1"), "{me:?}");
+}

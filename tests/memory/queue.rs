@@ -1,0 +1,433 @@
+//! The queue between processes: in order, one waiter woken per release, and dead waiters delay no
+//! other.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::{Bench, TTL, another, bench};
+use quorlock::protocol::{Claim, Moment, WaiterId, preferred_node};
+use quorlock::{
+    Coordinator, Lock, Wait,
+    node::{Capabilities, Capability, Expiry, Node as _, Request, Vote, ask},
+    runtime::{Clock, Sleep},
+};
+use quorlock_testkit::MemoryNode;
+
+const MS: Duration = Duration::from_millis(1);
+/// Longer than any wait in these tests.
+const LATE: Duration = Duration::from_secs(10);
+
+/// A client's clock whose calendar follows the paused time, with an offset.
+#[derive(Debug)]
+struct Calendar(Arc<dyn Clock>, Duration);
+
+impl Clock for Calendar {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        self.0.sleep_until(moment)
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_secs(1_700_000_000) + self.0.now().since(Moment::ORIGIN) + self.1
+    }
+}
+
+fn lock(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
+}
+
+fn client(bench: &Bench) -> Coordinator {
+    another(&bench.clock, &bench.nodes, |builder| builder)
+}
+
+/// The node with the queue.
+fn home(bench: &Bench) -> &MemoryNode {
+    &bench.nodes[preferred_node("r", bench.nodes.len())]
+}
+
+/// A dead waiter sends no more requests.
+async fn dead(bench: &Bench, number: u64) {
+    let (key, waiter) = ("r".into(), WaiterId::new(number));
+    let [elapsed, patience, turn] = [3_600, 9, 1].map(Duration::from_secs);
+    ask(home(bench), Request::enqueue(key, waiter, elapsed, patience, turn)).await.unwrap();
+}
+
+fn asked(bench: &Bench) -> usize {
+    bench.nodes.iter().map(|node| node.requests().total()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn w2_processes_are_served_in_order_despite_their_calendars() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(MS, MS);
+    }
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..8_u32 {
+        let calendar = Calendar(bench.clock.clone(), Duration::from_secs(60) * (8 - number));
+        let client = another(&bench.clock, &bench.nodes, |builder| builder.clock(calendar));
+        let (lock, order, clock) = (lock(&client), order.clone(), bench.clock.clone());
+        waiting.push(tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            clock.sleep_until(clock.now() + 3 * MS).await;
+            lease.release().await.unwrap();
+        }));
+        bench.pass(20 * MS).await;
+    }
+    first.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
+}
+
+/// Without a queue, all waiters would be notified of a release, and each would send requests.
+#[tokio::test(start_paused = true)]
+async fn w3_a_release_wakes_one_waiter_which_acquires_in_two_trips() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(5 * MS, 5 * MS);
+    }
+    let clock = bench.clock.clone();
+    let mut held = lock(&bench.coordinator).acquire().await.unwrap();
+    let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..20 {
+        let (sender, client) = (sender.clone(), client(&bench));
+        tokio::spawn(async move { sender.send(lock(&client).acquire().await.unwrap()).ok() });
+    }
+    bench.pass(800 * MS).await;
+    for waiting in (1..=20).rev() {
+        let (before, asked) = (clock.now(), self::asked(&bench));
+        held.release().await.unwrap();
+        held = next.recv().await.unwrap();
+        let (took, asked) = (clock.now().since(before), self::asked(&bench) - asked);
+        assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms, with {waiting} waiting");
+        assert!(asked <= 5 + 5 + 3, "{asked} requests, three heartbeats among them, with {waiting} waiting");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_gives_up_leaves_the_queue() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let impatient = lock(&client(&bench)).wait(Wait::UpTo(Duration::from_secs(1)));
+    let (gave_up, ()) = tokio::join!(impatient.acquire(), bench.pass(10 * MS));
+    assert!(gave_up.is_err());
+    let next = lock(&client(&bench));
+    let waiting = tokio::spawn(async move { next.acquire().await });
+    bench.pass(100 * MS).await;
+    let before = bench.clock.now();
+    first.release().await.unwrap();
+    drop(waiting.await.unwrap().unwrap());
+    let held_up = bench.clock.now().since(before);
+    assert!(held_up <= MS, "a waiter that left must delay no other: {held_up:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w5_a_dead_waiter_costs_the_others_one_turn() {
+    for dead in 0..4 {
+        let bench = bench(5);
+        let first = lock(&client(&bench)).acquire().await.unwrap();
+        for number in 0..dead {
+            self::dead(&bench, number).await;
+        }
+        let next = lock(&client(&bench));
+        let next = tokio::spawn(async move { next.acquire().await });
+        bench.pass(10 * MS).await;
+        let before = bench.clock.now();
+        first.release().await.unwrap();
+        drop(next.await.unwrap().unwrap());
+        let held_up = bench.clock.now().since(before).as_millis();
+        let most = [1, 101, 201, 301][usize::try_from(dead).unwrap()];
+        assert!(held_up <= most, "{dead} dead waiters cost {held_up} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w5_a_waiter_dead_for_long_costs_nothing() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    for number in 0..20 {
+        dead(&bench, number).await;
+    }
+    let next = lock(&client(&bench));
+    let next = tokio::spawn(async move { next.acquire().await });
+    bench.pass(LATE).await;
+    let before = bench.clock.now();
+    first.release().await.unwrap();
+    drop(next.await.unwrap().unwrap());
+    assert!(bench.clock.now().since(before) <= MS);
+}
+
+/// It was notified of its turn, and is dropped instead of acquiring.
+#[tokio::test(start_paused = true)]
+async fn w5_a_waiter_dropped_in_its_turn_passes_it_on() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(5 * MS, 5 * MS);
+    }
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let [gone, next] = [(); 2].map(|()| lock(&client(&bench)));
+    let gone = tokio::spawn(async move { gone.acquire().await.map(drop) });
+    bench.pass(50 * MS).await;
+    let next = tokio::spawn(async move { next.acquire().await });
+    bench.pass(50 * MS).await;
+    let before = bench.clock.now();
+    first.release().await.unwrap();
+    bench.pass(2 * MS).await;
+    gone.abort();
+    drop(next.await.unwrap().unwrap());
+    let took = bench.clock.now().since(before);
+    assert!(took <= 35 * MS, "{took:?} for three round trips of 10 ms");
+}
+
+/// A waiter whose place is lost with its node regains it.
+#[tokio::test(start_paused = true)]
+async fn w2_a_waiter_regains_its_lost_place() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        let (lock, order) = (lock(&client(&bench)), order.clone());
+        waiting.push(tokio::spawn(async move {
+            let lease = lock.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            lease.release().await.unwrap();
+        }));
+        bench.pass(20 * MS).await;
+        let (key, waiter) = ("r".into(), WaiterId::new(7));
+        // The queue was lost, and a new waiter would be first in it.
+        home(&bench).remove("quorlock:want:{r}:mark:told");
+        ask(home(&bench), Request::LeaveQueue { key, waiter }).await.unwrap();
+    }
+    bench.pass(Duration::from_secs(3)).await;
+    first.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+}
+
+/// A lost attempt is undone where it was granted; its caller may still get its turn.
+#[tokio::test(start_paused = true)]
+async fn w8_undoing_an_attempt_wakes_no_waiter() {
+    let bench = bench(5);
+    for node in bench.nodes.iter().filter(|node| node.name() != home(&bench).name()) {
+        node.set_data("r", "another library's token", Expiry::In(TTL));
+    }
+    let (key, waiter) = (Arc::<str>::from("r"), WaiterId::new(1));
+    home(&bench).set_data("r", "a holder before", Expiry::In(MS));
+    dead(&bench, 1).await;
+    bench.pass(5 * MS).await;
+    assert!(lock(&client(&bench)).try_acquire().await.unwrap().is_none());
+    bench.settle().await;
+    assert_eq!(home(&bench).holder("r"), None, "it was granted there, and undone");
+    let vote = ask(home(&bench), Request::LeaveQueue { key, waiter }).await.unwrap().vote;
+    assert_eq!(vote, Vote::Granted, "it is still in the queue");
+}
+
+/// The node has lost the lock; waiters must not store their tokens there, which would keep the holder
+/// from restoring its own.
+#[tokio::test(start_paused = true)]
+async fn w4_waiters_take_no_vote_of_a_restarted_node_from_the_holder() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    for _ in 0..8 {
+        let lock = lock(&client(&bench));
+        tokio::spawn(async move { lock.acquire().await.map(drop) });
+    }
+    bench.pass(Duration::from_secs(2)).await;
+    home(&bench).restart_empty();
+    let before = asked(&bench);
+    bench.pass(TTL / 4).await;
+    let seconds = usize::try_from((TTL / 4).as_secs().max(1)).unwrap();
+    let asked = asked(&bench) - before;
+    assert!(asked <= 8 * 6 * (seconds + 1), "{asked} requests of eight waiters in {seconds} s");
+    let taken = home(&bench).holder("r").is_some_and(|token| token != *first.token());
+    assert!(!taken, "a waiter has taken the key that the holder must restore");
+    bench.pass(TTL).await;
+    assert_eq!(first.check(), Ok(()));
+    assert_eq!(home(&bench).holder("r").as_ref(), Some(first.token()), "the holder has it again");
+}
+
+/// It holds a leftover of a client that died before it had a quorum: the others are free.
+#[tokio::test(start_paused = true)]
+async fn w4_a_key_on_one_node_alone_delays_no_waiter() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let next = lock(&client(&bench));
+    let next = tokio::spawn(async move { next.acquire().await });
+    bench.pass(50 * MS).await;
+    home(&bench).remove("r");
+    home(&bench).set_data("r", "stray", Expiry::In(Duration::from_secs(600)));
+    bench.pass(Duration::from_secs(1)).await;
+    let before = bench.clock.now();
+    first.release().await.unwrap();
+    drop(next.await.unwrap().unwrap());
+    let took = bench.clock.now().since(before);
+    assert!(took <= Duration::from_secs(5), "two heartbeats, and this took {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w6_waiters_queue_on_the_next_node_if_one_is_down() {
+    let bench = bench(5);
+    home(&bench).disconnect();
+    let mut held = lock(&bench.coordinator).acquire().await.unwrap();
+    let (sender, mut next) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..5 {
+        let (sender, client) = (sender.clone(), client(&bench));
+        tokio::spawn(async move { sender.send(lock(&client).acquire().await.unwrap()).ok() });
+    }
+    bench.pass(300 * MS).await;
+    for _ in 0..5 {
+        let before = bench.clock.now();
+        held.release().await.unwrap();
+        held = next.recv().await.unwrap();
+        let took = bench.clock.now().since(before);
+        assert!(took <= MS, "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn w6_without_a_queue_each_release_wakes_all_waiters() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        // Applies to all clients of the server.
+        drop(node.clone().with_capabilities(Capabilities::all().without(Capability::Queue)));
+    }
+    let held = lock(&client(&bench)).acquire().await.unwrap();
+    let waiting: Vec<_> = (0..5)
+        .map(|_| {
+            let lock = lock(&client(&bench));
+            tokio::spawn(async move { lock.acquire().await.map(drop) })
+        })
+        .collect();
+    bench.pass(300 * MS).await;
+    held.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(bench.nodes.iter().map(|node| node.requests().enqueue).sum::<usize>(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_wait_for_locks_of_other_libraries() {
+    let bench = bench(3);
+    for node in &bench.nodes {
+        node.set_data("r", "another library's token", Expiry::In(Duration::from_secs(2)));
+    }
+    let before = bench.clock.now();
+    let _lease = lock(&client(&bench)).acquire().await.unwrap();
+    let took = bench.clock.now().since(before);
+    assert!(took >= Duration::from_secs(2) && took < Duration::from_millis(2_100), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_tries_once_joins_no_queue() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    assert!(lock(&client(&bench)).try_acquire().await.unwrap().is_none());
+    assert_eq!(home(&bench).requests().enqueue, 0);
+    first.release().await.unwrap();
+}
+
+/// A client that is closed while it waits.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_ends_with_an_error_leaves_the_queue() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    let closing = client(&bench);
+    let waiting = tokio::spawn({
+        let lock = lock(&closing);
+        async move { lock.acquire().await }
+    });
+    bench.pass(10 * MS).await;
+    closing.close(MS).await;
+    assert!(waiting.await.unwrap().is_err());
+    bench.settle().await;
+    let claim = Arc::new(Claim::new("r".into(), first.token().clone()));
+    let released = ask(home(&bench), Request::Release { claim }).await.unwrap().vote;
+    assert_ne!(released, Vote::Notified, "the queue is empty");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_learns_how_many_processes_wait_before_it() {
+    let bench = bench(5);
+    let _held = lock(&client(&bench)).acquire().await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..11 {
+        let seen = seen.clone();
+        let lock = lock(&client(&bench)).on_wait(move |waiting| {
+            let mut seen = seen.lock().unwrap();
+            seen.retain(|(other, _)| *other != number);
+            seen.push((number, waiting.processes));
+        });
+        tokio::spawn(async move { lock.acquire().await.map(drop) });
+        bench.pass(20 * MS).await;
+    }
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort_unstable();
+    let places: Vec<_> = seen.iter().map(|(_, processes)| processes.unwrap()).collect();
+    assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8]);
+}
+
+/// Its node has seen the release, and another one has not yet: the waiter asks again as soon as that
+/// one has.
+#[tokio::test(start_paused = true)]
+async fn w4_a_slow_node_delays_waiters_only_by_its_lag() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.set_data("r", "another library's token", Expiry::In(TTL));
+    }
+    let next = lock(&client(&bench));
+    let next = tokio::spawn(async move { next.acquire().await });
+    bench.pass(100 * MS).await;
+    home(&bench).remove("r");
+    bench.pass(20 * MS).await;
+    assert!(!next.is_finished(), "the other nodes hold it");
+    let before = bench.clock.now();
+    for node in &bench.nodes {
+        node.remove("r");
+    }
+    drop(next.await.unwrap().unwrap());
+    assert!(bench.clock.now().since(before) <= MS, "{:?}", bench.clock.now().since(before));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_listed_in_order_with_name_and_age() {
+    let bench = bench(5);
+    let held = lock(&bench.coordinator).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for label in ["the first", "the second"] {
+        let client = client(&bench);
+        let lock = lock(&client).label(label);
+        waiting.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+        bench.pass(Duration::from_secs(2)).await;
+    }
+    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    let labels: Vec<_> =
+        seen.waiters.iter().map(|waiter| waiter.context.split_once(' ').unwrap().1).collect();
+    assert_eq!(labels, ["the first", "the second"]);
+    assert!(!seen.has_more);
+    let waited: Vec<_> = seen.waiters.iter().map(|waiter| waiter.waited.as_secs()).collect();
+    assert_eq!(waited, [4, 2]);
+
+    // The node with the queue is down: waiters enqueue on the next.
+    home(&bench).hang();
+    bench.pass(LATE).await;
+    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    assert_eq!(seen.waiters.len(), 2, "{seen:?}");
+    bench.nodes.iter().for_each(MemoryNode::hang);
+    let seen = lock(&bench.coordinator).waiters().await.unwrap();
+    assert!(seen.waiters.is_empty() && seen.has_more, "the queue is unknown: {seen:?}");
+    bench.nodes.iter().for_each(MemoryNode::resume);
+    drop(held);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}

@@ -1,0 +1,125 @@
+//! Revoking a lock from its holder.
+
+use std::sync::Arc;
+
+use crate::common::{TTL, another, bench};
+use quorlock::protocol::Claim;
+use quorlock::{
+    LossReason, Wait,
+    node::{Request, Vote, ask},
+    votes::VoteOutcome,
+};
+use quorlock_testkit::UnreadRequests;
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_lock_is_free_and_its_next_token_is_larger() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let report = operator.lock("r").revoke(lease.token()).await.unwrap();
+    assert!(report.votes().iter().all(|vote| vote.outcome == VoteOutcome::Granted), "{report}");
+    let next = operator.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap();
+    assert!(next.fencing_token() > lease.fencing_token(), "the counters were kept");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_holder_learns_of_it_at_its_next_renewal() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    operator.lock("r").revoke(lease.token()).await.unwrap();
+    assert!(lease.check().is_ok(), "the holder does not know yet, as documented");
+    let revoked = bench.clock.now();
+    assert_eq!(lease.lost().await.reason, LossReason::QuorumLost);
+    let notified = bench.clock.now().since(revoked);
+    assert!(notified <= TTL / 2, "reported by the first renewal, not at the end of validity: {notified:?}");
+    assert_eq!(operator.lock("r").inspect().await.unwrap().holder(), None, "the renewal has stored it again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_in_flight_does_not_restore_the_key() {
+    let bench = bench(3);
+    let lease = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    operator.lock("r").revoke(lease.token()).await.unwrap();
+    let claim = Arc::new(Claim::new("r".into(), lease.token().clone()));
+    for node in &bench.nodes {
+        let renew = Request::Renew { claim: claim.clone(), ttl: TTL, fencing_token: lease.fencing_token() };
+        assert_eq!(ask(node, renew).await.unwrap().vote, Vote::Free);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_acquired_in_between_is_left_alone() {
+    let bench = bench(3);
+    let first = bench.lock().acquire().await.unwrap();
+    let seen = first.token().clone();
+    first.release().await.unwrap();
+    let second = bench.lock().acquire().await.unwrap();
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let report = operator.lock("r").revoke(&seen).await.unwrap();
+    assert_eq!(report.granted(), 0, "nothing was deleted: {report}");
+    bench.pass(TTL).await;
+    second.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_is_reported_and_delays_no_call() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    bench.nodes[4].hang();
+    let asked = bench.clock.now();
+    let report = bench.coordinator.lock("r").revoke(lease.token()).await.unwrap();
+    assert_eq!(report.granted(), 4, "{report}");
+    assert!(matches!(report.votes()[4].outcome, VoteOutcome::Failed(_)), "{report}");
+    assert!(bench.clock.now().since(asked) < TTL / 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_of_one_reader_is_revoked_and_others_stay() {
+    let bench = bench(3);
+    let (one, two) =
+        (bench.lock().shared().acquire().await.unwrap(), bench.lock().shared().acquire().await.unwrap());
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let report = operator.lock("r").shared().revoke(one.token()).await.unwrap();
+    assert_eq!(report.granted(), 3, "{report}");
+    assert_eq!(one.lost().await.reason, LossReason::QuorumLost);
+    two.renew().await.unwrap();
+    let readers = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
+    assert_eq!(readers, [two.token().clone()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_is_revoked_by_token_and_others_stay() {
+    let bench = bench(3);
+    let catalog = bench.lock().shared();
+    let (one, other) = (catalog.acquire().await.unwrap(), catalog.acquire().await.unwrap());
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let report = operator.lock("r").revoke(one.token()).await.unwrap();
+    assert_eq!(report.granted(), 3, "{report}");
+    let left = operator.lock("r").inspect().await.unwrap().holder().unwrap().readers;
+    assert_eq!(left, [other.token().clone()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_revoked_though_a_node_missed_its_downgrade() {
+    let bench = bench(5);
+    let writer = bench.lock().acquire().await.unwrap();
+    let behind = &bench.nodes[4];
+    behind.hang();
+    let reader = writer.downgrade().await.unwrap();
+    behind.unread_requests(UnreadRequests::Lost);
+    behind.disconnect();
+    behind.resume();
+    behind.connect();
+    bench.settle().await;
+    assert_eq!(behind.holder("r").as_ref(), Some(reader.token()), "still exclusive there");
+    let operator = another(&bench.clock, &bench.nodes, |builder| builder);
+    let report = operator.lock("r").revoke(reader.token()).await.unwrap();
+    assert_eq!(report.granted(), 5, "{report}");
+    assert_eq!(bench.keys(), 0);
+    assert_eq!(reader.lost().await.reason, LossReason::QuorumLost);
+    assert_eq!(bench.keys(), 0);
+}

@@ -1,0 +1,18 @@
+//! Defects of other lock libraries and tools, as guarantees of ours.
+//!
+//! `docs/defects.md` lists the defect for each test. These tests use nodes in memory with paused time;
+//! those with real servers are in `tests/real/rivals.rs`, those of the command line in the tests of
+//! quorlock-cli.
+
+mod acquiring;
+mod configuring;
+mod fencing;
+mod losing;
+mod nodes;
+mod promises;
+mod releasing;
+mod renewing;
+mod table;
+mod tokens;
+mod waiting;
+mod way;

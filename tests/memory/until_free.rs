@@ -1,0 +1,62 @@
+//! Waiting until a lock is free, without acquiring it.
+
+use std::time::Duration;
+
+use crate::common::{Bench, TTL, another, bench};
+use quorlock::{AcquireError, Lock, Renewal, Wait};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The lock in a process of its own.
+fn elsewhere(bench: &Bench) -> Lock {
+    another(&bench.clock, &bench.nodes, |builder| builder).lock("r").ttl(TTL)
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_returns_when_the_lock_is_released_and_acquires_nothing() {
+    let bench = bench(5);
+    elsewhere(&bench).until_free().await.unwrap();
+    let lease = elsewhere(&bench).acquire().await.unwrap();
+    let waiting = elsewhere(&bench);
+    let release = async {
+        bench.pass(TTL * 3).await; // it is renewed meanwhile
+        lease.release().await.unwrap();
+        bench.clock.now()
+    };
+    let freed = async {
+        waiting.wait(Wait::Forever).until_free().await.unwrap();
+        bench.clock.now()
+    };
+    let (released, freed) = tokio::join!(release, freed);
+    assert!(freed.since(released) < 20 * MS, "it polls: {:?} late", freed.since(released));
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_returns_when_the_lock_of_a_crashed_holder_expires() {
+    let bench = bench(5);
+    let _crashed = elsewhere(&bench).renewal(Renewal::Manual).acquire().await.unwrap();
+    elsewhere(&bench).wait(Wait::UpTo(TTL * 2)).until_free().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_hold_it_and_a_retained_lock_is_not_free() {
+    let bench = bench(5);
+    let reader = elsewhere(&bench).shared().acquire().await.unwrap();
+    let held = elsewhere(&bench).wait(Wait::UpTo(TTL)).until_free().await;
+    assert!(matches!(held, Err(AcquireError::Contended { .. })), "{held:?}");
+    reader.release().await.unwrap();
+    elsewhere(&bench).wait(Wait::Never).until_free().await.unwrap();
+    elsewhere(&bench).acquire().await.unwrap().retain(TTL * 4, "ran").await.unwrap();
+    let held = elsewhere(&bench).wait(Wait::Never).until_free().await;
+    assert!(matches!(held, Err(AcquireError::Contended { .. })), "{held:?}");
+    elsewhere(&bench).wait(Wait::UpTo(TTL * 5)).until_free().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_it_is_unknown() {
+    let bench = bench(3);
+    bench.nodes.iter().take(2).for_each(quorlock_testkit::MemoryNode::disconnect);
+    let unknown = elsewhere(&bench).wait(Wait::UpTo(TTL)).until_free().await;
+    assert!(matches!(unknown, Err(AcquireError::Unavailable { .. })), "{unknown:?}");
+}

@@ -1,0 +1,454 @@
+//! Waiting: notified instead of polling, in order, at constant cost, and never stranded.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{Bench, TTL, another, bench};
+use quorlock::protocol::Verdict;
+use quorlock::{
+    AcquireError, Coordinator, Lock, Renewal, Wait,
+    node::{Capabilities, Expiry, HintListener, Node, Request, Responder, SharedRequest},
+    runtime::Clock,
+};
+use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn forever(coordinator: &Coordinator) -> Lock {
+    coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
+}
+
+/// Requests of all kinds, to all nodes.
+fn asked(nodes: &[MemoryNode]) -> usize {
+    nodes.iter().map(|node| node.requests().total()).sum()
+}
+
+/// Runs this many tasks, each of which holds the lock once for a millisecond. Returns the order in
+/// which they held it, by the number of their arrival.
+async fn queue_up(bench: &Bench, lock: &Lock, tasks: usize) -> Vec<usize> {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let running: Vec<_> = (0..tasks)
+        .map(|number| {
+            let (lock, order, clock) = (lock.clone(), order.clone(), bench.clock.clone());
+            tokio::spawn(async move {
+                let lease = lock.acquire().await.unwrap();
+                order.lock().unwrap().push(number);
+                clock.sleep_until(clock.now() + MS).await;
+                lease.release().await.unwrap();
+            })
+        })
+        .collect();
+    for task in running {
+        task.await.unwrap();
+    }
+    Arc::into_inner(order).unwrap().into_inner().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_of_one_process_are_served_in_the_order_they_came() {
+    let bench = bench(5);
+    let order = queue_up(&bench, &forever(&bench.coordinator), 200).await;
+    assert_eq!(order, (0..200).collect::<Vec<_>>());
+    bench.pass(10 * MS).await;
+    assert_eq!(bench.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_each_grant_do_not_grow_with_the_number_of_waiters() {
+    let mut per_grant = Vec::new();
+    for tasks in [8, 32, 128] {
+        let bench = bench(5);
+        queue_up(&bench, &forever(&bench.coordinator), tasks).await;
+        bench.pass(10 * MS).await;
+        per_grant.push(asked(&bench.nodes) / tasks);
+    }
+    assert!(per_grant.iter().all(|asked| *asked <= 8), "{per_grant:?} requests for each grant");
+    assert!(per_grant[2] <= per_grant[0], "{per_grant:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_waiters_ask_as_seldom_as_one() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    // Renewed manually, so that only the waiters send requests.
+    let held = holder.lock("r").ttl(TTL).renewal(Renewal::Manual).acquire().await.unwrap();
+    let before = asked(&bench.nodes);
+    let waiting: Vec<_> = (0..1_000)
+        .map(|_| {
+            let lock = forever(&bench.coordinator);
+            tokio::spawn(async move { lock.acquire().await.map(drop) })
+        })
+        .collect();
+    bench.pass(Duration::from_secs(8)).await;
+    let rounds = asked(&bench.nodes) - before;
+    // Every other second another node is asked for the holder.
+    let most = 5 + 1 + (8 * 2 + 8 / 2);
+    assert!(rounds <= most, "one round, then two heartbeats a second at the most: {rounds} requests in 8 s");
+    held.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(5 * MS, 5 * MS);
+    }
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(1)).await;
+    let before = bench.clock.now();
+    held.release().await.unwrap();
+    let _lease = waiting.await.unwrap().unwrap();
+    let took = bench.clock.now().since(before);
+    // To the nodes, the hints back, and one round to all of them.
+    assert!(took <= 22 * MS, "{took:?} for two round trips of 10 ms");
+}
+
+/// A node that records for each acquisition whether the client knows of contention.
+#[derive(Debug)]
+struct Noting(MemoryNode, Arc<Mutex<Vec<bool>>>);
+
+impl Node for Noting {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn ask(&self, request: SharedRequest, reply: Responder) {
+        if let Request::Acquire { fence_hint: Some(fence_hint), .. } = &*request {
+            self.1.lock().unwrap().push(fence_hint.contended);
+        }
+        self.0.ask(request, reply);
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        self.0.listen(listener);
+    }
+}
+
+/// A client that does not know of contention acquires without a script, which raises the counters even
+/// if it is refused: the next holder then has to write its number back, in a second round.
+#[tokio::test(start_paused = true)]
+async fn the_next_contest_starts_with_known_contention() {
+    let bench = bench(5);
+    let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let nodes = bench.nodes.iter().cloned().map(|node| Noting(node, noted.clone()));
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let noted = || std::mem::take(&mut *noted.lock().unwrap());
+    let ask = async || client.lock("r").ttl(TTL).try_acquire().await.unwrap();
+    // It was refused a moment ago.
+    let others = bench.lock().acquire().await.unwrap();
+    assert!(ask().await.is_none());
+    assert_eq!(noted(), [false; 5]);
+    others.release().await.unwrap();
+    let mut held = ask().await.unwrap();
+    assert_eq!(noted(), [true; 5]);
+    // Others waited while it held the lock, a moment ago or longer.
+    for (ago, knows) in [(Duration::from_secs(1), true), (Duration::from_secs(4), false)] {
+        bench.pass(Duration::from_secs(4)).await;
+        let other = another(&bench.clock, &bench.nodes, |builder| builder);
+        let waiting = tokio::spawn(async move { forever(&other).acquire().await.unwrap().release().await });
+        bench.pass(100 * MS).await;
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        bench.pass(ago).await;
+        noted();
+        held = ask().await.unwrap();
+        assert_eq!(noted(), [knows; 5], "{ago:?} ago");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_cancelled_waiters_leave_no_key_place_or_task() {
+    for seed in 0..5 {
+        let bench = bench(5);
+        let entropy = SeededEntropy::new(seed);
+        let mut waiting = Vec::new();
+        for _ in 0..1_000 {
+            let (lock, clock) = (forever(&bench.coordinator), bench.clock.clone());
+            let patience = Duration::from_micros(quorlock::runtime::Entropy::next_u64(&entropy) % 300_000);
+            waiting.push(tokio::spawn(async move {
+                let end = clock.now() + patience;
+                tokio::select! {
+                    biased;
+                    lease = lock.acquire() => {
+                        clock.sleep_until((clock.now() + MS).min(end)).await;
+                        drop(lease);
+                    }
+                    () = clock.sleep_until(end) => {}
+                }
+            }));
+        }
+        for task in waiting {
+            task.await.unwrap();
+        }
+        bench.pass(Duration::from_secs(1)).await;
+        assert_eq!(bench.keys(), 0, "seed {seed}");
+        let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        // A memory node has one task for its timers.
+        assert!(tasks <= bench.nodes.len(), "{tasks} tasks are left, seed {seed}");
+        assert!(format!("{:?}", bench.coordinator).contains("queues: 0"), "{:?}", bench.coordinator);
+        assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and the lock is free");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_sends_no_request_if_this_process_holds() {
+    let bench = bench(5);
+    let lease = bench.lock().acquire().await.unwrap();
+    bench.settle().await;
+    let before = asked(&bench.nodes);
+    assert!(bench.lock().try_acquire().await.unwrap().is_none());
+    assert_eq!(asked(&bench.nodes), before);
+    lease.release().await.unwrap();
+    assert!(bench.lock().try_acquire().await.unwrap().is_some(), "and acquires immediately after a release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_does_not_queue_behind_a_local_waiter() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    bench.pass(Duration::from_secs(1)).await;
+    let lock = bench.lock();
+    tokio::select! {
+        biased;
+        lease = lock.try_acquire() => assert!(lease.unwrap().is_none(), "another client holds it"),
+        () = bench.pass(TTL) => panic!("it waits"),
+    }
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// After contention, a waiter first asks a single node. A call that tries only once must not take one
+/// refusal for the verdict, whatever happened before.
+#[tokio::test(start_paused = true)]
+async fn try_acquire_asks_a_quorum_right_after_contention() {
+    let bench = bench(5);
+    let others = another(&bench.clock, &bench.nodes, |builder| builder);
+    // A node with a leftover key of a crashed program; each node in turn is the preferred one.
+    for stray in 0..5 {
+        let lease = forever(&bench.coordinator).acquire().await.unwrap();
+        assert!(others.lock("r").ttl(TTL).try_acquire().await.unwrap().is_none());
+        lease.release().await.unwrap();
+        bench.nodes[stray].set_data("r", "left behind", Expiry::In(TTL));
+        let again = forever(&bench.coordinator).try_acquire().await.unwrap();
+        again.expect("four of five are free").release().await.unwrap();
+        bench.settle().await;
+        bench.nodes[stray].remove("r");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_acquire_does_not_take_an_outage_for_contention() {
+    let bench = bench(5);
+    for node in &bench.nodes[..3] {
+        node.hang();
+    }
+    let lock = forever(&bench.coordinator);
+    tokio::select! {
+        lease = lock.acquire() => panic!("without a quorum: {lease:?}"),
+        () = bench.pass(Duration::from_secs(1)) => {}
+    }
+    let error = bench.lock().try_acquire().await.expect_err("no client holds it or waits for it");
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_learns_the_holder_and_its_position() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder.label("the import"));
+    let _held = forever(&holder).acquire().await.unwrap();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let lock = bench.coordinator.lock("r").ttl(TTL).wait(Wait::UpTo(Duration::from_secs(1))).on_wait({
+        let heard = heard.clone();
+        move |waiting| {
+            let holder = waiting.holder.as_ref().map(|holder| holder.token.to_string());
+            heard.lock().unwrap().push((waiting.ahead, holder.unwrap_or_default()));
+        }
+    });
+    // The answers arrive when both wait.
+    bench.nodes.iter().for_each(|node| node.delay(Duration::from_millis(1), Duration::ZERO));
+    let (first, second) = tokio::join!(lock.acquire(), lock.acquire());
+    assert!(matches!(first, Err(AcquireError::Contended { .. })), "{first:?}");
+    assert!(second.unwrap_err().to_string().contains("the import"), "the second sent no request itself");
+    let heard = heard.lock().unwrap();
+    assert!(heard.iter().any(|(ahead, holder)| *ahead == 0 && holder.contains("the import")), "{heard:?}");
+    assert!(heard.iter().any(|(ahead, holder)| *ahead == 1 && holder.contains("the import")), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_listener_strands_no_task() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let held = forever(&holder).acquire().await.unwrap();
+    let lock = forever(&bench.coordinator).on_wait(|_| panic!("the listener panics"));
+    let (first, second) = (lock.clone(), lock);
+    let first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    let second = tokio::spawn(async move { second.acquire().await.map(drop) });
+    bench.pass(100 * MS).await;
+    held.release().await.unwrap();
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_waiter_leaves_the_queue() {
+    let bench = bench(5);
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let _held = forever(&holder).acquire().await.unwrap();
+    let first = forever(&bench.coordinator);
+    let _first = tokio::spawn(async move { first.acquire().await.map(drop) });
+    bench.settle().await;
+    for _ in 0..50 {
+        let impatient = bench.coordinator.lock("r").ttl(TTL).wait(Wait::UpTo(MS));
+        assert!(impatient.acquire().await.is_err());
+    }
+    let ahead = Arc::new(AtomicUsize::new(usize::MAX));
+    let last = forever(&bench.coordinator).on_wait({
+        let ahead = ahead.clone();
+        move |waiting| ahead.store(waiting.ahead, Ordering::SeqCst)
+    });
+    let _last = tokio::spawn(async move { last.acquire().await.map(drop) });
+    bench.pass(Duration::from_secs(4)).await;
+    assert_eq!(ahead.load(Ordering::SeqCst), 1, "only the first one came before");
+}
+
+#[test]
+fn a_lease_that_outlives_its_runtime_is_released_by_the_next() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let nodes = memory_nodes(3);
+    let client = Coordinator::builder().custom_nodes(nodes.clone()).build().unwrap();
+    let lock = client.lock("r").wait(Wait::Never);
+    let first = runtime();
+    let lease = first.block_on(lock.acquire()).unwrap();
+    // With every task that was spawned on it.
+    drop(first);
+    let next = runtime().block_on(lock.acquire());
+    assert!(matches!(next, Err(AcquireError::Contended { .. })), "it is held: {next:?}");
+    lease.check().unwrap();
+    drop(lease);
+    let next = runtime().block_on(lock.acquire());
+    assert!(next.is_ok(), "the lock is free: {next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_simultaneous_processes_all_get_the_lock_soon() {
+    for seed in 0..10 {
+        let clock: Arc<dyn quorlock::runtime::Clock> = Arc::new(quorlock_testkit::TokioClock::new());
+        let nodes = memory_nodes_on(&clock, 5);
+        for node in &nodes {
+            node.delay(MS, MS);
+        }
+        let inside: Arc<AtomicUsize> = Arc::default();
+        let tasks: Vec<_> = (0..10)
+            .map(|process| {
+                let entropy = SeededEntropy::new(seed * 100 + process);
+                let client = another(&clock, &nodes, |builder| builder.entropy(entropy));
+                let (clock, inside) = (clock.clone(), inside.clone());
+                tokio::spawn(async move {
+                    for _ in 0..5 {
+                        let lease = forever(&client).acquire().await.unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                        clock.sleep_until(clock.now() + MS).await;
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        lease.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let before = clock.now();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let took = clock.now().since(before);
+        // Fifty grants of at least 7 ms: the hold, the release, the hints and two rounds.
+        assert!(took <= 1_500 * MS, "seed {seed}: {took:?} for fifty grants");
+    }
+}
+
+/// Each must get its answer before either releases, so a caller that waits for the other would block.
+#[test]
+fn two_threads_that_try_together_do_not_wait_for_each_other() {
+    const DEADLINE: Duration = Duration::from_secs(20);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let coordinator = Coordinator::builder().custom_nodes(memory_nodes(3)).build().unwrap();
+    let start = Barrier::new(2);
+    let race = |to_other: Sender<bool>, from_other: Receiver<bool>| {
+        for round in 0..2000 {
+            let lock = coordinator.lock(format!("r{round}"));
+            start.wait();
+            let lease = runtime.block_on(lock.try_acquire()).unwrap();
+            to_other.send(lease.is_some()).unwrap();
+            let theirs =
+                from_other.recv_timeout(DEADLINE).expect("the other must get an answer, held or not");
+            assert!(!(theirs && lease.is_some()), "round {round}: both have it");
+            if let Some(lease) = lease {
+                runtime.block_on(lease.release()).unwrap();
+            }
+        }
+    };
+    let (to_one, from_two) = channel();
+    let (to_two, from_one) = channel();
+    thread::scope(|scope| {
+        let race = &race;
+        scope.spawn(move || race(to_two, from_two));
+        race(to_one, from_one);
+    });
+}
+
+/// The error of a wait of 1 ms, with a round trip of 20 ms.
+async fn waited_for_a_millisecond(lock: &Lock) -> AcquireError {
+    lock.clone().wait(Wait::UpTo(MS)).acquire().await.unwrap_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_shorter_than_a_round_never_calls_a_free_lock_held() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let lock = bench.coordinator.lock("r").ttl(TTL);
+    let error = waited_for_a_millisecond(&lock).await;
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "no client holds it: {error}");
+    assert!(error.to_string().contains("had not answered yet"), "{error}");
+    assert_eq!(error.report().unwrap().verdict(), Verdict::Unavailable, "{error}");
+
+    for node in &bench.nodes[..3] {
+        node.hang();
+    }
+    let error = waited_for_a_millisecond(&bench.coordinator.lock("other").ttl(TTL)).await;
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "it is unknown who holds it: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_shorter_than_a_round_names_the_holder() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let holder = another(&bench.clock, &bench.nodes, |builder| builder);
+    let _held = forever(&holder).acquire().await.unwrap();
+    let elsewhere = waited_for_a_millisecond(&bench.coordinator.lock("r").ttl(TTL)).await;
+    assert!(matches!(elsewhere, AcquireError::Contended { .. }), "another process holds it: {elsewhere}");
+
+    // Known without a request.
+    for node in &bench.nodes {
+        node.hang();
+    }
+    let here = waited_for_a_millisecond(&holder.lock("r").ttl(TTL)).await;
+    assert!(matches!(here, AcquireError::Contended { .. }), "this process holds it: {here}");
+}
