@@ -1,7 +1,7 @@
 # Finds or installs a Docker engine and Compose, for the test of compose/. To be sourced.
 #
 # An engine that answers is used. Otherwise the test starts one itself, in a network of its own, and stops it again:
-# crates/quorlock-chaos/tests/compose/engine.rs. This installs the programs for that.
+# crates/quorlock-chaos/tests/chaos/compose/engine.rs. This installs the programs for that.
 source "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
 
 has_compose() { docker compose version >/dev/null 2>&1 || find_program docker-compose >/dev/null; }

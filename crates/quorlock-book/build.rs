@@ -1,7 +1,7 @@
-//! Makes a function of each block of Rust in the pages, for `tests/snippets`.
+//! Makes a function of each block of Rust in the pages, for `tests/book/snippets.rs`.
 //!
 //! Variables that a block uses but does not declare, such as `coordinator`, are provided by
-//! `tests/snippets/given.rs`.
+//! `tests/book/snippets/given.rs`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -91,11 +91,11 @@ fn with_real_nodes(code: &str) -> String {
         let (before, from) = rest.split_at(start);
         let end = from.get(1..).and_then(|text| text.find('"')).map_or(from.len(), |end| end + 2);
         let (address, after) = from.split_at(end);
-        let _ = write!(real, "{before}crate::given::node({address})");
+        let _ = write!(real, "{before}crate::snippets::given::node({address})");
         rest = after;
     }
     real.push_str(rest);
-    real = real.replace("std::env::var(", "crate::given::variable(");
+    real = real.replace("std::env::var(", "crate::snippets::given::variable(");
     for build in [".build()", ".build_blocking()"] {
         real = real.replace(build, &format!(".restart_guard(quorlock::RestartGuard::Off){build}"));
     }
@@ -109,7 +109,7 @@ fn given(code: &str, prefix: &str) -> String {
         let made = [format!("let {name}"), format!("let mut {name}"), format!("|{name}|")];
         if names(code, name) && !made.iter().any(|made| code.contains(made)) {
             let wait = if prefix.is_empty() { ".await" } else { "" };
-            let _ = writeln!(lines, "let {name} = crate::given::{prefix}{name}(){wait};");
+            let _ = writeln!(lines, "let {name} = crate::snippets::given::{prefix}{name}(){wait};");
         }
     }
     lines

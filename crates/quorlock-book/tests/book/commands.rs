@@ -7,15 +7,6 @@
 //! commands, and the following lines must be their output, except for numbers, times and names that differ
 //! in each run. A command may fail only if `echo $?` is next.
 
-#![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 mod exceptions;
 mod named;
 mod output;
@@ -32,8 +23,8 @@ use std::time::Duration;
 use quorlock_book::page::{self, Page, beside};
 use quorlock_testkit::{Kind, Server, Servers, eventually};
 
-use crate::exceptions::EXCEPTIONS;
-use crate::script::{Step, steps};
+use self::exceptions::EXCEPTIONS;
+use self::script::{Step, steps};
 
 /// The longest TTL of the pages: `doctor` does not report older servers as restarted.
 const OLD: Duration = Duration::from_secs(31);

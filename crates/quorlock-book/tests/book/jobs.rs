@@ -4,15 +4,6 @@
 //! The packages with the schemas, and Ansible, are those that `scripts/jobs.sh` installs into `.tools/jobs`.
 //! Without them the tests that need them are skipped.
 
-#![cfg(unix)]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 mod ansible;
 mod ci;
 mod crontab;

@@ -1,8 +1,5 @@
 //! Tests the claims of `docs/masters.md` on five real masters.
 
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::io::Write as _;
 use std::time::Duration;
 

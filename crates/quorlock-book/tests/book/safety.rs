@@ -1,7 +1,5 @@
 //! Checks that the tests and scenarios that `docs/safety.md` names exist.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs;
 
 use quorlock_book::block::spans;
@@ -14,9 +12,11 @@ fn every_test_of_a_broken_assumption_exists() {
         let parts: Vec<&str> = span.text.split("::").collect();
         let (file, what) = match parts.as_slice() {
             ["model", file, test] => {
-                (format!("crates/quorlock-model/tests/{file}.rs"), format!("fn {test}()"))
+                (format!("crates/quorlock-model/tests/model/{file}.rs"), format!("fn {test}()"))
             }
-            ["sim", file, test] => (format!("crates/quorlock-sim/tests/{file}.rs"), format!("fn {test}()")),
+            ["sim", file, test] => {
+                (format!("crates/quorlock-sim/tests/sim/{file}.rs"), format!("fn {test}()"))
+            }
             ["chaos", scenario] => {
                 (format!("crates/quorlock-chaos/scenarios/{scenario}.toml"), "violations = [\"".to_owned())
             }

@@ -3,9 +3,6 @@
 //! They assert no durations and no success rate: a busy machine may be slow, but must not violate a
 //! guarantee.
 
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

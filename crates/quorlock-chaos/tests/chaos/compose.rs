@@ -1,7 +1,5 @@
 //! Tests of the five masters in containers of `compose/`. Skipped without a Docker engine.
 
-#![expect(clippy::indexing_slicing, reason = "a JSON value without this key gives null")]
-
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::panic::AssertUnwindSafe;
@@ -9,21 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use self::engine::Engine;
-use self::project::Project;
 use futures::FutureExt as _;
 
-#[path = "compose/engine.rs"]
+use self::engine::Engine;
+use self::project::Project;
+
 mod engine;
-#[path = "compose/holder.rs"]
 mod holder;
-#[path = "compose/masters.rs"]
 mod masters;
-#[path = "compose/network.rs"]
 mod network;
-#[path = "compose/page.rs"]
 mod page;
-#[path = "compose/project.rs"]
 mod project;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;

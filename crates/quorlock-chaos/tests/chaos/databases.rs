@@ -4,9 +4,6 @@
 //! They assert no success rate and not how soon a holder is notified of a loss: a busy machine may be slow,
 //! but must not violate a guarantee. The runs of ten minutes in `scripts/nightly` assert both.
 
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;

@@ -1,6 +1,4 @@
 //! The contract suite on a directory, and that the suite detects a broken node.
-#![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io::{self, ErrorKind};

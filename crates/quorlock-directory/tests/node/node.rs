@@ -1,6 +1,4 @@
 //! Properties of directory nodes: several processes, what is remembered, and damaged files.
-#![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,4 @@
 //! The program `quorlock` with directories, alone and together with a server.
-#![cfg(unix)]
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::env;
 use std::fs;

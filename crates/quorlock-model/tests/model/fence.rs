@@ -1,8 +1,5 @@
 //! The cases of fencing tokens.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn the_scheme_never_hands_out_a_number_twice_or_out_of_order();

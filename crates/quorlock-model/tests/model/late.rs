@@ -1,8 +1,5 @@
 //! The cases of late requests.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn a_released_lock_stays_free_whatever_arrives_late();

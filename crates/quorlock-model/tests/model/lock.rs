@@ -1,8 +1,5 @@
 //! The cases of the lock.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn no_two_hold_the_lock_together();

@@ -1,4 +1,27 @@
-//! Runs a case and checks its result.
+//! The cases of the models, a test for each.
+
+/// Declares a test for each case, which has the name of the test.
+macro_rules! cases {
+    ($(#[$test:meta] fn $name:ident();)+) => {
+        $(
+            #[$test]
+            fn $name() {
+                crate::confirm(stringify!($name));
+            }
+        )+
+    };
+}
+
+mod fence;
+mod late;
+mod lock;
+mod offer;
+mod passing;
+mod permits;
+mod queue;
+mod retained;
+mod several;
+mod shared;
 
 use quorlock_model::case;
 
@@ -6,7 +29,7 @@ use quorlock_model::case;
 const SEED: u64 = 1;
 
 /// Runs the case of this name.
-pub(crate) fn confirm(name: &str) {
+fn confirm(name: &str) {
     let mut cases = case::all();
     cases.retain(|case| case.name == name);
     assert_eq!(cases.len(), 1, "no case is named {name:?}");
@@ -23,16 +46,4 @@ pub(crate) fn confirm(name: &str) {
         report.broken.as_ref().map(|story| story.property),
         report.missing,
     );
-}
-
-/// Declares a test for each case, which has the name of the test.
-macro_rules! cases {
-    ($(#[$test:meta] fn $name:ident();)+) => {
-        $(
-            #[$test]
-            fn $name() {
-                common::confirm(stringify!($name));
-            }
-        )+
-    };
 }

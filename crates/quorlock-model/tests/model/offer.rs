@@ -1,8 +1,5 @@
 //! The cases of offers.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn offers_keep_others_out();

@@ -1,8 +1,5 @@
 //! The cases of leases that are passed on.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn a_lease_that_is_passed_on_excludes_other_clients();

@@ -1,8 +1,5 @@
 //! The cases of semaphores.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn slots_admit_no_third_to_two_permits_on_five_nodes();

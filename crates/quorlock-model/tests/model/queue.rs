@@ -1,8 +1,5 @@
 //! The cases of the queue.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn live_waiters_are_never_stranded_by_crashes_and_lost_messages();

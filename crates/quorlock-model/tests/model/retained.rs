@@ -1,8 +1,5 @@
 //! The cases of retained locks.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn a_slot_that_was_confirmed_has_one_run();

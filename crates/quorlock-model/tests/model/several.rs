@@ -1,8 +1,5 @@
 //! The cases of several locks.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn overlapping_sets_and_a_lock_alone_exclude_each_other();

@@ -1,8 +1,5 @@
 //! The cases of shared locks.
 
-#[macro_use]
-mod common;
-
 cases! {
     #[test]
     fn readers_share_the_lock_and_a_writer_is_exclusive();

@@ -1,5 +1,4 @@
 //! Each deliberately broken protection must be found: a hundred clean seeds prove little.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

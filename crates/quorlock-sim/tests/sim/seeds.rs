@@ -1,5 +1,4 @@
 //! A fixed set of seeds with every fault that the library is designed to tolerate.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

@@ -1,6 +1,4 @@
 //! The contract suite on a database, and that the suite detects a broken node.
-#![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,4 @@
 //! Properties of SQLite nodes: boots, power loss, bad files, and other programs that use the file.
-#![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io::Write as _;

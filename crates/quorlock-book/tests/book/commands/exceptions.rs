@@ -1,6 +1,6 @@
 //! The commands that are not run here, each with the reason.
 
-use crate::script::Step;
+use super::script::Step;
 
 /// A command that is not run.
 pub(crate) struct Exception {
@@ -36,7 +36,7 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     except(
         "CONTRIBUTING.md",
         "cargo run --release --bin quorlock-chaos",
-        "ten minutes; tests/chaos.rs has short ones",
+        "ten minutes; crates/quorlock-chaos/tests/chaos has short ones",
     ),
     except(
         "CONTRIBUTING.md",
@@ -54,7 +54,7 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     except(
         "compose/README.md",
         "compose/start",
-        "needs Docker; crates/quorlock-chaos/tests/compose.rs runs it",
+        "needs Docker; crates/quorlock-chaos/tests/chaos/compose.rs runs it",
     ),
     except(
         "compose/README.md",
@@ -64,8 +64,12 @@ pub(crate) const EXCEPTIONS: &[Exception] = &[
     except("compose/README.md", "echo $?", "of the same"),
     except("compose/README.md", "cargo run --release --bin quorlock-chaos", "needs the containers"),
     except("compose/README.md", "docker-compose down", "there are no containers here"),
-    except("docs/tutorial.md", "cargo new", "cargo's own; tests/snippets has the program and runs it"),
+    except(
+        "docs/tutorial.md",
+        "cargo new",
+        "cargo's own; tests/book/snippets.rs has the program and runs it",
+    ),
     except("docs/tutorial.md", "cd ../orders", "the folder of the program"),
     except("docs/tutorial.md", "cargo add", "cargo's own, and builds everything once more"),
-    except("docs/tutorial.md", "quorlock demo -- cargo run", "tests/snippets runs the program"),
+    except("docs/tutorial.md", "quorlock demo -- cargo run", "tests/book/snippets.rs runs the program"),
 ];

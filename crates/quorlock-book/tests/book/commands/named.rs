@@ -6,10 +6,10 @@ use std::process::Command;
 use quorlock_book::block;
 use quorlock_book::page::root;
 
-use crate::pages;
-use crate::programs::target;
-use crate::script::{Step, all_steps};
-use crate::spans;
+use super::pages;
+use super::programs::target;
+use super::script::{Step, all_steps};
+use super::spans;
 
 #[test]
 fn everything_named_in_a_command_line_exists() {

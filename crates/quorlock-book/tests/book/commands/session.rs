@@ -12,9 +12,9 @@ use nix::unistd::Pid;
 use quorlock_book::page::Page;
 use quorlock_testkit::{Server, eventually};
 
-use crate::output::{agrees, with_servers};
-use crate::programs::{put_into, target};
-use crate::script::Step;
+use super::output::{agrees, with_servers};
+use super::programs::{put_into, target};
+use super::script::Step;
 
 /// The timeout for a whole page, generous for a busy machine.
 const LONGEST: Duration = Duration::from_secs(300);

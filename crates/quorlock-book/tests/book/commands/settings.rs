@@ -8,8 +8,8 @@ use quorlock_book::page::pages;
 use quorlock_testkit::Servers;
 use toml::{Table, Value};
 
-use crate::output::with_servers;
-use crate::programs::target;
+use super::output::with_servers;
+use super::programs::target;
 
 const NO_QUORUM: i32 = 69;
 

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::pages;
-use crate::programs::target;
+use super::pages;
+use super::programs::target;
 use quorlock_book::block::{blocks, spans};
 
 /// They are not run, because they depend on their context.

@@ -6,9 +6,9 @@ use std::process::Output;
 
 use nix::sys::signal::Signal;
 
-use crate::hosts::{Host, Hosts};
-use crate::shown;
-use crate::tools::packages;
+use super::hosts::{Host, Hosts};
+use super::shown;
+use super::tools::packages;
 
 const RESOURCE: &str = "deploy/web";
 const SITE: &str = "- hosts: all\n  gather_facts: false\n  connection: local\n  tasks:\n\
@@ -67,7 +67,7 @@ async fn the_playbook_fails_while_another_client_holds_the_lock_or_when_it_is_ta
     prepare(&hosts, &packages);
     hosts.program("restart.sh", "");
     let holder = start(&hosts, "exec quorlock run -n deploy/web -- sleep 1000");
-    quorlock_testkit::eventually("a holder", crate::SOON, async || hosts.holder(RESOURCE).is_some())
+    quorlock_testkit::eventually("a holder", super::SOON, async || hosts.holder(RESOURCE).is_some())
         .await
         .unwrap();
     let text = fs::read_to_string(hosts.path("restart.yml")).unwrap();

@@ -9,9 +9,9 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::hosts::{Host, Hosts};
-use crate::shown;
-use crate::tools::{check, checked, read, strings};
+use super::hosts::{Host, Hosts};
+use super::shown;
+use super::tools::{check, checked, read, strings};
 
 const RESOURCE: &str = "deploy/production";
 

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::hosts::Hosts;
-use crate::shown;
+use super::hosts::Hosts;
+use super::shown;
 
 const HOSTS: usize = 10;
 /// The option that makes the job run once per slot.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::hosts::Hosts;
-use crate::shown;
-use crate::tools::{checked, strings};
+use super::hosts::Hosts;
+use super::shown;
+use super::tools::{checked, strings};
 
 /// Returns the list of an instruction.
 fn instruction(dockerfile: &str, name: &str) -> Vec<String> {

@@ -13,7 +13,7 @@ use quorlock_testkit::{Kind, Servers, eventually, find_eventually};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{SOON, skip};
+use super::{SOON, skip};
 
 /// The servers, and the folder in which the jobs run and write.
 pub(crate) struct Hosts {

@@ -9,9 +9,9 @@ use nix::sys::signal::Signal;
 use quorlock_testkit::eventually;
 use serde_json::Value;
 
-use crate::hosts::{Host, Hosts, leader};
-use crate::tools::{check, checked, read, strings};
-use crate::{SOON, shown};
+use super::hosts::{Host, Hosts, leader};
+use super::tools::{check, checked, read, strings};
+use super::{SOON, shown};
 
 const RESOURCE: &str = "web-scheduler";
 

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 
 use nix::sys::signal::Signal;
 
-use crate::hosts::{Host, Hosts, leader};
-use crate::{shown, skip};
+use super::hosts::{Host, Hosts, leader};
+use super::{shown, skip};
 
 /// A service of the page.
 struct Service {

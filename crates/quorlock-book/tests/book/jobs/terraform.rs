@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use crate::hosts::{Host, Hosts};
-use crate::{shown, skip};
+use super::hosts::{Host, Hosts};
+use super::{shown, skip};
 
 const RESOURCE: &str = "terraform/production";
 

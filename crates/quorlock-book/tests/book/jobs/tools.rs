@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use quorlock_book::page::root;
 use serde_json::Value;
 
-use crate::skip;
+use super::skip;
 
 /// Returns the folder with the packages, if they are installed.
 pub(crate) fn packages(name: &str) -> Option<PathBuf> {
@@ -36,7 +36,7 @@ pub(crate) fn checked(kind: &str, yaml: &str) -> Option<Vec<Value>> {
 /// Runs `manifests.py` on YAML.
 pub(crate) fn check(kind: &str, yaml: &str) -> Option<Output> {
     let packages = packages("schemas")?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/jobs/manifests.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/book/jobs/manifests.py");
     let mut python = Command::new("python3");
     python.arg(script).arg(kind).env("PYTHONPATH", packages);
     python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -11,7 +11,7 @@ use quorlock_testkit::eventually;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::{Outcome, SOON, command, text};
+use super::{Outcome, SOON, command, text};
 
 /// A running engine.
 pub(crate) struct Engine {

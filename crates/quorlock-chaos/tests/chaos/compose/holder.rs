@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr};
 
-use crate::project::Project;
-use crate::{Outcome, SOON, within};
+use super::project::Project;
+use super::{Outcome, SOON, within};
 
 /// A running `quorlock run`, whose command ends when its stdin does.
 pub(crate) struct Holder {

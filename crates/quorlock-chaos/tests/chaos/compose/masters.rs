@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::Outcome;
-use crate::holder::Holder;
-use crate::project::{Project, node};
+use super::Outcome;
+use super::holder::Holder;
+use super::project::{Project, node};
 
 /// Tests the row whose first cell this is, or returns nothing.
 pub(crate) async fn test(project: &Project, row: &str) -> Option<Outcome> {

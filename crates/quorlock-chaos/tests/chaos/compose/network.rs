@@ -3,10 +3,10 @@
 use quorlock_testkit::eventually;
 use serde_json::Value;
 
-use crate::holder::Holder;
-use crate::masters::reason;
-use crate::project::{Project, node};
-use crate::{Outcome, SOON, text};
+use super::holder::Holder;
+use super::masters::reason;
+use super::project::{Project, node};
+use super::{Outcome, SOON, text};
 
 /// Tests the row whose first cell this is, or returns nothing.
 pub(crate) async fn test(project: &Project, row: &str) -> Option<Outcome> {

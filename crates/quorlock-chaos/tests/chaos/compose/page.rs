@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{Outcome, folder};
+use super::{Outcome, folder};
 
 /// Returns the first cell of each row.
 pub(crate) fn faults() -> Outcome<Vec<String>> {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::engine::Engine;
-use crate::{Outcome, SOON, command, folder, text};
+use super::engine::Engine;
+use super::{Outcome, SOON, command, folder, text};
 
 /// The containers of one test, and their images.
 pub(crate) struct Project {
