@@ -21,7 +21,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use quorlock_book::page::{self, Page, beside};
-use quorlock_testkit::{Kind, Server, Servers, eventually};
+use quorlock_testkit::{Kind, Server, Servers, eventually, patience};
 
 use self::exceptions::EXCEPTIONS;
 use self::script::{Step, steps};
@@ -40,7 +40,7 @@ async fn every_command_of_the_pages_runs() {
     for (page, steps) in first {
         count += session::run(page, steps, &servers).await;
     }
-    eventually("old servers", OLD * 2, async || age(&servers[0]).await >= OLD).await.unwrap();
+    eventually("old servers", OLD + patience(), async || age(&servers[0]).await >= OLD).await.unwrap();
     for (page, steps) in last {
         count += session::run(page, steps, &servers).await;
     }

@@ -15,13 +15,9 @@ mod terraform;
 mod tools;
 
 use std::io::Write as _;
-use std::time::Duration;
 
 use quorlock_book::block::blocks;
 use quorlock_book::page::page;
-
-/// The timeout for everything, generous for a busy machine.
-const SOON: Duration = Duration::from_secs(60);
 
 /// Returns the blocks of this language on a page of `docs/jobs/`.
 fn shown(name: &str, language: &str) -> Vec<String> {

@@ -10,12 +10,10 @@ use quorlock::{
 };
 use quorlock_book::block::blocks;
 use quorlock_book::page::page;
-use quorlock_testkit::{Kind, Servers, eventually};
+use quorlock_testkit::{Kind, Servers, eventually, patience};
 
 /// Short, so that the quarantine is short.
 const MAX_TTL: Duration = Duration::from_secs(2);
-/// The timeout for everything, generous for a busy machine.
-const SOON: Duration = Duration::from_secs(30);
 
 /// Returns the settings of the page as command-line arguments.
 fn options() -> Vec<String> {
@@ -49,7 +47,7 @@ fn client(servers: &Servers) -> Coordinator {
 /// page waits between two restarts.
 async fn all_vote(coordinator: &Coordinator, restarted: usize) {
     let health = coordinator.health();
-    eventually("a vote of each node", SOON, async || {
+    eventually("a vote of each node", patience(), async || {
         let nodes = health.now();
         let back = nodes.iter().take(restarted).all(|node| node.restarts == 1);
         back && nodes.iter().all(|node| node.status == NodeStatus::Connected)
@@ -72,7 +70,7 @@ async fn doctor_reports_the_settings_as_safe() {
 async fn a_lock_survives_a_rolling_restart_of_all_five_masters() {
     let Some(servers) = masters().await else { return };
     let (holder, other) = (client(&servers), client(&servers));
-    let held = eventually("a first lock, after the quarantine of new servers", SOON, async || {
+    let held = eventually("a first lock, after the quarantine of new servers", patience(), async || {
         holder.lock("before").try_acquire().await.is_ok_and(|lease| lease.is_some())
     });
     held.await.unwrap();

@@ -8,6 +8,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use quorlock_testkit::patience;
 
 use self::engine::Engine;
 use self::project::Project;
@@ -21,9 +22,6 @@ mod project;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// The timeout for everything, generous for a busy machine.
-const SOON: Duration = Duration::from_secs(60);
-
 #[tokio::test]
 async fn every_installed_compose_reads_the_file() -> Outcome {
     let composes = project::composes().await;
@@ -31,7 +29,7 @@ async fn every_installed_compose_reads_the_file() -> Outcome {
         skip("no docker compose and no docker-compose is installed");
     }
     for compose in composes {
-        let services = command(&compose, SOON, |command| {
+        let services = command(&compose, patience(), |command| {
             command.current_dir(folder()).args(["config", "--services"]);
         });
         let services = text(services.await?)?;

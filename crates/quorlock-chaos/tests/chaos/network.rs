@@ -3,16 +3,13 @@
 use std::error::Error;
 use std::io::{self, BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock::{AcquireError, Coordinator, RestartGuard, Wait};
-use quorlock_testkit::{Kind, Servers, eventually};
+use quorlock_testkit::{Kind, Servers, eventually, patience};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-
-const SOON: Duration = Duration::from_secs(20);
 
 /// A running `quorlock-chaos proxy`, killed on drop.
 struct Proxy {
@@ -93,7 +90,7 @@ async fn a_lock_is_acquired_through_the_proxy_except_while_it_holds() -> Result<
 
     proxy.network(&["heal"])?;
     // The client may have closed the connection as dead by now, and reconnects.
-    eventually("the lock to be acquired again", SOON, async || match lock.acquire().await {
+    eventually("the lock to be acquired again", patience(), async || match lock.acquire().await {
         Ok(lease) => lease.release().await.is_ok(),
         Err(_) => false,
     })
@@ -144,7 +141,7 @@ async fn a_proxy_exits_with_0_on_a_signal() -> Result<(), Box<dyn Error>> {
         let mut proxy = Proxy::start("localhost:1")?;
         kill(Pid::from_raw(i32::try_from(proxy.process.id())?), signal)?;
         let mut status = None;
-        eventually("the proxy to exit", SOON, async || {
+        eventually("the proxy to exit", patience(), async || {
             status = proxy.process.try_wait().ok().flatten();
             status.is_some()
         })

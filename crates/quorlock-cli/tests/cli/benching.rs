@@ -1,10 +1,10 @@
 //! `quorlock bench`.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Quorlock, SOON, keys, servers};
+use crate::support::{Quorlock, keys, servers};
 
 fn bench(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["bench"], options].concat()).on(servers)
@@ -12,7 +12,7 @@ fn bench(servers: &Servers, options: &[&str]) -> Quorlock {
 
 /// Waits until no key of any kind is left.
 async fn left_clean(servers: &Servers) {
-    eventually("empty servers", SOON, async || {
+    eventually("empty servers", patience(), async || {
         for server in servers.iter() {
             if server.command(&["DBSIZE"]).await.unwrap().to_string() != "0" {
                 return false;
@@ -58,7 +58,7 @@ async fn a_table_is_for_people_and_a_dead_node_is_in_it() {
 async fn interrupted_it_leaves_nothing_behind_either() {
     let Some(servers) = servers(3).await else { return };
     let running = bench(&servers, &["--duration", "1h"]).start();
-    eventually("locks", SOON, async || !keys(&servers[..1]).await.is_empty()).await.unwrap();
+    eventually("locks", patience(), async || !keys(&servers[..1]).await.is_empty()).await.unwrap();
     running.signal(Signal::SIGINT);
     let ended = running.end().await.expect(130);
     assert_eq!(ended.stdout, "", "no figures of half a run");

@@ -2,9 +2,9 @@
 
 use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
-use crate::support::{Quorlock, SOON, is_gone, keys, run, servers};
+use crate::support::{Quorlock, is_gone, keys, run, servers};
 
 #[tokio::test]
 async fn it_reads_stdin_and_writes_stdout_itself() {
@@ -45,7 +45,7 @@ async fn without_fencing_only_the_lock_is_stored() {
     running.lines(1).await;
     for server in servers.iter() {
         // The third node may answer after the other two have decided.
-        eventually("the lock, and nothing else", SOON, async || {
+        eventually("the lock, and nothing else", patience(), async || {
             server.command(&["KEYS", "*"]).await.unwrap().to_string().trim() == "job"
         })
         .await
@@ -138,7 +138,7 @@ async fn r5_one_that_does_not_listen_is_killed_when_asked_twice() {
     running.signal(Signal::SIGTERM);
     running.lines(2).await;
     // The same request within a second counts as one that came by two ways.
-    eventually("its end", SOON, async || {
+    eventually("its end", patience(), async || {
         let alive = !running.has_ended();
         if alive {
             running.signal(Signal::SIGTERM);
@@ -157,7 +157,7 @@ async fn it_does_not_outlive_a_quorlock_that_is_killed() {
     let pid = running.lines(1).await.remove(0);
     assert!(!is_gone(&pid), "the command runs");
     running.signal(Signal::SIGKILL);
-    eventually("the end of the command", SOON, async || is_gone(&pid)).await.unwrap();
+    eventually("the end of the command", patience(), async || is_gone(&pid)).await.unwrap();
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn its_lock_survives_two_masters_of_five() {
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let clock = SystemClock::default();
     let enough = clock.now() + std::time::Duration::from_millis(2500);
-    eventually("two and a half TTLs", SOON, async || clock.now() >= enough).await.unwrap();
+    eventually("two and a half TTLs", patience(), async || clock.now() >= enough).await.unwrap();
     assert_eq!(keys(&servers[2..]).await, ["job"; 3], "the other three hold the lock");
     run(&servers, &["-n"], "echo ran").end().await.expect(75);
     std::fs::write(running.path("enough"), "").unwrap();

@@ -14,11 +14,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{Coordinator, Wait};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{SOON, run, servers};
+use crate::support::{run, servers};
 
 /// So short that the test has many samples after a few seconds.
 const CONFIGURATION: &str = "
@@ -49,7 +49,7 @@ async fn a_real_prometheus_has_data_for_each_panel() {
     let answered = async {
         let mut left = queries;
         let mut last = Vec::new();
-        let done = eventually("data for each panel", SOON * 3, async || {
+        let done = eventually("data for each panel", patience(), async || {
             left.retain(|(_, query)| !prometheus.has_data(query, start));
             last = left.iter().map(|(panel, query)| format!("{panel}: {query}")).collect();
             left.is_empty()
@@ -166,7 +166,7 @@ impl Exporter {
 }
 
 fn answer(mut stream: TcpStream, handle: &PrometheusHandle, files: &Path) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(SOON))?;
+    stream.set_read_timeout(Some(patience()))?;
     let mut request = [0; 4096];
     let length = stream.read(&mut request)?;
     let request = String::from_utf8_lossy(&request[..length]).into_owned();
@@ -215,7 +215,7 @@ impl Prometheus {
         };
         let mut prometheus = Prometheus { process, address: String::new(), _folder: folder };
         let mut said = String::new();
-        let listens = eventually("Prometheus to listen", SOON, async || {
+        let listens = eventually("Prometheus to listen", patience(), async || {
             said = fs::read_to_string(&log).unwrap();
             let line = said.lines().find(|line| line.contains("Listening on"));
             let address = line.and_then(|line| line.split_once("address=")?.1.split(' ').next());
@@ -246,7 +246,7 @@ impl Prometheus {
     fn get(&self, path: &str) -> String {
         let mut answer = String::new();
         let mut stream = TcpStream::connect(&self.address).expect("Prometheus listens");
-        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.set_read_timeout(Some(patience())).unwrap();
         // HTTP 1.0, so that the body is not in chunks.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: here\r\n\r\n").unwrap();
         stream.read_to_string(&mut answer).expect("an answer");
@@ -255,7 +255,7 @@ impl Prometheus {
 
     async fn end(mut self) {
         kill(Pid::from_raw(i32::try_from(self.process.id()).unwrap()), Signal::SIGTERM).unwrap();
-        eventually("the end of Prometheus", SOON, async || self.process.try_wait().unwrap().is_some())
+        eventually("the end of Prometheus", patience(), async || self.process.try_wait().unwrap().is_some())
             .await
             .unwrap();
     }

@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
-use quorlock_testkit::{Database, Engine, eventually};
+use quorlock_testkit::{Database, Engine, eventually, patience};
 use serde_json::Value;
 
 use crate::metrics::{address, scrape};
-use crate::support::{Quorlock, SOON};
+use crate::support::Quorlock;
 
 /// Returns the engine, or `None`, with a message, if it is not installed.
 fn engine(found: std::io::Result<Engine>) -> Option<Engine> {
@@ -107,7 +107,7 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
 
         let metrics = address(&running).await;
         let (held, up) = ("quorlock_held{resource=\"job\"} 1", "quorlock_node_up{");
-        eventually("the metrics", SOON, async || {
+        eventually("the metrics", patience(), async || {
             let text = scrape(&metrics, "/metrics");
             let is_up = text.lines().any(|line| line.starts_with(up) && line.ends_with(" 1"));
             text.contains(held) && is_up && text.contains("quorlock_acquire_duration_seconds_bucket")
@@ -126,7 +126,7 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
 
         let waiter = quorlock(&["run", "job", "--", "true"], url).start();
         let queues = !url.starts_with("sqlite:");
-        eventually("the lock and its waiter in the list", SOON, async || {
+        eventually("the lock and its waiter in the list", patience(), async || {
             let list = quorlock(&["list", "--json", "j"], url).end().await.expect(0);
             list.stdout.contains("nightly report") && (!queues || list.stdout.contains("\"waiters\":1"))
         })

@@ -4,11 +4,11 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
 use crate::phases::{TICKS, await_stopped};
 use crate::pty::OnTerminal;
-use crate::support::{Ended, Quorlock, SOON, servers};
+use crate::support::{Ended, Quorlock, servers};
 
 fn assert_story(ended: &Ended) {
     for word in [
@@ -180,7 +180,7 @@ async fn a_check_up_of_the_built_in_servers_finds_what_is_true_of_them_and_nothi
         doctor = doctor.env(name, value);
     }
     let said = "switch the restart guard off, because the servers are new";
-    eventually("what the settings mean", SOON, async || demo.stderr().contains(said)).await.unwrap();
+    eventually("what the settings mean", patience(), async || demo.stderr().contains(said)).await.unwrap();
     // The settings of the demonstration have the guard off, which is not safe elsewhere.
     let examined = doctor.end().await.expect(79);
     let report: serde_json::Value = serde_json::from_str(&examined.stdout).unwrap();

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{Proxy, Servers, Way, eventually};
+use quorlock_testkit::{Proxy, Servers, Way, eventually, patience};
 #[cfg(feature = "tls")]
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{Quorlock, SOON, run, servers};
+use crate::support::{Quorlock, run, servers};
 #[cfg(feature = "tls")]
 use crate::tls::World;
 
@@ -251,7 +251,7 @@ async fn herd(servers: &Servers, name: &str, count: usize) -> Vec<i32> {
         code
     });
     let opening = async {
-        drop(eventually("all but one to end", SOON, async || ended.get() + 1 >= count).await);
+        drop(eventually("all but one to end", patience(), async || ended.get() + 1 >= count).await);
         fs::write(&gate, "").unwrap();
     };
     futures::future::join(join_all(codes), opening).await.0

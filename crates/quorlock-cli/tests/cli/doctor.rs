@@ -11,10 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually};
+use quorlock_testkit::{Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Ended, Quorlock, SOON, servers};
+use crate::support::{Ended, Quorlock, servers};
 
 fn doctor(urls: &[String], options: &[&str]) -> Quorlock {
     Quorlock::new([&["doctor"], options].concat()).env("QUORLOCK_NODES", &urls.join(","))
@@ -58,7 +58,7 @@ async fn told(server: &Server, words: &[&str]) {
 /// Waits until `INFO` of the server contains `what`.
 async fn says(server: &Server, what: &str) {
     let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
-    eventually(what, SOON, said).await.unwrap();
+    eventually(what, patience(), said).await.unwrap();
 }
 
 /// Returns an address of this machine that is not loopback. Sends nothing.
@@ -254,7 +254,7 @@ async fn an_unsafe_deployment_is_shown_with_its_cures() {
 /// Waits until the output is `wanted`: on a busy machine long round trips are found as well.
 async fn shows<F: Future<Output = Ended>>(examined: impl Fn() -> F, code: i32, wanted: &str) {
     let mut seen = String::new();
-    let as_wanted = eventually("the output", SOON, async || {
+    let as_wanted = eventually("the output", patience(), async || {
         let ended = examined().await;
         seen = format!("{:?}\n{}", ended.code, masked(&ended.stdout));
         seen == format!("{:?}\n{wanted}", Some(code))
@@ -350,9 +350,11 @@ async fn a_sentinel_differs_from_its_master() {
     let _sentinel = Sentinel(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let urls = [format!("redis://127.0.0.1:{port}")];
     let examined = || doctor(&urls, &["--json"]).end();
-    eventually("the Sentinel to be recognised", SOON, async || found(&examined().await).contains("sentinel"))
-        .await
-        .unwrap();
+    eventually("the Sentinel to be recognised", patience(), async || {
+        found(&examined().await).contains("sentinel")
+    })
+    .await
+    .unwrap();
 }
 
 /// Returns the address of a service whose Sentinels are at these ports.
@@ -399,9 +401,11 @@ async fn a_service_whose_sentinels_refuse_the_password_lacks_a_login() {
         let [url] = service_at(&ports);
         let urls = [format!("{url}?sentinel_password={password}")];
         let examined = || doctor(&urls, &["--json"]).end();
-        eventually("the Sentinels to refuse", SOON, async || found(&examined().await).contains("login"))
-            .await
-            .unwrap();
+        eventually("the Sentinels to refuse", patience(), async || {
+            found(&examined().await).contains("login")
+        })
+        .await
+        .unwrap();
         let ended = examined().await;
         let (evidence, cure) = finding(&ended, "login");
         assert!(evidence.contains("the Sentinels at") && evidence.contains(refusal), "{evidence}");

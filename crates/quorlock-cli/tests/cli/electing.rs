@@ -2,10 +2,10 @@
 
 use nix::sys::signal::Signal;
 use quorlock::{Coordinator, RestartGuard, election::Observed};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
 use crate::metrics::{address, scrape};
-use crate::support::{Quorlock, Running, SOON, is_gone, keys, servers};
+use crate::support::{Quorlock, Running, is_gone, keys, servers};
 
 fn elect(servers: &Servers, options: &[&str], script: &str) -> Quorlock {
     let words = [&["elect"], options, &["job", "--", "sh", "-c", script]].concat();
@@ -14,7 +14,7 @@ fn elect(servers: &Servers, options: &[&str], script: &str) -> Quorlock {
 
 /// Waits until a process waits for the lock.
 async fn a_candidate_waits(servers: &Servers) {
-    eventually("a candidate that waits", SOON, async || {
+    eventually("a candidate that waits", patience(), async || {
         let seen = Quorlock::new(["status", "--json", "job"]).on(servers).end().await;
         !seen.stdout.contains("\"waiters\":[]")
     })
@@ -56,7 +56,7 @@ async fn after_a_loss_it_stops_the_command_and_leads_again() {
     for server in servers.iter().take(2) {
         server.command(&["SET", "job", "another client", "PX", "3000"]).await.unwrap();
     }
-    eventually("the end of the command", SOON, async || is_gone(&first)).await.unwrap();
+    eventually("the end of the command", patience(), async || is_gone(&first)).await.unwrap();
     assert_eq!(leader.stdout().lines().count(), 1, "it leads while another client has the lock");
     let second = leader.lines(2).await.remove(1);
     assert!(!is_gone(&second));
@@ -106,12 +106,12 @@ async fn the_leader_alone_is_ready() {
     let leader: Running = candidate().start();
     leader.lines(1).await;
     let of_leader = address(&leader).await;
-    eventually("a leader that is ready", SOON, async || is_ready(&of_leader)).await.unwrap();
+    eventually("a leader that is ready", patience(), async || is_ready(&of_leader)).await.unwrap();
     let other = candidate().start();
     let of_other = address(&other).await;
     a_candidate_waits(&servers).await;
     assert!(!is_ready(&of_other));
     leader.signal(Signal::SIGTERM);
     leader.end().await.expect(143);
-    eventually("the next leader", SOON, async || is_ready(&of_other)).await.unwrap();
+    eventually("the next leader", patience(), async || is_ready(&of_other)).await.unwrap();
 }

@@ -3,9 +3,9 @@
 use std::fs;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Server, Servers, eventually};
+use quorlock_testkit::{Server, Servers, eventually, patience};
 
-use crate::support::{Quorlock, SOON, keys, run, servers};
+use crate::support::{Quorlock, keys, run, servers};
 
 fn wait(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["wait"], options, &["job"]].concat()).on(servers)
@@ -24,7 +24,9 @@ async fn it_ends_when_the_holder_releases_and_acquires_nothing() {
         wait(&servers, &["-w", "0s"]).end().await.expect(75);
         wait(&servers, &["-w", "300ms", "-E", "4"]).end().await.expect(4);
         let mut waiter = wait(&servers, &["--json", "-vv"]).start();
-        eventually("its connections", SOON, async || waiter.stderr().contains("connected")).await.unwrap();
+        eventually("its connections", patience(), async || waiter.stderr().contains("connected"))
+            .await
+            .unwrap();
         assert!(!waiter.has_ended());
         fs::write(holder.path("enough"), "").unwrap();
         holder.end().await.expect(0);
@@ -48,7 +50,7 @@ async fn a_signal_ends_it_and_no_quorum_is_no_answer() {
     let holder = run(&servers, &[], HOLD).start();
     holder.lines(1).await;
     let waiter = wait(&servers, &["-vv"]).start();
-    eventually("its connections", SOON, async || waiter.stderr().contains("connected")).await.unwrap();
+    eventually("its connections", patience(), async || waiter.stderr().contains("connected")).await.unwrap();
     waiter.signal(Signal::SIGTERM);
     waiter.end().await.expect(143);
     servers.iter().take(2).for_each(Server::kill);

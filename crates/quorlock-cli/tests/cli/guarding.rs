@@ -4,9 +4,9 @@ use std::fs;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
-use crate::support::{Running, SOON, is_gone, run, servers};
+use crate::support::{Running, is_gone, run, servers};
 
 /// A command that ignores signals, and has started a process that does as well.
 const STUBBORN: &str =
@@ -20,7 +20,7 @@ async fn guardian(running: &Running) -> String {
 /// Returns the guardian that replaced `former`, which may not have been reaped.
 async fn guardian_but(running: &Running, former: Option<&str>) -> String {
     let mut found = None;
-    eventually("the guardian", SOON, async || {
+    eventually("the guardian", patience(), async || {
         let children = format!("/proc/{pid}/task/{pid}/children", pid = running.pid());
         let children = fs::read_to_string(children).unwrap_or_default();
         let is_guardian = |pid: &&str| {
@@ -39,7 +39,9 @@ async fn guardian_but(running: &Running, former: Option<&str>) -> String {
 }
 
 async fn all_gone(pids: &[String]) {
-    eventually("the end of all of them", SOON, async || pids.iter().all(|pid| is_gone(pid))).await.unwrap();
+    eventually("the end of all of them", patience(), async || pids.iter().all(|pid| is_gone(pid)))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -93,10 +95,10 @@ async fn a_guardian_that_is_killed_is_replaced() {
     let mut pids = running.lines(2).await;
     let first = guardian(&running).await;
     kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
-    eventually("the end of the first", SOON, async || is_gone(&first)).await.unwrap();
+    eventually("the end of the first", patience(), async || is_gone(&first)).await.unwrap();
     pids.push(guardian_but(&running, Some(&first)).await);
     // It is started before it joins the group, which makes the next signal safe.
-    eventually("a guardian in the group", SOON, async || group_of(&pids[2]) == pids[1]).await.unwrap();
+    eventually("a guardian in the group", patience(), async || group_of(&pids[2]) == pids[1]).await.unwrap();
     running.signal(Signal::SIGKILL);
     all_gone(&pids).await;
 }
@@ -133,7 +135,7 @@ async fn a_guardian_is_not_stopped_with_its_group() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
-    eventually("the guardian alone goes on", SOON, async || {
+    eventually("the guardian alone goes on", patience(), async || {
         state(&guardian) == Some('S') && pids.iter().all(|pid| state(pid) == Some('T'))
     })
     .await

@@ -1,10 +1,10 @@
 //! `quorlock hold`.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+use crate::support::{Quorlock, Running, keys, run, servers};
 
 fn hold(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["hold"], options, &["job"]].concat()).on(servers)
@@ -95,7 +95,7 @@ async fn a_waiter_whose_stdin_ends_gets_no_lock_later() {
     let holder = hold(&servers, &[]).start();
     holder.lines(4).await;
     let mut waiter = hold(&servers, &["-w", "forever", "-vv"]).stdin_open().start();
-    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
     waiter.close_stdin();
     let ended = waiter.end().await.expect(129);
     assert_eq!(ended.stdout, "");
@@ -137,7 +137,7 @@ async fn a_blocked_stdout_does_not_stop_renewals() {
     let Some(servers) = servers(3).await else { return };
     // The pipe is full before it has said a word.
     let holder = hold(&servers, &["-t", "600ms"]).start_with_full_stdout();
-    eventually("the lock", SOON, async || keys(&servers).await.len() >= 2).await.unwrap();
+    eventually("the lock", patience(), async || keys(&servers).await.len() >= 2).await.unwrap();
     run(&servers, &["-w", "900ms", "-t", "600ms"], "echo ran").end().await.expect(75);
     holder.signal(Signal::SIGTERM);
     holder.end().await.expect(0);

@@ -3,10 +3,10 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
 use crate::loss::TTL;
-use crate::support::{Quorlock, Running, SOON, is_gone, keys, run, servers};
+use crate::support::{Quorlock, Running, is_gone, keys, run, servers};
 
 /// Prints its process id, ignores signals, and runs until the file `enough` exists.
 const WORKS: &str = "sh -c 'trap \"\" TERM INT; echo $$; while [ ! -e enough ]; do sleep 0.05; done'";
@@ -15,7 +15,7 @@ const DAEMON: &str = "setsid sh -c 'trap \"\" TERM; echo $$; : > left; exec slee
                       while [ ! -e left ]; do sleep 0.05; done";
 
 async fn gone(pid: &str) {
-    eventually("the end of a process", SOON, async || is_gone(pid)).await.unwrap();
+    eventually("the end of a process", patience(), async || is_gone(pid)).await.unwrap();
 }
 
 /// Checks that other clients cannot acquire the lock.
@@ -68,7 +68,7 @@ async fn a_second_request_kills_what_lingers() {
     let mut running = run(&servers, &[], &format!("echo $$; {WORKS} & exit 3")).start();
     let pids = running.lines(2).await;
     gone(&pids[0]).await;
-    eventually("its end", SOON, async || {
+    eventually("its end", patience(), async || {
         let alive = !running.has_ended();
         if alive {
             running.signal(Signal::SIGTERM);

@@ -1,16 +1,16 @@
 //! `quorlock list` and `quorlock top`.
 
-use quorlock_testkit::{Server, Servers, eventually};
+use quorlock_testkit::{Server, Servers, eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Ended, Quorlock, Running, SOON, run, servers};
+use crate::support::{Ended, Quorlock, Running, run, servers};
 
 async fn hold(servers: &Servers, options: &[&str], name: &str) -> Running {
     let words = [&["hold", "--until-eof", "never"], options, &[name]].concat();
     let holder = Quorlock::new(words).on(servers).start();
     holder.lines(4).await;
     // A quorum has it; the others may get it a moment later.
-    eventually("the lock at each node", SOON, async || {
+    eventually("the lock at each node", patience(), async || {
         let prefix: &[&str] = if options.contains(&"--key-prefix") { options } else { &[] };
         let words = [&["status", "--json"], prefix, &[name]].concat();
         let seen = Quorlock::new(words).on(servers).end().await;
@@ -51,7 +51,9 @@ async fn it_lists_the_held_locks_with_holder_and_waiters_and_nothing_else() {
     }
     servers.iter().next().unwrap().command(&["SET", "cron/one", "a", "PX", "60000"]).await.unwrap();
 
-    eventually("a waiter", SOON, async || list(&servers, &[]).await.stdout.contains("  1 ")).await.unwrap();
+    eventually("a waiter", patience(), async || list(&servers, &[]).await.stdout.contains("  1 "))
+        .await
+        .unwrap();
     let all = list(&servers, &["--json"]).await.expect(0);
     assert_eq!(names(&all), ["cron/a*[", "cron/b", "other"], "{all:?}");
     let lock = &listed(&all)[1];
@@ -93,7 +95,7 @@ async fn behind_a_thousand_locks_the_one_with_a_waiter_comes_first_also_when_it_
     }
     let _holders = [hold(&servers, &[], "y").await, hold(&servers, &[], "z").await];
     let _waiter = Quorlock::new(["run", "y", "--", "true"]).on(&servers).start();
-    eventually("a waiter", SOON, async || {
+    eventually("a waiter", patience(), async || {
         let seen = Quorlock::new(["status", "--json", "y"]).on(&servers).end().await;
         !seen.stdout.contains("\"waiters\":[]")
     })
@@ -104,7 +106,7 @@ async fn behind_a_thousand_locks_the_one_with_a_waiter_comes_first_also_when_it_
     assert_eq!((&first["locks"][0]["resource"], &first["locks"][0]["waiters"]), (&"y".into(), &1.into()));
     assert_eq!(first["locks"].as_array().unwrap().len(), 1000);
     let _another = Quorlock::new(["run", "z", "--", "true"]).on(&servers).start();
-    eventually("the next waiter", SOON, async || {
+    eventually("the next waiter", patience(), async || {
         let stdout = top.stdout();
         let last = stdout.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
         last.is_some_and(|last| last["locks"][1]["resource"] == "z" && last["locks"][1]["waiters"] == 1)
@@ -126,7 +128,7 @@ async fn names_are_listed_without_the_prefix_of_their_keys() {
 async fn a_slot_that_has_had_its_run_is_listed_as_retained() {
     let Some(servers) = servers(3).await else { return };
     run(&servers, &["--at-least", "1h"], "true").end().await.expect(0);
-    eventually("the retained lock", SOON, async || {
+    eventually("the retained lock", patience(), async || {
         let all = list(&servers, &["--json"]).await;
         all.stdout.contains("\"state\":\"retained\"") && all.stdout.contains(" ran at ")
     })

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
-use crate::support::{SOON, is_gone, keys, run, servers};
+use crate::support::{is_gone, keys, run, servers};
 
 /// Long, so that the margin before the end of validity is wider than the delays of a busy machine.
 pub(crate) const TTL: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ async fn it_is_asked_to_end_and_then_killed_with_all_it_started() {
     // No later renewal can get a quorum.
     let clock = SystemClock::default();
     let validity_ends = clock.now() + TTL.mul_f64(0.99);
-    eventually("the end of the whole group", SOON, async || pids.iter().all(|pid| is_gone(pid)))
+    eventually("the end of the whole group", patience(), async || pids.iter().all(|pid| is_gone(pid)))
         .await
         .unwrap();
     let gone = clock.now();
@@ -39,7 +39,7 @@ async fn it_is_asked_to_end_and_then_killed_with_all_it_started() {
     for server in servers.iter().take(3) {
         server.thaw().unwrap();
     }
-    eventually("clean servers", SOON, async || keys(&servers).await.is_empty()).await.unwrap();
+    eventually("clean servers", patience(), async || keys(&servers).await.is_empty()).await.unwrap();
 }
 
 #[tokio::test]
@@ -73,9 +73,11 @@ async fn when_a_quorum_has_forgotten_the_lock_there_is_no_time_to_ask() {
         "it ran on although another client may hold the lock; {ended:?}"
     );
     // SIGKILL was sent before quorlock ended; the kernel takes its time.
-    eventually("nothing that runs on without the lock", SOON, async || pids.iter().all(|pid| is_gone(pid)))
-        .await
-        .unwrap();
+    eventually("nothing that runs on without the lock", patience(), async || {
+        pids.iter().all(|pid| is_gone(pid))
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -94,6 +96,6 @@ async fn a_blocked_stderr_does_not_keep_it_alive() {
     let running = run(&servers, &["-vv", "-t", "1s"], script).start_unread();
     let pid = running.lines(1).await.remove(0);
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
-    eventually("the end of the command", SOON, async || is_gone(&pid)).await.unwrap();
+    eventually("the end of the command", patience(), async || is_gone(&pid)).await.unwrap();
     running.end().await.expect(76);
 }

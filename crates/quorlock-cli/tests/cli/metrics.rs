@@ -12,14 +12,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
-use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+use crate::support::{Quorlock, Running, keys, run, servers};
 
 /// Returns the address at which it logs that metrics are served.
 pub(crate) async fn address(running: &Running) -> String {
     let mut found = None;
-    eventually("the address of the metrics", SOON, async || {
+    eventually("the address of the metrics", patience(), async || {
         let stderr = running.stderr();
         let url = stderr.lines().find_map(|line| line.split_once("url=http://"));
         found = url.and_then(|(_, rest)| Some(rest.split_once("/metrics")?.0.to_owned()));
@@ -33,7 +33,7 @@ pub(crate) async fn address(running: &Running) -> String {
 /// Scrapes it, and returns head and body of the response.
 pub(crate) fn scrape(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(patience())).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("an answer");
@@ -69,7 +69,9 @@ async fn a_run_is_scraped_while_its_command_runs() {
     // The lock is acquired before the slowest connection is made.
     for url in servers.urls() {
         let up = format!("quorlock_node_up{{node=\"{url}\"}}");
-        eventually(&up, SOON, async || sample(&scrape(&address, "/metrics"), &up) == "1").await.unwrap();
+        eventually(&up, patience(), async || sample(&scrape(&address, "/metrics"), &up) == "1")
+            .await
+            .unwrap();
     }
     assert!(text.contains("quorlock_acquire_duration_seconds_bucket"), "histograms have buckets: {text}");
     assert!(scrape(&address, "/").starts_with("HTTP/1.1 404"), "and says where they are");
@@ -83,7 +85,7 @@ async fn a_hold_is_scraped_as_well() {
     let text = scrape(&address(&holder).await, "/metrics");
     assert_eq!(sample(&text, "quorlock_held"), "1");
     let waited: f64 = sample(&text, "quorlock_run_waited_seconds").parse().unwrap();
-    assert!(waited < SOON.as_secs_f64(), "{waited}");
+    assert!(waited < patience().as_secs_f64(), "{waited}");
 }
 
 #[tokio::test]
@@ -236,7 +238,7 @@ async fn the_file_is_written_while_the_command_runs() {
     let script = "echo started; exec sleep 1000";
     let running = run(&servers, &["--metrics-file", path.to_str().unwrap()], script).start();
     running.lines(1).await;
-    let held = eventually("the file to say that it is held", SOON + Duration::from_secs(10), async || {
+    let held = eventually("the file to say that it is held", patience(), async || {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         text.contains("quorlock_held{resource=\"job\"} 1")
     });

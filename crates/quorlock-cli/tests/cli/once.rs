@@ -5,9 +5,9 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 use quorlock::runtime::{Clock as _, SystemClock};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
-use crate::support::{Ended, Quorlock, SOON, run, servers};
+use crate::support::{Ended, Quorlock, run, servers};
 
 const HOSTS: usize = 10;
 const SLOTS: usize = 10;
@@ -118,7 +118,7 @@ async fn r12_waiters_exit_when_the_run_has_ended() {
     let holder = run(&servers, &["--at-least", "1h"], script).start();
     holder.lines(1).await;
     let waiter = run(&servers, &["--at-least", "1h", "-w", "forever", "-vv"], "echo ran").start();
-    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
     fs::write(holder.path("enough"), "").unwrap();
     holder.end().await.expect(0);
     let late = waiter.end().await.expect(75);
@@ -132,7 +132,7 @@ async fn a_host_that_crashes_leaves_the_slot_to_another() {
     let crashes = run(&servers, &options, "echo started; exec sleep 1000").start();
     crashes.lines(1).await;
     let waiter = run(&servers, &[&options[..], &["-w", "forever", "-vv"]].concat(), "echo ran").start();
-    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
     crashes.signal(Signal::SIGKILL);
     assert_eq!(waiter.end().await.expect(0).stdout, "ran\n");
 }

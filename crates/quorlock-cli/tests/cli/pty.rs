@@ -8,9 +8,9 @@ use std::thread;
 
 use nix::pty::{Winsize, openpty};
 use nix::unistd::{Pid, tcgetpgrp};
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
-use crate::support::{Quorlock, SOON};
+use crate::support::Quorlock;
 
 /// A process on a terminal of its own, as the leader of its session.
 pub(crate) struct OnTerminal {
@@ -87,14 +87,14 @@ impl OnTerminal {
 
     /// Waits until `what` has been written `times` times.
     pub(crate) async fn shows_times(&self, what: &str, times: usize) {
-        let shown = eventually(what, SOON, async || self.screen().matches(what).count() >= times).await;
+        let shown = eventually(what, patience(), async || self.screen().matches(what).count() >= times).await;
         shown.unwrap_or_else(|error| panic!("{error}; the screen: {}", self.screen()));
     }
 
     /// Waits until `group` is in the foreground.
     pub(crate) async fn is_lent_to(&self, group: i32) {
         let lent = async || tcgetpgrp(&self.keyboard) == Ok(Pid::from_raw(group));
-        eventually("the group in the foreground", SOON, lent).await.unwrap();
+        eventually("the group in the foreground", patience(), lent).await.unwrap();
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
@@ -104,7 +104,7 @@ impl OnTerminal {
     /// Waits for its end, and returns its exit code.
     pub(crate) async fn end(&mut self) -> Option<i32> {
         let mut status = None;
-        let ended = eventually("its end", SOON, async || {
+        let ended = eventually("its end", patience(), async || {
             status = self.process.try_wait().expect("it is our child");
             status.is_some()
         });

@@ -1,10 +1,10 @@
 //! `quorlock release`.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Resp, Servers, eventually};
+use quorlock_testkit::{Resp, Servers, eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+use crate::support::{Quorlock, Running, keys, run, servers};
 
 fn release(servers: &Servers, options: &[&str]) -> Quorlock {
     Quorlock::new([&["release", "job"], options].concat()).on(servers)
@@ -15,7 +15,7 @@ async fn holder(servers: &Servers) -> (Running, String, u64) {
     let script = "echo \"$QUORLOCK_TOKEN\"; echo $QUORLOCK_FENCE; exec sleep 1000";
     let running = run(servers, &["--label", "the first", "-t", "1500ms"], script).start();
     let lines = running.lines(2).await;
-    eventually("the lock at each node", SOON, async || keys(servers).await.len() == servers.len())
+    eventually("the lock at each node", patience(), async || keys(servers).await.len() == servers.len())
         .await
         .unwrap();
     (running, lines[0].clone(), lines[1].parse().unwrap())

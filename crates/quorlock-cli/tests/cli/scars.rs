@@ -2,9 +2,9 @@
 //! issue; `docs/defects.md` has the sources.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Proxy, Servers, Way, eventually};
+use quorlock_testkit::{Proxy, Servers, Way, eventually, patience};
 
-use crate::support::{Quorlock, Running, SOON, is_gone, keys, run, servers};
+use crate::support::{Quorlock, Running, is_gone, keys, run, servers};
 
 /// Waits, as other programs do for a signal, without starting anything.
 const STAYS: &str = "echo $$; exec sleep 1000";
@@ -16,7 +16,7 @@ async fn started(servers: &Servers, options: &[&str], script: &str) -> (Running,
 }
 
 async fn gone(pid: &str) {
-    eventually("the end of the command", SOON, async || is_gone(pid)).await.unwrap();
+    eventually("the end of the command", patience(), async || is_gone(pid)).await.unwrap();
 }
 
 // consul lock: 1 for every failure. nomad var lock: the same. flock: 1 for a lock that is held, as
@@ -64,7 +64,7 @@ async fn a_signal_ends_the_wait_for_a_lock() {
         [(Signal::SIGHUP, 129), (Signal::SIGINT, 130), (Signal::SIGQUIT, 131), (Signal::SIGTERM, 143)]
     {
         let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
-        eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+        eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
         waiter.signal(signal);
         assert_eq!(waiter.end().await.expect(code).stdout, "");
     }
@@ -77,7 +77,7 @@ async fn a_terminated_waiter_leaves_no_command_running() {
     for first in ["the waiter", "the holder", "the waiter", "the holder"] {
         let (holder, held) = started(&servers, &[], STAYS).await;
         let waiter = run(&servers, &["-w", "forever", "-vv"], STAYS).start();
-        eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+        eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
         // Both together: the lock becomes free while the waiter gets SIGTERM.
         let order = if first == "the waiter" { [&waiter, &holder] } else { [&holder, &waiter] };
         for running in order {
@@ -138,7 +138,7 @@ async fn a_signal_is_forwarded_while_no_node_answers() {
     for server in servers.iter() {
         server.freeze().unwrap();
     }
-    eventually("a renewal in vain", SOON, async || running.stderr().contains("renewal not confirmed"))
+    eventually("a renewal in vain", patience(), async || running.stderr().contains("renewal not confirmed"))
         .await
         .unwrap();
     running.signal(Signal::SIGTERM);
@@ -148,7 +148,7 @@ async fn a_signal_is_forwarded_while_no_node_answers() {
     for server in servers.iter() {
         server.thaw().unwrap();
     }
-    eventually("clean servers", SOON, async || keys(&servers).await.is_empty()).await.unwrap();
+    eventually("clean servers", patience(), async || keys(&servers).await.is_empty()).await.unwrap();
 }
 
 // etcdctl lock: the session is not watched while the command runs, which goes on without its lock.
@@ -167,7 +167,7 @@ async fn a_lost_lock_ends_the_command_before_the_next_holder() {
     let cut_off = run(&servers, &["-t", "2s"], &stubborn).env("QUORLOCK_NODES", &urls.join(",")).start();
     let pid = cut_off.lines(1).await.remove(0);
     let next = run(&servers, &["-w", "forever", "-vv"], &format!("! kill -0 {pid} && echo alone")).start();
-    eventually("the wait", SOON, async || next.stderr().contains("not acquired")).await.unwrap();
+    eventually("the wait", patience(), async || next.stderr().contains("not acquired")).await.unwrap();
     for proxy in &proxies {
         proxy.hold(Way::Both);
     }
@@ -188,13 +188,13 @@ async fn a_hiccup_of_all_nodes_is_no_loss() {
     for server in servers.iter() {
         server.freeze().unwrap();
     }
-    eventually("a renewal in vain", SOON, async || running.stderr().contains("renewal not confirmed"))
+    eventually("a renewal in vain", patience(), async || running.stderr().contains("renewal not confirmed"))
         .await
         .unwrap();
     for server in servers.iter() {
         server.thaw().unwrap();
     }
-    eventually("a renewal", SOON, async || running.stderr().contains("renewed")).await.unwrap();
+    eventually("a renewal", patience(), async || running.stderr().contains("renewed")).await.unwrap();
     assert!(!is_gone(&pid), "{}", running.stderr());
     running.signal(Signal::SIGTERM);
     running.end().await.expect(143);

@@ -3,10 +3,10 @@
 use nix::sys::signal::Signal;
 use quorlock::protocol::{Claim, readers_key};
 use quorlock::{Coordinator, Renewal, RestartGuard};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+use crate::support::{Quorlock, Running, keys, run, servers};
 
 /// Starts a client whose command runs until the file `enough` exists.
 async fn reader(servers: &Servers, label: &str) -> Running {
@@ -46,7 +46,7 @@ async fn a_writer_that_waits_comes_when_the_last_reader_has_gone() {
     let Some(servers) = servers(3).await else { return };
     let (one, two) = (reader(&servers, "the one").await, reader(&servers, "the other").await);
     let writer = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    eventually("the wait", SOON, async || writer.stderr().contains("not acquired")).await.unwrap();
+    eventually("the wait", patience(), async || writer.stderr().contains("not acquired")).await.unwrap();
     std::fs::write(one.path("enough"), "").unwrap();
     one.end().await.expect(0);
     assert_eq!(writer.stdout(), "", "there is a reader left");
@@ -59,7 +59,7 @@ async fn a_writer_that_waits_comes_when_the_last_reader_has_gone() {
 async fn the_status_names_the_readers() {
     let Some(servers) = servers(3).await else { return };
     let _readers = (reader(&servers, "the one").await, reader(&servers, "the other").await);
-    let seen = eventually("both readers", SOON, async || {
+    let seen = eventually("both readers", patience(), async || {
         status(&servers).await["holder"]["readers"].as_array().is_some_and(|readers| readers.len() == 2)
     });
     seen.await.unwrap();
@@ -97,7 +97,7 @@ async fn a_lock_of_more_readers_than_a_node_names_is_taken_from_each_of_them() {
     // On each node, since a share may arrive after the lease was granted.
     for server in servers.iter() {
         let count = async || server.command(&["ZCARD", &readers_key("job")]).await.unwrap().to_string();
-        eventually("all shares", SOON, async || count().await == "150").await.unwrap();
+        eventually("all shares", patience(), async || count().await == "150").await.unwrap();
     }
     Quorlock::new(["release", "job", "--force", "--yes"]).on(&servers).end().await.expect(0);
     for reader in &readers {

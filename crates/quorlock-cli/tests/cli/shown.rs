@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 
 use insta::assert_snapshot;
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use regex::Regex;
 
-use crate::support::{Ended, Quorlock, Running, SOON, keys, run, servers};
+use crate::support::{Ended, Quorlock, Running, keys, run, servers};
 
 /// What differs between runs, and its replacement.
 static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
@@ -66,7 +66,7 @@ async fn shows(servers: &Servers, words: &[&str]) -> String {
 async fn holder(servers: &Servers) -> Running {
     let running = run(servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
     running.lines(1).await;
-    eventually("the lock at each node", SOON, async || keys(servers).await.len() == servers.len())
+    eventually("the lock at each node", patience(), async || keys(servers).await.len() == servers.len())
         .await
         .unwrap();
     running
@@ -148,7 +148,7 @@ async fn status_of_a_lock_that_others_wait_for() {
     let Some(servers) = servers(3).await else { return };
     let _holder = holder(&servers).await;
     let _waiter = run(&servers, &["--label", "the second"], "true").start();
-    eventually("a waiter", SOON, async || {
+    eventually("a waiter", patience(), async || {
         let ended = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await;
         ended.stdout.contains("the second")
     })

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
-use crate::support::{Quorlock, Running, SOON, is_gone};
+use crate::support::{Quorlock, Running, is_gone};
 
 /// Runs `quorlock` in this folder, which several share.
 fn quorlock(folder: &Path, words: &[&str]) -> Quorlock {
@@ -61,9 +61,11 @@ async fn other_kinds_of_lock_and_the_other_verbs_work_there() {
     // Retained, although its holder has ended.
     words(&["run", "--wait", "0", "other", "--", "true"]).end().await.expect(75);
     let mut held = words(&["hold", "third"]).start();
-    eventually("the hold", SOON, async || held.stderr().contains("third") || held.stdout().contains("third"))
-        .await
-        .unwrap();
+    eventually("the hold", patience(), async || {
+        held.stderr().contains("third") || held.stdout().contains("third")
+    })
+    .await
+    .unwrap();
     words(&["run", "--wait", "0", "third", "--", "true"]).end().await.expect(75);
     assert!(!held.has_ended());
     held.signal(Signal::SIGTERM);
@@ -92,7 +94,7 @@ async fn two_hundred_that_are_started_together_run_one_after_the_other() {
     let script = format!("cd {}; {COUNTED}", folder.path().display());
     let mut running: Vec<Running> =
         (0..200).map(|_| run(folder.path(), &["-w", "forever", "-t", "20s"], &script).start()).collect();
-    eventually("the end of all", SOON * 6, async || running.iter_mut().all(Running::has_ended))
+    eventually("the end of all", patience() * 2, async || running.iter_mut().all(Running::has_ended))
         .await
         .unwrap();
     for one in running {
@@ -119,7 +121,7 @@ async fn the_lock_of_a_holder_that_is_killed_is_free_when_all_of_its_command_is_
     let script = format!("(exec sleep 1000) & echo $!; bash -c '{closing}' & echo $!; wait");
     let (holder, pids) = long(folder.path(), &script).await;
     let waiter = run(folder.path(), &["-w", "forever"], "date +%s").start();
-    eventually("the waiter", SOON, async || has_open(&waiter, "locks.db-shm")).await.unwrap();
+    eventually("the waiter", patience(), async || has_open(&waiter, "locks.db-shm")).await.unwrap();
     // One for itself, and none of SQLite's.
     let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
     assert_eq!(open_files(&guardian, "locks.db"), ["locks.db-alive"], "what the guardian keeps");
@@ -142,10 +144,10 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
     holder.signal(Signal::SIGSTOP);
     for child in children(&holder).into_iter().filter(|child| *child != pids[1]) {
         kill(&child);
-        eventually("the end of the guardian", SOON, async || is_gone(&child)).await.unwrap();
+        eventually("the end of the guardian", patience(), async || is_gone(&child)).await.unwrap();
     }
     holder.signal(Signal::SIGKILL);
-    eventually("the end of the holder", SOON, async || is_gone(&holder.pid()) && is_gone(&pids[1]))
+    eventually("the end of the holder", patience(), async || is_gone(&holder.pid()) && is_gone(&pids[1]))
         .await
         .unwrap();
     for _ in 0..3 {
@@ -195,10 +197,10 @@ async fn the_lock_of_a_dead_holder_is_not_free_while_a_process_lives_that_its_gu
     let holder = quorlock(&["-t", "30s"], &format!("bash -c '{closing}' & echo $!; echo $$; wait")).start();
     let pids = holder.lines(2).await;
     let comm = || fs::read_to_string(format!("/proc/{}/comm", pids[0])).unwrap_or_default();
-    eventually("the process of root", SOON, async || comm() == "sleep\n").await.unwrap();
+    eventually("the process of root", patience(), async || comm() == "sleep\n").await.unwrap();
     let guardian = children(&holder).into_iter().find(|child| !is_command(child)).unwrap();
     holder.signal(Signal::SIGKILL);
-    eventually("the end of the others", SOON, async || {
+    eventually("the end of the others", patience(), async || {
         [&holder.pid(), &guardian, &pids[1]].into_iter().all(|pid| is_gone(pid))
     })
     .await

@@ -1,9 +1,9 @@
 //! `quorlock status`.
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Quorlock, SOON, run, servers};
+use crate::support::{Quorlock, run, servers};
 
 #[tokio::test]
 async fn a_free_lock_is_called_free() {
@@ -31,7 +31,7 @@ async fn a_held_lock_is_shown_with_its_holder_and_without_its_token() {
 
     // The third node may answer after the other two have decided.
     let status = || Quorlock::new(["status", "job"]).on(&servers).end();
-    eventually("all three nodes have it", SOON, async || {
+    eventually("all three nodes have it", patience(), async || {
         status().await.expect(0).stdout.contains("nightly report on 3 of 3 nodes")
     })
     .await

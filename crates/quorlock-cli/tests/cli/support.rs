@@ -7,18 +7,14 @@ use std::fs::{self, File};
 use std::io::{PipeReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::{Kind, Resp, Servers, eventually};
+use quorlock_testkit::{Kind, Resp, Servers, eventually, patience};
 use tempfile::TempDir;
 
 use crate::signals;
-
-/// The deadline for what should happen soon, generous for a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Starts `count` real servers; returns `None`, with a message, if none is installed.
 pub(crate) async fn servers(count: usize) -> Option<Servers> {
@@ -193,7 +189,7 @@ impl Running {
     /// Waits until its output has this many lines, and returns them.
     pub(crate) async fn lines(&self, count: usize) -> Vec<String> {
         let what = format!("{count} lines on stdout; stderr: {}", self.stderr());
-        eventually(&what, SOON, async || self.stdout().matches('\n').count() >= count)
+        eventually(&what, patience(), async || self.stdout().matches('\n').count() >= count)
             .await
             .expect("the lines");
         self.stdout().lines().map(str::to_owned).collect()
@@ -224,7 +220,7 @@ impl Running {
     /// As [`end`](Running::end), and looks at its folder before that is removed.
     pub(crate) async fn end_with(mut self, look: impl FnOnce()) -> Ended {
         let mut status = None;
-        let ended = eventually("the end of quorlock", SOON, async || {
+        let ended = eventually("the end of quorlock", patience(), async || {
             status = self.process.try_wait().expect("quorlock is our child");
             status.is_some()
         });

@@ -1,9 +1,9 @@
 //! `quorlock` on a terminal: foreground, confirmation, job control, colours.
 
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
 use crate::pty::OnTerminal;
-use crate::support::{Quorlock, SOON, is_gone, keys, run, servers};
+use crate::support::{Quorlock, is_gone, keys, run, servers};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -18,7 +18,7 @@ async fn the_command_can_read_from_the_terminal_and_gets_ctrl_c_itself() {
     let script =
         "trap 'echo interrupted; exit 5' INT; read line; echo \"read <$line>\"; while :; do sleep 0.05; done";
     let mut terminal = OnTerminal::start(run(&servers, &[], script));
-    eventually("the command", SOON, async || !keys(&servers[..1]).await.is_empty()).await.unwrap();
+    eventually("the command", patience(), async || !keys(&servers[..1]).await.is_empty()).await.unwrap();
     terminal.types("hello\n");
     terminal.shows("read <hello>").await;
     terminal.types(CTRL_C);
@@ -40,13 +40,13 @@ async fn ctrl_z_stops_both_and_fg_continues_both_and_the_shell_has_its_terminal_
         screen.rsplit("pid:").next().and_then(|rest| rest.split(':').next()).unwrap_or_default().to_owned();
     shell.types(CTRL_Z);
     shell.shows("Stopped").await;
-    eventually("the command stands still", SOON, async || state(&pid) == 'T').await.unwrap();
+    eventually("the command stands still", patience(), async || state(&pid) == 'T').await.unwrap();
     shell.types("echo the shell is $((40 + 2))\n");
     shell.shows("the shell is 42").await;
     shell.types("fg\n");
-    eventually("the command goes on", SOON, async || matches!(state(&pid), 'S' | 'R')).await.unwrap();
+    eventually("the command goes on", patience(), async || matches!(state(&pid), 'S' | 'R')).await.unwrap();
     shell.types(CTRL_C);
-    eventually("the end of the command", SOON, async || is_gone(&pid)).await.unwrap();
+    eventually("the end of the command", patience(), async || is_gone(&pid)).await.unwrap();
     shell.types("echo code $?\n");
     shell.shows("code 130").await;
     assert_eq!(keys(&servers).await, [""; 0]);
@@ -60,8 +60,8 @@ async fn ctrl_c_ends_what_lingers_although_shells_have_it_ignore_that() {
     terminal.shows(":\r\n").await;
     let screen = terminal.screen();
     let [_, pid, command, ..] = screen.split(':').collect::<Vec<_>>()[..] else { panic!("{screen}") };
-    eventually("the end of the command itself", SOON, async || is_gone(command)).await.unwrap();
-    eventually("its end", SOON, async || {
+    eventually("the end of the command itself", patience(), async || is_gone(command)).await.unwrap();
+    eventually("its end", patience(), async || {
         let ended = terminal.has_ended();
         if !ended {
             terminal.types(CTRL_C);
@@ -98,7 +98,7 @@ async fn within_a_pipeline_the_reader_keeps_the_terminal_and_the_size_is_passed_
     shell.types(CTRL_C);
     shell.types("echo the shell is $((40 + 2))\n");
     shell.shows("the shell is 42").await;
-    eventually("clean servers", SOON, async || keys(&servers).await.is_empty()).await.unwrap();
+    eventually("clean servers", patience(), async || keys(&servers).await.is_empty()).await.unwrap();
 }
 
 #[tokio::test]

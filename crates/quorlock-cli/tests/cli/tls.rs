@@ -8,11 +8,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
 use quorlock::{Coordinator, RestartGuard, transport::Tls};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
-use crate::support::{Ended, Quorlock, SOON, servers};
+use crate::support::{Ended, Quorlock, servers};
 
 /// An authority that signs certificates.
 struct Authority {
@@ -231,5 +231,5 @@ async fn a_certificate_that_was_renewed_is_used_without_a_restart() {
         fs::write(world.file(name), text).unwrap();
     }
     let held = async || lock.try_acquire().await.is_ok_and(|lease| lease.is_some());
-    eventually("a connection with the new certificate", SOON, held).await.unwrap();
+    eventually("a connection with the new certificate", patience(), held).await.unwrap();
 }

@@ -1,10 +1,10 @@
 //! Several resources, locked together.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use serde_json::Value;
 
-use crate::support::{Quorlock, Running, SOON, keys, run, servers};
+use crate::support::{Quorlock, Running, keys, run, servers};
 
 /// Starts a holder of two accounts, until the file `enough` exists.
 async fn transfer(servers: &Servers, resources: [&str; 2]) -> Running {
@@ -61,7 +61,7 @@ async fn a_waiter_gets_them_when_the_last_is_free() {
     held.lines(4).await;
     let words = ["run", "-w", "forever", "-vv", "a", "--also", "b", "--", "echo", "mine"];
     let waiting = Quorlock::new(words).on(&servers).start();
-    eventually("the wait", SOON, async || waiting.stderr().contains("`b` is held by")).await.unwrap();
+    eventually("the wait", patience(), async || waiting.stderr().contains("`b` is held by")).await.unwrap();
     held.signal(Signal::SIGTERM);
     held.end().await.expect(0);
     assert_eq!(waiting.end().await.expect(0).stdout, "mine\n");

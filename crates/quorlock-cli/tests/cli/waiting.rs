@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 
-use crate::support::{SOON, keys, run, servers};
+use crate::support::{keys, run, servers};
 
 #[tokio::test]
 async fn the_lock_is_handed_on_when_the_holder_ends() {
@@ -13,7 +13,7 @@ async fn the_lock_is_handed_on_when_the_holder_ends() {
     let holder = run(&servers, &[], "echo started; while [ ! -e enough ]; do sleep 0.05; done").start();
     holder.lines(1).await;
     let waiter = run(&servers, &["-w", "forever", "-vv"], "echo mine").start();
-    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
     assert_eq!(waiter.stdout(), "", "two have the lock");
     std::fs::write(holder.path("enough"), "").unwrap();
     holder.end().await.expect(0);
@@ -33,7 +33,9 @@ async fn waiters_come_in_the_order_they_came() {
         let script = format!("echo {name} >> {}", log.display());
         let waiter = run(&servers, &["-w", "forever", "-v"], &script).start();
         let place = format!("processes_before={before}");
-        eventually("its place in the queue", SOON, async || waiter.stderr().contains(&place)).await.unwrap();
+        eventually("its place in the queue", patience(), async || waiter.stderr().contains(&place))
+            .await
+            .unwrap();
         waiters.push(waiter);
     }
     std::fs::write(holder.path("enough"), "").unwrap();
@@ -51,7 +53,7 @@ async fn an_interrupted_wait_leaves_nothing() {
     holder.lines(1).await;
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
-        eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+        eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
         waiter.signal(signal);
         let ended = waiter.end().await.expect(code);
         assert_eq!(ended.stdout, "", "the command ran without the lock");
@@ -66,10 +68,8 @@ async fn a_wait_without_a_quorum_can_be_interrupted_too() {
     let Some(servers) = servers(3).await else { return };
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let waiter = run(&servers, &["-w", "forever", "-vv"], "echo ran").start();
-    eventually("the wait", SOON, async || waiter.stderr().contains("not acquired")).await.unwrap();
+    eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
     waiter.signal(Signal::SIGTERM);
     waiter.end().await.expect(143);
-    eventually("a clean server", Duration::from_secs(5), async || keys(&servers[2..]).await.is_empty())
-        .await
-        .unwrap();
+    eventually("a clean server", patience(), async || keys(&servers[2..]).await.is_empty()).await.unwrap();
 }

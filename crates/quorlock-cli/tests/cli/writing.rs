@@ -3,15 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use quorlock_testkit::{Server, Servers, eventually};
+use quorlock_testkit::{Server, Servers, eventually, patience};
 
-use crate::support::{Ended, Quorlock, Running, SOON, servers, servers_with_password};
+use crate::support::{Ended, Quorlock, Running, servers, servers_with_password};
 
 /// The servers are new: they vote once clients of this `max_ttl` cannot hold what they may have lost.
 const SHORT: &str = "1s";
 
 async fn votes(servers: &Servers) {
-    eventually("servers that vote", SOON, async || {
+    eventually("servers that vote", patience(), async || {
         let doctor = Quorlock::new(["doctor", "--max-ttl", SHORT]).on(servers);
         doctor.env("QUORLOCK_RESTART_GUARD", "on").end().await.code == Some(0)
     })

@@ -32,7 +32,7 @@ mod starvation;
 use std::time::Duration;
 
 use quorlock::runtime::{Entropy as _, SystemEntropy};
-use quorlock_testkit::{Kind, SeededRng, eventually};
+use quorlock_testkit::{Kind, SeededRng, eventually, patience};
 
 use crate::record::{Part, Record, now};
 use crate::runners::Runners;
@@ -43,8 +43,6 @@ use crate::starvation::Starvation;
 const TTL: Duration = Duration::from_secs(1);
 const LOCKS: u64 = 3;
 const RUNNERS: usize = 6;
-/// The deadline for what should happen soon, generous for a busy machine.
-const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -107,10 +105,10 @@ async fn no_command_runs_without_its_lock_and_no_lock_is_left_without_its_comman
         assert!(record::is_gone(entry.pid), "process {} runs on without a runner", entry.pid);
     }
     // Daemons have an end of their own.
-    eventually("the end of all daemons", SOON, async || {
+    eventually("the end of all daemons", patience(), async || {
         entries.iter().all(|entry| record::is_gone(entry.pid))
     })
     .await
     .unwrap();
-    eventually("the end of every lock", SOON, async || masters.locks().await.is_empty()).await.unwrap();
+    eventually("the end of every lock", patience(), async || masters.locks().await.is_empty()).await.unwrap();
 }

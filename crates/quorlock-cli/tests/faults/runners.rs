@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::{Proxy, SeededRng, Way, eventually};
+use quorlock_testkit::{Proxy, SeededRng, Way, eventually, patience};
 
 use crate::command::{LASTS, PART, RECORD, RUNNER};
 use crate::record::{Part, Record, now};
 use crate::servers::Masters;
-use crate::{LOCKS, RUNNERS, SOON, TTL};
+use crate::{LOCKS, RUNNERS, TTL};
 
 pub(crate) struct Runners {
     record: PathBuf,
@@ -274,7 +274,7 @@ impl Runners {
             // And again below, for commands that ignore it.
             send(&runner.process, Signal::SIGTERM);
         }
-        eventually("the end of all runners", SOON, async || {
+        eventually("the end of all runners", patience(), async || {
             self.slots.iter_mut().flatten().all(|runner| {
                 let ended = runner.process.try_wait().expect("a runner is our child").is_some();
                 if ended {

@@ -6,13 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use quorlock::runtime::{Clock, SystemClock};
-use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
+use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually, patience};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, cmd};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-
-const SOON: Duration = Duration::from_secs(10);
 
 struct Bench {
     servers: Servers,
@@ -41,7 +39,7 @@ impl Bench {
     }
 
     async fn eventually_stored(&self, wanted: &str) -> io::Result<()> {
-        eventually("the value to arrive", SOON, async || {
+        eventually("the value to arrive", patience(), async || {
             self.stored().await.is_ok_and(|found| found == wanted)
         })
         .await
@@ -195,7 +193,7 @@ async fn a_refusing_proxy_accepts_no_client() -> Result<(), Box<dyn Error>> {
 async fn connections_end_with_their_server_and_are_not_counted() -> Result<(), Box<dyn Error>> {
     let bench = Bench::start().await?;
     bench.servers.iter().for_each(quorlock_testkit::Server::kill);
-    eventually("the proxy to notice", SOON, async || bench.proxy.connections() == 0).await?;
+    eventually("the proxy to notice", patience(), async || bench.proxy.connections() == 0).await?;
     assert!(connect(&bench.proxy).await.is_err(), "no server is behind it");
     Ok(())
 }

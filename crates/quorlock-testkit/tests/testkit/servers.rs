@@ -1,12 +1,9 @@
 //! Starting, injecting faults into and restarting servers of every kind on this machine.
 
 use std::io;
-use std::time::Duration;
 
 use quorlock_testkit::contract::check_contract;
-use quorlock_testkit::{Cluster, Kind, MemoryNode, Resp, Server, Servers, TokioClock, eventually};
-
-const SOON: Duration = Duration::from_secs(10);
+use quorlock_testkit::{Cluster, Kind, MemoryNode, Resp, Server, Servers, TokioClock, eventually, patience};
 
 /// Every real server found, and the built-in one.
 fn every_kind() -> Vec<Kind> {
@@ -52,7 +49,7 @@ async fn a_killed_server_does_not_answer_and_the_others_do() -> io::Result<()> {
     for kind in every_kind() {
         let servers = start(kind, 2).await?;
         servers[0].kill();
-        eventually("the killed server to be gone", SOON, async || {
+        eventually("the killed server to be gone", patience(), async || {
             servers[0].command(&["PING"]).await.is_err()
         })
         .await?;
@@ -112,7 +109,7 @@ async fn a_frozen_server_reads_what_it_was_sent_after_it_is_thawed() -> io::Resu
         sent.try_write(b"*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n")?;
         drop(sent);
         server.thaw()?;
-        eventually("the late SET", SOON, async || {
+        eventually("the late SET", patience(), async || {
             get(server, "late").await.is_ok_and(|value| value == "yes")
         })
         .await?;

@@ -9,11 +9,11 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::{Kind, Servers, eventually, find_eventually};
+use quorlock_testkit::{Kind, Servers, eventually, find_eventually, patience};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{SOON, skip};
+use super::skip;
 
 /// The servers, and the folder in which the jobs run and write.
 pub(crate) struct Hosts {
@@ -109,7 +109,7 @@ impl Hosts {
     pub(crate) async fn logged(&self, word: &str, count: usize) {
         let what = format!("{count} lines with {word}");
         let lines = || self.log().iter().filter(|line| line.starts_with(word)).count();
-        let met = eventually(&what, SOON, async || lines() >= count).await;
+        let met = eventually(&what, patience(), async || lines() >= count).await;
         met.unwrap_or_else(|error| panic!("{error}: {:?}", self.log()));
         assert_eq!(lines(), count, "{:?}", self.log());
     }
@@ -131,13 +131,14 @@ impl Hosts {
     /// Waits until this many processes wait for the lock: they handle signals then.
     pub(crate) async fn waited_for(&self, resource: &str, count: usize) {
         let waiters = || self.status(resource)["waiters"].as_array().map_or(0, Vec::len);
-        let met = eventually("waiters", SOON, async || waiters() == count).await;
+        let met = eventually("waiters", patience(), async || waiters() == count).await;
         met.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
     }
 
     /// Waits until the lock is free.
     pub(crate) async fn free(&self, resource: &str) {
-        let met = eventually("a free lock", SOON, async || self.status(resource)["state"] == "free").await;
+        let met =
+            eventually("a free lock", patience(), async || self.status(resource)["state"] == "free").await;
         met.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
     }
 }
@@ -178,14 +179,14 @@ impl Host {
     /// Waits until it has ended. What it has started may still run, and have its output open.
     pub(crate) async fn exited(&mut self) {
         let running = self.child.as_mut().unwrap();
-        eventually("the end", SOON, async || running.try_wait().unwrap().is_some()).await.unwrap();
+        eventually("the end", patience(), async || running.try_wait().unwrap().is_some()).await.unwrap();
     }
 
     /// Sends this signal again and again until it has ended.
     pub(crate) async fn signalled_until_exit(&mut self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap());
         let running = self.child.as_mut().unwrap();
-        let ended = eventually("the end", SOON, async || {
+        let ended = eventually("the end", patience(), async || {
             let ended = running.try_wait().unwrap().is_some();
             if !ended {
                 kill(pid, signal).unwrap();
@@ -219,7 +220,7 @@ impl Drop for Host {
 
 /// Waits until one of the processes holds the lock, and takes it out of the list.
 pub(crate) async fn leader(hosts: &Hosts, resource: &str, candidates: &mut Vec<Host>) -> Host {
-    let place = find_eventually("a leader", SOON, async || {
+    let place = find_eventually("a leader", patience(), async || {
         let pid = hosts.holder(resource)?;
         candidates.iter().position(|candidate| candidate.pid() == pid)
     });

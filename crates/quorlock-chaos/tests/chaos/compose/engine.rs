@@ -7,11 +7,11 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use super::{Outcome, SOON, command, text};
+use super::{Outcome, command, text};
 
 /// A running engine.
 pub(crate) struct Engine {
@@ -57,7 +57,7 @@ impl Engine {
 
     async fn until_ready(&mut self) -> Outcome {
         let mut ended = None;
-        eventually("the Docker engine", SOON, async || {
+        eventually("the Docker engine", patience(), async || {
             ended = self.own.as_mut().and_then(|own| own.process.try_wait().ok().flatten());
             ended.is_some() || self.docker(&["version"]).await.is_ok_and(|output| output.status.success())
         })
@@ -72,7 +72,7 @@ impl Engine {
     }
 
     async fn docker(&self, words: &[&str]) -> std::io::Result<std::process::Output> {
-        command(&[&["docker"], words].concat(), SOON, |command| self.choose(command)).await
+        command(&[&["docker"], words].concat(), patience(), |command| self.choose(command)).await
     }
 
     /// Makes a command use this engine.
@@ -101,7 +101,7 @@ impl Engine {
             kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
         }
         let mut ended = Ok(None);
-        eventually("the Docker engine to exit", SOON, async || {
+        eventually("the Docker engine to exit", patience(), async || {
             ended = own.process.try_wait();
             !matches!(ended, Ok(None))
         })

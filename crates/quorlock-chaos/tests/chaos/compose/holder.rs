@@ -2,13 +2,13 @@
 
 use std::process::ExitStatus;
 
-use quorlock_testkit::find_eventually;
+use quorlock_testkit::{find_eventually, patience};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr};
 
 use super::project::Project;
-use super::{Outcome, SOON, within};
+use super::{Outcome, within};
 
 /// A running `quorlock run`, whose command ends when its stdin does.
 pub(crate) struct Holder {
@@ -28,7 +28,7 @@ impl Holder {
     }
 
     async fn event(&mut self) -> Outcome<Value> {
-        let line = within(SOON, "the next event of the holder", self.events.next_line())
+        let line = within(patience(), "the next event of the holder", self.events.next_line())
             .await?
             .ok_or("no event: it has ended")?;
         Ok(serde_json::from_str(&line)?)
@@ -73,7 +73,7 @@ impl Holder {
 
     async fn exit(&mut self) -> Outcome<ExitStatus> {
         let exited =
-            find_eventually("the holder to exit", SOON, async || self.process.try_wait().transpose());
+            find_eventually("the holder to exit", patience(), async || self.process.try_wait().transpose());
         Ok(exited.await??)
     }
 }

@@ -1,12 +1,12 @@
 //! The second table of the page: faults that the proxies inject.
 
-use quorlock_testkit::eventually;
+use quorlock_testkit::{eventually, patience};
 use serde_json::Value;
 
 use super::holder::Holder;
 use super::masters::reason;
 use super::project::{Project, node};
-use super::{Outcome, SOON, text};
+use super::{Outcome, text};
 
 /// Tests the row whose first cell this is, or returns nothing.
 pub(crate) async fn test(project: &Project, row: &str) -> Option<Outcome> {
@@ -73,7 +73,7 @@ async fn released(project: &Project, fault: &str) -> Outcome {
     let holder = Holder::start(project).await?;
     assert_eq!(project.state_on_master(2).await?, "free", "the request is held back");
     inject(project, 2, fault).await?;
-    eventually("the request to arrive", SOON, async || {
+    eventually("the request to arrive", patience(), async || {
         project.state_on_master(2).await.is_ok_and(|state| state == "held")
     })
     .await?;
@@ -85,7 +85,7 @@ async fn cut(project: &Project, fault: &str) -> Outcome {
     project.eventually("the lock on redis-2", |status| node(status, 2)["state"] == "held").await?;
     let before = handshakes(project).await?;
     inject(project, 2, fault).await?;
-    eventually("the holder to reconnect", SOON, async || {
+    eventually("the holder to reconnect", patience(), async || {
         handshakes(project).await.is_ok_and(|handshakes| handshakes > before)
     })
     .await?;

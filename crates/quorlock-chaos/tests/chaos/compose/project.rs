@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use quorlock_testkit::{Kind, eventually, find_eventually};
+use quorlock_testkit::{Kind, eventually, find_eventually, patience};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use super::engine::Engine;
-use super::{Outcome, SOON, command, folder, text};
+use super::{Outcome, command, folder, text};
 
 /// The containers of one test, and their images.
 pub(crate) struct Project {
@@ -31,7 +31,7 @@ pub(crate) struct Project {
 pub(crate) async fn composes() -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for words in [&["docker", "compose"][..], &["docker-compose"]] {
-        let version = command(&[words, &["version"]].concat(), SOON, |_| {}).await;
+        let version = command(&[words, &["version"]].concat(), patience(), |_| {}).await;
         if version.is_ok_and(|version| version.status.success()) {
             found.push(words.iter().copied().map(str::to_owned).collect());
         }
@@ -54,7 +54,7 @@ impl Project {
         }
         let mut cli = false;
         for name in ["redis-cli", "valkey-cli"] {
-            cli |= command(&[name, "--version"], SOON, |_| {}).await.is_ok();
+            cli |= command(&[name, "--version"], patience(), |_| {}).await.is_ok();
         }
         if !cli {
             return Ok(Err("no redis-cli and no valkey-cli to build an image from".to_owned()));
@@ -85,7 +85,7 @@ impl Project {
     /// Builds both images.
     pub(crate) async fn build(&self) -> Outcome {
         let script = folder().join("build-images");
-        let output = command(&[script], SOON, |command| {
+        let output = command(&[script], patience(), |command| {
             self.choose(command);
             command.arg("--programs").arg(&self.programs);
             command.arg("--env").arg(self.scratch.path().join("env"));
@@ -100,7 +100,7 @@ impl Project {
     }
 
     async fn try_compose(&self, words: &[&str]) -> std::io::Result<Output> {
-        command(&self.compose, SOON, |command| {
+        command(&self.compose, patience(), |command| {
             self.choose(command);
             command.args(["-p", &self.name]).args(words);
         })
@@ -140,7 +140,7 @@ impl Project {
     /// Waits until a status of the lock fulfils the condition.
     pub(crate) async fn eventually(&self, what: &str, condition: impl Fn(&Value) -> bool) -> Outcome<Value> {
         let mut last = Value::Null;
-        let seen = find_eventually(what, SOON, async || {
+        let seen = find_eventually(what, patience(), async || {
             last = self.status().await.unwrap_or_default();
             condition(&last).then(|| last.clone())
         })
@@ -165,7 +165,7 @@ impl Project {
         let container = self.compose(&["ps", "-q", service]).await?;
         let network = format!("{}_default", self.name);
         let words = [&["docker", "network"], words, &[&network, container.trim()]].concat();
-        text(command(&words, SOON, |command| self.choose(command)).await?).map(drop)
+        text(command(&words, patience(), |command| self.choose(command)).await?).map(drop)
     }
 
     /// Runs a command under the lock `job` in the container of the client.
@@ -174,7 +174,7 @@ impl Project {
     }
 
     pub(crate) async fn eventually_locks(&self) -> std::io::Result<()> {
-        eventually("a lock to be acquired", SOON, async || {
+        eventually("a lock to be acquired", patience(), async || {
             self.run().await.is_ok_and(|run| run.status.success())
         })
         .await
@@ -191,7 +191,7 @@ impl Project {
     /// Waits until a lock is acquired in less than this time, which a busy machine exceeds at times.
     pub(crate) async fn eventually_locks_within(&self, limit_millis: u64) -> Outcome {
         let mut last = None;
-        let locked = eventually("a lock to be acquired in time", SOON, async || {
+        let locked = eventually("a lock to be acquired in time", patience(), async || {
             last = Some(self.waited().await);
             matches!(last, Some(Ok(waited)) if waited < limit_millis)
         });
@@ -206,7 +206,7 @@ impl Project {
         let program = self.programs.join("quorlock").to_str().ok_or("a path in plain text")?.to_owned();
         let words = words.iter().copied().map(str::to_owned);
         let words: Vec<String> = self.outside.iter().cloned().chain([program]).chain(words).collect();
-        let run = command(&words, SOON, |command| {
+        let run = command(&words, patience(), |command| {
             self.choose(command);
             command.env("QUORLOCK_NODES", nodes).current_dir(self.scratch.path());
         });
@@ -224,7 +224,7 @@ impl Project {
         fs::write(&file, scenario)?;
         let program = env!("CARGO_BIN_EXE_quorlock-chaos").to_owned();
         let words: Vec<String> = self.outside.iter().cloned().chain([program]).collect();
-        let run = command(&words, SOON * 2, |command| {
+        let run = command(&words, patience() * 2, |command| {
             self.choose(command);
             command.env("COMPOSE_PROJECT_NAME", &self.name).current_dir(self.scratch.path());
             command.args(["--duration", "8s", "--scenario"]).arg(file).arg("--compose").arg(folder());
@@ -236,7 +236,7 @@ impl Project {
     pub(crate) async fn end(&self) -> Outcome {
         let down = self.compose(&["down", "--volumes", "--timeout", "1"]).await;
         let images = ["server", "client"].map(|image| format!("{}-{image}", self.name));
-        let removed = command(&["docker", "image", "rm", &images[0], &images[1]], SOON, |command| {
+        let removed = command(&["docker", "image", "rm", &images[0], &images[1]], patience(), |command| {
             self.choose(command);
         })
         .await;
@@ -267,10 +267,13 @@ async fn programs() -> Outcome<PathBuf> {
         Path::new(env!("CARGO_BIN_EXE_quorlock-chaos")).parent().ok_or("programs have a folder")?;
     if !programs.join("quorlock").exists() {
         let target = programs.parent().ok_or("the target folder")?;
-        let build =
-            command(&[env!("CARGO"), "build", "--bin", "quorlock", "--target-dir"], SOON * 9, |command| {
+        let build = command(
+            &[env!("CARGO"), "build", "--bin", "quorlock", "--target-dir"],
+            patience() * 9,
+            |command| {
                 command.arg(target);
-            });
+            },
+        );
         text(build.await?)?;
     }
     Ok(programs.to_owned())
