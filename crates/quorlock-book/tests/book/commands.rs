@@ -16,8 +16,6 @@ mod session;
 mod settings;
 mod spans;
 
-use std::io::Write as _;
-
 use std::time::Duration;
 
 use futures::future::{join, join_all};
@@ -61,10 +59,7 @@ fn pages() -> std::io::Result<Vec<Page>> {
 /// Starts five masters configured as the pages recommend.
 async fn servers() -> Option<Servers> {
     if !matches!(Kind::choose().unwrap(), Kind::Program { .. }) {
-        // `eprintln` would be captured by the test harness.
-        let word =
-            "skipped: no valkey-server or redis-server installed, and the outputs are those of real servers";
-        drop(writeln!(std::io::stderr(), "{word}"));
+        crate::skip("no valkey-server or redis-server installed, and the outputs are those of real servers");
         return None;
     }
     Some(Servers::setup().durable().options(&["--maxmemory-policy", "noeviction"]).start(5).await.unwrap())

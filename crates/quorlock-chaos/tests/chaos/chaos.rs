@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use quorlock_testkit::{eventually, patience};
 use tempfile::TempDir;
 
-fn chaos(arguments: &[&str], at: &Path) -> Output {
+pub(crate) fn chaos(arguments: &[&str], at: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
 }
 
@@ -18,7 +18,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

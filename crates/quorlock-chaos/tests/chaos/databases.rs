@@ -7,19 +7,12 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
-fn chaos(arguments: &[&str], at: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
+use super::chaos::{chaos, text};
 
 /// The runs that may go on at the same time: each has about twenty processes, which mostly wait.
 static RUNS: Semaphore = Semaphore::const_new(2);

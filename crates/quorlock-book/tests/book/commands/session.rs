@@ -12,8 +12,9 @@ use quorlock_book::page::Page;
 use quorlock_testkit::{Server, eventually, patience};
 
 use super::output::{agrees, with_servers};
-use super::programs::{put_into, target};
+use super::programs::put_into;
 use super::script::Step;
+use crate::target;
 
 /// Programs that run shorter here than in a page: part of the command, option and value.
 const SHORTER: &[(&str, &str, &str)] =
