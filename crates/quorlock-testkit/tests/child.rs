@@ -6,7 +6,7 @@
 use std::io;
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, Resp, Server, Servers, eventually, serve_if_asked};
+use quorlock_testkit::{Kind, Resp, Server, Servers, eventually, patience, serve_if_asked};
 
 #[tokio::main(flavor = "current_thread")]
 async fn run() -> io::Result<()> {
@@ -61,7 +61,7 @@ async fn a_frozen_one_does_late_what_it_was_sent() -> io::Result<()> {
     sent.try_write(b"*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n")?;
     drop(sent);
     server.thaw()?;
-    eventually("the late SET", Duration::from_secs(10), async || {
+    eventually("the late SET", patience(), async || {
         server.command(&["GET", "late"]).await.is_ok_and(|value| value.to_string() == "yes")
     })
     .await
@@ -82,8 +82,6 @@ async fn one_without_a_parent_ends() -> io::Result<()> {
         .spawn()?;
     assert!(child.try_wait()?.is_none(), "it serves while the pipe is open");
     drop(child.stdin.take());
-    eventually("the child to end", Duration::from_secs(10), async || {
-        child.try_wait().is_ok_and(|ended| ended.is_some())
-    })
-    .await
+    eventually("the child to end", patience(), async || child.try_wait().is_ok_and(|ended| ended.is_some()))
+        .await
 }

@@ -14,8 +14,6 @@ mod systemd;
 mod terraform;
 mod tools;
 
-use std::io::Write as _;
-
 use quorlock_book::block::blocks;
 use quorlock_book::page::page;
 
@@ -24,9 +22,4 @@ fn shown(name: &str, language: &str) -> Vec<String> {
     let page = page(format!("docs/jobs/{name}.md")).unwrap();
     let shown = blocks(&page.text).into_iter().filter(|block| block.language == language);
     shown.map(|block| block.text).collect()
-}
-
-fn skip(reason: &str) {
-    // `eprintln` would be captured by the test harness.
-    drop(writeln!(std::io::stderr(), "skipped: {reason}"));
 }

@@ -15,3 +15,22 @@ mod jobs;
 mod masters;
 mod safety;
 mod snippets;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+fn skip(reason: &str) {
+    // `eprintln` would be captured by the test harness.
+    drop(writeln!(std::io::stderr(), "skipped: {reason}"));
+}
+
+/// Returns the folder of the built programs.
+fn target() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let target = test.parent().and_then(Path::parent).unwrap().to_owned();
+    for program in ["quorlock", "quorlock-chaos"] {
+        let built = target.join(program);
+        assert!(built.exists(), "{} is not built; run `cargo build --all-features`", built.display());
+    }
+    target
+}

@@ -1,6 +1,5 @@
 //! Tests the claims of `docs/masters.md` on five real masters.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use quorlock::{
@@ -14,6 +13,7 @@ use quorlock_testkit::{Kind, Servers, eventually, patience};
 
 /// Short, so that the quarantine is short.
 const MAX_TTL: Duration = Duration::from_secs(2);
+
 /// Returns the settings of the page as command-line arguments.
 fn options() -> Vec<String> {
     let page = page("docs/masters.md").unwrap();
@@ -28,8 +28,7 @@ fn options() -> Vec<String> {
 
 async fn masters() -> Option<Servers> {
     if !matches!(Kind::choose().unwrap(), Kind::Program { .. }) {
-        // `eprintln` would be captured by the test harness.
-        drop(writeln!(std::io::stderr(), "skipped: no valkey-server or redis-server installed"));
+        crate::skip("no valkey-server or redis-server installed");
         return None;
     }
     let options = options();

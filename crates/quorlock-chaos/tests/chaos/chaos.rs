@@ -7,9 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use quorlock_testkit::{eventually, patience};
 use tempfile::TempDir;
 
-fn chaos(arguments: &[&str], at: &Path) -> Output {
+pub(crate) fn chaos(arguments: &[&str], at: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
 }
 
@@ -17,7 +18,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -282,6 +283,5 @@ fn children_of(parent: nix::unistd::Pid) -> Vec<PathBuf> {
 
 fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let minute = std::time::Duration::from_secs(60);
-    runtime.block_on(quorlock_testkit::eventually(what, minute, async || met())).unwrap();
+    runtime.block_on(eventually(what, patience(), async || met())).unwrap();
 }

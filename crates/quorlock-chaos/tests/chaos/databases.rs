@@ -7,22 +7,16 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output};
 
 use quorlock::runtime::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
-fn chaos(arguments: &[&str], at: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_quorlock-chaos")).args(arguments).current_dir(at).output().unwrap()
-}
+use super::chaos::{chaos, text};
 
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// Serializes the runs: each has about twenty processes.
-static ALONE: Mutex<()> = Mutex::new(());
+/// The runs that may go on at the same time: each has about twenty processes, which mostly wait.
+static RUNS: Semaphore = Semaphore::const_new(2);
 
 /// A run of a built-in scenario, without its expectations of time.
 struct Run {
@@ -33,8 +27,8 @@ struct Run {
 
 impl Run {
     /// Runs the scenario. Returns `None` and prints the reason if this machine cannot.
-    fn of(name: &str, seconds: u32) -> Option<Run> {
-        let _alone = ALONE.lock();
+    async fn of(name: &str, seconds: u32) -> Option<Run> {
+        let _permit = RUNS.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
         let scenario = fs::read_to_string(scenarios.join(format!("{name}.toml"))).unwrap();
@@ -84,39 +78,39 @@ impl Run {
     }
 }
 
-#[test]
-fn three_faulty_postgres_servers_keep_every_guarantee() {
-    if let Some(run) = Run::of("postgres-three", 10) {
+#[tokio::test]
+async fn three_faulty_postgres_servers_keep_every_guarantee() {
+    if let Some(run) = Run::of("postgres-three", 10).await {
         run.keeps_every_promise();
     }
 }
 
-#[test]
-fn three_faulty_mariadb_servers_keep_every_guarantee() {
-    if let Some(run) = Run::of("mariadb-three", 10) {
+#[tokio::test]
+async fn three_faulty_mariadb_servers_keep_every_guarantee() {
+    if let Some(run) = Run::of("mariadb-three", 10).await {
         run.keeps_every_promise();
     }
 }
 
-#[test]
-fn a_promoted_standby_grants_no_lock_of_its_primary() {
-    if let Some(run) = Run::of("postgres-promotion", 12) {
+#[tokio::test]
+async fn a_promoted_standby_grants_no_lock_of_its_primary() {
+    if let Some(run) = Run::of("postgres-promotion", 12).await {
         run.keeps_every_promise();
         assert!(run.said.contains("promote"), "{}", run.said);
     }
 }
 
-#[test]
-fn without_the_restart_guard_a_promotion_makes_two_holders() {
-    if let Some(run) = Run::of("violation-postgres-promotion", 12) {
+#[tokio::test]
+async fn without_the_restart_guard_a_promotion_makes_two_holders() {
+    if let Some(run) = Run::of("violation-postgres-promotion", 12).await {
         assert_eq!(run.code, Some(0), "{}", run.said);
         assert!(run.said.contains("was held twice"), "{}", run.said);
     }
 }
 
-#[test]
-fn a_full_disk_stops_a_server_and_keeps_locks_safe() {
-    if let Some(run) = Run::of("postgres-disk-full", 8) {
+#[tokio::test]
+async fn a_full_disk_stops_a_server_and_keeps_locks_safe() {
+    if let Some(run) = Run::of("postgres-disk-full", 8).await {
         run.keeps_every_promise();
         let log =
             fs::read_to_string(run.folder.path().join("kept/postgres-disk-full/logs")).unwrap_or_default();
@@ -126,9 +120,9 @@ fn a_full_disk_stops_a_server_and_keeps_locks_safe() {
     }
 }
 
-#[test]
-fn a_leftover_row_is_detected() {
-    let Some(run) = Run::of("mariadb-three", 1) else { return };
+#[tokio::test]
+async fn a_leftover_row_is_detected() {
+    let Some(run) = Run::of("mariadb-three", 1).await else { return };
     let record = run.folder.path().join("kept/mariadb-three");
     let mut metadata: Value = serde_json::from_slice(&fs::read(record.join("run.json")).unwrap()).unwrap();
     assert_eq!(metadata["left_behind"], Value::Array(Vec::new()), "{}", run.said);

@@ -238,11 +238,10 @@ async fn the_file_is_written_while_the_command_runs() {
     let script = "echo started; exec sleep 1000";
     let running = run(&servers, &["--metrics-file", path.to_str().unwrap()], script).start();
     running.lines(1).await;
-    let held =
-        eventually("the file to say that it is held", patience() + Duration::from_secs(10), async || {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            text.contains("quorlock_held{resource=\"job\"} 1")
-        });
+    let held = eventually("the file to say that it is held", patience(), async || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        text.contains("quorlock_held{resource=\"job\"} 1")
+    });
     held.await.unwrap();
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.end().await.expect(143);

@@ -94,7 +94,7 @@ async fn two_hundred_that_are_started_together_run_one_after_the_other() {
     let script = format!("cd {}; {COUNTED}", folder.path().display());
     let mut running: Vec<Running> =
         (0..200).map(|_| run(folder.path(), &["-w", "forever", "-t", "20s"], &script).start()).collect();
-    eventually("the end of all", patience() * 6, async || running.iter_mut().all(Running::has_ended))
+    eventually("the end of all", patience() * 2, async || running.iter_mut().all(Running::has_ended))
         .await
         .unwrap();
     for one in running {

@@ -71,7 +71,5 @@ async fn a_wait_without_a_quorum_can_be_interrupted_too() {
     eventually("the wait", patience(), async || waiter.stderr().contains("not acquired")).await.unwrap();
     waiter.signal(Signal::SIGTERM);
     waiter.end().await.expect(143);
-    eventually("a clean server", Duration::from_secs(5), async || keys(&servers[2..]).await.is_empty())
-        .await
-        .unwrap();
+    eventually("a clean server", patience(), async || keys(&servers[2..]).await.is_empty()).await.unwrap();
 }

@@ -43,6 +43,7 @@ use crate::starvation::Starvation;
 const TTL: Duration = Duration::from_secs(1);
 const LOCKS: u64 = 3;
 const RUNNERS: usize = 6;
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     quorlock_testkit::serve_if_asked();

@@ -26,7 +26,11 @@ fn a_seed_gives_the_same_trace_again_and_in_another_process() {
         assert_eq!(first, again, "seed {seed} must run the same twice");
         hashes.push(first);
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_seed_gives_the_same_trace_again_and_in_another_process", "--nocapture"])
+            .args([
+                "--exact",
+                "determinism::a_seed_gives_the_same_trace_again_and_in_another_process",
+                "--nocapture",
+            ])
             .env(SEED, seed.to_string())
             .output()
             .unwrap();

@@ -11,7 +11,7 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock, SystemClock},
 };
-use quorlock_testkit::{BuiltinServer, eventually};
+use quorlock_testkit::{BuiltinServer, eventually, patience};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisResult, Value, cmd};
 use tokio::net::TcpListener;
@@ -208,7 +208,7 @@ async fn shutdown_ends_the_server() -> io::Result<()> {
     let stream = tokio::net::TcpStream::connect(address).await?;
     stream.writable().await?;
     stream.try_write(b"*1\r\n$8\r\nSHUTDOWN\r\n")?;
-    eventually("the server to end", Duration::from_secs(10), async || server.is_finished()).await
+    eventually("the server to end", patience(), async || server.is_finished()).await
 }
 
 /// A tracking client with its pushes, and another client.

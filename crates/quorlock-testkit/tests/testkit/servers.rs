@@ -3,8 +3,7 @@
 use std::io;
 
 use quorlock_testkit::contract::check_contract;
-use quorlock_testkit::patience;
-use quorlock_testkit::{Cluster, Kind, MemoryNode, Resp, Server, Servers, TokioClock, eventually};
+use quorlock_testkit::{Cluster, Kind, MemoryNode, Resp, Server, Servers, TokioClock, eventually, patience};
 
 /// Every real server found, and the built-in one.
 fn every_kind() -> Vec<Kind> {

@@ -7,9 +7,9 @@ use quorlock_book::block;
 use quorlock_book::page::root;
 
 use super::pages;
-use super::programs::target;
 use super::script::{Step, all_steps};
 use super::spans;
+use crate::target;
 
 #[test]
 fn everything_named_in_a_command_line_exists() {

@@ -2,20 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use quorlock_testkit::Server;
 
-/// Returns the folder of the built programs.
-pub(crate) fn target() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(Path::parent).unwrap().to_owned();
-    for program in ["quorlock", "quorlock-chaos"] {
-        let built = target.join(program);
-        assert!(built.exists(), "{} is not built; run `cargo build --all-features`", built.display());
-    }
-    target
-}
+use crate::target;
 
 /// Replaces `cargo run` by the program that is built already, so that a test builds nothing.
 const CARGO: &str = r#"#!/bin/sh

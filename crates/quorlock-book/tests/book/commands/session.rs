@@ -5,19 +5,17 @@ use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use quorlock_book::page::Page;
-use quorlock_testkit::{Server, eventually};
+use quorlock_testkit::{Server, eventually, patience};
 
 use super::output::{agrees, with_servers};
-use super::programs::{put_into, target};
+use super::programs::put_into;
 use super::script::Step;
+use crate::target;
 
-/// The timeout for a whole page, generous for a busy machine.
-const LONGEST: Duration = Duration::from_secs(300);
 /// Programs that run shorter here than in a page: part of the command, option and value.
 const SHORTER: &[(&str, &str, &str)] =
     &[("quorlock-chaos -- --scenario", "--duration", "2s"), ("quorlock-sim", "--seeds", "0..2")];
@@ -33,7 +31,7 @@ pub(crate) async fn run(page: &Page, steps: &[Step], servers: &[Server]) -> usiz
     let printed = programs.path().join("printed");
     let mut shell = start(programs.path(), folder.path(), &printed);
     let what = format!("the end of {}", page.path.display());
-    let ended = eventually(&what, LONGEST, async || shell.0.try_wait().unwrap().is_some()).await;
+    let ended = eventually(&what, patience() * 5, async || shell.0.try_wait().unwrap().is_some()).await;
     drop(shell);
     let printed = fs::read_to_string(printed).unwrap();
     ended.unwrap_or_else(|error| panic!("{error}; it printed\n{printed}"));

@@ -9,7 +9,7 @@ use quorlock_testkit::Servers;
 use toml::{Table, Value};
 
 use super::output::with_servers;
-use super::programs::target;
+use crate::target;
 
 const NO_QUORUM: i32 = 69;
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::pages;
-use super::programs::target;
+use crate::target;
 use quorlock_book::block::{blocks, spans};
 
 /// They are not run, because they depend on their context.

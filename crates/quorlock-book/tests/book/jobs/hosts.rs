@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -13,7 +13,7 @@ use quorlock_testkit::{Kind, Servers, eventually, find_eventually, patience};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::skip;
+use crate::{skip, target};
 
 /// The servers, and the folder in which the jobs run and write.
 pub(crate) struct Hosts {
@@ -29,7 +29,7 @@ impl Hosts {
         }
         let hosts = Hosts { servers: Servers::start(3).await.unwrap(), folder: tempfile::tempdir().unwrap() };
         fs::create_dir(hosts.path("bin")).unwrap();
-        symlink(quorlock(), hosts.path("bin/quorlock")).unwrap();
+        symlink(target().join("quorlock"), hosts.path("bin/quorlock")).unwrap();
         Some(hosts)
     }
 
@@ -141,14 +141,6 @@ impl Hosts {
             eventually("a free lock", patience(), async || self.status(resource)["state"] == "free").await;
         met.unwrap_or_else(|error| panic!("{error}: {}", self.status(resource)));
     }
-}
-
-/// Returns the program, as built with this test.
-fn quorlock() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().and_then(Path::parent).unwrap().join("quorlock");
-    assert!(program.exists(), "{} is not built; run `cargo build --all-features`", program.display());
-    program
 }
 
 /// A process that a test has started. Kills it on drop; its guardian then kills what it started.

@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use nix::sys::signal::Signal;
 
 use super::hosts::{Host, Hosts, leader};
-use super::{shown, skip};
+use super::shown;
+use crate::skip;
 
 /// A service of the page.
 struct Service {

@@ -4,7 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use super::hosts::{Host, Hosts};
-use super::{shown, skip};
+use super::shown;
+use crate::skip;
 
 const RESOURCE: &str = "terraform/production";
 

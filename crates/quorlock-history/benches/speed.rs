@@ -1,6 +1,6 @@
 //! Measures the check of 20,000 holds on 20 resources.
 //!
-//! `cargo run --release -p quorlock-history --example speed`
+//! `cargo bench -p quorlock-history`
 
 use std::time::Instant;
 
