@@ -4,7 +4,6 @@
 #![expect(clippy::indexing_slicing, reason = "an index out of range fails the test")]
 
 use std::io;
-use std::time::Duration;
 
 use quorlock_testkit::{Kind, Resp, Server, Servers, eventually, patience, serve_if_asked};
 

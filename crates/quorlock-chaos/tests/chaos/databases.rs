@@ -8,7 +8,6 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use quorlock::runtime::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;

@@ -10,7 +10,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
 
 use quorlock_testkit::{eventually, patience};
 

@@ -1,7 +1,5 @@
 //! Waiting for a lock that another client holds.
 
-use std::time::Duration;
-
 use nix::sys::signal::Signal;
 use quorlock_testkit::{eventually, patience};
 

@@ -1,7 +1,6 @@
 //! `quorlock status --watch` where stdout is no terminal, and of several locks.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::patience;
 use serde_json::Value;
 
 use crate::support::{Quorlock, run, servers};

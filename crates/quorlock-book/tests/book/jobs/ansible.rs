@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::Output;
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::patience;
 
 use super::hosts::{Host, Hosts};
 use super::shown;

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use quorlock_book::page::root;
 use serde_json::Value;
 
-use super::skip;
+use crate::skip;
 
 /// Returns the folder with the packages, if they are installed.
 pub(crate) fn packages(name: &str) -> Option<PathBuf> {
