@@ -16,6 +16,7 @@ mod servers;
 mod store;
 mod timer;
 mod wait;
+mod wrapped;
 
 #[cfg(unix)]
 pub use databases::{Database, Engine};
@@ -33,4 +34,5 @@ pub use {
         SetOptions, SetWhen, Several, Sharing, Store, Value,
     },
     wait::{eventually, find_eventually, patience},
+    wrapped::WrappedNode,
 };
