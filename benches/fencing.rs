@@ -11,16 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use hdrhistogram::Histogram;
 use quorlock::{
     Coordinator, Fencing, Lock, RestartGuard, Wait,
-    node::{Capabilities, HintListener, Node, NodeError, Request, Responder, SharedRequest},
+    node::{Node, Request},
     protocol::Moment,
     redis::{Address, RedisNode},
     runtime::{Clock, Sleep, SystemClock},
 };
-use quorlock_testkit::{Proxy, Servers, Way};
+use quorlock_testkit::{Proxy, Servers, Way, WrappedNode};
 
 const TURNS: usize = 40;
 const GRANTS: usize = 1_600;
@@ -98,10 +97,10 @@ async fn second_rounds(servers: &Servers, skew: Duration) {
         .map(|number| {
             let part = u32::try_from(number).unwrap();
             let ahead = skew * part / u32::try_from(CLIENTS - 1).unwrap();
-            let nodes = servers.urls().into_iter().map(|url| Counting {
-                node: RedisNode::new(Address::parse(&url).unwrap()),
-                written_back: written_back.clone(),
-            });
+            let nodes = servers
+                .urls()
+                .into_iter()
+                .map(|url| counting(RedisNode::new(Address::parse(&url).unwrap()), written_back.clone()));
             let client = Coordinator::builder().custom_nodes(nodes).clock(Ahead { ahead });
             let client = client.restart_guard(RestartGuard::Off).build().unwrap();
             let lock = client.lock(format!("skew {skew:?}")).wait(Wait::Forever);
@@ -149,35 +148,13 @@ impl Clock for Ahead {
 }
 
 /// Counts how often a number is written back.
-#[derive(Debug)]
-struct Counting {
-    node: RedisNode,
-    written_back: Arc<AtomicUsize>,
-}
-
-impl Node for Counting {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
+fn counting(node: RedisNode, written_back: Arc<AtomicUsize>) -> WrappedNode {
+    WrappedNode::new(node).on_request(move |request, responder, inner| {
         if matches!(*request, Request::WriteBack { .. }) {
-            self.written_back.fetch_add(1, Ordering::Relaxed);
+            written_back.fetch_add(1, Ordering::Relaxed);
         }
-        self.node.ask(request, reply);
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
-    }
+        inner.ask(request, responder);
+    })
 }
 
 fn histogram() -> Histogram<u64> {

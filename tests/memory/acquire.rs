@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::common::{LATE, TTL, VALIDITY, another, bench, bench_with};
 use quorlock::{
     AcquireError, Coordinator, Wait,
-    node::{Capabilities, Expiry, Node, NodeError, NodeErrorKind, Responder, SharedRequest},
+    node::{Expiry, Node, NodeError, NodeErrorKind},
     votes::VoteOutcome,
 };
-use quorlock_testkit::{MemoryNode, SkewedClock};
+use quorlock_testkit::{MemoryNode, SkewedClock, WrappedNode};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_lock_is_granted_by_all_nodes() {
@@ -33,34 +33,18 @@ async fn i1_validity_counts_from_before_the_first_byte_was_sent() {
     assert!(lease.remaining() + took <= VALIDITY, "the time of the round counts against the validity");
 }
 
-/// A node that accepts a request slowly, as when the sender's buffers are full or it is paused, while
-/// the client's clock runs.
-#[derive(Debug)]
-struct SlowToAsk {
-    node: MemoryNode,
-    clock: Arc<SkewedClock>,
-}
-
-impl Node for SlowToAsk {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        self.node.ask(request, reply);
-        self.clock.jump_forward(Duration::from_millis(10));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn i1_validity_counts_from_before_the_first_node_was_asked() {
     let bench = bench(3);
     let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
-    let nodes = bench.nodes.iter().map(|node| SlowToAsk { node: node.clone(), clock: clock.clone() });
+    // The clock runs while a request is sent, as when the sender's buffers are full or it is paused.
+    let nodes = bench.nodes.iter().cloned().map(|node| {
+        let clock = clock.clone();
+        WrappedNode::new(node).on_request(move |request, responder, inner| {
+            inner.ask(request, responder);
+            clock.jump_forward(Duration::from_millis(10));
+        })
+    });
     let client = Coordinator::builder().custom_nodes(nodes).clock(clock.clone()).build().unwrap();
     let lease = client.lock("r").ttl(TTL).acquire().await.unwrap();
     assert!(lease.remaining() <= VALIDITY - Duration::from_millis(30), "{:?}", lease.remaining());

@@ -10,10 +10,10 @@ use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, ConfigError, Coordinator, DowngradeError, Lock, RetainError, Wait,
     doctor::Check,
-    node::{Capabilities, Capability, Node, NodeError, NodeLimits, Order, Responder, SharedRequest, ask},
+    node::{Capabilities, Capability, Node, NodeError, NodeLimits, Order, Responder, SharedRequest},
     runtime::{Clock, Entropy},
 };
-use quorlock_testkit::{MemoryNode, SeededEntropy};
+use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
 
 use crate::common::{Bench, LIMIT, TTL, VALIDITY, bench};
 
@@ -75,44 +75,28 @@ async fn without_transfer_a_handoff_is_a_release_and_an_acquire() {
 }
 
 /// Runs each request after its own delay, as if over unordered connections.
-#[derive(Clone, Debug)]
-struct Scrambled {
-    node: MemoryNode,
-    clock: Arc<dyn Clock>,
-    entropy: Arc<SeededEntropy>,
-    claims_order: bool,
-}
-
-impl Node for Scrambled {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let order = if self.claims_order { Order::PerKey } else { Order::Unordered };
-        self.node.capabilities().in_order(order)
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        let node = self.clone();
-        tokio::spawn(async move {
-            let way = MS * u32::try_from(node.entropy.next_u64() % 20).unwrap();
-            node.clock.sleep_until(node.clock.now() + way).await;
-            responder.send(ask(&node.node, request).await);
-        });
-    }
+fn scrambled(bench: &Bench, entropy: &Arc<SeededEntropy>, order: Order) -> Vec<WrappedNode> {
+    let scrambled = |node: &MemoryNode| {
+        let (clock, entropy) = (bench.clock.clone(), entropy.clone());
+        WrappedNode::new(node.clone()).capabilities(node.capabilities().in_order(order)).on_request(
+            move |request, responder, inner| {
+                let way = MS * u32::try_from(entropy.next_u64() % 20).unwrap();
+                let (arrival, inner) = (clock.sleep_until(clock.now() + way), inner.clone());
+                tokio::spawn(async move {
+                    arrival.await;
+                    inner.ask(request, responder);
+                });
+            },
+        )
+    };
+    bench.nodes.iter().map(scrambled).collect()
 }
 
 /// Counts the keys left by clients that acquire, cancel half-way and release, over such nodes.
-async fn left_by_clients(seed: u64, claims_order: bool) -> usize {
+async fn left_by_clients(seed: u64, order: Order) -> usize {
     let bench = bench(5);
     let entropy = Arc::new(SeededEntropy::new(seed));
-    let nodes = bench.nodes.iter().map(|node| Scrambled {
-        node: node.clone(),
-        clock: bench.clock.clone(),
-        entropy: entropy.clone(),
-        claims_order,
-    });
+    let nodes = scrambled(&bench, &entropy, order);
     let client =
         Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
     for _ in 0..100 {
@@ -130,11 +114,11 @@ async fn left_by_clients(seed: u64, claims_order: bool) -> usize {
 #[tokio::test(start_paused = true)]
 async fn i5_unordered_nodes_are_asked_in_order_and_keep_no_key() {
     for seed in 1..=5 {
-        assert_eq!(left_by_clients(seed, false).await, 0, "seed {seed}");
+        assert_eq!(left_by_clients(seed, Order::Unordered).await, 0, "seed {seed}");
     }
     let mut left = 0;
     for seed in 1..=5 {
-        left += left_by_clients(seed, true).await;
+        left += left_by_clients(seed, Order::PerKey).await;
     }
     assert!(
         left > 0,
@@ -147,12 +131,7 @@ async fn two_clients_never_hold_a_lock_of_unordered_nodes() {
     let bench = bench(3);
     let (held, entropy) = (Arc::new(AtomicBool::default()), Arc::new(SeededEntropy::new(7)));
     let clients = (0..4).map(|_| {
-        let nodes = bench.nodes.iter().map(|node| Scrambled {
-            node: node.clone(),
-            clock: bench.clock.clone(),
-            entropy: entropy.clone(),
-            claims_order: false,
-        });
+        let nodes = scrambled(&bench, &entropy, Order::Unordered);
         let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
         let held = held.clone();
         tokio::spawn(async move {
@@ -240,32 +219,18 @@ async fn a_round_uses_the_timeout_of_a_node_unless_one_is_set() {
 }
 
 /// A node whose locks live as long as a session, which heartbeats keep alive.
-#[derive(Clone, Debug)]
-struct Session {
-    node: MemoryNode,
-    last_heartbeat: Arc<Mutex<Option<Moment>>>,
-}
-
-impl Node for Session {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        let node = self.clone();
-        tokio::spawn(async move {
-            let answer = ask(&node.node, request).await;
-            let heartbeat = *node.last_heartbeat.lock().unwrap();
-            responder.send(answer.map(|answer| match heartbeat {
+fn session(node: &MemoryNode, last_heartbeat: Arc<Mutex<Option<Moment>>>) -> WrappedNode {
+    WrappedNode::new(node.clone()).on_request(move |request, responder, inner| {
+        let last_heartbeat = last_heartbeat.clone();
+        let responder = responder.map(move |answer| {
+            let heartbeat = *last_heartbeat.lock().unwrap();
+            answer.map(|answer| match heartbeat {
                 Some(heartbeat) => answer.counting_from(heartbeat),
                 None => answer,
-            }));
+            })
         });
-    }
+        inner.ask(request, responder);
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,21 +240,12 @@ async fn i7_validity_counts_from_the_earliest_time_of_a_quorum() {
     for (sessions, behind) in [(0, false), (2, false), (3, true), (5, true)] {
         let bench = bench(5);
         bench.pass(Duration::from_secs(60)).await;
-        let nodes: Vec<_> = bench
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(index, node)| {
-                let heartbeat = (index < sessions).then(|| bench.clock.now());
-                Session { node: node.clone(), last_heartbeat: Arc::new(Mutex::new(heartbeat)) }
-            })
-            .collect();
-        let client = Coordinator::builder()
-            .custom_nodes(nodes.clone())
-            .clock(bench.clock.clone())
-            .ttl(TTL)
-            .build()
-            .unwrap();
+        let last_heartbeats: Vec<_> =
+            (0..5).map(|index| Arc::new(Mutex::new((index < sessions).then(|| bench.clock.now())))).collect();
+        let nodes = bench.nodes.iter().zip(&last_heartbeats);
+        let nodes: Vec<_> = nodes.map(|(node, last)| session(node, last.clone())).collect();
+        let client =
+            Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL).build().unwrap();
         bench.pass(earlier).await;
         let left = if behind { VALIDITY.checked_sub(earlier).unwrap() } else { VALIDITY };
         let lease = lock_of(&client).acquire().await.unwrap();
@@ -299,8 +255,8 @@ async fn i7_validity_counts_from_the_earliest_time_of_a_quorum() {
         lease.renew().await.unwrap();
         assert!(lease.remaining() <= left, "with {sessions} sessions");
         let now = bench.clock.now();
-        for node in &nodes[..sessions] {
-            *node.last_heartbeat.lock().unwrap() = Some(now);
+        for last in &last_heartbeats[..sessions] {
+            *last.lock().unwrap() = Some(now);
         }
         lease.renew().await.unwrap();
         assert_eq!(lease.remaining(), VALIDITY, "with {sessions} sessions");

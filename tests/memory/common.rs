@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{Builder, Coordinator, Lock, Wait, runtime::Clock};
-use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
+use quorlock::{Builder, Coordinator, Lock, Wait, node::Hint, runtime::Clock};
+use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The TTL minus 1 % and 2 ms.
@@ -40,6 +40,11 @@ pub(crate) fn bench_by_default(nodes: usize, set: impl FnOnce(Builder) -> Builde
     let nodes = memory_nodes_on(&clock, nodes);
     let coordinator = another_by_default(&clock, &nodes, set);
     Bench { clock, nodes, coordinator }
+}
+
+/// A node that promises hints and sends none, as over a connection whose end is unnoticed.
+pub(crate) fn without_hints(node: MemoryNode) -> WrappedNode {
+    WrappedNode::new(node).on_listen(|listener, _| listener.on_hint(Hint::Subscribed))
 }
 
 /// Another client of the same nodes.

@@ -1,17 +1,15 @@
 //! Leader election: who leads, who follows, and what those are told who only watch.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, another, bench};
-use futures::future::{BoxFuture, FutureExt as _};
+use crate::way::Way;
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
     AcquireError, ConfigError, Coordinator, Election, FencingToken, Leadership, LossReason, Observer, Wait,
-    election::Observed,
-    node::{Capabilities, Expiry, HintListener, Node, NodeError, Responder, SharedRequest},
-    runtime::Clock,
+    election::Observed, node::Expiry, runtime::Clock,
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
 use quorlock_testkit::{MemoryNode, SeededEntropy, Value};
@@ -316,41 +314,6 @@ async fn invalid_settings_are_refused_before_any_request() {
     assert!(matches!(impatient.campaign("b").await, Err(AcquireError::Contended { .. })));
 }
 
-/// A node on a cable that can be pulled out.
-#[derive(Clone, Debug)]
-struct Cable {
-    node: MemoryNode,
-    cut: Arc<AtomicBool>,
-    /// Callers that wait for an answer wait.
-    unanswered: Arc<Mutex<Vec<Responder>>>,
-}
-
-impl Node for Cable {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        if self.cut.load(Ordering::Relaxed) {
-            self.unanswered.lock().unwrap().push(reply);
-        } else {
-            self.node.ask(request, reply);
-        }
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        async { Ok(()) }.boxed()
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
-    }
-}
-
 /// Writes down who leads.
 #[derive(Clone)]
 struct Chronicle {
@@ -398,16 +361,8 @@ impl Chronicle {
 async fn a_partitioned_leader_stops_before_the_next_begins() {
     for seed in 1..=20 {
         let bench = bench(5);
-        let cut = Arc::new(AtomicBool::new(false));
-        let cable =
-            |node: &MemoryNode| Cable { node: node.clone(), cut: cut.clone(), unanswered: Arc::default() };
-        let isolated = Coordinator::builder()
-            .custom_nodes(bench.nodes.iter().map(cable))
-            .clock(bench.clock.clone())
-            .entropy(SeededEntropy::new(1_000 + seed))
-            .ttl(TTL)
-            .build()
-            .unwrap();
+        let way = Way::default();
+        let isolated = way.client(&bench, |builder| builder.entropy(SeededEntropy::new(1_000 + seed)));
         let chronicle = Chronicle { clock: bench.clock.clone(), history: Arc::default() };
         let first = tokio::spawn({
             let (chronicle, election) = (chronicle.clone(), election(&isolated));
@@ -421,7 +376,7 @@ async fn a_partitioned_leader_stops_before_the_next_begins() {
             })
             .into();
         bench.pass(TTL + MS * u32::try_from(seed).unwrap() * 173).await;
-        cut.store(true, Ordering::Relaxed);
+        way.cut();
         first.await.unwrap();
         for other in others {
             other.await.unwrap();

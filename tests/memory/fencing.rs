@@ -7,10 +7,10 @@ use crate::common::{Bench, LATE, TTL, another, bench};
 use quorlock::protocol::fence_counter;
 use quorlock::{
     AcquireError, Coordinator, Fencing, FencingToken, Lease, Lock, Owner, Wait,
-    node::{Capabilities, Expiry, Node, Responder, Response, SharedRequest, ask},
+    node::{Expiry, Node, Response},
     runtime::Clock,
 };
-use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock};
+use quorlock_testkit::{MemoryNode, SkewedClock, TokioClock, WrappedNode};
 use tokio::task::JoinHandle;
 
 /// The coordinator's `max_ttl`, which is 30 s unless set. Half of it is how far clocks may differ.
@@ -256,31 +256,18 @@ async fn the_number_of_a_node_in_quarantine_does_not_count() {
 }
 
 /// A custom node without fencing.
-#[derive(Debug)]
-struct Unnumbered(MemoryNode);
-
-impl Node for Unnumbered {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        let node = self.0.clone();
-        tokio::spawn(async move {
-            let answer = ask(&node, request).await;
-            reply.send(answer.map(|answer| Response::new(answer.vote, answer.identity)));
-        });
-    }
+fn unnumbered(node: MemoryNode) -> WrappedNode {
+    WrappedNode::new(node).on_request(|request, responder, inner| {
+        let responder =
+            responder.map(|answer| answer.map(|answer| Response::new(answer.vote, answer.identity)));
+        inner.ask(request, responder);
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_draw_no_numbers_grant_no_lock_with_fencing() {
     let bench = bench(3);
-    let nodes = bench.nodes.iter().cloned().map(Unnumbered);
+    let nodes = bench.nodes.iter().cloned().map(unnumbered);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let error = lock_of(&client).acquire().await.expect_err("there is no number to hand out");
     assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error:?}");

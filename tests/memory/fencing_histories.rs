@@ -11,11 +11,11 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::{
     Coordinator, FencingToken, RestartGuard, Wait,
-    node::{Capabilities, HintListener, Node, NodeError, Responder, SharedRequest, ask},
+    node::{Responder, SharedRequest, ask},
     runtime::{Clock, Entropy},
 };
-use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use quorlock_testkit::{MemoryNode, SeededEntropy, SkewedClock, TokioClock, WrappedNode};
+use tokio::sync::mpsc::unbounded_channel;
 
 /// Also the longest TTL of the deployment; clocks may differ by half of it.
 const TTL: Duration = Duration::from_secs(1);
@@ -198,7 +198,7 @@ impl World {
         async move {
             while clock.now() < end {
                 let crashed = Arc::new(AtomicBool::new(false));
-                let wires = nodes.iter().map(|node| Wire::new(node, &clock, &chance, &crashed));
+                let wires = nodes.iter().map(|node| wire(node, &clock, &chance, &crashed));
                 let guard = if troubles.nodes_forget { RestartGuard::On } else { RestartGuard::Off };
                 let client = Coordinator::builder()
                     .custom_nodes(wires)
@@ -280,43 +280,38 @@ fn calendar(clock: &Arc<dyn Clock>, chance: &Chance, wrong_by: Duration) -> Arc<
 }
 
 /// A client's connection to a node: ordered, with a delay.
-#[derive(Debug)]
-struct Wire {
-    node: MemoryNode,
-    sent: UnboundedSender<(SharedRequest, Responder)>,
-}
-
-impl Wire {
-    fn new(
-        node: &MemoryNode,
-        clock: &Arc<dyn Clock>,
-        chance: &Arc<Chance>,
-        crashed: &Arc<AtomicBool>,
-    ) -> Wire {
-        let (sent, mut arriving) = unbounded_channel::<(SharedRequest, Responder)>();
-        let (server, clock, chance, crashed) = (node.clone(), clock.clone(), chance.clone(), crashed.clone());
-        tokio::spawn(async move {
-            while let Some((request, reply)) = arriving.recv().await {
-                if crashed.load(Relaxed) {
-                    continue;
-                }
-                clock.sleep_until(clock.now() + latency(&chance)).await;
-                let (server, clock, back) = (server.clone(), clock.clone(), latency(&chance));
-                // Sent immediately, so that requests keep their order; the answer is delayed.
-                let mut answer = Box::pin(async move { ask(&server, request).await });
-                let now = futures::poll!(answer.as_mut());
-                tokio::spawn(async move {
-                    let answer = match now {
-                        std::task::Poll::Ready(answer) => answer,
-                        std::task::Poll::Pending => answer.await,
-                    };
-                    clock.sleep_until(clock.now() + back).await;
-                    reply.send(answer);
-                });
+fn wire(
+    node: &MemoryNode,
+    clock: &Arc<dyn Clock>,
+    chance: &Arc<Chance>,
+    crashed: &Arc<AtomicBool>,
+) -> WrappedNode {
+    let (sent, mut arriving) = unbounded_channel::<(SharedRequest, Responder)>();
+    let (server, clock, chance, crashed) = (node.clone(), clock.clone(), chance.clone(), crashed.clone());
+    tokio::spawn(async move {
+        while let Some((request, reply)) = arriving.recv().await {
+            if crashed.load(Relaxed) {
+                continue;
             }
-        });
-        Wire { node: node.clone(), sent }
-    }
+            clock.sleep_until(clock.now() + latency(&chance)).await;
+            let (server, clock, back) = (server.clone(), clock.clone(), latency(&chance));
+            // Sent immediately, so that requests keep their order; the answer is delayed.
+            let mut answer = Box::pin(async move { ask(&server, request).await });
+            let now = futures::poll!(answer.as_mut());
+            tokio::spawn(async move {
+                let answer = match now {
+                    std::task::Poll::Ready(answer) => answer,
+                    std::task::Poll::Pending => answer.await,
+                };
+                clock.sleep_until(clock.now() + back).await;
+                reply.send(answer);
+            });
+        }
+    });
+    // The connection lives as long as its node.
+    WrappedNode::new(node.clone()).on_request(move |request, responder, _| {
+        drop(sent.send((request, responder)));
+    })
 }
 
 /// A delay: mostly short, sometimes longer than a round waits, sometimes longer than the TTL.
@@ -325,28 +320,5 @@ fn latency(chance: &Chance) -> Duration {
         0 => chance.up_to(3 * TTL),
         1..5 => chance.up_to(TTL / 5),
         _ => chance.up_to(Duration::from_millis(2)),
-    }
-}
-
-impl Node for Wire {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        // The connection lives as long as its node.
-        drop(self.sent.send((request, reply)));
-    }
-
-    fn ready(&self) -> futures::future::BoxFuture<'static, Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
     }
 }

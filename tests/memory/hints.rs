@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{TTL, VALIDITY, another, bench};
+use crate::common::{TTL, VALIDITY, another, bench, without_hints};
 use quorlock::{
     Coordinator, Lock, Wait,
-    node::{Capabilities, Expiry, Hint, HintListener, Node, Request, Responder, SharedRequest},
+    node::{Expiry, Hint, HintListener, Node, Request},
     runtime::Clock,
 };
-use quorlock_testkit::MemoryNode;
+use quorlock_testkit::{MemoryNode, WrappedNode};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -118,66 +118,22 @@ async fn a_lost_connection_makes_a_waiter_ask_again() {
     waiting.abort();
 }
 
-/// A node that promises hints and sends none, as over a connection whose end is unnoticed.
-#[derive(Debug)]
-struct Mumbling(MemoryNode);
-
-#[derive(Debug)]
-struct Muffled(Arc<dyn HintListener>);
-
-impl HintListener for Muffled {
-    fn on_hint(&self, hint: Hint<'_>) {
-        if hint == Hint::Subscribed {
-            self.0.on_hint(hint);
-        }
-    }
-}
-
-impl Node for Mumbling {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        self.0.ask(request, reply);
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.0.listen(Arc::new(Muffled(listener)));
-    }
-}
-
 /// A node that notifies a process of its own cleanups, like Redis 6.0.
-#[derive(Debug)]
-struct Echoing(MemoryNode, Mutex<Vec<Arc<dyn HintListener>>>);
-
-impl Node for Echoing {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        let changes = matches!(*request, Request::Release { .. });
-        self.0.ask(request, reply);
-        if changes {
-            for listener in &*self.1.lock().unwrap() {
-                listener.on_hint(Hint::Invalidated(b"r"));
+fn echoing(node: MemoryNode) -> WrappedNode {
+    let listeners = Arc::<Mutex<Vec<Arc<dyn HintListener>>>>::default();
+    let all = listeners.clone();
+    WrappedNode::new(node)
+        .on_listen(move |listener, inner| {
+            listeners.lock().unwrap().push(listener.clone());
+            inner.listen(listener);
+        })
+        .on_request(move |request, responder, inner| {
+            let changes = matches!(*request, Request::Release { .. });
+            inner.ask(request, responder);
+            if changes {
+                all.lock().unwrap().iter().for_each(|listener| listener.on_hint(Hint::Invalidated(b"r")));
             }
-        }
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.1.lock().unwrap().push(listener.clone());
-        self.0.listen(listener);
-    }
+        })
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,7 +147,7 @@ async fn a_waiter_ignores_hints_of_its_own_cleanup() {
         for held in 0..3 {
             bench.nodes[(first + held) % 5].set_data("r", "another library's token", Expiry::In(TTL));
         }
-        let nodes = bench.nodes.iter().cloned().map(|node| Echoing(node, Mutex::default()));
+        let nodes = bench.nodes.iter().cloned().map(echoing);
         let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
         let waiting = tokio::spawn(async move { forever(&client).acquire().await.map(drop) });
         bench.pass(Duration::from_secs(8)).await;
@@ -207,7 +163,7 @@ async fn a_waiter_ignores_hints_of_its_own_cleanup() {
 async fn hints_that_never_come_cost_a_heartbeat_and_an_expiry_costs_nothing() {
     for (ttl, latest) in [(600 * MS, 620 * MS), (TTL, Duration::from_secs(1) + 3_100 * MS)] {
         let bench = bench(5);
-        let nodes = bench.nodes.iter().cloned().map(Mumbling);
+        let nodes = bench.nodes.iter().cloned().map(without_hints);
         let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
         for node in &bench.nodes {
             node.set_data("r", "another library's token", Expiry::In(ttl));

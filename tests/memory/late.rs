@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, bench};
-use futures::future::BoxFuture;
 use quorlock::{
     Coordinator, Lock, Wait,
-    node::{Capabilities, HintListener, Node, NodeError, Request, Responder, SharedRequest},
+    node::{Node, NodeError, Request},
     runtime::Clock,
 };
-use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, memory_nodes_on};
+use quorlock_testkit::{MemoryNode, SeededEntropy, TokioClock, WrappedNode, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
 /// How late the requests arrive: soon, and close to the end of a tombstone, which lives for the longest
@@ -86,38 +85,17 @@ async fn r13_a_late_renewal_does_not_retake_a_retained_lock() {
 }
 
 /// A node whose connection ends when it is to release, with the earlier requests in flight.
-#[derive(Debug)]
-struct EndsAtRelease {
-    node: MemoryNode,
-    ended: AtomicBool,
-}
-
-impl Node for EndsAtRelease {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        if matches!(*request, Request::Release { .. }) && !self.ended.swap(true, Ordering::SeqCst) {
-            self.node.disconnect();
-            self.node.delay(Duration::ZERO, Duration::ZERO);
-            self.node.connect();
-            return reply.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
+fn ends_at_release(node: &MemoryNode) -> WrappedNode {
+    let (memory, ended) = (node.clone(), AtomicBool::new(false));
+    WrappedNode::new(node.clone()).on_request(move |request, responder, inner| {
+        if matches!(*request, Request::Release { .. }) && !ended.swap(true, Ordering::SeqCst) {
+            memory.disconnect();
+            memory.delay(Duration::ZERO, Duration::ZERO);
+            memory.connect();
+            return responder.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
         }
-        self.node.ask(request, reply);
-    }
-
-    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
-        self.node.ready()
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
-    }
+        inner.ask(request, responder);
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,9 +103,8 @@ async fn i5_a_repeated_release_also_stops_late_requests() {
     let late = DELAYS[0];
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let nodes = memory_nodes_on(&clock, 3);
-    let behind = |node: &MemoryNode| EndsAtRelease { node: node.clone(), ended: AtomicBool::new(false) };
     let coordinator = Coordinator::builder()
-        .custom_nodes(nodes.iter().map(behind).collect::<Vec<_>>())
+        .custom_nodes(nodes.iter().map(ends_at_release).collect::<Vec<_>>())
         .clock(clock.clone())
         .entropy(SeededEntropy::new(7))
         .ttl(TTL)

@@ -53,3 +53,4 @@ mod several;
 mod shared;
 mod until_free;
 mod waiting;
+mod way;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::common::{TTL, VALIDITY, another, bench};
 use quorlock::{
     Coordinator, Handoff, Lock, LossReason, Wait,
-    node::{Capabilities, HintListener, Node, Request, Responder, SharedRequest},
+    node::{Node, Request},
 };
-use quorlock_testkit::{MemoryNode, UnreadRequests};
+use quorlock_testkit::{MemoryNode, UnreadRequests, WrappedNode};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -188,37 +188,19 @@ async fn a_failed_handoff_leaves_no_key_and_the_next_succeeds() {
 }
 
 /// A node that panics at the next renewal, once the test arms it.
-#[derive(Debug)]
-struct Panicking {
-    node: MemoryNode,
-    armed: Arc<AtomicBool>,
-}
-
-impl Node for Panicking {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
+fn panicking(node: MemoryNode, armed: Arc<AtomicBool>) -> WrappedNode {
+    WrappedNode::new(node).on_request(move |request, responder, inner| {
         let renews = matches!(*request, Request::Renew { .. });
-        assert!(!(renews && self.armed.swap(false, Ordering::Relaxed)), "this node panics on request");
-        self.node.ask(request, reply);
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.node.listen(listener);
-    }
+        assert!(!(renews && armed.swap(false, Ordering::Relaxed)), "this node panics on request");
+        inner.ask(request, responder);
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_still_served_after_its_keeper_panics() {
     let bench = bench(3);
     let armed = Arc::<AtomicBool>::default();
-    let nodes = bench.nodes.iter().cloned().map(|node| Panicking { node, armed: armed.clone() });
+    let nodes = bench.nodes.iter().cloned().map(|node| panicking(node, armed.clone()));
     let builder = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).ttl(TTL);
     let lock = forever(&builder.build().unwrap());
     let held = lock.acquire().await.unwrap();

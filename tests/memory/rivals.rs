@@ -15,4 +15,3 @@ mod renewing;
 mod table;
 mod tokens;
 mod waiting;
-mod way;

@@ -12,10 +12,9 @@ use quorlock::protocol::{Claim, Token};
 use quorlock::{
     AcquireError, ConfigError, Coordinator, Fencing, Lock, LossReason, MultiLock, Owner, Renewal, Wait,
     WithError,
-    node::{Capabilities, Capability, Expiry, Hint, HintListener, Node, Responder, SharedRequest},
+    node::{Capabilities, Capability, Expiry},
     votes::VoteOutcome,
 };
-use quorlock_testkit::MemoryNode;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -144,28 +143,11 @@ async fn an_invalid_set_is_refused_before_any_request() {
     drop(bench.coordinator.lock_all(&many[..64]).acquire().await.unwrap());
 }
 
-/// A custom node that looks at the first key only.
-#[derive(Debug)]
-struct OfOneKey(MemoryNode);
-
-impl Node for OfOneKey {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities().without(Capability::Several)
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        self.0.ask(request, reply);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_node_without_the_capability_is_not_asked() {
     let bench = bench(3);
-    let nodes = bench.nodes.iter().cloned().map(OfOneKey);
+    let of_one_key = Capabilities::all().without(Capability::Several);
+    let nodes = bench.nodes.iter().cloned().map(|node| node.with_capabilities(of_one_key));
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let error = client.lock_all(["a", "b"]).acquire().await.unwrap_err();
     assert!(

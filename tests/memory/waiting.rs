@@ -10,10 +10,10 @@ use crate::common::{Bench, TTL, another, bench};
 use quorlock::protocol::Verdict;
 use quorlock::{
     AcquireError, Coordinator, Lock, Renewal, Wait,
-    node::{Capabilities, Expiry, HintListener, Node, Request, Responder, SharedRequest},
+    node::{Expiry, Node, Request},
     runtime::Clock,
 };
-use quorlock_testkit::{MemoryNode, SeededEntropy, memory_nodes, memory_nodes_on};
+use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode, memory_nodes, memory_nodes_on};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -113,28 +113,13 @@ async fn a_release_wakes_a_waiter_of_another_process_without_a_pause() {
 }
 
 /// A node that records for each acquisition whether the client knows of contention.
-#[derive(Debug)]
-struct Noting(MemoryNode, Arc<Mutex<Vec<bool>>>);
-
-impl Node for Noting {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
+fn noting(node: MemoryNode, noted: Arc<Mutex<Vec<bool>>>) -> WrappedNode {
+    WrappedNode::new(node).on_request(move |request, responder, inner| {
         if let Request::Acquire { fence_hint: Some(fence_hint), .. } = &*request {
-            self.1.lock().unwrap().push(fence_hint.contended);
+            noted.lock().unwrap().push(fence_hint.contended);
         }
-        self.0.ask(request, reply);
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.0.listen(listener);
-    }
+        inner.ask(request, responder);
+    })
 }
 
 /// A client that does not know of contention acquires without a script, which raises the counters even
@@ -143,7 +128,7 @@ impl Node for Noting {
 async fn the_next_contest_starts_with_known_contention() {
     let bench = bench(5);
     let noted: Arc<Mutex<Vec<bool>>> = Arc::default();
-    let nodes = bench.nodes.iter().cloned().map(|node| Noting(node, noted.clone()));
+    let nodes = bench.nodes.iter().cloned().map(|node| noting(node, noted.clone()));
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let noted = || std::mem::take(&mut *noted.lock().unwrap());
     let ask = async || client.lock("r").ttl(TTL).try_acquire().await.unwrap();

@@ -18,6 +18,7 @@ mod servers;
 mod store;
 mod timer;
 mod wait;
+mod wrapped;
 
 #[cfg(unix)]
 pub use databases::{Database, Engine};
@@ -35,4 +36,5 @@ pub use {
         SetOptions, SetWhen, Several, Sharing, Store, Value,
     },
     wait::{eventually, find_eventually, patience},
+    wrapped::WrappedNode,
 };

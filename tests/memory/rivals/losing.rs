@@ -9,8 +9,8 @@ use quorlock::{
 };
 use quorlock_testkit::{MemoryNode, SkewedClock, memory_nodes, memory_nodes_on};
 
-use super::way::Way;
 use crate::common::{TTL, VALIDITY, bench};
+use crate::way::Way;
 
 #[tokio::test(start_paused = true)]
 async fn a_partitioned_holder_is_notified_before_the_next_begins() {

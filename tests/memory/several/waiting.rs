@@ -1,6 +1,7 @@
 //! Waiting for several resources: each blocking resource wakes the waiter, and no set starves.
 
 use super::*;
+use crate::common::without_hints;
 
 /// A waiter holds nothing, so waiters cannot deadlock.
 #[tokio::test(start_paused = true)]
@@ -105,7 +106,7 @@ async fn a_waiter_asks_again_when_the_blocking_keys_expire() {
     for (index, node) in bench.nodes.iter().enumerate() {
         node.set_data(["a", "b"][index % 2], "another library's token", Expiry::In(SECOND * 6 / 10));
     }
-    let nodes = bench.nodes.iter().cloned().map(Reticent);
+    let nodes = bench.nodes.iter().cloned().map(without_hints);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let before = bench.clock.now();
     drop(client.lock_all(["a", "b"]).wait(Wait::Forever).acquire().await.unwrap());
@@ -113,43 +114,10 @@ async fn a_waiter_asks_again_when_the_blocking_keys_expire() {
     assert!(took >= SECOND * 6 / 10 && took < SECOND * 65 / 100, "they end at 600 ms: {took:?}");
 }
 
-/// A node whose server does not tell a client what that client itself has changed, as Redis does.
-#[derive(Debug)]
-struct Reticent(MemoryNode);
-
-#[derive(Debug)]
-struct Muffled(Arc<dyn HintListener>);
-
-impl HintListener for Muffled {
-    fn on_hint(&self, hint: Hint<'_>) {
-        if hint == Hint::Subscribed {
-            self.0.on_hint(hint);
-        }
-    }
-}
-
-impl Node for Reticent {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        self.0.ask(request, reply);
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        self.0.listen(Arc::new(Muffled(listener)));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn waiters_of_one_process_are_notified_without_the_servers() {
     let bench = bench(5);
-    let nodes = bench.nodes.iter().cloned().map(Reticent);
+    let nodes = bench.nodes.iter().cloned().map(without_hints);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let sets: [&[&str]; 4] = [&["b"], &["a", "b"], &["b", "c"], &["b"]];
     for pair in sets.windows(2) {
@@ -170,7 +138,7 @@ async fn waiters_of_one_process_are_notified_without_the_servers() {
 #[tokio::test(start_paused = true)]
 async fn readers_writers_and_semaphores_notify_each_other() {
     let bench = bench(5);
-    let nodes = bench.nodes.iter().cloned().map(Reticent);
+    let nodes = bench.nodes.iter().cloned().map(without_hints);
     let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
     let writer = client.lock("r").wait(Wait::Forever);
     for (held, next) in [(writer.clone().shared(), writer.clone()), (writer.clone(), writer.clone().shared())]

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, ready};
 use quorlock::{
-    node::{Capabilities, Expiry, Node, Request, Responder, Seams, SharedRequest},
+    node::{Expiry, Node, Request, Seams},
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_directory::DirectoryNode;
-use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
+use quorlock_testkit::{Value, WrappedNode};
 
 /// Another client: an administrator with an editor.
 struct Editor(PathBuf);
@@ -85,56 +85,33 @@ async fn a_directory_keeps_the_contract() {
 }
 
 /// Releases where it should cancel, and so leaves no tombstone.
-#[derive(Debug)]
-struct WithoutTombstones(DirectoryNode);
-
-impl Node for WithoutTombstones {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        let request = if let Request::Cancel { claim, .. } = &*request {
-            Request::Release { claim: Arc::clone(claim) }.into()
+fn without_tombstones(node: impl Node) -> WrappedNode {
+    WrappedNode::new(node).on_request(|request, responder, inner| {
+        if let Request::Cancel { claim, .. } = &*request {
+            inner.ask(Request::Release { claim: Arc::clone(claim) }.into(), responder);
         } else {
-            request
-        };
-        self.0.ask(request, responder);
-    }
+            inner.ask(request, responder);
+        }
+    })
 }
 
 /// Treats another holder's lock as its own.
-#[derive(Debug)]
-struct Credulous(DirectoryNode, PathBuf);
-
-impl Node for Credulous {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
+fn credulous(node: impl Node, editor: Editor) -> WrappedNode {
+    WrappedNode::new(node).on_request(move |request, responder, inner| {
         if let Request::Acquire { claim, .. } = &*request {
-            drop(fs::remove_file(Editor(self.1.clone()).file(claim.key())));
+            drop(fs::remove_file(editor.file(claim.key())));
         }
-        self.0.ask(request, responder);
-    }
+        inner.ask(request, responder);
+    })
 }
 
 #[tokio::test]
 async fn a_directory_that_breaks_the_contract_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let found = broken(&WithoutTombstones(node(path)), path).await.join("\n");
+    let found = broken(&without_tombstones(node(path)), path).await.join("\n");
     assert!(found.contains("a late acquisition of a cancelled attempt does nothing"), "{found}");
     assert!(!found.contains("a free key is granted"), "{found}");
-    let found = broken(&Credulous(node(path), path.to_owned()), path).await.join("\n");
+    let found = broken(&credulous(node(path), Editor(path.to_owned())), path).await.join("\n");
     assert!(found.contains("a held key is refused with its holder"), "{found}");
 }

@@ -8,12 +8,12 @@ use futures::future::BoxFuture;
 use mysql_async::prelude::Queryable as _;
 use quorlock::protocol::{FencingToken, WaiterId};
 use quorlock::{
-    node::{Capabilities, Expiry, Node, Request, Responder, Seams, SharedRequest},
+    node::{Expiry, Node, Request, Seams},
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_mysql::MysqlNode;
-use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
+use quorlock_testkit::{Value, WrappedNode};
 use tokio::sync::Mutex;
 
 use crate::need_server;
@@ -148,32 +148,20 @@ async fn a_table_keeps_the_contract_and_a_broken_one_is_detected() {
     let console = Console(Mutex::new(server));
     let found = broken(&node, &console).await;
     assert!(found.is_empty(), "{}", found.join("\n"));
-    let found = broken(&WithoutTombstones(node), &console).await.join("\n");
+    let found = broken(&without_tombstones(node), &console).await.join("\n");
     assert!(found.contains("a late acquisition of a cancelled attempt does nothing"), "{found}");
     assert!(!found.contains("a free key is granted"), "{found}");
 }
 
 /// Releases where it should cancel, and so leaves no tombstone.
-#[derive(Debug)]
-struct WithoutTombstones(MysqlNode);
-
-impl Node for WithoutTombstones {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        let request = if let Request::Cancel { claim, .. } = &*request {
-            Request::Release { claim: Arc::clone(claim) }.into()
+fn without_tombstones(node: impl Node) -> WrappedNode {
+    WrappedNode::new(node).on_request(|request, responder, inner| {
+        if let Request::Cancel { claim, .. } = &*request {
+            inner.ask(Request::Release { claim: Arc::clone(claim) }.into(), responder);
         } else {
-            request
-        };
-        self.0.ask(request, responder);
-    }
+            inner.ask(request, responder);
+        }
+    })
 }
 
 #[test]

@@ -8,12 +8,12 @@ use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
     Coordinator,
-    node::{Capabilities, Expiry, Node, NodeErrorKind, Request, Responder, Seams, SharedRequest, Vote, ask},
+    node::{Expiry, Node, NodeErrorKind, Request, Seams, Vote, ask},
     runtime::SystemClock,
 };
 use quorlock_mysql::{MysqlKind, MysqlNode};
-use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
+use quorlock_testkit::{Value, WrappedNode};
 use tokio::sync::Mutex;
 
 use crate::need_server;
@@ -56,19 +56,8 @@ async fn vote(node: &dyn Node, request: Request) -> Vote {
 }
 
 /// The node without fencing, as it is used in practice: strips the numbers from the suite's requests.
-#[derive(Debug)]
-struct Unfenced(MysqlNode);
-
-impl Node for Unfenced {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
+fn unfenced(node: impl Node) -> WrappedNode {
+    WrappedNode::new(node).on_request(|request, responder, inner| {
         let request = if let Request::Acquire { claim, ttl, .. } = &*request {
             Request::Acquire { claim: Arc::clone(claim), ttl: *ttl, fence_hint: None }.into()
         } else if let Request::Transfer { from, to, ttl, .. } = &*request {
@@ -77,8 +66,8 @@ impl Node for Unfenced {
         } else {
             request
         };
-        self.0.ask(request, responder);
-    }
+        inner.ask(request, responder);
+    })
 }
 
 /// Another client: an administrator with a console.
@@ -154,7 +143,7 @@ const OF_NUMBERS: [&str; 7] =
 async fn a_table_of_shedlock_keeps_the_contract_it_has_columns_for() {
     need_server!();
     let server = with_table().await;
-    let node = Unfenced(shedlock(&server));
+    let node = unfenced(shedlock(&server));
     let console = Console(Mutex::new(server));
     let breach = check_contract(&node, &console, &SystemClock::default()).await.unwrap_err().to_string();
     let broken: Vec<_> = breach.lines().filter_map(|line| line.strip_prefix("- ")).collect();

@@ -8,12 +8,12 @@ use futures::future::BoxFuture;
 use quorlock::protocol::{Claim, Token};
 use quorlock::{
     Coordinator, Fencing, RestartGuard, Wait,
-    node::{Capabilities, Expiry, Node, NodeErrorKind, Request, Responder, SharedRequest, Vote, ask},
+    node::{Expiry, Node, NodeErrorKind, Request, Vote, ask},
     runtime::SystemClock,
 };
 use quorlock_postgres::PostgresKind;
-use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
+use quorlock_testkit::{Value, WrappedNode};
 
 use crate::support::{Server, node, server, until};
 
@@ -62,19 +62,8 @@ const THEY_UNLOCK: &str = "UPDATE shedlock SET lock_until = timezone('utc', CURR
     locked_by = 'web-1'";
 
 /// The node without fencing, as it is used in practice: strips the numbers from the suite's requests.
-#[derive(Debug)]
-struct Unfenced(Arc<dyn Node>);
-
-impl Node for Unfenced {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
+fn unfenced(node: impl Node) -> WrappedNode {
+    WrappedNode::new(node).on_request(|request, responder, inner| {
         let request = if let Request::Acquire { claim, ttl, .. } = &*request {
             Request::Acquire { claim: Arc::clone(claim), ttl: *ttl, fence_hint: None }.into()
         } else if let Request::Transfer { from, to, ttl, .. } = &*request {
@@ -83,8 +72,8 @@ impl Node for Unfenced {
         } else {
             request
         };
-        self.0.ask(request, responder);
-    }
+        inner.ask(request, responder);
+    })
 }
 
 /// Another client, which changes rows without going through the node.
@@ -148,7 +137,7 @@ const OF_NUMBERS: [&str; 7] =
 #[tokio::test]
 async fn a_table_of_shedlock_keeps_the_contract_it_has_columns_for() {
     let Some(server) = with_table().await else { return };
-    let node = Unfenced(shedlock(&server));
+    let node = unfenced(shedlock(&server));
     let breach = check_contract(&node, &Editor(&server), &SystemClock::default()).await.unwrap_err();
     let breach = breach.to_string();
     let broken: Vec<_> = breach.lines().filter_map(|line| line.strip_prefix("- ")).collect();

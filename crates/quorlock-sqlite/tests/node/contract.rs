@@ -13,8 +13,8 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_sqlite::SqliteNode;
-use quorlock_testkit::Value;
 use quorlock_testkit::contract::{Plant, check_contract};
+use quorlock_testkit::{Value, WrappedNode};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 /// Another client of the file, which changes rows without going through the node.
@@ -141,26 +141,14 @@ async fn a_database_keeps_the_contract() {
 }
 
 /// Releases where it should cancel, and so leaves no tombstone.
-#[derive(Debug)]
-struct WithoutTombstones(Arc<Rebooted>);
-
-impl Node for WithoutTombstones {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        let request = if let Request::Cancel { claim, .. } = &*request {
-            Request::Release { claim: Arc::clone(claim) }.into()
+fn without_tombstones(node: impl Node) -> WrappedNode {
+    WrappedNode::new(node).on_request(|request, responder, inner| {
+        if let Request::Cancel { claim, .. } = &*request {
+            inner.ask(Request::Release { claim: Arc::clone(claim) }.into(), responder);
         } else {
-            request
-        };
-        self.0.ask(request, responder);
-    }
+            inner.ask(request, responder);
+        }
+    })
 }
 
 #[tokio::test]
@@ -169,7 +157,7 @@ async fn a_database_that_breaks_the_contract_is_detected() {
     let path = directory.path().join("locks.db");
     let node = Rebooted::new(&path);
     let editor = Editor { path, node: Arc::clone(&node) };
-    let found = broken(&WithoutTombstones(node), &editor).await.join("\n");
+    let found = broken(&without_tombstones(node), &editor).await.join("\n");
     assert!(found.contains("a late acquisition of a cancelled attempt does nothing"), "{found}");
     assert!(!found.contains("a free key is granted"), "{found}");
 }

@@ -8,14 +8,11 @@ use futures::future::BoxFuture;
 
 use quorlock::protocol::Claim;
 use quorlock::{
-    node::{
-        Capabilities, Capability, Expiry, Hint, HintListener, Hints, Node, Order, Request, Responder,
-        SharedRequest,
-    },
+    node::{Capabilities, Capability, Expiry, Hint, Hints, Node, Order, Request},
     runtime::{Clock, SystemClock},
 };
 use quorlock_testkit::contract::{Breach, Plant, check_contract};
-use quorlock_testkit::{MemoryNode, TokioClock, Value};
+use quorlock_testkit::{MemoryNode, TokioClock, Value, WrappedNode};
 
 #[tokio::test]
 async fn a_node_in_memory_keeps_the_contract() -> Result<(), Breach> {
@@ -32,32 +29,22 @@ async fn a_slow_node_under_paused_time_keeps_the_contract() -> Result<(), Breach
 }
 
 /// Answers a release of anything with a grant.
-#[derive(Debug)]
-struct Careless(MemoryNode);
-
-impl Node for Careless {
-    fn name(&self) -> &'static str {
-        "careless"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        let Request::Release { claim } = &*request else { return self.0.ask(request, reply) };
-        let claim = match self.0.holder(claim.key()) {
+fn careless(memory: &MemoryNode) -> WrappedNode {
+    let server = memory.clone();
+    WrappedNode::new(memory.clone()).on_request(move |request, responder, inner| {
+        let Request::Release { claim } = &*request else { return inner.ask(request, responder) };
+        let claim = match server.holder(claim.key()) {
             Some(holder) => Arc::new(Claim::new(claim.key().into(), holder)),
             None => Arc::clone(claim),
         };
-        self.0.ask(Request::Release { claim }.into(), reply);
-    }
+        inner.ask(Request::Release { claim }.into(), responder);
+    })
 }
 
 #[tokio::test]
 async fn a_node_that_releases_for_any_client_breaks_it_and_is_named() {
-    let memory = MemoryNode::new("memory");
-    let breach = check_contract(&Careless(memory.clone()), &memory, &SystemClock::default())
+    let memory = MemoryNode::new("careless");
+    let breach = check_contract(&careless(&memory), &memory, &SystemClock::default())
         .await
         .expect_err("it releases foreign keys");
     let said = breach.to_string();
@@ -74,34 +61,12 @@ async fn a_dead_node_breaks_it_without_a_panic() {
     assert!(breach.to_string().contains("unreachable"), "{breach}");
 }
 
-/// Reports that hints are active, and gives none.
-#[derive(Debug)]
-struct Mute(MemoryNode);
-
-impl Node for Mute {
-    fn name(&self) -> &'static str {
-        "mute"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        self.0.ask(request, reply);
-    }
-
-    fn listen(&self, listener: Arc<dyn HintListener>) {
-        listener.on_hint(Hint::Subscribed);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_node_that_promises_hints_and_gives_none_breaks_it() {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let memory = MemoryNode::on("memory", Arc::clone(&clock));
-    let breach =
-        check_contract(&Mute(memory.clone()), &memory, &*clock).await.expect_err("it gives no hints");
+    let mute = WrappedNode::new(memory.clone()).on_listen(|listener, _| listener.on_hint(Hint::Subscribed));
+    let breach = check_contract(&mute, &memory, &*clock).await.expect_err("it gives no hints");
     let said = breach.to_string();
     assert!(said.contains("breaks 7 of"), "{said}");
     assert!(said.contains("a removal by another client notifies refused clients"), "{said}");
@@ -127,28 +92,11 @@ async fn a_node_of_any_capability_alone_keeps_it() -> Result<(), Breach> {
     Ok(())
 }
 
-/// Reports that it does not support what it does.
-#[derive(Debug)]
-struct Modest(MemoryNode);
-
-impl Node for Modest {
-    fn name(&self) -> &'static str {
-        "modest"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
-    }
-
-    fn ask(&self, request: SharedRequest, responder: Responder) {
-        self.0.ask(request, responder);
-    }
-}
-
 #[tokio::test]
 async fn a_node_that_does_what_it_does_not_support_breaks_it() {
     let memory = MemoryNode::new("memory");
-    let breach = check_contract(&Modest(memory.clone()), &memory, &SystemClock::default()).await;
+    let modest = WrappedNode::new(memory.clone()).capabilities(Capabilities::default());
+    let breach = check_contract(&modest, &memory, &SystemClock::default()).await;
     let said = breach.expect_err("it is modest").to_string();
     assert!(said.contains("breaks 1 of") && said.contains("what it cannot do is refused by name"), "{said}");
 }

@@ -3,11 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use quorlock::{
-    Builder, Coordinator,
-    node::{Capabilities, Node, Responder, SharedRequest},
-};
-use quorlock_testkit::MemoryNode;
+use quorlock::{Builder, Coordinator, node::Responder};
+use quorlock_testkit::WrappedNode;
 
 use crate::common::{Bench, another};
 
@@ -20,39 +17,24 @@ pub(crate) struct Way {
     lost: Arc<Mutex<Vec<Responder>>>,
 }
 
-#[derive(Debug)]
-struct Far {
-    node: MemoryNode,
-    way: Way,
-}
-
 impl Way {
     /// Another client of the bench's nodes, over this path.
     pub(crate) fn client(&self, bench: &Bench, set: impl FnOnce(Builder) -> Builder) -> Coordinator {
-        let far = bench.nodes.iter().map(|node| Far { node: node.clone(), way: self.clone() });
+        let far = bench.nodes.iter().map(|node| {
+            let way = self.clone();
+            WrappedNode::new(node.clone()).on_request(move |request, responder, inner| {
+                if way.cut.load(Ordering::SeqCst) {
+                    way.lost.lock().unwrap().push(responder);
+                } else {
+                    inner.ask(request, responder);
+                }
+            })
+        });
         another(&bench.clock, &[], |builder| set(builder.custom_nodes(far.collect::<Vec<_>>())))
     }
 
     /// From now on no request arrives, without an error.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Node for Far {
-    fn name(&self) -> &str {
-        self.node.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
-
-    fn ask(&self, request: SharedRequest, reply: Responder) {
-        if self.way.cut.load(Ordering::SeqCst) {
-            self.way.lost.lock().unwrap().push(reply);
-        } else {
-            self.node.ask(request, reply);
-        }
     }
 }

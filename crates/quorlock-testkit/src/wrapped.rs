@@ -1,0 +1,138 @@
+//! A node that differs from another one in what a test is about.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use quorlock::node::{
+    Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Responder, SharedRequest,
+    StatusListener, facts::Facts,
+};
+
+type OnRequest = dyn Fn(SharedRequest, Responder, &Arc<dyn Node>) + Send + Sync;
+type OnListen = dyn Fn(Arc<dyn HintListener>, &Arc<dyn Node>) + Send + Sync;
+
+/// A node that passes everything on to another one, except what a test changes: it counts, delays, alters or
+/// loses requests or hints.
+///
+/// # Examples
+///
+/// The connection ends at each renewal, after it was carried out or before:
+///
+/// ```
+/// use quorlock::node::{NodeError, Request};
+/// use quorlock_testkit::{MemoryNode, WrappedNode};
+///
+/// let node = WrappedNode::new(MemoryNode::new("a")).on_request(|request, responder, inner| {
+///     if matches!(*request, Request::Renew { .. }) {
+///         responder.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
+///     } else {
+///         inner.ask(request, responder);
+///     }
+/// });
+/// # drop(node);
+/// ```
+#[derive(Clone)]
+pub struct WrappedNode {
+    inner: Arc<dyn Node>,
+    capabilities: Option<Capabilities>,
+    on_request: Arc<OnRequest>,
+    on_listen: Arc<OnListen>,
+}
+
+impl WrappedNode {
+    /// Wraps `node`, without a difference yet.
+    pub fn new(node: impl Node) -> WrappedNode {
+        WrappedNode {
+            inner: Arc::new(node),
+            capabilities: None,
+            on_request: Arc::new(|request, responder, inner| inner.ask(request, responder)),
+            on_listen: Arc::new(|listener, inner| inner.listen(listener)),
+        }
+    }
+
+    /// Declares these capabilities, whatever the wrapped node supports.
+    #[must_use]
+    pub fn capabilities(mut self, capabilities: Capabilities) -> WrappedNode {
+        self.capabilities = Some(capabilities);
+        self
+    }
+
+    /// Calls this for each request instead of the wrapped node, which is the last argument.
+    #[must_use]
+    pub fn on_request(
+        mut self,
+        call: impl Fn(SharedRequest, Responder, &Arc<dyn Node>) + Send + Sync + 'static,
+    ) -> WrappedNode {
+        self.on_request = Arc::new(call);
+        self
+    }
+
+    /// Calls this for each listener to hints instead of the wrapped node, which is the last argument.
+    #[must_use]
+    pub fn on_listen(
+        mut self,
+        call: impl Fn(Arc<dyn HintListener>, &Arc<dyn Node>) + Send + Sync + 'static,
+    ) -> WrappedNode {
+        self.on_listen = Arc::new(call);
+        self
+    }
+}
+
+impl fmt::Debug for WrappedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WrappedNode").field(&self.inner).finish()
+    }
+}
+
+impl Node for WrappedNode {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn ask(&self, request: SharedRequest, responder: Responder) {
+        (self.on_request)(request, responder, &self.inner);
+    }
+
+    fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {
+        self.inner.ready()
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        self.inner.round_trip()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.unwrap_or_else(|| self.inner.capabilities())
+    }
+
+    fn limits(&self) -> NodeLimits {
+        self.inner.limits()
+    }
+
+    fn listen(&self, listener: Arc<dyn HintListener>) {
+        (self.on_listen)(listener, &self.inner);
+    }
+
+    fn facts(&self) -> Option<Arc<Facts>> {
+        self.inner.facts()
+    }
+
+    fn examine(&self, key: Arc<str>) -> BoxFuture<'static, Option<Facts>> {
+        self.inner.examine(key)
+    }
+
+    fn list_keys(
+        &self,
+        prefix: Arc<str>,
+        which: ListedKeys,
+    ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
+        self.inner.list_keys(prefix, which)
+    }
+
+    fn observe(&self, observer: Arc<dyn StatusListener>) {
+        self.inner.observe(observer);
+    }
+}
