@@ -234,8 +234,33 @@ impl Request {
         }
     }
 
+    /// Returns the keys of the locks that it is about.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        let (claim, key) = match self.subject() {
+            Subject::Claim(claim) => (Some(claim), None),
+            Subject::Key(key) => (None, Some(key)),
+        };
+        claim.into_iter().flat_map(Claim::keys).chain(key)
+    }
+
     /// Returns the key of the lock; of several, the first.
-    pub(crate) fn key(&self) -> &str {
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self.subject() {
+            Subject::Claim(claim) => claim.key(),
+            Subject::Key(key) => key,
+        }
+    }
+
+    /// Returns the claim of the request, if it has one.
+    pub(crate) fn claim(&self) -> Option<&Claim> {
+        match self.subject() {
+            Subject::Claim(claim) => Some(claim),
+            Subject::Key(_) => None,
+        }
+    }
+
+    fn subject(&self) -> Subject<'_> {
         match self {
             Request::Acquire { claim, .. }
             | Request::Transfer { to: claim, .. }
@@ -243,34 +268,20 @@ impl Request {
             | Request::WriteBack { claim, .. }
             | Request::Release { claim }
             | Request::Offer { claim, .. }
-            | Request::Cancel { claim, .. } => claim.key(),
+            | Request::Cancel { claim, .. } => Subject::Claim(claim),
             Request::Enqueue { key, .. }
             | Request::LeaveQueue { key, .. }
             | Request::ListWaiters { key }
             | Request::AnnounceWriter { key, .. }
             | Request::WithdrawWriter { key, .. }
             | Request::DeleteFencingCounter { key }
-            | Request::Inspect { key } => key,
+            | Request::Inspect { key } => Subject::Key(key),
         }
     }
+}
 
-    /// Returns the claim of the request, if it has one.
-    pub(crate) fn claim(&self) -> Option<&Claim> {
-        match self {
-            Request::Acquire { claim, .. }
-            | Request::Transfer { to: claim, .. }
-            | Request::Renew { claim, .. }
-            | Request::WriteBack { claim, .. }
-            | Request::Release { claim }
-            | Request::Offer { claim, .. }
-            | Request::Cancel { claim, .. } => Some(claim),
-            Request::Enqueue { .. }
-            | Request::LeaveQueue { .. }
-            | Request::ListWaiters { .. }
-            | Request::Inspect { .. }
-            | Request::AnnounceWriter { .. }
-            | Request::WithdrawWriter { .. }
-            | Request::DeleteFencingCounter { .. } => None,
-        }
-    }
+/// What a request is about.
+enum Subject<'a> {
+    Claim(&'a Claim),
+    Key(&'a Arc<str>),
 }

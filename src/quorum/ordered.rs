@@ -224,22 +224,7 @@ impl State {
 
 /// Returns the distinct keys of a request.
 fn keys(request: &Request) -> Keys {
-    let mut keys: Keys = match request {
-        Request::Acquire { claim, .. }
-        | Request::Transfer { to: claim, .. }
-        | Request::Renew { claim, .. }
-        | Request::WriteBack { claim, .. }
-        | Request::Release { claim }
-        | Request::Offer { claim, .. }
-        | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
-        Request::Enqueue { key, .. }
-        | Request::LeaveQueue { key, .. }
-        | Request::ListWaiters { key }
-        | Request::Inspect { key }
-        | Request::AnnounceWriter { key, .. }
-        | Request::WithdrawWriter { key, .. }
-        | Request::DeleteFencingCounter { key } => std::iter::once(key.clone()).collect(),
-    };
+    let mut keys: Keys = request.keys().cloned().collect();
     keys.sort_unstable();
     keys.dedup();
     keys

@@ -135,27 +135,6 @@ impl Rows {
     }
 }
 
-/// Returns the keys of the rows that the request needs.
-pub(crate) fn keys(request: &Request) -> Vec<Arc<str>> {
-    match request {
-        Request::Acquire { claim, .. }
-        | Request::Renew { claim, .. }
-        | Request::WriteBack { claim, .. }
-        | Request::Release { claim }
-        | Request::Cancel { claim, .. } => claim.keys().cloned().collect(),
-        Request::Transfer { to, .. } => to.keys().cloned().collect(),
-        Request::AnnounceWriter { key, .. }
-        | Request::WithdrawWriter { key, .. }
-        | Request::Enqueue { key, .. }
-        | Request::LeaveQueue { key, .. }
-        | Request::ListWaiters { key }
-        | Request::DeleteFencingCounter { key }
-        | Request::Inspect { key } => vec![Arc::clone(key)],
-        // Refused before, or newer than this node.
-        Request::Offer { .. } | _ => Vec::new(),
-    }
-}
-
 impl Rows {
     /// Applies the request.
     pub(crate) fn carry_out(&mut self, request: &Request) -> Decision {

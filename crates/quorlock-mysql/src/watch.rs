@@ -11,7 +11,7 @@ use std::time::Duration;
 use quorlock::node::{Expiry, Reason, Request, Vote};
 use quorlock::protocol::{MOST_PLACES, Mode, Moment, WaiterId, micros, turn_key};
 
-use crate::locks::{Rows, keys};
+use crate::locks::Rows;
 use crate::row::Row;
 
 /// The minimum time between two looks.
@@ -111,7 +111,7 @@ impl Watches {
                 }
             }
             (_, Vote::Held(holding)) => {
-                let Some(key) = holding.key.clone().or_else(|| keys(request).into_iter().next()) else {
+                let Some(key) = holding.key.clone().or_else(|| request.keys().next().cloned()) else {
                     return;
                 };
                 let queues = if let Request::Acquire { claim, .. } = request {
@@ -124,10 +124,10 @@ impl Watches {
                 self.watch(&key, now).refuse(known, queues, now);
             }
             (Request::Acquire { .. }, Vote::NotYourTurn) => {
-                for key in keys(request) {
-                    let Some(Ok(row)) = rows.seen(&key) else { continue };
+                for key in request.keys() {
+                    let Some(Ok(row)) = rows.seen(key) else { continue };
                     let known = Known { behind: true, ..Known::of(row) };
-                    self.watch(&key, now).refuse(known, false, now);
+                    self.watch(key, now).refuse(known, false, now);
                 }
             }
             (Request::Inspect { key }, Vote::Free) => {

@@ -21,7 +21,7 @@ use crate::line::NodeConnection;
 use crate::lines::ConnectionPool;
 use crate::list;
 use crate::listeners::Listeners;
-use crate::request::{capabilities, keys};
+use crate::request::capabilities;
 use crate::shedlock;
 use crate::url::DatabaseUrl;
 
@@ -85,9 +85,8 @@ impl Node for PostgresNode {
     fn ask(&self, request: SharedRequest, responder: Responder) {
         let Inner { settings, listeners, lines, .. } = &*self.inner;
         let asked = request.clone();
-        let mut of_request: Vec<&str> = Vec::new();
-        keys(&asked, &mut |key| of_request.push(key));
-        lines.give(&of_request, request, responder, listeners, &**settings.seams.clock());
+        let keys: Vec<&str> = asked.keys().map(|key| &**key).collect();
+        lines.give(&keys, request, responder, listeners, &**settings.seams.clock());
     }
 
     fn ready(&self) -> BoxFuture<'static, Result<(), NodeError>> {

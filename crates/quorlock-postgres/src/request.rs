@@ -311,28 +311,6 @@ fn request_claim(request: &Request) -> Option<&Claim> {
     }
 }
 
-/// Calls `see` for each key of a request.
-pub(crate) fn keys<'a>(request: &'a Request, see: &mut dyn FnMut(&'a str)) {
-    match request {
-        Request::Acquire { claim, .. }
-        | Request::Transfer { to: claim, .. }
-        | Request::Renew { claim, .. }
-        | Request::WriteBack { claim, .. }
-        | Request::Release { claim }
-        | Request::Offer { claim, .. }
-        | Request::Cancel { claim, .. } => claim.keys().for_each(|key| see(key)),
-        Request::Enqueue { key, .. }
-        | Request::LeaveQueue { key, .. }
-        | Request::ListWaiters { key }
-        | Request::AnnounceWriter { key, .. }
-        | Request::WithdrawWriter { key, .. }
-        | Request::DeleteFencingCounter { key }
-        | Request::Inspect { key } => see(key),
-        // Newer than this node, and refused.
-        _ => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use quorlock::protocol::SHARED_MARKER;

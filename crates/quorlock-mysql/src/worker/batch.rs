@@ -6,7 +6,7 @@ use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, Shar
 
 use super::{ATTEMPTS, Session, Worker};
 use crate::error::Trouble;
-use crate::locks::{Outcome, keys};
+use crate::locks::Outcome;
 use crate::node::capabilities;
 use crate::shedlock;
 use crate::table::{read, swap, too_long};
@@ -21,7 +21,7 @@ impl Worker {
         let refused = if request.may_create() && !responder.wanted() {
             Some(NodeError::NotAsked)
         } else {
-            let long = || keys(&request).iter().find_map(|key| too_long(key));
+            let long = || request.keys().find_map(|key| too_long(key));
             // A table of ShedLock has its own limit.
             let refused = || capabilities().check(&request).err().or_else(long);
             if self.database.shedlock().is_some() { None } else { refused() }
@@ -75,7 +75,8 @@ impl Worker {
         link: &mut Session,
         batch: Vec<(SharedRequest, Responder)>,
     ) -> Result<bool, NodeError> {
-        let mut names: Vec<Arc<str>> = batch.iter().flat_map(|(request, _)| keys(request)).collect();
+        let mut names: Vec<Arc<str>> =
+            batch.iter().flat_map(|(request, _)| request.keys().cloned()).collect();
         names.sort_unstable();
         names.dedup();
         let clock = Arc::clone(self.seams.clock());

@@ -314,36 +314,14 @@ fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeE
     let looked = matches!(request, Request::Inspect { .. });
     if let Ok(Response { vote, .. }) = answer
         && (looked || matches!(vote, Vote::Held(_) | Vote::NotYourTurn))
-        && let Some(key) = in_the_way(vote).or_else(|| key_of(request))
     {
-        server.watch(key);
+        server.watch(in_the_way(vote).unwrap_or(request.key()));
     }
 }
 
 /// Returns which of several keys another client holds.
 fn in_the_way(vote: &Vote) -> Option<&str> {
     if let Vote::Held(holding) = vote { holding.key.as_deref() } else { None }
-}
-
-fn key_of(request: &Request) -> Option<&str> {
-    match request {
-        Request::Acquire { claim, .. }
-        | Request::Transfer { to: claim, .. }
-        | Request::Renew { claim, .. }
-        | Request::WriteBack { claim, .. }
-        | Request::Release { claim }
-        | Request::Offer { claim, .. }
-        | Request::Cancel { claim, .. } => Some(claim.key()),
-        Request::Inspect { key }
-        | Request::Enqueue { key, .. }
-        | Request::LeaveQueue { key, .. }
-        | Request::ListWaiters { key }
-        | Request::AnnounceWriter { key, .. }
-        | Request::WithdrawWriter { key, .. }
-        | Request::DeleteFencingCounter { key } => Some(key),
-        // A request that is newer than this crate.
-        _ => None,
-    }
 }
 
 impl Requests {
