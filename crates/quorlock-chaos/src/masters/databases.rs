@@ -235,14 +235,6 @@ impl Masters for Databases {
         Box::pin(async move { self.primary(number).await?.free_disk().await })
     }
 
-    fn step_clock(&self, _number: usize, _seconds: f64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn clock_rate(&self, _number: usize, _rate: f64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     fn keep_logs<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             for number in 0..self.nodes.len() {

@@ -199,14 +199,8 @@ impl Holding {
 
     /// Holds the lock for `time` and writes periodically, checking the lease before each write.
     pub(super) async fn work(&mut self, time: Duration) -> io::Result<()> {
-        let clock = SystemClock::default();
-        let end = clock.now() + time;
-        while clock.now() < end && !self.attempt.worker.is_stopping() {
-            let next = end.min(clock.now() + WRITES_EVERY);
-            let slept = self.watch.run_until_lost(clock.sleep_until(next)).await;
-            if slept.is_err() || !self.holds() {
-                return Ok(());
-            }
+        let end = SystemClock::default().now() + time;
+        while self.pauses(end).await {
             self.write().await?;
         }
         Ok(())
@@ -247,17 +241,20 @@ impl Holding {
         }
     }
 
+    /// Pauses until the next write. Returns whether the lock is held and `end` has not been reached before.
+    async fn pauses(&mut self, end: Moment) -> bool {
+        let clock = SystemClock::default();
+        if clock.now() >= end || self.attempt.worker.is_stopping() {
+            return false;
+        }
+        let next = end.min(clock.now() + WRITES_EVERY);
+        self.watch.run_until_lost(clock.sleep_until(next)).await.is_ok() && self.holds()
+    }
+
     /// Holds the lock for `time` without writing.
     pub(super) async fn read(&mut self, time: Duration) {
-        let clock = SystemClock::default();
-        let end = clock.now() + time;
-        while clock.now() < end && !self.attempt.worker.is_stopping() {
-            let next = end.min(clock.now() + WRITES_EVERY);
-            let slept = self.watch.run_until_lost(clock.sleep_until(next)).await;
-            if slept.is_err() || !self.holds() {
-                return;
-            }
-        }
+        let end = SystemClock::default().now() + time;
+        while self.pauses(end).await {}
     }
 
     /// Releases the lock.
