@@ -29,6 +29,7 @@ mod health;
 mod hints;
 mod idle;
 mod late;
+mod launchers;
 mod layers;
 mod limits;
 mod listing;

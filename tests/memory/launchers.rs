@@ -1,5 +1,4 @@
 //! Servers are started in one place: the test kit, with its faults and its cleaning up.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
