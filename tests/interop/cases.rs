@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use quorlock::protocol::{Token, fence_counter};
 use quorlock::{Fencing, Handoff, Renewal, Wait};
-use quorlock_testkit::{eventually, find_eventually};
+use quorlock_testkit::{eventually, find_eventually, patience};
 
 use crate::alarms::NoAlarms;
 use crate::driver::Answer;
 use crate::library::Quirk;
-use crate::meeting::{DEADLINE, Meeting, NAME, NODES, QUORUM, SHORT, TTL, client, now, pass};
+use crate::meeting::{Meeting, NAME, NODES, QUORUM, SHORT, TTL, client, now, pass};
 use crate::ours::Holder;
 
 /// The fencing counter, stored next to the lock, does not affect other libraries.
@@ -72,7 +72,7 @@ pub(crate) async fn holders_take_turns_and_never_meet(mut meeting: Meeting) {
             }
         }
     });
-    let (mut their_turns, end) = (0, now() + DEADLINE);
+    let (mut their_turns, end) = (0, now() + patience());
     while their_turns < TURNS || our_turns.load(Ordering::SeqCst) < TURNS {
         assert!(!ours.is_finished(), "ours failed: {:?}", ours.await);
         assert!(
@@ -107,10 +107,10 @@ pub(crate) async fn their_release_wakes_our_waiter_by_a_push(mut meeting: Meetin
     });
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     println!("{:?}", waits.await.unwrap());
-    eventually("a second in which ours asks nothing", DEADLINE, async || {
+    eventually("a second in which ours asks nothing", patience(), async || {
         let (asked, since) = (meeting.requests().await, meeting.server_time().await);
         let second = async || meeting.server_time().await >= since + Duration::from_secs(1);
-        eventually("the second to pass", DEADLINE, second).await.unwrap();
+        eventually("the second to pass", patience(), second).await.unwrap();
         meeting.requests().await == asked
     })
     .await
@@ -122,7 +122,7 @@ pub(crate) async fn their_release_wakes_our_waiter_by_a_push(mut meeting: Meetin
     let clock = quorlock::runtime::SystemClock::default();
     let lease = tokio::select! {
         lease = &mut waiting => lease.unwrap(),
-        () = quorlock::runtime::Clock::sleep_until(&clock, now() + DEADLINE) => panic!("our waiter was not woken"),
+        () = quorlock::runtime::Clock::sleep_until(&clock, now() + patience()) => panic!("our waiter was not woken"),
     };
     lease.release().await.unwrap();
 }
@@ -140,7 +140,7 @@ pub(crate) async fn their_lock_expires_when_its_process_is_killed(mut meeting: M
 pub(crate) async fn our_lock_expires_when_its_process_is_killed(mut meeting: Meeting) {
     let mut holder = Holder::start(&meeting.servers.urls(), meeting.library.prefix);
     let held = async || meeting.lock().inspect().await.unwrap().holder().is_some_and(|h| h.nodes == NODES);
-    eventually("a holder in another process", DEADLINE, held).await.unwrap();
+    eventually("a holder in another process", patience(), held).await.unwrap();
     holder.kill();
     // Of three, the second node to lose the key frees the lock.
     let (since, mut left) = (now(), Vec::new());
@@ -149,7 +149,7 @@ pub(crate) async fn our_lock_expires_when_its_process_is_killed(mut meeting: Mee
         left.push(Duration::from_millis(millis.parse().expect("the lock has a TTL")));
     }
     left.sort();
-    find_eventually("theirs gets it", DEADLINE, async || {
+    find_eventually("theirs gets it", patience(), async || {
         matches!(meeting.theirs.acquire(NAME, TTL).await, Answer::Acquired { .. }).then_some(())
     })
     .await
@@ -234,7 +234,7 @@ pub(crate) async fn a_minority_of_nodes_is_down(mut meeting: Meeting) {
     assert_eq!(meeting.holding(lease.token().as_bytes()).await, QUORUM, "all that remain");
     lease.release().await.unwrap();
     // The lock is free when most nodes have deleted the key; with one down, that needs all that remain.
-    eventually("no key left", DEADLINE, async || meeting.remaining().await.is_zero()).await.unwrap();
+    eventually("no key left", patience(), async || meeting.remaining().await.is_zero()).await.unwrap();
     let theirs = meeting.theirs.acquire(NAME, TTL).await;
     if meeting.library.has(Quirk::NeedsAllNodes) {
         println!("{}", theirs.refused());

@@ -9,7 +9,7 @@ use quorlock::runtime::{Clock as _, SystemClock};
 use tokio::sync::mpsc;
 
 use crate::library::{Language, Library, Quirk};
-use crate::meeting::DEADLINE;
+use quorlock_testkit::patience;
 
 /// Killed with its handle, and exits when this program does: it reads stdin to the end.
 pub(crate) struct Driver {
@@ -95,7 +95,7 @@ impl Driver {
         tokio::select! {
             biased;
             answer = self.answers.recv() => answer,
-            () = clock.sleep_until(clock.now() + DEADLINE) => None,
+            () = clock.sleep_until(clock.now() + patience()) => None,
         }
     }
 }

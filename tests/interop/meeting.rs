@@ -9,7 +9,7 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
     votes::Holder,
 };
-use quorlock_testkit::{Resp, Servers, eventually};
+use quorlock_testkit::{Resp, Servers, eventually, patience};
 
 use crate::driver::Driver;
 use crate::library::Library;
@@ -20,8 +20,6 @@ pub(crate) const NAME: &str = "orders/42";
 pub(crate) const TTL: Duration = Duration::from_secs(600);
 /// Short enough to wait for its end, and long enough to be renewed on a loaded machine.
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
-/// How long a condition may take to become true on a loaded machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const NODES: usize = 3;
 pub(crate) const QUORUM: usize = 2;
 
@@ -52,7 +50,7 @@ impl Meeting {
 
     /// Our lock, which waits.
     pub(crate) fn lock(&self) -> Lock {
-        self.ours.lock(NAME).wait(Wait::UpTo(DEADLINE))
+        self.ours.lock(NAME).wait(Wait::UpTo(patience()))
     }
 
     pub(crate) fn key(&self) -> String {
@@ -86,7 +84,7 @@ impl Meeting {
             }
             self.remaining().await.is_zero()
         };
-        eventually("no key left", DEADLINE, gone).await.unwrap();
+        eventually("no key left", patience(), gone).await.unwrap();
     }
 
     /// The clock of a server.

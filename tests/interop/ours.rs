@@ -4,7 +4,8 @@ use std::process::{Child, Command, Stdio};
 
 use quorlock::Wait;
 
-use crate::meeting::{DEADLINE, NAME, SHORT, client};
+use crate::meeting::{NAME, SHORT, client};
+use quorlock_testkit::patience;
 
 /// The addresses of the nodes. The same program is started again as a holder; without this variable the
 /// holder's test does nothing.
@@ -47,6 +48,6 @@ async fn holder() {
     let (Ok(nodes), Ok(prefix)) = (std::env::var(NODES), std::env::var(PREFIX)) else { return };
     let urls: Vec<String> = nodes.split(',').map(str::to_owned).collect();
     let ours = client(&urls, |builder| builder.key_prefix(prefix));
-    let _lease = ours.lock(NAME).ttl(SHORT).wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let _lease = ours.lock(NAME).ttl(SHORT).wait(Wait::UpTo(patience())).acquire().await.unwrap();
     tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await.unwrap().unwrap();
 }

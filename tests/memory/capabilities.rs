@@ -10,7 +10,7 @@ use quorlock::protocol::Moment;
 use quorlock::{
     AcquireError, ConfigError, Coordinator, DowngradeError, Lock, RetainError, Wait,
     doctor::Check,
-    node::{Capabilities, Capability, Node, NodeError, NodeLimits, Order, Responder, SharedRequest},
+    node::{Capabilities, Capability, Node, NodeError, NodeLimits, Order, Responder, SharedRequest, ask},
     runtime::{Clock, Entropy},
 };
 use quorlock_testkit::{MemoryNode, SeededEntropy, WrappedNode};
@@ -84,7 +84,8 @@ fn scrambled(bench: &Bench, entropy: &Arc<SeededEntropy>, order: Order) -> Vec<W
                 let (arrival, inner) = (clock.sleep_until(clock.now() + way), inner.clone());
                 tokio::spawn(async move {
                     arrival.await;
-                    inner.ask(request, responder);
+                    // It is on its way, whether it is still wanted or not.
+                    responder.send(ask(&inner, request).await);
                 });
             },
         )

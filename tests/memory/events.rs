@@ -9,7 +9,7 @@ use quorlock::{Coordinator, RestartGuard, Wait};
 use quorlock_testkit::{Kind, MemoryNode, Servers, eventually, patience};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
@@ -24,6 +24,9 @@ impl Log {
     /// Captures everything on this thread from now on.
     fn start() -> (Log, DefaultGuard) {
         let log = Log::default();
+        // A lone subscriber would miss events that other threads reach first: `tracing` would then ask only
+        // the subscriber of that thread.
+        drop(tracing::subscriber::set_global_default(NoSubscriber::default()));
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
         (log, guard)
     }

@@ -15,10 +15,8 @@ use quorlock::{
     AcquireError, Builder, ConfigError, LossReason, Owner, PermitError, RenewError, Renewal, RestartGuard,
     Wait, WithError, election::Observed, protocol::Mode,
 };
-use quorlock_testkit::{MemoryNode, Servers, eventually, memory_nodes};
+use quorlock_testkit::{MemoryNode, Servers, eventually, memory_nodes, patience};
 
-/// How long a condition may take to come true on a loaded machine.
-const DEADLINE: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_secs(20);
 
 struct Bench {
@@ -34,7 +32,7 @@ fn bench() -> Bench {
 
 impl Bench {
     fn lock(&self) -> Lock {
-        self.coordinator.lock("r").wait(Wait::UpTo(DEADLINE))
+        self.coordinator.lock("r").wait(Wait::UpTo(patience()))
     }
 
     fn keys(&self) -> usize {
@@ -48,7 +46,7 @@ impl Bench {
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(eventually(what, DEADLINE, async || condition())).unwrap();
+    runtime.block_on(eventually(what, patience(), async || condition())).unwrap();
 }
 
 #[test]
@@ -108,7 +106,7 @@ fn a_closure_runs_under_the_lock_and_reports_a_loss() {
     assert_eq!(failed, WithError::Work(ConfigError::NoNodes));
     let outlived = bench.lock().max_hold(Duration::from_millis(50)).with(|lease| {
         // A thread cannot be stopped: it waits for its own loss here, and continues.
-        assert!(lease.lost_within(DEADLINE).is_some());
+        assert!(lease.lost_within(patience()).is_some());
         Ok::<_, WithError>(42)
     });
     let Err(WithError::Lost(lost)) = outlived else { panic!("it ran on after its end: {outlived:?}") };
@@ -123,7 +121,7 @@ fn waiting_for_a_loss_respects_its_timeout() {
     assert_eq!(lease.lost_within(Duration::from_millis(1)), None);
     let short = Builder::default().custom_nodes(memory_nodes(3)).build_blocking().unwrap();
     let ends = short.lock("r").ttl(Duration::from_secs(1)).renewal(Renewal::Manual).acquire().unwrap();
-    assert_eq!(ends.lost_within(DEADLINE).unwrap().reason, LossReason::Expired);
+    assert_eq!(ends.lost_within(patience()).unwrap().reason, LossReason::Expired);
     assert!(matches!(ends.renew(), Err(RenewError::Lost(_))));
     assert_eq!(ends.release().unwrap_err().reason, LossReason::Expired);
 }
@@ -139,7 +137,7 @@ fn a_thread_may_block_until_the_lease_is_lost() {
         other.lock("another").acquire().unwrap().release().unwrap();
         told.send(lost.reason).unwrap();
     });
-    assert_eq!(hears.recv_timeout(DEADLINE), Ok(LossReason::MaxHold));
+    assert_eq!(hears.recv_timeout(patience()), Ok(LossReason::MaxHold));
     assert!(lease.check().is_err());
 }
 
@@ -176,7 +174,7 @@ fn a_writer_downgrades_to_a_reader() {
     other.release().unwrap();
     bench.wait_until_free();
     let over = bench.lock().max_hold(Duration::from_millis(50)).acquire().unwrap();
-    assert!(over.lost_within(DEADLINE).is_some());
+    assert!(over.lost_within(patience()).is_some());
     assert!(
         matches!(over.downgrade(), Err(DowngradeError::Lost(lost)) if lost.reason == LossReason::MaxHold)
     );
@@ -193,7 +191,7 @@ fn a_writer_downgrades_to_a_reader() {
 #[test]
 fn threads_never_hold_more_permits_than_a_semaphore_has() {
     let bench = bench();
-    let semaphore = bench.coordinator.semaphore("s", 3).wait(Wait::UpTo(DEADLINE));
+    let semaphore = bench.coordinator.semaphore("s", 3).wait(Wait::UpTo(patience()));
     let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..12 {
@@ -233,7 +231,7 @@ fn threads_never_hold_more_permits_than_a_semaphore_has() {
 #[test]
 fn one_thread_of_two_leads_and_a_third_watches() {
     let bench = bench();
-    let election = bench.coordinator.election("e").wait(Wait::UpTo(DEADLINE));
+    let election = bench.coordinator.election("e").wait(Wait::UpTo(patience()));
     let mut observer = election.observe().unwrap();
     assert_eq!(observer.changed(), Observed::NoLeader);
     assert_eq!(observer.changed_within(Duration::from_millis(1)), None);
@@ -255,7 +253,7 @@ fn one_thread_of_two_leads_and_a_third_watches() {
     let ended = election.clone().max_hold(Duration::from_millis(50)).lead("three", |leadership| {
         times += 1;
         if times == 1 {
-            assert!(leadership.lost_within(DEADLINE).is_some());
+            assert!(leadership.lost_within(patience()).is_some());
         }
         leadership.check().is_ok()
     });
@@ -284,7 +282,7 @@ fn all_kinds_work_on_real_servers_without_a_minority() {
     assert!(other.semaphore("s", 2).try_acquire().unwrap().is_none(), "full");
     let mut observer = other.election("e").observe().unwrap();
     let leadership = coordinator.election("e").campaign("me").unwrap();
-    let told = (0..10).find_map(|_| match observer.changed_within(DEADLINE) {
+    let told = (0..10).find_map(|_| match observer.changed_within(patience()) {
         Some(Observed::Leader(leader)) => Some(leader.value),
         _ => None,
     });
@@ -301,10 +299,10 @@ fn misuse(bench: &Bench, held: &quorlock::blocking::Lease) {
     let calls: [(&str, &dyn Fn()); 6] = [
         ("acquire", &|| drop(bench.lock().acquire())),
         ("renew", &|| drop(held.renew())),
-        ("lost_within", &|| drop(held.lost_within(DEADLINE))),
+        ("lost_within", &|| drop(held.lost_within(patience()))),
         ("semaphore", &|| drop(bench.coordinator.semaphore("s", 2).try_acquire())),
         ("campaign", &|| drop(election.campaign("me"))),
-        ("close", &|| bench.coordinator.close(DEADLINE)),
+        ("close", &|| bench.coordinator.close(patience())),
     ];
     for (name, call) in calls {
         let panicked = catch_unwind(AssertUnwindSafe(call)).expect_err(name);
@@ -323,7 +321,7 @@ async fn blocking_calls_panic_on_a_current_thread_runtime() {
     let held = tokio::task::spawn_blocking(move || within.lock().acquire().unwrap()).await.unwrap();
     misuse(&bench, &held);
     drop(held);
-    eventually("no key left", DEADLINE, async || bench.keys() == 0).await.unwrap();
+    eventually("no key left", patience(), async || bench.keys() == 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,7 +337,7 @@ async fn blocking_calls_panic_on_a_multi_thread_runtime() {
             misuse(&bench, &held);
             drop(held);
         }
-        eventually("no key left", DEADLINE, async || bench.keys() == 0).await.unwrap();
+        eventually("no key left", patience(), async || bench.keys() == 0).await.unwrap();
     }
     let lease = tokio::task::block_in_place(|| bench.lock().acquire().unwrap());
     tokio::task::block_in_place(|| lease.release().unwrap());
@@ -358,7 +356,7 @@ fn bad_settings_are_refused_as_in_the_async_api() {
     assert_eq!(Builder::default().build_blocking().unwrap_err(), ConfigError::NoNodes);
     let bench = bench();
     assert!(matches!(bench.coordinator.lock("").acquire(), Err(AcquireError::Config(_))));
-    bench.coordinator.close(DEADLINE);
+    bench.coordinator.close(patience());
     assert!(matches!(bench.lock().acquire(), Err(AcquireError::Closed)));
 }
 
@@ -378,7 +376,7 @@ fn a_program_that_ends() {
         "released" => lease.release().unwrap(),
         "closed" => {
             drop(lease);
-            coordinator.close(DEADLINE);
+            coordinator.close(patience());
         }
         _ => panic!("no such ending"),
     }

@@ -15,9 +15,9 @@ use quorlock::{
     votes::VoteOutcome,
 };
 use quorlock_testkit::contract::check_contract;
-use quorlock_testkit::{Cluster, Server, Servers, eventually};
+use quorlock_testkit::{Cluster, Server, Servers, eventually, patience};
 
-use crate::world::{DEADLINE, client, knows};
+use crate::world::{client, knows};
 
 mod load;
 
@@ -51,7 +51,7 @@ async fn votes(client: &Coordinator, resource: &str) {
             false
         }
     };
-    let voted = eventually("a vote", DEADLINE, granted).await;
+    let voted = eventually("a vote", patience(), granted).await;
     voted.unwrap_or_else(|error| panic!("{error}; the last answer: {last}"));
 }
 
@@ -61,7 +61,7 @@ async fn wait_for_quarantine(client: &Coordinator) {
         let answer = client.lock("r").try_acquire().await;
         answer.is_err_and(|error| error.to_string().contains("restarted too recently"))
     };
-    eventually("its quarantine", DEADLINE, quarantined).await.unwrap();
+    eventually("its quarantine", patience(), quarantined).await.unwrap();
 }
 
 /// How many running servers have a key of this name.
@@ -128,7 +128,7 @@ async fn several_locks_need_one_hash_tag_in_a_cluster() {
     both.renew().await.unwrap();
     both.release().await.unwrap();
     let left = async || keys(&cluster, "{a}/1").await + keys(&cluster, "{a}/2").await;
-    eventually("no key left", DEADLINE, async || left().await == 0).await.unwrap();
+    eventually("no key left", patience(), async || left().await == 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,16 +141,16 @@ async fn a_lease_survives_the_move_of_its_slot() {
 
     // A client that asks the previous master of the slot is redirected once, and then knows the new
     // one.
-    eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+    eventually("a renewal", patience(), async || lease.renew().await.is_ok()).await.unwrap();
     let held = async || matches!(other.lock("r").try_acquire().await, Ok(None));
-    eventually("a refusal by the new master", DEADLINE, held).await.unwrap();
-    let waiting = other.lock("r").wait(Wait::UpTo(DEADLINE));
+    eventually("a refusal by the new master", patience(), held).await.unwrap();
+    let waiting = other.lock("r").wait(Wait::UpTo(patience()));
     let waiting = tokio::spawn(async move { waiting.acquire().await });
     lease.check().unwrap();
     lease.release().await.unwrap();
     let next = waiting.await.unwrap().unwrap();
     next.release().await.unwrap();
-    eventually("no key left", DEADLINE, async || keys(&cluster, "r").await == 0).await.unwrap();
+    eventually("no key left", patience(), async || keys(&cluster, "r").await == 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -190,7 +190,7 @@ async fn a_moving_slot_grants_nothing_and_leaves_no_key() {
     }
     votes(&coordinator, "r").await;
     for key in ["r", "{r}/free"] {
-        eventually("no key left", DEADLINE, async || keys(&cluster, key).await == 0).await.unwrap();
+        eventually("no key left", patience(), async || keys(&cluster, key).await == 0).await.unwrap();
     }
 }
 
@@ -206,7 +206,7 @@ async fn wait_for_info(server: &Server, what: &str) {
     let said = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
-    eventually(what, DEADLINE, said).await.unwrap();
+    eventually(what, patience(), said).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -214,10 +214,10 @@ async fn a_failover_of_a_single_cluster_ends_its_leases_audibly() {
     let cluster = cluster(3, 1).await;
     let holder = guarded(&[cluster.url()]);
     votes(&holder, "r").await;
-    let lease = holder.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let lease = holder.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
     let other = guarded(&[cluster.url()]);
-    let next = tokio::spawn(async move { other.lock("r").wait(Wait::UpTo(2 * DEADLINE)).acquire().await });
+    let next = tokio::spawn(async move { other.lock("r").wait(Wait::UpTo(2 * patience())).acquire().await });
     assert_eq!(lease.lost().await.reason, LossReason::Expired);
     let next = next.await.unwrap().unwrap();
     assert!(lease.check().is_err(), "two holders");
@@ -236,7 +236,7 @@ async fn lossy_failover(holder: impl Fn(&Cluster) -> Coordinator) -> (Cluster, q
     for master in &cluster[..3] {
         master.command(&["CLIENT", "KILL", "TYPE", "replica"]).await.unwrap();
     }
-    let lease = holder.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let lease = holder.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
     for replica in &cluster[3..] {
         replica.thaw().unwrap();
@@ -255,7 +255,7 @@ async fn i17_a_promoted_replica_grants_nothing_it_may_have_missed() {
         let AcquireError::Unavailable { report, .. } = &error else { panic!("{error}") };
         assert!(matches!(report.votes()[0].outcome, VoteOutcome::Quarantined { .. }), "{error}");
     }
-    let next = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let next = other.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(lease.check().is_err(), "two holders");
     drop(next);
 }
@@ -263,7 +263,7 @@ async fn i17_a_promoted_replica_grants_nothing_it_may_have_missed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_guard_off_a_failover_makes_two_holders() {
     let (cluster, lease) = lossy_failover(alone).await;
-    let next = alone(&cluster).lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let next = alone(&cluster).lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(lease.check().is_ok() && next.check().is_ok(), "the test above proves something");
 }
 
@@ -275,16 +275,16 @@ async fn one_of_three_nodes_fails_over_and_no_lease_is_lost() {
     votes(&coordinator, "r").await;
     let all_vote =
         async || coordinator.health().now().iter().all(|node| node.status == NodeStatus::Connected);
-    eventually("three that vote", DEADLINE, all_vote).await.unwrap();
-    let lease = coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    eventually("three that vote", patience(), all_vote).await.unwrap();
+    let lease = coordinator.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     cluster.master_of("r").await.unwrap().kill();
     let partial = async || matches!(coordinator.health().now()[2].status, NodeStatus::Partial { .. });
-    eventually("a cluster in part", DEADLINE, partial).await.unwrap();
-    eventually("the replica's vote", DEADLINE, all_vote).await.unwrap();
+    eventually("a cluster in part", patience(), partial).await.unwrap();
+    eventually("the replica's vote", patience(), all_vote).await.unwrap();
     lease.check().expect("two of three nodes were enough");
     // The cluster is needed now, and has its key again.
     servers[0].kill();
-    eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+    eventually("a renewal", patience(), async || lease.renew().await.is_ok()).await.unwrap();
     lease.release().await.unwrap();
 }
 
@@ -340,7 +340,7 @@ async fn a_cluster_without_replicas_loses_the_keys_of_the_master_that_dies() {
         reason.to_string().contains(&lost.address().to_string())
     };
 
-    eventually("health names the master that is down", DEADLINE, partial).await.unwrap();
+    eventually("health names the master that is down", patience(), partial).await.unwrap();
     let error = coordinator.lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().contains(&format!("its master redis://{}", lost.address())), "{error}");
     drop(kept.try_acquire().await.unwrap().expect("the key is on another master"));
@@ -360,7 +360,7 @@ async fn a_cluster_that_has_lost_slots_says_so() {
         let answer = coordinator.lock("r").try_acquire().await;
         answer.is_err_and(|error| error.to_string().contains("the cluster does not serve its slot"))
     };
-    eventually("a refusal", DEADLINE, unserved).await.unwrap();
+    eventually("a refusal", patience(), unserved).await.unwrap();
     lost.restart_empty().await.unwrap();
     votes(&coordinator, "r").await;
 }
@@ -407,7 +407,7 @@ async fn every_kind_of_lock_works_on_a_cluster() {
     let readers = [shared().acquire().await.unwrap(), shared().acquire().await.unwrap()];
     assert!(coordinator.lock("papers").try_acquire().await.unwrap().is_none(), "a writer among readers");
     drop(readers);
-    let writer = coordinator.lock("papers").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let writer = coordinator.lock("papers").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     writer.downgrade().await.unwrap().release().await.unwrap();
     let plain = coordinator.lock("plain").fencing(quorlock::Fencing::Off);
     plain.try_acquire().await.unwrap().unwrap().release().await.unwrap();

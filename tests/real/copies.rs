@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use quorlock::{AcquireError, Coordinator, Lock, RestartGuard, Wait, node::NodeError, votes::VoteOutcome};
-use quorlock_testkit::{Proxy, Server, Servers, Way, eventually};
+use quorlock_testkit::{Proxy, Server, Servers, Way, eventually, patience};
 
-use crate::world::{DEADLINE, TTL, client};
+use crate::world::{TTL, client};
 
 /// A replica must acknowledge within half of this.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ async fn follow(replica: &Server, port: u16) {
         let info = replica.command(&["INFO", "replication"]).await;
         info.is_ok_and(|info| info.to_string().contains("master_link_status:up"))
     };
-    eventually("a replica", DEADLINE, up).await.unwrap();
+    eventually("a replica", patience(), up).await.unwrap();
 }
 
 fn waiting(server: &Server) -> Coordinator {
@@ -31,7 +31,7 @@ fn waiting(server: &Server) -> Coordinator {
 }
 
 fn lock(of: &Coordinator) -> Lock {
-    of.lock("r").wait(Wait::UpTo(DEADLINE))
+    of.lock("r").wait(Wait::UpTo(patience()))
 }
 
 async fn keys(server: &Server) -> String {
@@ -67,7 +67,7 @@ async fn without_a_replica_nothing_is_granted_or_left() {
     };
     assert!(report.votes().iter().all(|vote| unconfirmed(&vote.outcome)), "{error}");
     let gone = async || keys(&servers[0]).await == "0";
-    eventually("the vote is undone", DEADLINE, gone).await.unwrap();
+    eventually("the vote is undone", patience(), gone).await.unwrap();
     servers[1].thaw().unwrap();
     drop(lock(&coordinator).acquire().await.unwrap());
 }
@@ -80,12 +80,12 @@ async fn a_renewal_without_a_replica_does_not_count() {
     // Within the first millisecond a renewal has nothing to write.
     let whole = TTL.as_millis().to_string();
     let shorter = async || servers[0].command(&["PTTL", "r"]).await.unwrap().to_string() != whole;
-    eventually("a shorter life", DEADLINE, shorter).await.unwrap();
+    eventually("a shorter life", patience(), shorter).await.unwrap();
     servers[1].freeze().unwrap();
     let error = lease.renew().await.unwrap_err().to_string();
     assert!(error.contains("only 0 of the 1 required replicas"), "{error}");
     servers[1].thaw().unwrap();
-    eventually("a renewal", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+    eventually("a renewal", patience(), async || lease.renew().await.is_ok()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +93,7 @@ async fn votes_of_many_tasks_are_confirmed_together_and_each_on_its_own() {
     let servers = replicated().await;
     let coordinator = waiting(&servers[0]);
     let leases = futures::future::join_all((0..64).map(|number| {
-        let lock = coordinator.lock(format!("r{number}")).wait(Wait::UpTo(DEADLINE));
+        let lock = coordinator.lock(format!("r{number}")).wait(Wait::UpTo(patience()));
         async move { lock.acquire().await.unwrap() }
     }));
     let leases = leases.await;

@@ -14,9 +14,9 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock, SystemClock},
 };
-use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually};
+use quorlock_testkit::{Kind, Proxy, Servers, Way, eventually, patience};
 
-use crate::world::{DEADLINE, TTL, World, client, count};
+use crate::world::{TTL, World, client, count};
 
 /// Short, so that tests that wait for it are fast.
 const SHORT: Duration = Duration::from_secs(3);
@@ -34,7 +34,7 @@ async fn in_time<T>(what: &str, waiting: impl Future<Output = T>) -> T {
     let clock = SystemClock::default();
     tokio::select! {
         outcome = waiting => outcome,
-        () = clock.sleep_until(clock.now() + DEADLINE) => panic!("{what}"),
+        () = clock.sleep_until(clock.now() + patience()) => panic!("{what}"),
     }
 }
 
@@ -81,7 +81,7 @@ async fn a_killed_leader_is_followed_when_its_lease_expires() {
     let election = world.coordinator.election("r").ttl(SHORT);
     let mut observer = client(&world.servers.urls(), |builder| builder).election("r").observe().unwrap();
     assert_eq!(next_leader(&mut observer).await, "doomed");
-    eventually("a leader that has written", DEADLINE, async || written_end(place.path()).is_some())
+    eventually("a leader that has written", patience(), async || written_end(place.path()).is_some())
         .await
         .unwrap();
     doomed.kill().unwrap();
@@ -116,7 +116,7 @@ async fn a_resigned_leader_is_followed_and_observers_see_it() {
         }
     }
     drop(leadership);
-    eventually("no key left", DEADLINE, async || count(&servers, "r").await == 0).await.unwrap();
+    eventually("no key left", patience(), async || count(&servers, "r").await == 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,6 +181,6 @@ async fn an_observer_without_a_leader_is_notified_of_one() {
         node.listen(listener.clone());
         assert_eq!(ask(&node, Request::Inspect { key: "r".into() }).await.unwrap().vote, Vote::Free);
         servers[0].command(&["SET", "r", "theirs", "PX", "600000"]).await.unwrap();
-        eventually("a hint", DEADLINE, async || listener.0.load(Ordering::Relaxed)).await.unwrap();
+        eventually("a hint", patience(), async || listener.0.load(Ordering::Relaxed)).await.unwrap();
     }
 }

@@ -10,14 +10,12 @@ use quorlock::{
     runtime::{Clock, SystemClock},
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
-use quorlock_testkit::{Servers, Service, eventually};
+use quorlock_testkit::{Servers, Service, eventually, patience};
 
-use crate::world::{DEADLINE, client};
+use crate::world::client;
 
 const TTL: Duration = Duration::from_secs(2);
 const PROCESSES: usize = 4;
-/// A service does not vote for ten seconds after its failover.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_nodes_with_two_services_survive_failovers() {
@@ -117,14 +115,14 @@ impl Load {
     async fn long_hold(&self) {
         let before = self.long.load(Ordering::Relaxed);
         let begun = async || self.long.load(Ordering::Relaxed) > before;
-        eventually("a long hold", PATIENCE, begun).await.unwrap();
+        eventually("a long hold", 2 * patience(), begun).await.unwrap();
     }
 
     /// Waits for this many more grants.
     async fn grants(&self, more: usize) {
         let before = self.grants.load(Ordering::Relaxed);
         let enough = async || self.grants.load(Ordering::Relaxed) >= before + more;
-        eventually("more grants", PATIENCE, enough).await.unwrap();
+        eventually("more grants", 2 * patience(), enough).await.unwrap();
     }
 
     /// Checks the history, and returns how many holds were lost.
@@ -134,7 +132,7 @@ impl Load {
             client.await.unwrap();
         }
         // A busy machine may notify a holder late: that is not checked here.
-        let expected = Expectations::new().max_ttl(TTL).signal_slack(DEADLINE);
+        let expected = Expectations::new().max_ttl(TTL).signal_slack(patience());
         let report = check(&self.history.lock().unwrap(), &expected);
         for promise in [Check::Exclusion, Check::Mutex, Check::Loss, Check::Register, Check::Record] {
             let broken: Vec<_> = report.of(promise).map(ToString::to_string).collect();
@@ -162,7 +160,7 @@ impl Worker {
             let attempt = format!("{}-{count}", self.name);
             let (client, resource) = (self.name.as_str().into(), "r".into());
             self.record(stamp(), What::Invoked { client, resource, attempt: attempt.as_str().into() });
-            match coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await {
+            match coordinator.lock("r").wait(Wait::UpTo(patience())).acquire().await {
                 Ok(lease) => {
                     let long = count % 4 == 3;
                     self.long.fetch_add(usize::from(long), Ordering::Relaxed);

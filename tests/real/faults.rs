@@ -3,6 +3,7 @@
 use quorlock::{AcquireError, LossReason, node::NodeError, votes::VoteOutcome};
 
 use crate::world::World;
+use quorlock_testkit::patience;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hung_servers_change_nothing_for_the_caller() {
@@ -100,7 +101,7 @@ async fn one_two_three_and_four_servers_settle() {
 async fn closing_leaves_no_key_and_no_connection() {
     let world = World::start(3).await;
     let lease = world.lock().acquire().await.unwrap();
-    world.coordinator.close(crate::world::DEADLINE).await;
+    world.coordinator.close(patience()).await;
     assert_eq!(lease.check().unwrap_err().reason, LossReason::Closed);
     assert_eq!(world.keys().await, 0);
 }

@@ -5,7 +5,8 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
 };
 
-use crate::world::{DEADLINE, World};
+use crate::world::World;
+use quorlock_testkit::patience;
 
 /// Waits until the first node has the status `wanted`, with a deadline.
 async fn until(health: &mut Health, wanted: impl Fn(&NodeHealth) -> bool) -> NodeHealth {
@@ -18,7 +19,7 @@ async fn until(health: &mut Health, wanted: impl Fn(&NodeHealth) -> bool) -> Nod
     let clock = SystemClock::default();
     tokio::select! {
         found = found => found,
-        () = clock.sleep_until(clock.now() + DEADLINE) => panic!("the change is not reported"),
+        () = clock.sleep_until(clock.now() + patience()) => panic!("the change is not reported"),
     }
 }
 

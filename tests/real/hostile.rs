@@ -16,7 +16,7 @@ use quorlock::{
     doctor::{Standing, Summary},
     runtime::{Clock, SystemClock},
 };
-use quorlock_testkit::memory_nodes;
+use quorlock_testkit::{memory_nodes, patience};
 use server::{Attack, Hostile, Phase};
 
 /// Runs a test on a runtime with one thread, which a busy task would block for all others, and on one
@@ -108,7 +108,7 @@ pub(crate) fn deployment(server: &Hostile, hostile: usize) -> Coordinator {
 /// Ends the test if `work` hangs.
 pub(crate) async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
     let clock = SystemClock::default();
-    let late = clock.sleep_until(clock.now() + Duration::from_secs(120));
+    let late = clock.sleep_until(clock.now() + patience());
     match select(std::pin::pin!(work), late).await {
         Either::Left((done, _)) => done,
         Either::Right(_) => panic!("it hangs: {what}"),

@@ -12,11 +12,11 @@ use quorlock::{
     redis::Address,
     transport::{Dial, Stream},
 };
-use quorlock_testkit::{Proxy, Server, Servers, eventually};
+use quorlock_testkit::{Proxy, Server, Servers, eventually, patience};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{DEADLINE, TTL, client};
+use crate::world::{TTL, client};
 
 /// A proxy that rewrites what a server reports about itself.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ async fn i23_several_servers_at_one_address_are_detected() {
     drop(coordinator.lock("r").acquire().await.unwrap());
     // The second connection leads to the other server, which might be a restart; the third proves that
     // it is not.
-    let refused = eventually("the third connection is refused", DEADLINE, async || {
+    let refused = eventually("the third connection is refused", patience(), async || {
         for server in servers.iter() {
             server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await.unwrap();
         }
@@ -209,7 +209,7 @@ async fn without_exec_a_lock_is_acquired_by_scripts() {
         let servers = setup.start(1).await.unwrap();
         let coordinator = client(&servers.urls(), |builder| builder);
         for _ in 0..3 {
-            let lease = coordinator.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+            let lease = coordinator.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
             lease.renew().await.unwrap();
             lease.release().await.unwrap();
         }

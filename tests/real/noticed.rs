@@ -1,9 +1,9 @@
 //! Warnings about a server, given when it connects.
 
 use quorlock::doctor::{Check, Severity};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
-use crate::world::{DEADLINE, client};
+use crate::world::client;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eviction_and_replicas_warn_and_votes_still_count() {
@@ -22,18 +22,18 @@ async fn eviction_and_replicas_warn_and_votes_still_count() {
         let info = master.command(&["INFO", "replication"]).await;
         info.is_ok_and(|info| info.to_string().contains("connected_slaves:1"))
     };
-    eventually("a replica", DEADLINE, followed).await.unwrap();
+    eventually("a replica", patience(), followed).await.unwrap();
 
     let urls = [evicting[0].url(), master.url(), others[2].url()];
     let coordinator = client(&urls, |builder| builder);
     assert!(coordinator.warnings().is_empty(), "no server has connected yet");
     let lease = coordinator.lock("r").acquire().await.unwrap();
-    eventually("three connections", DEADLINE, async || coordinator.warnings().len() == 2).await.unwrap();
+    eventually("three connections", patience(), async || coordinator.warnings().len() == 2).await.unwrap();
     let mut noticed: Vec<_> =
         coordinator.warnings().into_iter().map(|finding| (finding.severity, finding.check)).collect();
     noticed.sort_by_key(|(severity, _)| *severity);
     assert_eq!(noticed, [(Severity::Unsafe, Check::Eviction), (Severity::Warning, Check::Replicas)]);
-    eventually("three votes", DEADLINE, async || {
+    eventually("three votes", patience(), async || {
         let report = coordinator.lock("r").inspect().await.unwrap();
         report.holder().is_some_and(|holder| holder.nodes == 3)
     })

@@ -10,12 +10,12 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_testkit::{Server, Servers, eventually};
+use quorlock_testkit::{Server, Servers, eventually, patience};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::world::{DEADLINE, knows};
+use crate::world::knows;
 
 /// Servers that have just been started vote after this time.
 const TTL: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
 }
 
 fn lock(client: &Coordinator) -> Lock {
-    client.lock("r").wait(Wait::UpTo(DEADLINE))
+    client.lock("r").wait(Wait::UpTo(patience()))
 }
 
 /// How many messages each server was asked to publish.
@@ -47,7 +47,7 @@ async fn pause(time: Duration) {
 /// Passes the lock around among these clients, each of which waits while the previous one holds it.
 async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
     // The servers have to be old enough to vote.
-    let first = eventually("a vote", DEADLINE, async || {
+    let first = eventually("a vote", patience(), async || {
         lock(clients[0]).try_acquire().await.is_ok_and(|it| it.is_some())
     });
     first.await.unwrap();
@@ -57,7 +57,7 @@ async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
         let next = tokio::spawn(async move { next.acquire().await.unwrap() });
         // The queue's node notifies the holder of the waiter before it answers this request.
         let waits = async || lock(holder).waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
-        eventually("a waiter", DEADLINE, waits).await.unwrap();
+        eventually("a waiter", patience(), waits).await.unwrap();
         let before = held.fencing_token().unwrap();
         held.release().await.unwrap();
         held = next.await.unwrap();
@@ -197,7 +197,7 @@ async fn a_dead_waiter_gets_no_offer_despite_a_subscriber_to_all() {
 async fn a_lease_with_32_waiters_survives_a_rolling_restart() {
     let servers = Servers::start(5).await.unwrap();
     let holder = client(&servers, None);
-    let first = eventually("a vote", DEADLINE, async || {
+    let first = eventually("a vote", patience(), async || {
         lock(&holder).try_acquire().await.is_ok_and(|it| it.is_some())
     });
     first.await.unwrap();
@@ -215,14 +215,14 @@ async fn a_lease_with_32_waiters_survives_a_rolling_restart() {
         })
         .collect();
     let all_wait = async || lock(&holder).waiters().await.is_ok_and(|seen| seen.waiters.len() == 32);
-    eventually("32 waiters", DEADLINE, all_wait).await.unwrap();
+    eventually("32 waiters", patience(), all_wait).await.unwrap();
     for server in servers.iter() {
         server.restart_empty().await.unwrap();
         // The server reports its age in whole seconds.
         pause(TTL + Duration::from_secs(2)).await;
         assert_eq!(held.check(), Ok(()));
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()), "there were two holders");
-        eventually("32 waiters", DEADLINE, all_wait).await.unwrap();
+        eventually("32 waiters", patience(), all_wait).await.unwrap();
     }
     held.release().await.unwrap();
     let mut numbers = vec![number];

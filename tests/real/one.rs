@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use quorlock::{AcquireError, RestartGuard, Wait, votes::VoteOutcome};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
-use crate::world::{DEADLINE, client};
+use crate::world::client;
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -13,7 +13,7 @@ const TTL: Duration = Duration::from_secs(2);
 async fn a_single_node_excludes_and_its_holder_sees_its_end() {
     let servers = Servers::start(1).await.unwrap();
     let [one, two] = [(); 2].map(|()| client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL)));
-    let lease = one.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let lease = one.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(two.lock("r").try_acquire().await.unwrap().is_none(), "it is held");
     lease.renew().await.unwrap();
     servers[0].kill();
@@ -28,8 +28,8 @@ async fn a_restarted_single_node_waits_out_what_it_forgot() {
         || client(&servers.urls(), |builder| builder.ttl(TTL).max_ttl(TTL).restart_guard(RestartGuard::On));
     let (one, two) = (guarded(), guarded());
     let first = async || matches!(one.lock("first").try_acquire().await, Ok(Some(_)));
-    eventually("the first quarantine is over", DEADLINE, first).await.unwrap();
-    let lease = one.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    eventually("the first quarantine is over", patience(), first).await.unwrap();
+    let lease = one.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     servers[0].restart_empty().await.unwrap();
     let aside = async || match two.lock("r").try_acquire().await {
         Err(AcquireError::Unavailable { report, .. }) => {
@@ -38,7 +38,7 @@ async fn a_restarted_single_node_waits_out_what_it_forgot() {
         Ok(Some(_)) => panic!("two holders: {:?}", lease.check()),
         Ok(None) | Err(_) => false,
     };
-    eventually("it does not vote", DEADLINE, aside).await.unwrap();
-    let second = two.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    eventually("it does not vote", patience(), aside).await.unwrap();
+    let second = two.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(lease.check().is_err() && second.check().is_ok());
 }

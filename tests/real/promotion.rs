@@ -5,9 +5,9 @@ use std::time::Duration;
 use quorlock::{
     AcquireError, Coordinator, Lease, RestartGuard, Wait, health::NodeStatus, votes::VoteOutcome,
 };
-use quorlock_testkit::{Server, Servers, eventually};
+use quorlock_testkit::{Server, Servers, eventually, patience};
 
-use crate::world::{DEADLINE, client};
+use crate::world::client;
 
 /// Short, to keep the quarantine short.
 const MAX_TTL: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ async fn run_command(server: &Server, words: &[&str]) {
 
 async fn wait_for_info(server: &Server, what: &str) {
     let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
-    eventually(what, DEADLINE, said).await.unwrap();
+    eventually(what, patience(), said).await.unwrap();
 }
 
 async fn follow(replica: &Server, master: &Server) {
@@ -43,7 +43,7 @@ async fn grown_up(server: &Server) {
         let uptime = info.lines().find_map(|line| line.strip_prefix("uptime_in_seconds:"));
         uptime.unwrap().trim().parse::<u64>().unwrap() > MAX_TTL.as_secs() + 1
     };
-    eventually("a long uptime", DEADLINE, old).await.unwrap();
+    eventually("a long uptime", patience(), old).await.unwrap();
 }
 
 /// A replica that was connected to its master and is then disconnected.
@@ -58,7 +58,7 @@ async fn cut_off() -> Servers {
 }
 
 async fn hold(server: &Server) -> Lease {
-    of(server, RestartGuard::Off).lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap()
+    of(server, RestartGuard::Off).lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap()
 }
 
 /// Whether the server is treated as restarted.
@@ -73,7 +73,7 @@ async fn is_quarantined(client: &Coordinator) -> bool {
 
 async fn votes(client: &Coordinator) {
     let granted = async || matches!(client.lock("r").try_acquire().await, Ok(Some(_)));
-    eventually("a vote", DEADLINE, granted).await.unwrap();
+    eventually("a vote", patience(), granted).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +84,7 @@ async fn i17_a_promoted_replica_waits_out_the_keys_it_lacks() {
     promote(&servers[1]).await;
     let other = of(&servers[1], RestartGuard::On);
     assert!(is_quarantined(&other).await);
-    let second = other.lock("r").wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let second = other.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
     assert!(held.check().is_err(), "two holders");
     assert!(second.check().is_ok());
     // A client that connects later reads the note of the first one.
@@ -134,9 +134,9 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
     let refused = async || {
         known.lock("r").try_acquire().await.is_err_and(|error| error.to_string().contains("replica"))
     };
-    eventually("it is seen to be a replica", DEADLINE, refused).await.unwrap();
+    eventually("it is seen to be a replica", patience(), refused).await.unwrap();
     let ended = async || !matches!(known.health().now()[0].status, NodeStatus::Connected);
-    eventually("its connection ends", DEADLINE, ended).await.unwrap();
+    eventually("its connection ends", patience(), ended).await.unwrap();
     let kept = servers[1].command(&["EXISTS", "quorlock:gate:{}:reign"]).await.unwrap();
     assert_eq!(kept.to_string(), "1", "the note exists");
     promote(&servers[1]).await;

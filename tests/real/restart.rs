@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use quorlock::{AcquireError, Coordinator, Renewal, RestartGuard, Wait, doctor::Check, votes::VoteOutcome};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
-use crate::world::{DEADLINE, World, client};
+use crate::world::{World, client};
 
 /// Short, to keep the quarantine short.
 const MAX_TTL: Duration = Duration::from_secs(2);
@@ -16,7 +16,7 @@ fn guarded(servers: &Servers, guard: RestartGuard) -> Coordinator {
 
 /// Holds the lock, and deletes it on all servers but two. Renewals would store it again.
 async fn forget(world: &World, holder: &Coordinator) -> quorlock::Lease {
-    let lock = holder.lock("r").ttl(MAX_TTL).renewal(Renewal::Manual).wait(Wait::UpTo(DEADLINE));
+    let lock = holder.lock("r").ttl(MAX_TTL).renewal(Renewal::Manual).wait(Wait::UpTo(patience()));
     let lease = lock.acquire().await.unwrap();
     world.wait_for_keys(5).await;
     for server in &world.servers[2..] {
@@ -32,13 +32,13 @@ async fn a_server_restarted_empty_within_max_ttl_does_not_vote() {
     // The servers themselves are too young at first.
     let young = holder.lock("r").try_acquire().await.unwrap_err();
     assert!(young.to_string().contains("restarted too recently to vote"), "{young}");
-    eventually("the end of the first quarantine", DEADLINE, async || {
+    eventually("the end of the first quarantine", patience(), async || {
         matches!(holder.lock("r").try_acquire().await, Ok(Some(_)))
     })
     .await
     .unwrap();
 
-    let lock = holder.lock("r").ttl(MAX_TTL).wait(Wait::UpTo(DEADLINE));
+    let lock = holder.lock("r").ttl(MAX_TTL).wait(Wait::UpTo(patience()));
     let lease = lock.acquire().await.unwrap();
     for server in &world.servers[2..] {
         server.restart_empty().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_restarted_server_is_another_instance_and_gets_nothing_twice() {
     let lease = world.lock().acquire().await.unwrap();
     world.servers[0].restart_empty().await.unwrap();
     // The renewal finds the key missing and stores it again, which does not confirm it.
-    eventually("a renewal that reaches the new process", DEADLINE, async || {
+    eventually("a renewal that reaches the new process", patience(), async || {
         let Err(error) = lease.renew().await else { return true };
         error.to_string().contains("had lost the key")
             || error.to_string().contains("another client may hold the lock")
@@ -100,13 +100,13 @@ async fn i37_differing_max_ttl_warns_and_the_larger_one_counts() {
 
     let longer = with(hour);
     drop(longer.lock("r").inspect().await);
-    eventually("it finds the shorter one", DEADLINE, async || !found(&longer).is_empty()).await.unwrap();
+    eventually("it finds the shorter one", patience(), async || !found(&longer).is_empty()).await.unwrap();
     let warnings: Vec<String> = found(&longer);
     assert!(warnings[0].contains("max_ttl is 1h here, and another client has 2s"), "{warnings:?}");
 
     let shorter = with(MAX_TTL);
     drop(shorter.lock("r").inspect().await);
-    eventually("it finds the longer one", DEADLINE, async || !found(&shorter).is_empty()).await.unwrap();
+    eventually("it finds the longer one", patience(), async || !found(&shorter).is_empty()).await.unwrap();
     let warnings: Vec<String> = found(&shorter);
     assert!(warnings[0].contains("max_ttl is 2s here, and another client has 1h"), "{warnings:?}");
     let examined = shorter.doctor().await;
@@ -123,5 +123,5 @@ async fn i37_differing_max_ttl_warns_and_the_larger_one_counts() {
         let long = |said: &VoteOutcome| matches!(said, VoteOutcome::Quarantined { left } if *left > hour / 2);
         report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
     };
-    eventually("two nodes that do not vote for an hour", DEADLINE, waits_an_hour).await.unwrap();
+    eventually("two nodes that do not vote for an hour", patience(), waits_an_hour).await.unwrap();
 }

@@ -9,9 +9,9 @@ use quorlock::{
     Coordinator, Fencing, Lease, Lock, RestartGuard, Wait,
     doctor::{Check, Report, Severity, Standing},
 };
-use quorlock_testkit::{Server, Servers};
+use quorlock_testkit::{Server, Servers, patience};
 
-use crate::world::{DEADLINE, TTL, knows};
+use crate::world::{TTL, knows};
 
 /// Waits for the lock, whatever the queue, while its holder releases it.
 async fn next(lock: Lock, held: Lease) -> Lease {
@@ -67,7 +67,7 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     let servers = Servers::start(1).await.unwrap();
     set_user(&servers[0], &documented(&servers)).await;
     let (one, two) = (client(&servers[0]), client(&servers[0]));
-    let lock = |of: &Coordinator| of.lock("r").wait(Wait::UpTo(DEADLINE));
+    let lock = |of: &Coordinator| of.lock("r").wait(Wait::UpTo(patience()));
 
     // Acquired, renewed, refused to others, inspected, and waited for by another process.
     let lease = lock(&one).acquire().await.unwrap();
@@ -85,7 +85,7 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
     // Without fencing; and an attempt that is dropped in flight.
     lock(&one).fencing(Fencing::Off).acquire().await.unwrap().release().await.unwrap();
     drop(pin!(lock(&one).acquire()).now_or_never());
-    one.close(DEADLINE).await;
+    one.close(patience()).await;
     let keys = servers[0].command(&["EXISTS", "locks:r"]).await.unwrap();
     assert_eq!(keys.to_string(), "0", "a cancelled attempt left its key");
 
@@ -128,10 +128,10 @@ async fn readers_and_competing_writers_need_more_rights() {
         one.renew().await.unwrap();
         one.release().await.unwrap();
         assert_eq!(writer.lock("r").inspect().await.unwrap().holder().unwrap().readers.len(), 1);
-        let lease = next(writer.lock("r").wait(Wait::UpTo(DEADLINE)), two).await;
+        let lease = next(writer.lock("r").wait(Wait::UpTo(patience())), two).await;
         lease.downgrade().await.unwrap().release().await.unwrap();
-        reader.close(DEADLINE).await;
-        writer.close(DEADLINE).await;
+        reader.close(patience()).await;
+        writer.close(patience()).await;
         assert_eq!(servers[0].command(&["EXISTS", "locks:r"]).await.unwrap().to_string(), "0");
         true
     };
@@ -175,7 +175,7 @@ async fn fewer_rights_suffice_for_simpler_locks() {
     let fencing = ["~quorlock:fence:*", "+zadd", "+zincrby", "+zrem", "+zremrangebyrank", "+time"];
 
     set_user(&servers[0], &without(&[&queue[..], &waiting[..], &speed[..]].concat())).await;
-    let lock = client(&servers[0]).lock("r").wait(Wait::UpTo(DEADLINE));
+    let lock = client(&servers[0]).lock("r").wait(Wait::UpTo(patience()));
     let lease = lock.acquire().await.unwrap();
     lease.renew().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());

@@ -5,9 +5,9 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use quorlock::{Fencing, LossReason, RestartGuard, Wait, runtime::SystemClock};
-use quorlock_testkit::{Proxy, Resp, Server, Servers, SkewedClock, Way, eventually};
+use quorlock_testkit::{Proxy, Resp, Server, Servers, SkewedClock, Way, eventually, patience};
 
-use crate::world::{DEADLINE, TTL, World, client, count};
+use crate::world::{TTL, World, client, count};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_locks_and_releases_leave_no_key() {
@@ -37,7 +37,7 @@ async fn a_server_that_was_never_there_fails_nothing() {
     let lease = coordinator.lock("r").acquire().await.unwrap();
     lease.renew().await.unwrap();
     lease.release().await.unwrap();
-    eventually("no key left", DEADLINE, async || count(&servers, "r").await == 0).await.unwrap();
+    eventually("no key left", patience(), async || count(&servers, "r").await == 0).await.unwrap();
 }
 
 /// The remaining lifetime of `key`.
@@ -54,7 +54,7 @@ async fn a_key_has_the_requested_ttl_however_it_was_stored() {
         let left = time_to_live(server, "r").await;
         let left = left.unwrap_or_else(|| panic!("{what}: the key has no expiry, or is missing"));
         // A busy machine may read it late.
-        assert!(left <= TTL && left + DEADLINE > TTL, "{what}: the key lives for {left:?}");
+        assert!(left <= TTL && left + patience() > TTL, "{what}: the key lives for {left:?}");
     };
     for lock in [world.lock(), world.lock().fencing(Fencing::Off)] {
         let lease = lock.acquire().await.unwrap();
@@ -101,7 +101,7 @@ async fn every_stored_key_has_an_expiry() {
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
     // The lock, its counter, the mark of a waiter, the queue, and a key for each place in it.
     for kind in ["r", "fence", "mark", "mark:order"] {
-        eventually(kind, DEADLINE, async || expiring_keys(server).await.contains(kind)).await.unwrap();
+        eventually(kind, patience(), async || expiring_keys(server).await.contains(kind)).await.unwrap();
     }
     waiting.abort();
     drop(waiting.await);
@@ -111,7 +111,7 @@ async fn every_stored_key_has_an_expiry() {
     let shared = world.lock().shared().acquire().await.unwrap();
     let lock = other.lock("r").wait(Wait::Forever);
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    eventually("readers", DEADLINE, async || expiring_keys(server).await.contains("shared")).await.unwrap();
+    eventually("readers", patience(), async || expiring_keys(server).await.contains("shared")).await.unwrap();
     waiting.abort();
     drop(waiting.await);
     shared.release().await.unwrap();
@@ -121,7 +121,9 @@ async fn every_stored_key_has_an_expiry() {
     other.lock("r").try_acquire().await.unwrap_err();
     proxy.cut();
     proxy.release(Way::ToClient);
-    eventually("a tombstone", DEADLINE, async || expiring_keys(server).await.contains("tomb")).await.unwrap();
+    eventually("a tombstone", patience(), async || expiring_keys(server).await.contains("tomb"))
+        .await
+        .unwrap();
     world.wait_for_keys(0).await;
 }
 
@@ -148,10 +150,10 @@ async fn a_calendar_that_is_years_wrong_shortens_no_lock() {
             }
             let lease = lock.acquire().await.unwrap();
             for server in servers.iter().take(2) {
-                eventually("the key", DEADLINE, async || time_to_live(server, "r").await.is_some())
+                eventually("the key", patience(), async || time_to_live(server, "r").await.is_some())
                     .await
                     .unwrap();
-                assert!(time_to_live(server, "r").await.unwrap() + DEADLINE > TTL);
+                assert!(time_to_live(server, "r").await.unwrap() + patience() > TTL);
             }
             assert!(right.lock("r").try_acquire().await.unwrap().is_none(), "others must be excluded");
             lease.release().await.unwrap();
@@ -192,7 +194,7 @@ async fn a_lease_survives_the_loss_of_its_connections() {
     }
     assert_eq!(lease.check(), Ok(()));
     assert_eq!(world.keys().await, 3, "the lock is not tied to a connection");
-    eventually("new connections", DEADLINE, async || lease.renew().await.is_ok()).await.unwrap();
+    eventually("new connections", patience(), async || lease.renew().await.is_ok()).await.unwrap();
     lease.release().await.unwrap();
 }
 
@@ -206,7 +208,7 @@ async fn a_partitioned_holder_ends_before_the_next_begins() {
     }
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let cut_off = client(&urls, |builder| builder.restart_guard(RestartGuard::Off));
-    let lease = cut_off.lock("r").ttl(SHORT).wait(Wait::UpTo(DEADLINE)).acquire().await.unwrap();
+    let lease = cut_off.lock("r").ttl(SHORT).wait(Wait::UpTo(patience())).acquire().await.unwrap();
     let loss = tokio::spawn({
         let watch = lease.watch();
         async move { watch.lost().await }

@@ -9,12 +9,12 @@ use quorlock::{
     Coordinator, Wait,
     runtime::{Entropy as _, SystemEntropy},
 };
-use quorlock_testkit::Servers;
+use quorlock_testkit::{Servers, patience};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::world::{DEADLINE, client, count};
+use crate::world::{client, count};
 
 /// Servers in a separate runtime.
 struct Bench {
@@ -34,7 +34,7 @@ fn bench() -> Bench {
 impl Bench {
     fn nothing_is_left(&self, key: &str) {
         let gone = async || count(&self.servers, key).await == 0;
-        self.driven.block_on(quorlock_testkit::eventually("no key is left", DEADLINE, gone)).unwrap();
+        self.driven.block_on(quorlock_testkit::eventually("no key is left", patience(), gone)).unwrap();
     }
 }
 
@@ -91,7 +91,7 @@ fn runtimes_that_end_at_random_share_a_coordinator() {
                 let mut stock: Vec<Runtime> = Vec::new();
                 for _ in 0..12 {
                     let runtime = stock.pop().unwrap_or_else(alone);
-                    let lock = coordinator.lock("r").wait(Wait::UpTo(DEADLINE));
+                    let lock = coordinator.lock("r").wait(Wait::UpTo(patience()));
                     let abandon = random.random_ratio(1, 3);
                     runtime.block_on(async {
                         let lease = lock.acquire().await.unwrap();
@@ -110,7 +110,7 @@ fn runtimes_that_end_at_random_share_a_coordinator() {
     }
     // Unfinished work of the last runtime is left to the next call.
     bench.driven.block_on(async {
-        let lock = bench.coordinator.lock("r").wait(Wait::UpTo(DEADLINE));
+        let lock = bench.coordinator.lock("r").wait(Wait::UpTo(patience()));
         lock.acquire().await.unwrap().release().await.unwrap();
     });
     bench.nothing_is_left("r");

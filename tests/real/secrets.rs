@@ -2,16 +2,16 @@
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
-use std::time::Duration;
 
 use quorlock::runtime::Mutex;
 use quorlock::{
     Coordinator, RestartGuard, Wait,
     redis::{Address, RedisNode},
 };
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::NoSubscriber;
 use tracing::{Event, Metadata, Subscriber};
 
 const PASSWORD: &str = "Qq7Zz9-open";
@@ -79,6 +79,9 @@ fn coordinator(urls: &[String], password: &str) -> Coordinator {
 #[tokio::test]
 async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token() {
     let log = Log::default();
+    // A lone subscriber would miss events that other threads reach first: `tracing` would then ask only the
+    // subscriber of that thread.
+    tracing::subscriber::set_global_default(NoSubscriber::default()).unwrap();
     let _guard = tracing::subscriber::set_default(log.clone());
     let servers = Servers::setup().password(PASSWORD).start(3).await.unwrap();
     let bare: Vec<_> = servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
@@ -89,7 +92,7 @@ async fn nothing_that_is_printed_logged_or_reported_shows_a_password_or_a_token(
         let lease = lock.acquire().await.unwrap();
         // A quorum has it, and this server perhaps a moment later.
         let mut answer = String::new();
-        let stored = eventually("the token is stored", Duration::from_secs(30), async || {
+        let stored = eventually("the token is stored", patience(), async || {
             answer = servers[0].command(&["GET", "orders/42"]).await.unwrap().to_string();
             answer.contains(' ')
         });

@@ -11,9 +11,9 @@ use quorlock::{
     runtime::{Clock, SystemClock},
 };
 use quorlock_history::{Check, Expectations, History, Stamp, What, check};
-use quorlock_testkit::{Servers, eventually, find_eventually};
+use quorlock_testkit::{Servers, eventually, find_eventually, patience};
 
-use crate::world::{DEADLINE, TTL, client, count};
+use crate::world::{TTL, client, count};
 
 const PROCESSES: usize = 3;
 const GRANTS: usize = 6;
@@ -102,7 +102,7 @@ async fn contend(permits: usize) {
             Err(_) => None,
             Ok(_) => panic!("more permits than the semaphore has"),
         };
-        let holders = find_eventually("an answer", DEADLINE, refusal).await.unwrap();
+        let holders = find_eventually("an answer", patience(), refusal).await.unwrap();
         assert_eq!(holders.iter().flatten().count(), permits, "{holders:?}");
     }
     for gone in 1..=2 {
@@ -131,7 +131,7 @@ async fn contend(permits: usize) {
     }
     let all = permits + PROCESSES * (permits + 2) * GRANTS;
     let clock = SystemClock::default();
-    let end = clock.now() + 2 * DEADLINE;
+    let end = clock.now() + 2 * patience();
     let mut killed = 0;
     while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
         let grants = ledger.grants.load(Ordering::SeqCst);
@@ -149,7 +149,7 @@ async fn contend(permits: usize) {
     assert_eq!(ledger.grants.load(Ordering::SeqCst), all);
     assert_eq!(ledger.most.load(Ordering::SeqCst), permits, "all permits, and not one more");
     ledger.judge();
-    eventually("no key left", DEADLINE, async || {
+    eventually("no key left", patience(), async || {
         let mut keys = 0;
         for number in 0..permits {
             keys += count(&servers, &format!("r#{number}")).await;
@@ -172,7 +172,7 @@ async fn another_number_of_permits_is_refused_while_one_is_held() {
     assert!(matches!(error, PermitError::OtherPermits { .. }), "{error}");
     assert!(error.to_string().contains("has 4 permits, and 2 were asked for"), "{error}");
     permit.release().await.unwrap();
-    eventually("the limit to run out", DEADLINE, async || matches!(two.try_acquire().await, Ok(Some(_))))
+    eventually("the limit to run out", patience(), async || matches!(two.try_acquire().await, Ok(Some(_))))
         .await
         .unwrap();
 }

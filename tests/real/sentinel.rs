@@ -7,14 +7,12 @@ use quorlock::{
     AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
     votes::VoteOutcome,
 };
-use quorlock_testkit::{Server, Servers, Service, eventually};
+use quorlock_testkit::{Server, Servers, Service, eventually, patience};
 
-use crate::world::{DEADLINE, client};
+use crate::world::client;
 
 /// A failover takes two or three seconds; renewals are sent after a third of this.
 const TTL: Duration = Duration::from_secs(6);
-/// A failover, plus the time in which its master does not vote.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 async fn service(name: &str) -> Service {
     let service = Service::start(name, 1, Servers::setup()).await.unwrap();
@@ -27,7 +25,7 @@ fn of(urls: &[String], guard: RestartGuard) -> Coordinator {
 }
 
 fn lock(of: &Coordinator) -> Lock {
-    of.lock("r").wait(Wait::UpTo(PATIENCE))
+    of.lock("r").wait(Wait::UpTo(patience()))
 }
 
 fn only(service: &Service, guard: RestartGuard) -> Coordinator {
@@ -38,7 +36,7 @@ async fn wait_for_info(server: &Server, what: &str) {
     let said = async || {
         server.command(&["INFO", "replication"]).await.is_ok_and(|info| info.to_string().contains(what))
     };
-    eventually(what, DEADLINE, said).await.unwrap();
+    eventually(what, patience(), said).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +77,7 @@ async fn without_most_sentinels_a_master_is_not_asked() {
         Err(error) => error.to_string().contains("a majority of its Sentinels has not confirmed it"),
         Ok(_) => false,
     };
-    eventually("votes are not asked for", DEADLINE, refused).await.unwrap();
+    eventually("votes are not asked for", patience(), refused).await.unwrap();
     for sentinel in &service.sentinels()[1..] {
         sentinel.thaw().unwrap();
     }
@@ -164,7 +162,7 @@ async fn a_hold_survives_the_failover_of_a_minority() {
     assert!(two.lock("r").try_acquire().await.is_ok_and(|lease| lease.is_none()), "it is held");
     // When it votes again, the other nodes are no longer needed.
     let votes = async || one.health().now().iter().all(|node| matches!(node.status, NodeStatus::Connected));
-    eventually("the service votes again", PATIENCE, votes).await.unwrap();
+    eventually("the service votes again", patience(), votes).await.unwrap();
     plain[0].kill();
     held.renew().await.unwrap();
     held.check().unwrap();
@@ -181,7 +179,7 @@ async fn a_demoted_master_is_disconnected() {
         let answer = service.sentinels()[0].command(&["SENTINEL", "FAILOVER", "orders"]).await;
         answer.is_ok_and(|answer| answer.to_string() == "OK")
     };
-    eventually("a planned failover", DEADLINE, asked).await.unwrap();
+    eventually("a planned failover", patience(), asked).await.unwrap();
     let new = service.failed_over(old).await.unwrap();
     let there = async || {
         let lease = lock(&coordinator).acquire().await.unwrap();
@@ -189,7 +187,7 @@ async fn a_demoted_master_is_disconnected() {
         drop(lease);
         keys == "1"
     };
-    eventually("the new master votes", DEADLINE, there).await.unwrap();
+    eventually("the new master votes", patience(), there).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +209,7 @@ async fn a_replaced_master_is_disconnected_within_seconds() {
         drop(lease);
         keys == "1"
     };
-    eventually("the named master votes", DEADLINE, there).await.unwrap();
+    eventually("the named master votes", patience(), there).await.unwrap();
     wait_for_info(&service.servers()[0], "role:master").await;
 }
 
@@ -219,9 +217,7 @@ async fn a_replaced_master_is_disconnected_within_seconds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_guard_a_failover_makes_two_holders() {
     let service = service("orders").await;
-    // Longer than any failover takes.
-    let set = |builder: quorlock::Builder| builder.ttl(PATIENCE * 4).max_ttl(PATIENCE * 4);
-    let [one, two] = [(); 2].map(|()| client(&[service.url()], set));
+    let [one, two] = [(); 2].map(|()| client(&[service.url()], |builder| builder));
     let [master, replica] = &service.servers()[..] else { panic!("two servers") };
     // An unused port: later grants do not reach the replica.
     replica.command(&["REPLICAOF", "127.0.0.1", "1"]).await.unwrap();

@@ -8,12 +8,12 @@ use quorlock::{
     AcquireError, Coordinator, MultiLock, Wait,
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_testkit::{Kind, Servers, eventually};
+use quorlock_testkit::{Kind, Servers, eventually, patience};
 
-use crate::world::{DEADLINE, World, client, count};
+use crate::world::{World, client, count};
 
 fn all(coordinator: &Coordinator, names: &[&str]) -> MultiLock {
-    coordinator.lock_all(names).wait(Wait::UpTo(DEADLINE))
+    coordinator.lock_all(names).wait(Wait::UpTo(patience()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn processes_with_overlapping_sets_all_get_a_turn() {
         ended.unwrap();
     }
     for name in ["a", "b", "c"] {
-        eventually("everything is released", DEADLINE, async || count(&world.servers, name).await == 0)
+        eventually("everything is released", patience(), async || count(&world.servers, name).await == 0)
             .await
             .unwrap();
     }
@@ -94,7 +94,7 @@ async fn changes_of_another_resource_cause_no_request() {
     let held = all(&holder, &["b"]).acquire().await.unwrap();
     let lock = all(&world.coordinator, &["a", "b"]);
     let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    eventually("it waits", DEADLINE, async || asked(&world.servers).await > 3).await.unwrap();
+    eventually("it waits", patience(), async || asked(&world.servers).await > 3).await.unwrap();
     let (clock, before) = (SystemClock::default(), asked(&world.servers).await);
     let began = clock.now();
     for _ in 0..100 {

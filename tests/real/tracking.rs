@@ -5,9 +5,9 @@
 
 use futures::future::BoxFuture;
 use quorlock::{Coordinator, Fencing, Lock, MultiLock, Wait};
-use quorlock_testkit::{Kind, eventually};
+use quorlock_testkit::{Kind, eventually, patience};
 
-use crate::world::{DEADLINE, World, client};
+use crate::world::{World, client};
 
 const NAMES: usize = 12;
 
@@ -41,7 +41,7 @@ async fn contended<K>(holder: Lock<K>, other: Lock<K>) {
 type Use = for<'a> fn(&'a Coordinator, &'a Coordinator, String) -> BoxFuture<'a, ()>;
 
 fn patient<K>(lock: Lock<K>) -> Lock<K> {
-    lock.wait(Wait::UpTo(DEADLINE))
+    lock.wait(Wait::UpTo(patience()))
 }
 
 fn all(coordinator: &Coordinator, name: &str) -> MultiLock {
@@ -117,7 +117,7 @@ const USES: &[(&str, Use)] = &[
     }),
     ("a semaphore", |one, _, name| {
         Box::pin(async move {
-            let semaphore = one.semaphore(&name, 2).wait(Wait::UpTo(DEADLINE));
+            let semaphore = one.semaphore(&name, 2).wait(Wait::UpTo(patience()));
             let (first, second) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
             first.release().await.unwrap();
             second.release().await.unwrap();
@@ -141,7 +141,7 @@ async fn a_server_tracks_no_released_lock() {
         }
         // Cleanups may outlive the call that started them.
         let most = format!("{what}: {before} keys, as before");
-        let forgotten = eventually(&most, DEADLINE, async || remembered(&world).await <= before).await;
+        let forgotten = eventually(&most, patience(), async || remembered(&world).await <= before).await;
         assert!(forgotten.is_ok(), "{what}: {} keys for {before} before", remembered(&world).await);
     }
 }

@@ -13,9 +13,9 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock, Entropy, SystemClock},
 };
-use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, eventually};
+use quorlock_testkit::{Kind, SeededEntropy, Server, Servers, eventually, patience};
 
-use crate::world::{DEADLINE, TTL, World, client};
+use crate::world::{TTL, World, client};
 
 const PROCESSES: usize = 8;
 const TASKS: usize = 16;
@@ -55,7 +55,7 @@ async fn worker() {
     for task in tasks {
         task.await.unwrap();
     }
-    coordinator.close(DEADLINE).await;
+    coordinator.close(patience()).await;
 }
 
 /// Two processes inside would find the same file.
@@ -89,7 +89,7 @@ async fn no_waiter_is_stranded_by_stalls_and_disconnects() {
     println!("seed {seed}");
     let entropy = SeededEntropy::new(seed);
     let clock = SystemClock::default();
-    let end = clock.now() + 2 * DEADLINE;
+    let end = clock.now() + 2 * patience();
     let grants = || std::fs::read_to_string(place.path().join("log")).unwrap_or_default().lines().count();
     while workers.iter_mut().any(|worker| worker.try_wait().unwrap().is_none()) {
         assert!(clock.now() < end, "stranded after {} of {} grants", grants(), PROCESSES * TASKS * GRANTS);
@@ -113,9 +113,11 @@ async fn no_waiter_is_stranded_by_stalls_and_disconnects() {
     // did all its work in one series, there would be as many turns as processes.
     let turns = 1 + holders.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(turns >= 3 * PROCESSES, "the processes take turns: {turns} turns of {PROCESSES} processes");
-    eventually("no key left", DEADLINE, async || crate::world::count(&world.servers, "contended").await == 0)
-        .await
-        .unwrap();
+    eventually("no key left", patience(), async || {
+        crate::world::count(&world.servers, "contended").await == 0
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +132,7 @@ async fn a_lock_of_another_library_wakes_our_waiters_when_it_goes() {
         let coordinator = client(&servers.urls(), |builder| builder);
         let lock = coordinator.lock("r").wait(Wait::Forever);
         let waiting = tokio::spawn(async move { lock.acquire().await });
-        eventually("a waiter that has asked", DEADLINE, async || {
+        eventually("a waiter that has asked", patience(), async || {
             let stats = servers[2].command(&["INFO", "commandstats"]).await.unwrap().to_string();
             stats.contains("cmdstat_eval")
         })
@@ -143,7 +145,7 @@ async fn a_lock_of_another_library_wakes_our_waiters_when_it_goes() {
         }
         let lease = waiting.await.unwrap().unwrap();
         lease.release().await.unwrap();
-        coordinator.close(DEADLINE).await;
+        coordinator.close(patience()).await;
     }
 }
 
@@ -229,7 +231,7 @@ async fn a_waiter_requests_no_vote_until_its_turn() {
     let other = client(&world.servers.urls(), |builder| builder);
     let waiting = tokio::spawn(async move { other.lock("r").wait(Wait::Forever).acquire().await.unwrap() });
     let waits = async || world.lock().waiters().await.is_ok_and(|seen| seen.waiters.len() == 1);
-    eventually("a waiter", DEADLINE, waits).await.unwrap();
+    eventually("a waiter", patience(), waits).await.unwrap();
     let home = preferred_node("r", 3);
     let scripts = async |node: usize| {
         let stats = world.servers[node].command(&["INFO", "commandstats"]).await.unwrap().to_string();
@@ -244,7 +246,7 @@ async fn a_waiter_requests_no_vote_until_its_turn() {
     // It asks for its place repeatedly, on one node. Every other second another node is asked for the
     // holder.
     let asked = async || scripts(home).await >= at_home + 8;
-    eventually("heartbeats of the waiter", DEADLINE, asked).await.unwrap();
+    eventually("heartbeats of the waiter", patience(), asked).await.unwrap();
     let asked = others().await - elsewhere;
     assert!(asked <= 6, "{asked} requests to the others while it waited");
     held.release().await.unwrap();
@@ -281,7 +283,7 @@ async fn a_killed_holder_is_followed_when_its_lock_expires() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("a holder", DEADLINE, async || place.path().join("end").exists()).await.unwrap();
+    eventually("a holder", patience(), async || place.path().join("end").exists()).await.unwrap();
     holder.kill().unwrap();
     holder.wait().unwrap();
     let end: u64 = std::fs::read_to_string(place.path().join("end")).unwrap().parse().unwrap();

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use quorlock::{Builder, Coordinator, Lock, RestartGuard, Wait};
-use quorlock_testkit::{Servers, eventually};
+use quorlock_testkit::{Servers, eventually, patience};
 
-/// Longer than any test takes, so that no key expires while a test looks for it.
-pub(crate) const TTL: Duration = Duration::from_secs(60);
-/// How long a condition may take to become true on a loaded machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+/// Longer than any test takes, so that no key expires while a test waits for its release.
+pub(crate) const TTL: Duration = Duration::from_secs(60 * 60);
 
 pub(crate) struct World {
     pub(crate) servers: Servers,
@@ -24,7 +22,7 @@ impl World {
     }
 
     pub(crate) fn lock(&self) -> Lock {
-        self.coordinator.lock("r").wait(Wait::UpTo(DEADLINE))
+        self.coordinator.lock("r").wait(Wait::UpTo(patience()))
     }
 
     /// Connects to all servers, and leaves no key there.
@@ -40,7 +38,7 @@ impl World {
 
     pub(crate) async fn wait_for_keys(&self, wanted: usize) {
         let what = format!("{wanted} keys");
-        eventually(&what, DEADLINE, async || self.keys().await == wanted).await.unwrap();
+        eventually(&what, patience(), async || self.keys().await == wanted).await.unwrap();
     }
 }
 

@@ -8,9 +8,9 @@ use quorlock::{
     doctor::Check,
     health::{NodeHealth, NodeStatus},
 };
-use quorlock_testkit::{Servers, memory_nodes};
+use quorlock_testkit::{Servers, memory_nodes, patience};
 
-use super::{AcquireError, ConfigError, DEADLINE, bench};
+use super::{AcquireError, ConfigError, bench};
 
 #[test]
 fn another_thread_watches_a_lease_until_its_end() {
@@ -91,12 +91,12 @@ fn threads_observe_the_state_of_the_nodes() {
     let _lease = coordinator.lock("r").acquire().unwrap();
     let connected = |nodes: &[NodeHealth]| nodes.iter().all(are(NodeStatus::Connected));
     while !connected(&health.now()) {
-        assert!(health.changed_within(DEADLINE).is_some(), "{:?}", health.now());
+        assert!(health.changed_within(patience()).is_some(), "{:?}", health.now());
     }
     servers[2].kill();
     let gone = |nodes: &[NodeHealth]| matches!(nodes[2].status, NodeStatus::Unreachable { .. });
     while !gone(&health.now()) {
-        assert!(health.changed_within(DEADLINE).is_some(), "{:?}", health.now());
+        assert!(health.changed_within(patience()).is_some(), "{:?}", health.now());
     }
     let evicts = |matters: Vec<Check>| matters.iter().filter(|matter| **matter == Check::Eviction).count();
     let noticed = coordinator.warnings();
@@ -111,7 +111,7 @@ fn an_observer_is_notified_of_the_end() {
     let coordinator = Builder::default().custom_nodes(memory_nodes(3)).build_blocking().unwrap();
     let (mut one, mut two) = (coordinator.health(), coordinator.health());
     let watchers =
-        [thread::spawn(move || one.changed()), thread::spawn(move || two.changed_within(DEADLINE))];
+        [thread::spawn(move || one.changed()), thread::spawn(move || two.changed_within(patience()))];
     coordinator.lock("r").acquire().unwrap().release().unwrap();
     drop(coordinator);
     assert_eq!(watchers.map(|watcher| watcher.join().unwrap()), [None, Some(Vec::new())]);

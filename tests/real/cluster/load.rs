@@ -10,10 +10,9 @@ use quorlock::{
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_history::{Expectations, History, Stamp, What, check};
-use quorlock_testkit::{Cluster, Servers, eventually};
+use quorlock_testkit::{Cluster, Servers, eventually, patience};
 
 use super::{MAX_TTL, cluster, guarded, votes};
-use crate::world::DEADLINE;
 
 const CLIENTS: usize = 3;
 const RESOURCES: [&str; 4] = ["a", "b", "c", "d"];
@@ -127,7 +126,7 @@ async fn under_failovers(urls: Vec<String>, clusters: &[Cluster]) -> usize {
     let more = async |count: usize| {
         let (so_far, lost) = (run.grants.load(Ordering::Relaxed), run.lost.load(Ordering::Relaxed));
         let enough = async || run.grants.load(Ordering::Relaxed) >= so_far + count;
-        eventually(&format!("{count} more grants than {so_far} ({lost} lost)"), 2 * DEADLINE, enough)
+        eventually(&format!("{count} more grants than {so_far} ({lost} lost)"), 2 * patience(), enough)
             .await
             .unwrap();
     };
@@ -146,7 +145,7 @@ async fn under_failovers(urls: Vec<String>, clusters: &[Cluster]) -> usize {
         task.await.unwrap();
     }
     // A client that checks for a loss, instead of waiting for it, notices at its next check.
-    let expectations = Expectations::new().max_ttl(MAX_TTL).signal_slack(DEADLINE);
+    let expectations = Expectations::new().max_ttl(MAX_TTL).signal_slack(patience());
     let report = check(&run.history.lock().unwrap(), &expectations);
     println!("{} grants, {} lost", run.grants.load(Ordering::Relaxed), run.lost.load(Ordering::Relaxed));
     assert!(report.is_clean(), "{report:#?}");

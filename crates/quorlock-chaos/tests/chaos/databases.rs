@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::chaos::{chaos, text};
 
 /// The runs that may go on at the same time: each has about twenty processes, which mostly wait.
-static RUNS: Semaphore = Semaphore::const_new(2);
+static RUNS: Semaphore = Semaphore::const_new(1);
 
 /// A run of a built-in scenario, without its expectations of time.
 struct Run {
