@@ -153,8 +153,8 @@ async fn a_waiter_ignores_hints_of_its_own_cleanup() {
         bench.pass(Duration::from_secs(8)).await;
         let asked = asked(&bench.nodes);
         // Each round asks five nodes and undoes two; before it, a node is asked for a place, and
-        // another for the holder.
-        assert!(asked <= 9 * (1 + 8), "a heartbeat a second at the most: {asked} requests in 8 s");
+        // another for the holder. The shortest of the random heartbeats is half a second.
+        assert!(asked <= 9 * (1 + 16), "two heartbeats a second at the most: {asked} requests in 8 s");
         waiting.abort();
     }
 }
