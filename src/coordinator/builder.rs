@@ -36,7 +36,7 @@ use quorlock_protocol::{Drift, InboxId, Quarantine, Quorum};
 pub enum RestartGuard {
     /// They count once the node has been up, and a master, for longer than any lock can live: `max_ttl` and the drift
     /// allowance. A server does not report when it was promoted, so the first client that connects to it stores the
-    /// time there, under `quorlock:gate:{PREFIX}:reign`.
+    /// time there, under `PREFIX{…}:quorlock:gate:reign`.
     On,
     /// They count immediately. For servers that were started for the first time just now, as in tests, and for nodes
     /// that cannot forget: with `appendfsync always`.
@@ -182,7 +182,7 @@ impl Builder {
     /// counted for that long. 30 s unless set: the shorter, the sooner a restarted node votes again.
     ///
     /// Every client must use the same. Each leaves its own at the nodes when it connects, under
-    /// `quorlock:gate:{PREFIX}:max-ttl`, for a month; a client that finds another one there warns,
+    /// `PREFIX{…}:quorlock:gate:max-ttl`, for a month; a client that finds another one there warns,
     /// [tells the program](Coordinator::warnings), and waits for restarted nodes as long as the larger asks
     /// for. Nodes of other kinds may, by [`Seams::max_ttls`](crate::node::Seams::max_ttls).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {

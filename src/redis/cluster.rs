@@ -26,11 +26,11 @@ use super::settings::Settings;
 use crate::address::{Address, ClusterAddress};
 use crate::node::facts::Facts;
 use crate::node::{
-    Capabilities, Capability, ConnectionState, HintListener, ListedKeys, Node, NodeError, Request, Responder,
-    SharedRequest, StatusListener,
+    Capabilities, Capability, ConnectionState, HintListener, ListedKeys, Node, NodeError, NodeErrorKind,
+    Request, Responder, SharedRequest, StatusListener,
 };
 use crate::runtime::Mutex;
-use quorlock_protocol::Slot;
+use quorlock_protocol::{Slot, keeps_companions};
 
 mod inspect;
 mod push;
@@ -204,6 +204,12 @@ impl Node for ClusterNode {
             && let Err(error) = self.capabilities().check(&request)
         {
             return reply.send(Err(error));
+        }
+        if !request.keys().all(|key| keeps_companions(key)) {
+            let reason = "the name of a lock contains `{}` before any hash tag, and so nothing beside it can be in its slot \
+                          of a cluster; choose another name, or a key prefix with a hash tag, such as `{app}:`";
+            let (kind, reason) = (NodeErrorKind::Unsupported, reason.into());
+            return reply.send(Err(NodeError::Failed { kind, reason }));
         }
         match self.home.begin() {
             Ok(()) => {

@@ -240,8 +240,8 @@ fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String
             format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} +scan`")
         }
         MissingRight::Key => format!(
-            "the user `{user}` may not access the key `{key}` or its companions; use the prefix of keys that \
-             it may touch (--key-prefix), or grant `ACL SETUSER {user} ~PREFIX* ~quorlock:*`"
+            "the user `{user}` may not access the key `{key}` or its companions, which begin with it; use the prefix of \
+             keys that it may touch (--key-prefix), or grant `ACL SETUSER {user} ~PREFIX* &PREFIX*`"
         ),
         MissingRight::Command { named: Some(named) } => {
             format!("the user `{user}` may not run {}; {}", named.to_uppercase(), grant(user))

@@ -161,7 +161,7 @@ impl Connector {
         }
         let alone = self.settings.membership == Membership::Alone;
         if alone {
-            SupportedCommands::ask(&mut introduction);
+            SupportedCommands::ask(&mut introduction, &self.settings.key_prefix);
         }
         let asks_for_inboxes = hints && self.subscribe(&mut introduction);
         introduction.cmd("INFO");
@@ -253,7 +253,8 @@ impl Connector {
         if !self.has_channels || !may_offer(&self.login.address, &self.settings) {
             return false;
         }
-        let channels: Vec<_> = self.listeners.inboxes().into_iter().map(InboxId::channel).collect();
+        let channel = |inbox: InboxId| inbox.channel(&self.settings.key_prefix);
+        let channels: Vec<_> = self.listeners.inboxes().into_iter().map(channel).collect();
         if !channels.is_empty() {
             introduction.cmd("SUBSCRIBE").arg(&channels[..]);
         }
@@ -378,7 +379,7 @@ mod tests {
     #[test]
     fn o8_no_offers_where_votes_depend_on_time_or_other_servers() {
         let settings = || super::super::tests::settings();
-        let guarded = || Settings { gate: Some("quorlock:gate:{}:reign".into()), ..settings() };
+        let guarded = || Settings { gate: Some(quorlock_protocol::gate("").into()), ..settings() };
         let offers = |address, settings| may_offer(&Address::parse(address).unwrap(), &settings);
         assert!(offers("redis://a", guarded()));
         assert!(!offers("redis://a", Settings { gate: None, ..settings() }), "without the restart guard");

@@ -34,7 +34,7 @@ pub(in crate::redis) fn keys(
 ) -> impl Stream<Item = Result<Vec<Arc<str>>, NodeError>> + Send {
     let (pattern, data_type) = match which {
         ListedKeys::Locks => (format!("{}*", literal(&prefix)), "string"),
-        ListedKeys::Queues => (format!("quorlock:want:*{}*:order", literal(&prefix)), "zset"),
+        ListedKeys::Queues => (format!("{}*:quorlock:want:mark:order", literal(&prefix)), "zset"),
     };
     try_unfold(At::Start, move |at| {
         let (address, settings) = (address.clone(), settings.clone());

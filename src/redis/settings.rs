@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: ConnectTimeout,
     pub(crate) notices: Notices,
     pub(crate) membership: Membership,
+    /// With which the keys and channels of all locks begin.
+    pub(crate) key_prefix: Arc<str>,
     /// How long a vote may wait for replicas, if the address requires them.
     pub(crate) copy_limit: Duration,
     /// The key where a promoted server records since when it is master; `None` with the restart guard off.
@@ -56,6 +58,7 @@ impl Settings {
             notices: Notices::Logged,
             membership: Membership::Alone,
             copy_limit: seams.node_timeout().map_or(DEFAULT_COPY_LIMIT, |limit| limit / 2),
+            key_prefix: seams.key_prefix().into(),
             gate: seams.guards_restarts().then(|| gate(seams.key_prefix()).into()),
             max_ttls: seams.max_ttls().cloned(),
         }

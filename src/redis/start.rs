@@ -72,6 +72,6 @@ mod tests {
 
     #[test]
     fn the_note_has_the_slot_of_that_of_a_promotion() {
-        assert_eq!(key("quorlock:gate:{jobs:}:reign"), "quorlock:gate:{jobs:}:start");
+        assert_eq!(key("jobs:{23848}:quorlock:gate:reign"), "jobs:{23848}:quorlock:gate:start");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, another, bench};
-use quorlock::protocol::{Claim, Moment, WaiterId, preferred_node};
+use quorlock::protocol::{Claim, Moment, WaiterId, preferred_node, want_mark};
 use quorlock::{
     Coordinator, Lock, Wait,
     node::{Capabilities, Capability, Expiry, Node as _, Request, Vote, ask},
@@ -204,7 +204,7 @@ async fn w2_a_waiter_regains_its_lost_place() {
         bench.pass(20 * MS).await;
         let (key, waiter) = ("r".into(), WaiterId::new(7));
         // The queue was lost, and a new waiter would be first in it.
-        home(&bench).remove("quorlock:want:{r}:mark:told");
+        home(&bench).remove(&format!("{}:told", want_mark("r")));
         ask(home(&bench), Request::LeaveQueue { key, waiter }).await.unwrap();
     }
     bench.pass(Duration::from_secs(3)).await;

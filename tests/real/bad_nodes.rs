@@ -72,11 +72,7 @@ async fn missing_rights_name_the_command_and_the_fix() {
     set_user(&servers[0], "no_info", &["~*", "+@all", "-info"]).await;
     set_user(&servers[0], "no_key", &["~other:*", "+@all"]).await;
     let documented = [
-        "~r",
-        "~quorlock:tomb:*",
-        "~quorlock:want:*",
-        "~quorlock:fence:*",
-        "~quorlock:shared:*",
+        "~r*",
         "resetchannels",
         "-@all",
         "+eval",
@@ -120,7 +116,7 @@ async fn missing_rights_name_the_command_and_the_fix() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_without_queue_rights_can_still_release() {
     let servers = Servers::start(1).await.unwrap();
-    set_user(&servers[0], "no_want", &["~r", "~quorlock:tomb:*", "~quorlock:fence:*", "+@all"]).await;
+    set_user(&servers[0], "no_want", &["~r", "~r*:tomb:*", "~r*:fence:*", "+@all"]).await;
     let node = RedisNode::new(Address::parse(&url_of(&servers[0], "no_want")).unwrap());
     let claim = |random| Arc::new(Claim::new("r".into(), Token::new(random, "")));
     for random in [1, 2] {

@@ -196,7 +196,7 @@ async fn i24_a_clock_set_forward_does_not_age_a_server() {
     // A note is valid for one process only.
     servers[0].restart_empty().await.unwrap();
     let elsewhere = format!("{} {}", "f".repeat(40), 1);
-    servers[0].command(&["SET", "quorlock:gate:{}:start", &elsewhere]).await.unwrap();
+    servers[0].command(&["SET", "{3560}:quorlock:gate:start", &elsewhere]).await.unwrap();
     let day = Between::of(&servers, Some(("uptime_in_seconds", "86400")));
     let unmet = through(&day, RestartGuard::On).lock("r").acquire().await;
     assert!(unmet.is_ok(), "no client noted it while it was young: {unmet:?}");

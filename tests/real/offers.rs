@@ -91,9 +91,9 @@ async fn without_channel_rights_a_lock_still_reaches_the_next_client() {
     }
     let text = include_str!("../../SECURITY.md");
     let rights = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER quorlock ")).unwrap();
-    let more = text.split_once("With `&quorlock").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+    let more = text.split_once("With `&locks").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
     for server in servers.iter() {
-        for (user, rights) in [("plain", rights.to_owned()), ("full", format!("{rights} &quorlock{more}"))] {
+        for (user, rights) in [("plain", rights.to_owned()), ("full", format!("{rights} &locks{more}"))] {
             let rights = rights.replace("PASSWORD", "pw");
             let words = ["ACL", "SETUSER", user].into_iter().chain(rights.split(' '));
             let set = server.command(&words.collect::<Vec<_>>()).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_dead_waiter_gets_no_offer_despite_a_subscriber_to_all() {
     let acquire = Request::Acquire { claim: claim(1), ttl: TTL, fence_hint: None };
     assert_eq!(ask(&node, acquire).await.unwrap().vote, Vote::Granted);
     let (inbox, token) = (InboxId::new(7), claim(2).token().clone());
-    let terms = OfferTerms { inbox, life: TTL, fenced: false, token };
+    let terms = OfferTerms { inbox, prefix: 0, life: TTL, fenced: false, token };
     let next = Arc::new(NextWaiter { waiter: WaiterId::new(7), terms });
     let offer = Request::Offer { claim: claim(1), next, queued: false, fence_hint: None };
     assert_eq!(ask(&node, offer).await.unwrap().vote, Vote::Granted, "it is released");

@@ -137,7 +137,7 @@ async fn i17_a_master_that_was_demoted_and_promoted_again_is_new_again() {
     eventually("it is seen to be a replica", patience(), refused).await.unwrap();
     let ended = async || !matches!(known.health().now()[0].status, NodeStatus::Connected);
     eventually("its connection ends", patience(), ended).await.unwrap();
-    let kept = servers[1].command(&["EXISTS", "quorlock:gate:{}:reign"]).await.unwrap();
+    let kept = servers[1].command(&["EXISTS", &quorlock::protocol::gate("")]).await.unwrap();
     assert_eq!(kept.to_string(), "1", "the note exists");
     promote(&servers[1]).await;
     assert!(is_quarantined(&of(&servers[1], RestartGuard::On)).await);

@@ -9,7 +9,7 @@ use quorlock::{
     Coordinator, Fencing, Lease, Lock, RestartGuard, Wait,
     doctor::{Check, Report, Severity, Standing},
 };
-use quorlock_testkit::{Server, Servers, patience};
+use quorlock_testkit::{Resp, Server, Servers, eventually, patience};
 
 use crate::world::{TTL, knows};
 
@@ -28,11 +28,11 @@ fn documented(servers: &Servers) -> Vec<String> {
     words.map(|word| word.replace("PASSWORD", "pw")).collect()
 }
 
-/// The same, plus the rights for semaphores, shared locks and offers.
+/// The same, plus the rights for shared locks and offers.
 fn documented_for_all(servers: &Servers) -> Vec<String> {
     let text = include_str!("../../SECURITY.md");
     let channels = knows(servers.kind(), "resetchannels");
-    let parts = [("Semaphores need `", true), ("Shared locks need `", true), ("With `&", channels)];
+    let parts = [("Shared locks need `", true), ("With `&", channels)];
     let more = parts.into_iter().filter(|(_, known)| *known).map(|(before, _)| {
         let at = text.find(before).unwrap() + before.find('`').unwrap() + 1;
         text[at..].split_once('`').unwrap().0
@@ -50,14 +50,18 @@ async fn set_user(server: &Server, words: &[String]) {
 }
 
 fn client(server: &Server) -> Coordinator {
+    with(server, RestartGuard::Off, TTL)
+}
+
+fn with(server: &Server, guard: RestartGuard, ttl: Duration) -> Coordinator {
     Coordinator::builder()
         .nodes([server.url()])
         .username("quorlock")
         .password("pw")
         .key_prefix("locks:")
-        .restart_guard(RestartGuard::Off)
-        .ttl(TTL)
-        .max_ttl(TTL)
+        .restart_guard(guard)
+        .ttl(ttl)
+        .max_ttl(ttl)
         .build()
         .unwrap()
 }
@@ -100,17 +104,11 @@ async fn the_documented_rights_suffice_for_the_whole_life_of_a_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_semaphore_needs_one_more_right() {
+async fn a_semaphore_needs_no_more_rights() {
     let servers = Servers::start(1).await.unwrap();
-    let documented = documented(&servers);
-    let text = include_str!("../../SECURITY.md");
-    let more = text.split_once("Semaphores need `").and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
-    for (words, suffices) in [(documented.clone(), false), ([&documented[..], &[more.into()]].concat(), true)]
-    {
-        set_user(&servers[0], &words).await;
-        let permit = client(&servers[0]).semaphore("s", 2).wait(Wait::Never).acquire().await;
-        assert_eq!(permit.is_ok(), suffices, "{permit:?}");
-    }
+    set_user(&servers[0], &documented(&servers)).await;
+    let permit = client(&servers[0]).semaphore("s", 2).wait(Wait::Never).acquire().await.unwrap();
+    permit.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,6 +135,80 @@ async fn readers_and_competing_writers_need_more_rights() {
     };
     assert!(!suffices(&documented).await, "the additional rights are not needed");
     assert!(suffices(&[&documented[..], &more].concat()).await, "{more:?} are too few");
+}
+
+/// Two users of one server, each with the documented line for its own prefix: whatever one of them tries with all keys and
+/// channels of the other is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_can_do_nothing_to_the_locks_of_another() {
+    let servers = Servers::start(1).await.unwrap();
+    if !knows(servers.kind(), "resetchannels") {
+        return println!("skipped: {} has no channel rights", servers.kind());
+    }
+    let server = &servers[0];
+    set_user(server, &documented_for_all(&servers)).await;
+    let theirs = documented_for_all(&servers).into_iter().map(|word| word.replace("locks:", "others:"));
+    let theirs: Vec<_> = theirs.collect();
+    let words: Vec<&str> = theirs.iter().map(String::as_str).collect();
+    server.command(&[&["ACL", "SETUSER", "mallory", "reset"], &words[..]].concat()).await.unwrap();
+
+    // All kinds of locks, held and waited for; with the restart guard, without which no node makes offers.
+    let [holder, waiter] = [(); 2].map(|()| with(server, RestartGuard::On, Duration::from_secs(2)));
+    let lock = |name: &str| holder.lock(name).wait(Wait::UpTo(patience()));
+    let mut held = vec![lock("c").shared().acquire().await.unwrap()];
+    for name in ["a", "{b}", "d}{"] {
+        held.push(lock(name).acquire().await.unwrap());
+    }
+    let permit = holder.semaphore("s", 1).acquire().await.unwrap();
+    let waiting = ["a", "{b}", "c", "d}{"].map(|name| waiter.lock(name).wait(Wait::Forever));
+    let waiting = waiting.map(|lock| tokio::spawn(async move { lock.acquire().await.map(drop) }));
+    let count = async |command: &[&str]| {
+        let Ok(Resp::List(all)) = server.command(command).await else { panic!("{command:?}") };
+        all.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let queued = async || count(&["KEYS", "*:order"]).await.len() == 4;
+    eventually("four queues", patience(), queued).await.unwrap();
+
+    let keys = count(&["KEYS", "*"]).await;
+    let channels = count(&["PUBSUB", "CHANNELS", "*"]).await;
+    assert!(keys.len() > 4 * 3 && !channels.is_empty(), "{keys:?} {channels:?}");
+    for name in keys.iter().chain(&channels) {
+        assert!(name.starts_with("locks:"), "{name} is not below the prefix");
+    }
+    let mallory = server.url().replace("redis://", "redis://mallory:pw@");
+    let tries =
+        ["SET {} x", "GET {}", "DEL {}", "ZADD {} 9007199254740991 n", "PEXPIRE {} 1", "PEXPIREAT {} 1"];
+    let more =
+        ["ZPOPMIN {}", "SETRANGE {} 0 x", "INCRBY {} 1", "EVAL return(redis.call('DEL',KEYS[1])) 1 {}"];
+    for (name, template) in
+        keys.iter().flat_map(|key| tries.iter().chain(&more).map(move |attempt| (key, attempt)))
+    {
+        let words: Vec<_> = template.split(' ').map(|word| if word == "{}" { name } else { word }).collect();
+        let answer = command_as(&mallory, &words).await;
+        assert!(answer.contains("NoPerm"), "{template} of {name}: {answer}");
+    }
+    for channel in &channels {
+        for words in [["PUBLISH", channel, "o 0 1 1000"].as_slice(), &["SUBSCRIBE", channel]] {
+            let answer = command_as(&mallory, words).await;
+            assert!(answer.contains("NoPerm"), "{words:?}: {answer}");
+        }
+    }
+    for lease in held {
+        lease.release().await.unwrap();
+    }
+    permit.release().await.unwrap();
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+}
+
+/// Runs a command as the user in the address, on a connection of its own.
+async fn command_as(url: &str, words: &[&str]) -> String {
+    let client = redis::Client::open(url).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    format!("{:?}", command.query_async::<redis::Value>(&mut connection).await)
 }
 
 /// The doctor's findings about rights.
@@ -170,9 +242,9 @@ async fn fewer_rights_suffice_for_simpler_locks() {
         all.iter().filter(|word| !parts.contains(&word.as_str())).cloned().collect()
     };
     let queue = ["+zpopmin", "+incrby"];
-    let waiting = ["~quorlock:want:*", "+client|tracking"];
+    let waiting = ["+client|tracking"];
     let speed = ["+multi", "+exec", "+client|kill"];
-    let fencing = ["~quorlock:fence:*", "+zadd", "+zincrby", "+zrem", "+zremrangebyrank", "+time"];
+    let fencing = ["+zadd", "+zincrby", "+zrem", "+zremrangebyrank", "+time"];
 
     set_user(&servers[0], &without(&[&queue[..], &waiting[..], &speed[..]].concat())).await;
     let lock = client(&servers[0]).lock("r").wait(Wait::UpTo(patience()));

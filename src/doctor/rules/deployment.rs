@@ -176,7 +176,7 @@ pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
         format!("{both}: it counts restarted nodes before our locks have expired, unless it reconnects")
     };
     let cure = format!(
-        "{}; if no client has the other value any more, delete the key `quorlock:gate:…:max-ttl` on the nodes",
+        "{}; if no client has the other value any more, delete the key `…:quorlock:gate:max-ttl` on the nodes",
         Check::MaxTtl.cure()
     );
     let (severity, subject) = (Severity::Warning, Subject::Deployment);

@@ -287,7 +287,9 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
                 None if refusal.need == Feature::Offers => (
                     format!("run {} on its channels", refusal.command),
                     if has_channel_rights(facts) {
-                        format!("grant both: `ACL SETUSER {user} &quorlock:inbox:* +subscribe +publish`")
+                        let channels =
+                            Some(&**grant).filter(|grant| grant.starts_with('&')).unwrap_or("&PREFIX*");
+                        format!("grant both: `ACL SETUSER {user} {channels} +subscribe +publish`")
                     } else {
                         format!("grant both: `ACL SETUSER {user} +subscribe +publish`")
                     },

@@ -11,7 +11,7 @@ use crate::node::{ConnectionState, Identity, Node, StatusListener};
 use crate::redis::RedisNode;
 use crate::redis::settings::{Membership, Settings};
 use crate::runtime::Mutex;
-use quorlock_protocol::Slot;
+use quorlock_protocol::{Slot, gate_in, keeps_companions};
 
 /// A master, and the ordinary node that connects to it.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(super) struct Shard {
     pub(super) identity: Arc<ShardIdentity>,
     /// A slot that it serves, for the keys of notes about the server itself.
     home: Slot,
+    has_gate: bool,
 }
 
 /// The properties of a master that its responses show.
@@ -58,7 +59,9 @@ impl Shard {
             identity: Arc::clone(identity),
             seen: Mutex::new(Seen { members: Arc::clone(members), last: None }),
         };
+        let has_gate = settings.gate.is_some();
         Shard {
+            has_gate,
             node: RedisNode::with(address.clone(), settings),
             address,
             identity: Arc::new(identity),
@@ -70,10 +73,13 @@ impl Shard {
     pub(super) fn settings(inner: &Inner, master: &Master) -> Settings {
         let mut settings = inner.settings.clone();
         settings.membership = Membership::OfCluster;
-        // In a slot of its own, because it cannot store other keys.
-        settings.gate = settings.gate.map(|gate| {
-            let rest = gate.strip_prefix("quorlock:gate:").unwrap_or(&gate);
-            format!("quorlock:gate:{{{}}}:{rest}", master.home().tag()).into()
+        // In a slot of its own, because it cannot store other keys. A prefix with a hash tag puts all locks into one
+        // slot: no other master needs a gate.
+        settings.gate = settings.gate.and_then(|gate| {
+            let own = gate_in(&settings.key_prefix, master.home()).map(Arc::from);
+            let served =
+                |gate: &Arc<str>| master.serves(Slot::of(gate)) || !keeps_companions(&settings.key_prefix);
+            own.or_else(|| Some(gate).filter(served))
         });
         settings
     }
@@ -94,8 +100,12 @@ impl Shard {
     }
 
     /// Returns whether the shard still fits a master at this address.
-    pub(super) fn suits(&self, address: &Address, master: &Master, identity: &str) -> bool {
-        self.address.same_server(address) && master.serves(self.home) && *self.identity.identity == *identity
+    pub(super) fn suits(&self, inner: &Inner, address: &Address, master: &Master, identity: &str) -> bool {
+        let gate = Shard::settings(inner, master).gate.is_some();
+        self.address.same_server(address)
+            && master.serves(self.home)
+            && gate == self.has_gate
+            && *self.identity.identity == *identity
     }
 }
 

@@ -193,7 +193,7 @@ async fn adopt(inner: &Arc<Inner>, map: Map, looked: Moment) {
     let mut fresh = Vec::new();
     let shard_of = |master: &Master| {
         let address = inner.member_at(&master.place);
-        let kept = before.iter().find(|shard| shard.suits(&address, master, &identity)).cloned();
+        let kept = before.iter().find(|shard| shard.suits(inner, &address, master, &identity)).cloned();
         if let Some(kept) = &kept {
             kept.identity.set_members(&map.members);
         }

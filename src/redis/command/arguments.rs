@@ -60,7 +60,7 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
         Request::Offer { claim, next, queued, fence_hint } => {
             owned(command, claim).joined(&claim.want_mark_key().pieces());
             command.word(next.terms.token.as_bytes()).number(millis(next.terms.life));
-            command.word(next.terms.inbox.to_string());
+            command.word(next.terms.channel(claim.key()));
             drawing(command, claim, *fence_hint);
             command.word(if *queued { next.waiter.to_string() } else { String::new() });
         }

@@ -43,13 +43,12 @@ impl WallClock {
     }
 }
 
-/// A key that never exists: it has the prefix of tombstones, which every user may access, and belongs to no
-/// lock.
-const NO_KEY: &str = "quorlock:tomb:{}:";
+/// What follows the key prefix in a key that never exists: its user may access it, and it belongs to no lock.
+const NO_KEY: &str = ":quorlock:tomb:";
 
 impl SupportedCommands {
     /// Appends the requests that find out the supported commands to the handshake.
-    pub(in crate::redis) fn ask(introduction: &mut Pipeline) {
+    pub(in crate::redis) fn ask(introduction: &mut Pipeline, key_prefix: &str) {
         introduction.cmd("CLIENT").arg("ID");
         // No connection has this ID: the reply shows whether the user may run the command.
         introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
@@ -60,7 +59,7 @@ impl SupportedCommands {
         introduction.cmd("EXEC");
         for deleting in Deleting::ALL {
             let (command, condition) = deleting.words();
-            introduction.cmd(command).arg(NO_KEY).arg(condition).arg("");
+            introduction.cmd(command).arg(format!("{key_prefix}{NO_KEY}")).arg(condition).arg("");
         }
     }
 

@@ -56,11 +56,11 @@ impl Probe {
 
     /// Returns the words of a command, with the keys inserted.
     pub(super) fn words(&self, template: &str) -> Vec<String> {
-        let keys = self.keys();
+        let (keys, prefix) = (self.keys(), self.prefix());
         let filled = |word: &str| match keys.iter().find(|(place, _)| *place == word) {
             Some((_, key)) => key.clone(),
             None if word == "{nothing}" => String::new(),
-            None if word == INBOX => self.inbox.channel(),
+            None if word == INBOX => self.inbox.channel(prefix),
             None => word.to_owned(),
         };
         template.split(' ').map(filled).collect()
@@ -68,17 +68,13 @@ impl Probe {
 
     /// Returns the ACL pattern for the keys in a command, `~…`, or for its channel, `&…`.
     pub(super) fn pattern(&self, template: &str) -> String {
-        if template.contains(INBOX) {
-            return "&quorlock:inbox:*".to_owned();
-        }
-        let keys = self.keys();
-        let key = keys.iter().find(|(place, _)| template.contains(place)).map_or("", |(_, key)| key);
-        // A key of ours begins with `quorlock:KIND:`; a lock's key with its prefix.
-        let shared = match key.match_indices(':').nth(1) {
-            Some((end, _)) if key.starts_with("quorlock:") => key.get(..=end),
-            Some(_) | None => key.find("quorlock-doctor-").and_then(|start| key.get(..start)),
-        };
-        format!("~{}*", shared.unwrap_or_default())
+        format!("{}{}*", if template.contains(INBOX) { '&' } else { '~' }, self.prefix())
+    }
+
+    /// Returns the prefix of all keys and channels.
+    fn prefix(&self) -> &str {
+        let key = self.one.key();
+        key.find("quorlock-doctor-").and_then(|start| key.get(..start)).unwrap_or_default()
     }
 
     /// Returns the commands that remove all keys of the probe. One for each key: a user may lack the

@@ -28,10 +28,12 @@ if ahead < 2 then
   local holder = call('GET', KEYS[1])
   if holder then
     call('GET', KEYS[2])
-    -- The holder learns which waiter is next. Half of the random part of its token is its inbox.
+    -- The holder learns which waiter is next. Half of the random part of its token is its inbox; its prefix is
+    -- most likely ours.
     if ahead == 0 and terms_of(ARGV[6]) then
       local next = next_message(KEYS[1], mark, string.sub(holder, 1, 32), name, ARGV[6])
-      redis.pcall('PUBLISH', 'quorlock:inbox:' .. string.sub(holder, 17, 32), next)
+      local prefix = string.match(ARGV[6], '^%x+ (%d+) ')
+      redis.pcall('PUBLISH', channel(KEYS[1], prefix, string.sub(holder, 17, 32)), next)
     end
     return {'queued', ahead, string.sub(holder, 1, 4096), call('PTTL', KEYS[1])}
   end

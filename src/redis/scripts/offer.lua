@@ -3,7 +3,7 @@
 -- KEYS: lock. ARGV: token, mark, next token, TTL in milliseconds, inbox, counter or nothing, hint, lead,
 -- waiter, or nothing if it is in the queue of another node.
 if not is_ours(ARGV[1]) then return {'free'} end
-local inbox = 'quorlock:inbox:' .. ARGV[5]
+local inbox = ARGV[5]
 if has_no_listener(inbox) then return {delete_and_notify(KEYS[1], ARGV[2])} end
 local drawn = 0
 if ARGV[6] ~= '' then

@@ -37,15 +37,25 @@ local function next_message(lock, mark, to, name, terms)
   local seen = redis.pcall('SETRANGE', mark .. ':others', 0, '') == 1 and '1 ' or '0 '
   return 'n ' .. seen .. to .. ' ' .. name .. ' ' .. #lock .. ' ' .. lock .. ' ' .. terms
 end
+-- Returns the channel of an inbox. It begins with a prefix of that many bytes, as the lock does.
+local function channel(lock, prefix, inbox)
+  return string.sub(lock, 1, tonumber(prefix)) .. 'quorlock:inbox:' .. inbox
+end
+-- Returns the channel to which a waiter for the lock wants offers, how long each is stored, and the token of its
+-- last request; nothing if it accepts none.
+local function inbox_of(lock, terms)
+  local inbox, prefix, life, token = string.match(terms or '', '^(%x+) (%d+) (%d+) %a (%x+)')
+  if inbox then return channel(lock, prefix, inbox), life, token end
+end
 -- Tells the waiter with this key to ask again, if its last request is so old that an offer, which counts from
 -- it, would expire soon: it will be first soon.
-local function warn(key)
+local function warn(lock, key)
   local entry, asked = entry_at(key)
-  local inbox, life, token = string.match(entry or '', '^(%x+) (%d+) %a (%x+)')
+  local inbox, life, token = inbox_of(lock, entry)
   if not inbox then return end
   local time = redis.call('TIME')
   if time[1] * 1000 + time[2] / 1000 - asked >= life / 2 then
-    redis.pcall('PUBLISH', 'quorlock:inbox:' .. inbox, 's ' .. token)
+    redis.pcall('PUBLISH', inbox, 's ' .. token)
   end
 end
 -- Returns the message with the first waiter in the queue, for the inbox of the lease of this token or waiter;
@@ -55,7 +65,7 @@ local function next_in_queue(lock, mark, to)
   if not front[1] then return false end
   if front[3] then
     redis.pcall('ZADD', mark .. ':order', front[2], front[1], front[4], front[3])
-    warn(mark .. ':' .. front[3])
+    warn(lock, mark .. ':' .. front[3])
   else
     redis.pcall('ZADD', mark .. ':order', front[2], front[1])
   end
@@ -77,7 +87,7 @@ local function notify_next(lock, mark)
     if not name then return false end
     local key = mark .. ':' .. name
     local terms = terms_of(entry_at(key))
-    local inbox = terms and 'quorlock:inbox:' .. string.sub(terms, 1, 16)
+    local inbox = inbox_of(lock, terms)
     if redis.pcall('DEL', key) == 1 and not (inbox and has_no_listener(inbox)) then
       -- It is about to hold the lock: tells it which waiter is next.
       local next = terms and next_in_queue(lock, mark, name)

@@ -193,7 +193,7 @@ async fn a_failed_login_names_what_is_missing() {
 #[tokio::test]
 async fn the_permissions_in_the_error_are_sufficient() {
     let Some(server) = Server::start(&[]) else { return };
-    let mut line = vec!["acl", "setuser", "anna", "on", ">pw", "~orders/*", "~quorlock:*"];
+    let mut line = vec!["acl", "setuser", "anna", "on", ">pw", "~orders/*"];
     line.extend(RIGHTS.split(' '));
     server.cli(&line);
     let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();

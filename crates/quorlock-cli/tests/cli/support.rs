@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use quorlock::protocol::is_auxiliary_key;
 use quorlock_testkit::{Kind, Resp, Servers, eventually, patience};
 use tempfile::TempDir;
 
@@ -271,7 +272,7 @@ pub(crate) async fn keys(servers: &[quorlock_testkit::Server]) -> Vec<String> {
             panic!("KEYS gives a list");
         };
         let keys = keys.iter().map(ToString::to_string);
-        found.extend(keys.filter(|key| !key.starts_with("quorlock:")));
+        found.extend(keys.filter(|key| !is_auxiliary_key(key)));
     }
     found
 }

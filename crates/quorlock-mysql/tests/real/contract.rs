@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use mysql_async::prelude::Queryable as _;
-use quorlock::protocol::{FencingToken, WaiterId};
+use quorlock::protocol::{FencingToken, WaiterId, companion};
 use quorlock::{
     node::{Expiry, Node, Request, Seams},
     runtime::{Clock as _, SystemClock},
@@ -28,18 +28,13 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Returns the key of the lock, given the key of its counter.
 fn counter_of(key: &str) -> Option<&str> {
-    tagged(key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?)
+    companion(key).and_then(|(lock, rest)| (rest == "fence:counter").then_some(lock))
 }
 
 /// Returns the key of the lock, given the key of a waiter's turn.
 fn turn_of(key: &str) -> Option<&str> {
-    let (rest, waiter) = key.strip_prefix("quorlock:want:")?.rsplit_once(":mark:")?;
-    WaiterId::parse(waiter.as_bytes()).and_then(|_| tagged(rest))
-}
-
-/// Returns the key of the lock inside a derived key: with its own tag, or in braces.
-fn tagged(rest: &str) -> Option<&str> {
-    rest.strip_prefix(':').or_else(|| rest.strip_prefix('{')?.strip_suffix('}'))
+    let (lock, rest) = companion(key)?;
+    WaiterId::parse(rest.strip_prefix("want:mark:")?.as_bytes()).map(|_| lock)
 }
 
 impl Console {

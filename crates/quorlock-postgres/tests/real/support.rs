@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use quorlock::protocol::FencingToken;
+use quorlock::protocol::{FencingToken, companion};
 use quorlock::{
     node::{Expiry, Node, NodeKind as _, Seams},
     runtime::{Clock as _, SystemClock},
@@ -122,8 +122,7 @@ pub(crate) struct Editor<'a> {
 
 /// Returns the key of the lock, given the name of its counter.
 fn counted(key: &str) -> Option<&str> {
-    let rest = key.strip_prefix("quorlock:fence:")?.strip_suffix(":counter")?;
-    rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).or_else(|| rest.strip_prefix(':'))
+    companion(key).and_then(|(lock, rest)| (rest == "fence:counter").then_some(lock))
 }
 
 fn micros(time: Duration) -> i64 {
@@ -175,7 +174,7 @@ impl Plant for Editor<'_> {
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            if key.starts_with("quorlock:want:") {
+            if companion(key).is_some_and(|(_, rest)| rest.starts_with("want:")) {
                 // Simulates the release that notifies this waiter of its turn.
                 let client = self.server.client().await;
                 let told =

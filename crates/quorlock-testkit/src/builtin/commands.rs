@@ -7,7 +7,7 @@ use quorlock::node::Expiry;
 
 use super::eval::{eval, eval_by_hash};
 use super::sorted::sorted;
-use super::tracking::{Author, INBOX, Own, Trackers, read_keys};
+use super::tracking::{Author, Own, Trackers, inbox_of, read_keys};
 use super::{Connection, Shared};
 use crate::resp::{Resp, Version};
 use crate::store::{SetLife, SetOptions, SetWhen, Value};
@@ -182,10 +182,10 @@ impl Connection {
     fn subscribe(&self, arguments: &[Vec<u8>], trackers: &mut Trackers) -> Resp {
         let refused = |why: &str| Resp::Error(format!("ERR {why}"));
         let [channel] = arguments else { return refused("the built-in server takes one channel at a time") };
-        let Some(inbox) = channel.strip_prefix(INBOX) else {
+        let Some(inbox) = inbox_of(channel) else {
             return refused("the built-in server has no channels but inboxes of quorlock");
         };
-        if trackers.subscribe(&self.shared, self.id, inbox) {
+        if trackers.subscribe(&self.shared, self.id, inbox, channel) {
             Resp::Push(vec![Resp::text("subscribe"), Resp::text(channel), Resp::Number(1)])
         } else {
             refused("the built-in server sends messages to clients that track only")
@@ -216,7 +216,7 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
         ("PING" | "ECHO", [text]) => Resp::text(text),
         ("PUBLISH", [channel, payload]) => {
             // No client can subscribe to any other channel.
-            let inbox = channel.strip_prefix(b"quorlock:inbox:").unwrap_or_default();
+            let inbox = inbox_of(channel).unwrap_or_default();
             Resp::Number(shared.store().send_to(inbox, payload.clone()).into())
         }
         ("SELECT", [database]) if database == b"0" => Resp::ok(),

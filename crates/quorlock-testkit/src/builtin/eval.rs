@@ -9,6 +9,7 @@ use quorlock::runtime::Mutex;
 
 use super::Shared;
 use super::commands::{millis, pttl};
+use super::tracking::inbox_of;
 use crate::resp::Resp;
 use crate::store::{Drawing, Enqueue, Failure, Offer, Place, ScriptResult, Several, Sharing, Store};
 
@@ -115,6 +116,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
             if is(script, &scripts::OFFER) =>
         {
             let (life, drawing) = (time(3), drawing_if(counter, hint, lead));
+            let inbox = inbox_of(inbox).unwrap_or_default();
             shared.offer(&mut store, now, key, &Offer { token, mark, next, life, inbox, drawing, name })
         }
         (script, [key], [token, _, tomb]) if is(script, &scripts::CANCEL) => {

@@ -11,8 +11,12 @@ use super::Shared;
 use crate::resp::Resp;
 use crate::store::Change;
 
-/// The prefix of the channels that are inboxes.
-pub(super) const INBOX: &[u8] = b"quorlock:inbox:";
+/// Returns the inbox of a channel, which is named with the prefix of a client's locks before it.
+pub(super) fn inbox_of(channel: &[u8]) -> Option<&[u8]> {
+    const NAME: &[u8] = b"quorlock:inbox:";
+    let at = channel.windows(NAME.len()).rposition(|window| window == NAME)?;
+    channel.get(at + NAME.len()..)
+}
 
 /// The tracking connections, by number.
 #[derive(Default)]
@@ -23,7 +27,8 @@ pub(super) struct Trackers {
 struct Tracker {
     own: Own,
     keys: BTreeSet<Vec<u8>>,
-    inboxes: Vec<Vec<u8>>,
+    /// Each with the name of its channel.
+    inboxes: BTreeMap<Vec<u8>, Vec<u8>>,
     pushes: UnboundedSender<Resp>,
 }
 
@@ -51,14 +56,14 @@ impl Trackers {
             return None;
         }
         let (pushes, receiver) = unbounded_channel();
-        self.clients.insert(client, Tracker { own, keys: BTreeSet::new(), inboxes: Vec::new(), pushes });
+        self.clients.insert(client, Tracker { own, keys: BTreeSet::new(), inboxes: BTreeMap::new(), pushes });
         Some(receiver)
     }
 
     /// `CLIENT TRACKING OFF`, or the end of the connection.
     pub(super) fn stop(&mut self, shared: &Shared, client: i64) {
         let inboxes = self.clients.remove(&client).map(|tracker| tracker.inboxes).unwrap_or_default();
-        for inbox in &inboxes {
+        for inbox in inboxes.keys() {
             shared.store().listen(inbox, false);
         }
         if self.clients.is_empty() {
@@ -66,10 +71,10 @@ impl Trackers {
         }
     }
 
-    /// `SUBSCRIBE` to an inbox, for a tracking client. Returns whether it tracks.
-    pub(super) fn subscribe(&mut self, shared: &Shared, client: i64, inbox: &[u8]) -> bool {
+    /// `SUBSCRIBE` to the channel of an inbox, for a tracking client. Returns whether it tracks.
+    pub(super) fn subscribe(&mut self, shared: &Shared, client: i64, inbox: &[u8], channel: &[u8]) -> bool {
         let Some(tracker) = self.clients.get_mut(&client) else { return false };
-        tracker.inboxes.push(inbox.to_vec());
+        tracker.inboxes.insert(inbox.to_vec(), channel.to_vec());
         shared.store().listen(inbox, true);
         true
     }
@@ -98,8 +103,7 @@ impl Tracker {
     fn tell(&mut self, change: &Change, is_own: bool) {
         let keys = match change {
             Change::Message { inbox, payload } => {
-                if self.inboxes.contains(inbox) {
-                    let channel = [INBOX, inbox].concat();
+                if let Some(channel) = self.inboxes.get(inbox) {
                     let message = vec![Resp::text("message"), Resp::text(channel), Resp::text(payload)];
                     drop(self.pushes.send(Resp::Push(message)));
                 }

@@ -28,7 +28,7 @@ pub(super) async fn any_key_can_be_locked_and_cancelled(bench: &Bench<'_>) -> Fi
         "*?[x]",
         "Schlüssel 錠 🔒",
         "\0",
-        "quorlock:tomb:{x}:1",
+        "x{1}:quorlock:tomb:1",
     ];
     let mut keys: Vec<String> = tails.iter().map(|tail| format!("{}{tail}", bench.key())).collect();
     let mut longest = bench.key();
@@ -47,7 +47,12 @@ pub(super) async fn any_key_can_be_locked_and_cancelled(bench: &Bench<'_>) -> Fi
             }
             is(&bench.acquire(&second, LONG).await?, &Vote::Granted)
         };
-        checked.await.map_err(|finding| format!("key {key:?}: {finding}"))?;
+        let found = checked.await;
+        // By a cluster, since nothing beside it can be in its slot.
+        let is_refused = |finding: &String| key.ends_with("{}") && finding.contains("before any hash tag");
+        if !found.as_ref().is_err_and(is_refused) {
+            found.map_err(|finding| format!("key {key:?}: {finding}"))?;
+        }
     }
     Ok(())
 }
