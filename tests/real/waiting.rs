@@ -249,8 +249,8 @@ async fn a_waiter_requests_no_vote_until_its_turn() {
     let since = clock.now();
     let asked = async || scripts(home).await >= at_home + 8;
     eventually("heartbeats of the waiter", patience(), asked).await.unwrap();
-    let asked = scripts(home).await - at_home + others().await - elsewhere;
-    let most = 4 + 3 * clock.now().since(since).as_secs() as usize;
+    let asked = (scripts(home).await - at_home + others().await - elsewhere) as u64;
+    let most = 4 + 3 * clock.now().since(since).as_secs();
     assert!(asked <= most, "{asked} requests while it waited, more than {most}");
     held.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
