@@ -70,8 +70,11 @@ pub fn lock_of_queue(key: &str) -> Option<&str> {
 #[must_use]
 pub fn companion(key: &str) -> Option<(&str, &str)> {
     const KINDS: [&str; 6] = ["fence:", "gate:", "semaphore:", "shared:", "tomb:", "want:"];
-    let (named, rest) = key.rsplit_once(OURS)?;
-    KINDS.iter().any(|kind| rest.starts_with(kind)).then_some(())?;
+    // Not simply the last: the tombstone of a reader ends with the marker of shared locks.
+    let parts =
+        key.rmatch_indices(OURS).filter_map(|(at, _)| Some((key.get(..at)?, key.get(at + OURS.len()..)?)));
+    let (named, rest) =
+        parts.into_iter().find(|(_, rest)| KINDS.iter().any(|kind| rest.starts_with(kind)))?;
     let lock = named.strip_suffix(':').or_else(|| {
         let open = named.strip_suffix('}')?.trim_end_matches(|digit: char| digit.is_ascii_digit());
         open.strip_suffix(['{', ':'])
@@ -214,6 +217,8 @@ mod tests {
             assert!(!is_auxiliary_key(key));
         }
         assert!(!is_auxiliary_key("{a}:quorlock:orders:1"), "no kind of ours");
+        let readers = Claim::new("a".into(), Token::found(crate::SHARED_MARKER.as_bytes()));
+        assert!(is_auxiliary_key(&readers.tombstone()));
     }
 
     proptest! {

@@ -153,5 +153,10 @@ async fn r4_a_guardian_is_in_the_commands_group_and_holds_no_file_open() {
     let guardian = guardian(&running).await;
     let files: Vec<_> = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().collect();
     assert_eq!(files.len(), 1, "a reader of the output would wait for it: {files:?}");
-    assert_eq!(group_of(&guardian), pids[1], "nothing keeps the number of the group");
+    // It joins the group once the command has started.
+    eventually("a member that keeps the number of the group", patience(), async || {
+        group_of(&guardian) == pids[1]
+    })
+    .await
+    .unwrap();
 }

@@ -42,7 +42,10 @@ impl Running {
 
     /// Sends SIGKILL to the process that was started, as `kill -9` does; the others notice it and end.
     pub(super) fn kill(&mut self) {
-        // Errors mean that it has already ended.
+        // Errors mean that it has already ended. First those that serve clients: they notice its end a moment later, and
+        // answer until then.
+        drop(self.signal(Signal::STOP).and_then(|()| await_stop(self.pid())));
+        drop(self.tell(Which::All, Signal::KILL));
         drop(self.child.kill());
         drop(self.child.wait());
     }
