@@ -62,8 +62,8 @@ pub(super) async fn until_ended(
     watch.run(signals).await.map_err(Failure::to("watch the command"))
 }
 
-/// The hold counts from the request for the lock, which was at most this much before `since`.
-const ROUND_TRIP: Duration = Duration::from_millis(100);
+/// The hold counts from the request for the lock, which was at most this much before `since`, also on a busy machine.
+const ROUND_TRIP: Duration = Duration::from_secs(1);
 
 struct Watch<'a> {
     job: Job,
