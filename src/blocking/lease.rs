@@ -158,6 +158,12 @@ impl LeaseWatch {
         self.watch.resource()
     }
 
+    /// As [`LeaseWatch::is_at_max_hold`](crate::LeaseWatch::is_at_max_hold).
+    #[must_use]
+    pub fn is_at_max_hold(&self) -> bool {
+        self.watch.is_at_max_hold()
+    }
+
     /// As [`LeaseWatch::unconfirmed_release`](crate::LeaseWatch::unconfirmed_release).
     #[must_use]
     pub fn unconfirmed_release(&self) -> Option<VoteReport> {

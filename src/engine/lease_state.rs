@@ -167,6 +167,11 @@ impl LeaseState {
         self.term.remaining(now).unwrap_or(now).since(now)
     }
 
+    /// Whether the deadline is the end of the longest hold, which no renewal moves.
+    pub(crate) fn is_at_max_hold(&self, now: Moment) -> bool {
+        self.term.remaining(now).is_some_and(|deadline| deadline >= self.hold_until)
+    }
+
     /// Returns why a lease ended whose deadline has passed by `now`.
     pub(crate) fn lapsed(&self, now: Moment) -> LossReason {
         if now >= self.hold_until { LossReason::MaxHold } else { LossReason::Expired }

@@ -256,8 +256,8 @@ impl OfferRequests {
         });
         offers.expect(&request, now);
         self.open_requests.push_back(request);
-        let (inbox, prefix) = (offers.inbox, shared.key_prefix.len());
-        Some(Arc::new(OfferTerms { inbox, prefix, life, fenced: plan.fencing == Fencing::On, token }))
+        let (inbox, prefix_len) = (offers.inbox, shared.key_prefix.len());
+        Some(Arc::new(OfferTerms { inbox, prefix_len, life, fenced: plan.fencing == Fencing::On, token }))
     }
 
     /// Waits for a vote on the requests so far; `bell` is notified of each.

@@ -69,6 +69,14 @@ impl LeaseWatch {
         self.state.term.remaining(now).map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
+    /// Returns whether [`remaining`](LeaseWatch::remaining) ends because the lock may be held no longer
+    /// ([`Lock::max_hold`](crate::Lock::max_hold)), and not for want of a renewal. Not once the lease is over: then
+    /// [`check`](LeaseWatch::check) has the reason.
+    #[must_use]
+    pub fn is_at_max_hold(&self) -> bool {
+        self.state.is_at_max_hold(self.state.timers.now())
+    }
+
     /// Returns the nodes' votes on the [release](crate::Lease::release) of the lease, if no quorum confirmed it
     /// within the node timeout. Until its TTL ends, the lock may still be stored on the nodes that refused or
     /// could not be reached; they are asked again in the background.

@@ -293,12 +293,8 @@ pub enum Feature {
     Queue,
     /// Offering a lock to the next waiter, so that it changes processes in one round trip.
     Offers,
-    /// Voting again after a promotion.
-    Promotion,
     /// Shared locks, and writers that are not starved by readers.
     Sharing,
-    /// Semaphores.
-    Semaphores,
     /// Notifying waiters, and holders that release a contended lock.
     Waiting,
 }

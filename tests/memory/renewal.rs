@@ -169,7 +169,10 @@ async fn a_long_lease_survives_a_rolling_restart_of_all_nodes() {
 async fn max_hold_ends_a_lease_however_often_it_was_renewed() {
     let bench = bench(5);
     let lease = bench.lock().max_hold(Duration::from_secs(25)).acquire().await.unwrap();
-    let before = bench.clock.now();
+    let (before, watch) = (bench.clock.now(), lease.watch());
+    assert!(!watch.is_at_max_hold(), "renewals still move its end");
+    bench.pass(Duration::from_secs(20)).await;
+    assert!(watch.is_at_max_hold() && lease.check().is_ok());
     let lost = lease.lost().await;
     assert_eq!(lost.reason, LossReason::MaxHold);
     let held = bench.clock.now().since(before);

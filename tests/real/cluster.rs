@@ -131,6 +131,37 @@ async fn several_locks_need_one_hash_tag_in_a_cluster() {
     eventually("no key left", patience(), async || left().await == 0).await.unwrap();
 }
 
+/// Nothing that belongs to it could be in its slot (rule C-4).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_without_companions_in_its_slot_is_refused() {
+    let cluster = cluster(3, 0).await;
+    let refused = alone(&cluster).lock("a{}b").try_acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("contains `{}` before any hash tag"), "{refused}");
+    assert_eq!(keys(&cluster, "a{}b").await, 0);
+    alone(&cluster).lock("a{b").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A prefix with a hash tag puts all locks into one slot, and the note about the start of its master as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_master_of_a_prefix_with_a_hash_tag_is_noted_wherever_its_slot_moves() {
+    let cluster = cluster(3, 0).await;
+    let coordinator = client(&[cluster.url()], |builder| {
+        builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(RestartGuard::On).key_prefix("{app}:")
+    });
+    votes(&coordinator, "r").await;
+    assert_eq!(coordinator.health().now()[0].status, NodeStatus::Connected, "the other masters need no note");
+    let noted = async || {
+        let master = cluster.master_of("{app}").await.unwrap();
+        let note = master.command(&["GET", "{app}::quorlock:gate:start"]).await.unwrap().to_string();
+        let server = master.command(&["INFO", "server"]).await.unwrap().to_string();
+        note.split(' ').next().is_some_and(|run_id| run_id.len() == 40 && server.contains(run_id))
+    };
+    assert!(noted().await, "by the first client of a young process");
+    cluster.move_slot("{app}", another(&cluster, 3, "{app}").await).await.unwrap();
+    votes(&coordinator, "r").await;
+    eventually("a note about the next master", patience(), noted).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_survives_the_move_of_its_slot() {
     let cluster = cluster(3, 0).await;

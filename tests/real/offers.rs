@@ -184,7 +184,7 @@ async fn a_dead_waiter_gets_no_offer_despite_a_subscriber_to_all() {
     let acquire = Request::Acquire { claim: claim(1), ttl: TTL, fence_hint: None };
     assert_eq!(ask(&node, acquire).await.unwrap().vote, Vote::Granted);
     let (inbox, token) = (InboxId::new(7), claim(2).token().clone());
-    let terms = OfferTerms { inbox, prefix: 0, life: TTL, fenced: false, token };
+    let terms = OfferTerms { inbox, prefix_len: 0, life: TTL, fenced: false, token };
     let next = Arc::new(NextWaiter { waiter: WaiterId::new(7), terms });
     let offer = Request::Offer { claim: claim(1), next, queued: false, fence_hint: None };
     assert_eq!(ask(&node, offer).await.unwrap().vote, Vote::Granted, "it is released");

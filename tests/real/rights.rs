@@ -176,6 +176,9 @@ async fn a_tenant_can_do_nothing_to_the_locks_of_another() {
         assert!(name.starts_with("locks:"), "{name} is not below the prefix");
     }
     let mallory = server.url().replace("redis://", "redis://mallory:pw@");
+    // It can use its own.
+    assert_eq!(command_as(&mallory, &["SET", "others:a", "x"]).await, "Ok(Okay)");
+    assert_eq!(command_as(&mallory, &["PUBLISH", "others:quorlock:inbox:1", "x"]).await, "Ok(Int(0))");
     let tries =
         ["SET {} x", "GET {}", "DEL {}", "ZADD {} 9007199254740991 n", "PEXPIRE {} 1", "PEXPIREAT {} 1"];
     let more =
@@ -186,6 +189,9 @@ async fn a_tenant_can_do_nothing_to_the_locks_of_another() {
         let words: Vec<_> = template.split(' ').map(|word| if word == "{}" { name } else { word }).collect();
         let answer = command_as(&mallory, &words).await;
         assert!(answer.contains("NoPerm"), "{template} of {name}: {answer}");
+        let script = format!("return redis.call('DEL', '{name}')");
+        let answer = command_as(&mallory, &["EVAL", &script, "0"]).await;
+        assert!(answer.contains("permission"), "{script}: {answer}");
     }
     for channel in &channels {
         for words in [["PUBLISH", channel, "o 0 1 1000"].as_slice(), &["SUBSCRIBE", channel]] {

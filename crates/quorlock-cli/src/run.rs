@@ -157,8 +157,7 @@ impl<'a> Guarded<'a> {
         let job = Job::start(command, self.kept_for, until, signals)
             .map_err(|error| not_started(Path::new(&name), error))?;
         metrics::holds(Some(lease.clone()));
-        let hold_until = max_hold.map(|longest| since + longest);
-        let ended = watch::until_ended(job, &lease, notice, hold_until, signals, *report).await?;
+        let ended = watch::until_ended(job, &lease, notice, signals, *report).await?;
         metrics::holds(None);
         metrics::command_ended(match ended {
             Ended::ByItself(status) => Some(code_of(status)),

@@ -56,8 +56,8 @@ impl fmt::Display for InboxId {
 pub struct OfferTerms {
     /// The inbox for offers.
     pub inbox: InboxId,
-    /// How many bytes of the lock's key are the waiter's prefix, with which the inbox's channel begins.
-    pub prefix: usize,
+    /// The length of the waiter's key prefix in bytes. The lock's key begins with it, and so does the inbox's channel.
+    pub prefix_len: usize,
     /// How long each node stores the offer, in whole milliseconds.
     pub life: Duration,
     /// Whether a fencing token is drawn for it.
@@ -70,9 +70,9 @@ impl OfferTerms {
     /// Returns the terms as nodes store them.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let OfferTerms { inbox, prefix, life, fenced, token } = self;
+        let OfferTerms { inbox, prefix_len, life, fenced, token } = self;
         let fenced = if *fenced { 'f' } else { 'p' };
-        let mut bytes = format!("{inbox} {prefix} {} {fenced} ", life.as_millis()).into_bytes();
+        let mut bytes = format!("{inbox} {prefix_len} {} {fenced} ", life.as_millis()).into_bytes();
         bytes.extend_from_slice(token.as_bytes());
         bytes
     }
@@ -80,8 +80,8 @@ impl OfferTerms {
     /// Parses stored terms; `None` if they are not valid.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<OfferTerms> {
-        let [inbox, prefix, life, fenced, token] = words(bytes)?;
-        let prefix = decimal(prefix)?.try_into().ok()?;
+        let [inbox, prefix_len, life, fenced, token] = words(bytes)?;
+        let prefix_len = decimal(prefix_len)?.try_into().ok()?;
         let life = Duration::from_millis(decimal(life)?);
         let fenced = match fenced {
             b"f" => true,
@@ -89,13 +89,13 @@ impl OfferTerms {
             _ => return None,
         };
         (!token.is_empty()).then_some(())?;
-        Some(OfferTerms { inbox: InboxId(hex(inbox)?), prefix, life, fenced, token: Token::found(token) })
+        Some(OfferTerms { inbox: InboxId(hex(inbox)?), prefix_len, life, fenced, token: Token::found(token) })
     }
 
     /// Returns the name of the inbox's channel, for an offer of the lock at `key`.
     #[must_use]
     pub fn channel(&self, key: &str) -> String {
-        self.inbox.channel(key.get(..self.prefix).unwrap_or_default())
+        self.inbox.channel(key.get(..self.prefix_len).unwrap_or_default())
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
         let token = Token::new(InboxId(0xab).mark(7 << 64), "db-7:41 nightly job");
         OfferTerms {
             inbox: InboxId(0xab),
-            prefix: 2,
+            prefix_len: 2,
             life: Duration::from_millis(1_200),
             fenced: true,
             token,

@@ -92,7 +92,7 @@ pub fn keeps_companions(key: &str) -> bool {
 /// What tells them from locks.
 const OURS: &str = ":quorlock:";
 
-/// An auxiliary key of a lock. It begins with the lock's key, so whoever has a right to all keys with a prefix has it to
+/// An auxiliary key of a lock. It begins with the lock's key, so a user with the right to all keys with a prefix has it to
 /// those beside them as well, and to no others; and it is in the same hash slot of a Redis Cluster, since it repeats
 /// the lock's hash tag, or has a number that hashes to the slot as its tag.
 ///
@@ -117,8 +117,7 @@ impl Tag {
             None => Some(Tag { open: "{", number: slot.tag().to_string() }),
             // A number that closes the brace.
             Some((_, rest)) if !rest.contains('}') => {
-                let is_tag = |number: &u32| Slot::of(&format!("{rest}:{number}")) == slot;
-                (0..u32::MAX).find(is_tag).map(|number| Tag { open: ":", number: number.to_string() })
+                Some(Tag { open: ":", number: slot.number_behind(&format!("{rest}:")).to_string() })
             }
             Some(_) => None,
         }
@@ -194,8 +193,19 @@ mod tests {
         for key in ["orders/42", "{user1}.cart", "a{b}c{d}", "a{b", "a}b"] {
             let tomb = Claim::new(key.into(), Token::new(7, "")).tombstone();
             assert_eq!(Slot::of(&tomb), Slot::of(key), "{key} and {tomb} must share a slot");
-            assert!(tomb.starts_with(key), "whoever may use {key} may use {tomb}");
+            assert!(tomb.starts_with(key), "a user who may access {key} may access {tomb}");
         }
+    }
+
+    #[test]
+    fn a_gate_is_in_the_slot_of_its_master_unless_a_hash_tag_decides() {
+        let slot = Slot::of("elsewhere");
+        for prefix in ["", "locks:", "a}", "a{b", "{"] {
+            let gate = gate_in(prefix, slot).unwrap();
+            assert!(Slot::of(&gate) == slot && gate.starts_with(prefix), "{gate}");
+        }
+        assert_eq!(gate_in("{app}:", slot), None, "no lock with this prefix is there");
+        assert_eq!(gate_in("{app}:", Slot::of("app")), Some(gate("{app}:")));
     }
 
     #[test]

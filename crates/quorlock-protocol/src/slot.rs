@@ -30,6 +30,14 @@ impl Slot {
         self.0
     }
 
+    /// Returns the smallest number that puts a key into this slot if its hash tag is `text` and the number.
+    #[must_use]
+    pub(crate) fn number_behind(self, text: &str) -> u32 {
+        let begun = crc16(text.as_bytes());
+        let hashed = |number: &u32| resume(begun, itoa::Buffer::new().format(*number).as_bytes());
+        (0..u32::MAX).find(|number| hashed(number) % Slot::COUNT == self.0).unwrap_or(0)
+    }
+
     /// Returns the smallest number that, as a hash tag, puts a key into this slot.
     #[must_use]
     pub fn tag(self) -> u32 {
@@ -68,7 +76,12 @@ static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
 
 /// Computes CRC16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc: u16, byte| {
+    resume(0, bytes)
+}
+
+/// Continues a computation with more bytes.
+fn resume(crc: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(crc, |crc: u16, byte| {
         let [high, _] = crc.to_be_bytes();
         (crc << 8) ^ STEPS.get(usize::from(high ^ byte)).copied().unwrap_or(0)
     })

@@ -253,7 +253,6 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
         let (severity, what) = match refusal.need {
             Feature::Locks => (Severity::Warning, "which every lock needs"),
             Feature::Fencing => (Severity::Warning, "which locks need unless fencing is off"),
-            Feature::Promotion => (Severity::Note, "without which it does not vote after a promotion"),
             Feature::Speed => {
                 (Severity::Note, "without which acquiring a lock costs the server twice the work")
             }
@@ -262,7 +261,6 @@ fn rights(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
                 (Severity::Note, "without which a lock takes two round trips from process to process")
             }
             Feature::Sharing => (Severity::Note, "which shared locks need"),
-            Feature::Semaphores => (Severity::Note, "which semaphores need"),
             Feature::Waiting => (Severity::Note, "without which waiters poll"),
         };
         let user = facts.user.as_deref().unwrap_or("…");

@@ -97,7 +97,7 @@ fn a_healthy_deployment_has_no_findings() {
 }
 
 /// A fault of one node and its finding, with the restart guard on.
-const OF_A_NODE: [(Change, Severity, Check); 41] = [
+const OF_A_NODE: [(Change, Severity, Check); 40] = [
     (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
     (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
     (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Check::ProtectedMode),
@@ -134,7 +134,6 @@ const OF_A_NODE: [(Change, Severity, Check); 41] = [
     (|it| it.refusals = vec![refusal("zadd", Feature::Queue)], Severity::Note, Check::MissingRight),
     (|it| it.refusals = vec![refusal("zincrby", Feature::Sharing)], Severity::Note, Check::MissingRight),
     (|it| it.refusals = vec![refusal("publish", Feature::Offers)], Severity::Note, Check::MissingRight),
-    (|it| it.refusals = vec![refusal("set", Feature::Semaphores)], Severity::Note, Check::MissingRight),
     (|it| it.refusals = vec![refusal("client", Feature::Waiting)], Severity::Note, Check::MissingRight),
     (|it| it.lock = Some(Err(NodeError::NotAsked)), Severity::Warning, Check::LockFails),
     (|it| it.software = Some(Software::new("redis", "5.0.14")), Severity::Warning, Check::OldVersion),

@@ -29,7 +29,7 @@ const EXEC: Right = right("exec", Feature::Speed, "EXEC");
 const MULTI: Right = right("multi", Feature::Speed, "MULTI");
 
 /// Ordered so that no command leaves a key without expiry.
-const RIGHTS: [Right; 34] = [
+const RIGHTS: [Right; 32] = [
     right("set", Feature::Locks, "SET {key} x NX PX 5000"),
     right("get", Feature::Locks, "GET {key}"),
     right("pttl", Feature::Locks, "PTTL {key}"),
@@ -48,7 +48,6 @@ const RIGHTS: [Right; 34] = [
     // No connection has this ID.
     right("client|kill", Feature::Speed, "CLIENT KILL ID 9223372036854775807"),
     EXEC,
-    right("set", Feature::Promotion, "SET {gate} 1 PX 1"),
     right("set", Feature::Waiting, "SET {want} 1 PX 1000"),
     right("zadd", Feature::Queue, "ZADD {order} 1 a"),
     right("pexpire", Feature::Queue, "PEXPIRE {order} 5000"),
@@ -65,7 +64,6 @@ const RIGHTS: [Right; 34] = [
     right("zrangebyscore", Feature::Sharing, "ZRANGEBYSCORE {readers} 0 1"),
     right("zpopmax", Feature::Sharing, "ZPOPMAX {readers}"),
     right("zremrangebyscore", Feature::Sharing, "ZREMRANGEBYSCORE {readers} 0 1"),
-    right("set", Feature::Semaphores, "SET {limit} 1 PX 1"),
 ];
 
 /// Runs each command once, all in one write.

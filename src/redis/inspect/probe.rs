@@ -9,8 +9,7 @@ use crate::redis::RedisNode;
 use crate::runtime::clock::{Clock, within};
 use crate::runtime::entropy::Entropy;
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, InboxId, Moment, Token, WaiterId, gate, readers_key, semaphore_limit,
-    turn_key,
+    Claim, FenceHint, FencingToken, InboxId, Moment, Token, WaiterId, readers_key, turn_key,
 };
 
 /// Long compared with the pauses of the health check, and short in case it is interrupted.
@@ -37,7 +36,7 @@ impl Probe {
         Probe { one: claim(), two: claim(), waiter: WaiterId::new(waiter), inbox: InboxId::new(inbox) }
     }
 
-    fn keys(&self) -> [(&'static str, String); 10] {
+    fn keys(&self) -> [(&'static str, String); 8] {
         let want = self.one.want_mark();
         [
             ("{key}", self.one.key().to_owned()),
@@ -47,10 +46,7 @@ impl Probe {
             ("{told}", format!("{want}:told")),
             ("{turn}", turn_key(self.one.key(), self.waiter)),
             ("{want}", want),
-            // Of no real server: only to see whether such a key may be written.
-            ("{gate}", gate(self.one.key())),
             ("{readers}", readers_key(self.one.key())),
-            ("{limit}", semaphore_limit(self.one.key())),
         ]
     }
 

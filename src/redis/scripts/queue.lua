@@ -37,15 +37,15 @@ local function next_message(lock, mark, to, name, terms)
   local seen = redis.pcall('SETRANGE', mark .. ':others', 0, '') == 1 and '1 ' or '0 '
   return 'n ' .. seen .. to .. ' ' .. name .. ' ' .. #lock .. ' ' .. lock .. ' ' .. terms
 end
--- Returns the channel of an inbox. It begins with a prefix of that many bytes, as the lock does.
-local function channel(lock, prefix, inbox)
-  return string.sub(lock, 1, tonumber(prefix)) .. 'quorlock:inbox:' .. inbox
+-- Returns the channel of an inbox. It begins with a key prefix of this length, as the lock does.
+local function channel(lock, length, inbox)
+  return string.sub(lock, 1, tonumber(length)) .. 'quorlock:inbox:' .. inbox
 end
 -- Returns the channel to which a waiter for the lock wants offers, how long each is stored, and the token of its
 -- last request; nothing if it accepts none.
 local function inbox_of(lock, terms)
-  local inbox, prefix, life, token = string.match(terms or '', '^(%x+) (%d+) (%d+) %a (%x+)')
-  if inbox then return channel(lock, prefix, inbox), life, token end
+  local inbox, length, life, token = string.match(terms or '', '^(%x+) (%d+) (%d+) %a (%x+)')
+  if inbox then return channel(lock, length, inbox), life, token end
 end
 -- Tells the waiter with this key to ask again, if its last request is so old that an offer, which counts from
 -- it, would expire soon: it will be first soon.

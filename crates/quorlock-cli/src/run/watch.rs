@@ -40,7 +40,6 @@ pub(super) async fn until_ended(
     job: Job,
     lease: &LeaseWatch,
     notice: Notice,
-    hold_until: Option<Moment>,
     signals: &mut Signals,
     report: Report,
 ) -> Result<Ended, Failure> {
@@ -52,7 +51,6 @@ pub(super) async fn until_ended(
         job,
         lease,
         notice,
-        hold_until,
         report,
         terminal,
         stage: Stage::Running,
@@ -62,15 +60,10 @@ pub(super) async fn until_ended(
     watch.run(signals).await.map_err(Failure::to("watch the command"))
 }
 
-/// The hold counts from the request for the lock, which was at most this much before `since`, also on a busy machine.
-const ROUND_TRIP: Duration = Duration::from_secs(1);
-
 struct Watch<'a> {
     job: Job,
     lease: &'a LeaseWatch,
     notice: Notice,
-    /// When `--max-hold` is over, give or take the round trip of acquiring.
-    hold_until: Option<Moment>,
     report: Report,
     terminal: Option<Terminal>,
     stage: Stage,
@@ -148,10 +141,9 @@ impl Watch<'_> {
     }
 
     fn reason(&self) -> Reason {
-        let end = now() + self.lease.remaining();
         match self.lease.check() {
             Err(lost) => Reason::Lost(lost.reason),
-            Ok(()) if self.hold_until.is_some_and(|longest| end + ROUND_TRIP >= longest) => Reason::MaxHold,
+            Ok(()) if self.lease.is_at_max_hold() => Reason::MaxHold,
             Ok(()) => Reason::NotRenewed,
         }
     }

@@ -101,11 +101,11 @@ impl Masters {
         found
     }
 
-    /// Returns the keys of all locks on all servers.
+    /// Returns the keys of all locks on all servers, without their companions.
     pub(crate) async fn locks(&self) -> Vec<String> {
         let mut found = Vec::new();
         for server in self.servers.iter() {
-            let Ok(Resp::List(keys)) = ask(server.address(), &["KEYS", "lock-*"]).await else {
+            let Ok(Resp::List(keys)) = ask(server.address(), &["KEYS", "lock-?"]).await else {
                 return vec!["unknown".to_owned()];
             };
             found.extend(keys.iter().map(ToString::to_string));

@@ -18,7 +18,7 @@ const WAITERS: [WaiterId; 3] = [WaiterId::new(9), WaiterId::new(8), WaiterId::ne
 
 /// Returns the terms on which a waiter with this claim accepts an offer.
 fn terms(claim: &Claim, inbox: InboxId) -> OfferTerms {
-    OfferTerms { inbox, prefix: 0, life: LIFE, fenced: true, token: claim.token().clone() }
+    OfferTerms { inbox, prefix_len: 0, life: LIFE, fenced: true, token: claim.token().clone() }
 }
 
 fn offer(bench: &Bench<'_>, from: &Arc<Claim>, next: (WaiterId, OfferTerms), queued: bool) -> Request {

@@ -28,7 +28,7 @@ pub(super) async fn what_it_cannot_do_is_refused_by_name_and_changes_nothing(ben
             }
             Capability::Offer => {
                 let (inbox, life, token) = (InboxId::new(1), LONG, other.token().clone());
-                let terms = OfferTerms { inbox, prefix: 0, life, fenced: true, token };
+                let terms = OfferTerms { inbox, prefix_len: 0, life, fenced: true, token };
                 let next = Arc::new(NextWaiter { waiter, terms });
                 Request::Offer { claim: Arc::clone(&claim), next, queued: false, fence_hint }
             }

@@ -89,7 +89,7 @@ impl Database {
 
 /// Faults.
 impl Database {
-    /// Sends SIGKILL, as `kill -9` does, and waits for the end. Does nothing if it is not running.
+    /// Sends SIGKILL to all its processes, as when its machine stops, and waits for the end. Does nothing if it is not running.
     pub fn kill(&self) {
         if let Some(mut running) = self.running().take() {
             running.kill();

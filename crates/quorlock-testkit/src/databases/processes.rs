@@ -40,10 +40,10 @@ impl Running {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends SIGKILL to the process that was started, as `kill -9` does; the others notice it and end.
+    /// Sends SIGKILL to the server and all its processes, as when its machine stops.
     pub(super) fn kill(&mut self) {
-        // Errors mean that it has already ended. First those that serve clients: they notice its end a moment later, and
-        // answer until then.
+        // Those that serve clients would notice its end a moment later, and answer until then. Stopped, it starts no
+        // others. Errors mean that it has already ended.
         drop(self.signal(Signal::STOP).and_then(|()| await_stop(self.pid())));
         drop(self.tell(Which::All, Signal::KILL));
         drop(self.child.kill());
