@@ -12,7 +12,7 @@ use quorlock::{
     redis::{Address, RedisNode},
     runtime::{Clock as _, SystemClock},
 };
-use quorlock_testkit::{Server, Servers};
+use quorlock_testkit::{ClosedPort, Server, Servers};
 
 use crate::world::{TTL, World, client, knows};
 
@@ -188,8 +188,8 @@ async fn a_closed_port_differs_from_a_foreign_server() {
             drop((&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
         }
     });
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let urls = [format!("redis://127.0.0.1:{port}"), format!("redis://127.0.0.1:{closed}")];
+    let closed = ClosedPort::bind().unwrap();
+    let urls = [format!("redis://127.0.0.1:{port}"), format!("redis://{}", closed.address().unwrap())];
     let error = client(&urls, |builder| builder).lock("r").try_acquire().await.unwrap_err();
     assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
     let votes = error.report().unwrap().votes();

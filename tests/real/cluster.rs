@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use quorlock::protocol::gate;
 use quorlock::{
     AcquireError, Coordinator, LossReason, RestartGuard, Wait,
     doctor::{Check, Standing},
@@ -152,7 +153,8 @@ async fn the_master_of_a_prefix_with_a_hash_tag_is_noted_wherever_its_slot_moves
     assert_eq!(coordinator.health().now()[0].status, NodeStatus::Connected, "the other masters need no note");
     let noted = async || {
         let master = cluster.master_of("{app}").await.unwrap();
-        let note = master.command(&["GET", "{app}::quorlock:gate:start"]).await.unwrap().to_string();
+        let note =
+            master.command(&["GET", &gate("{app}:").replace("reign", "start")]).await.unwrap().to_string();
         let server = master.command(&["INFO", "server"]).await.unwrap().to_string();
         note.split(' ').next().is_some_and(|run_id| run_id.len() == 40 && server.contains(run_id))
     };

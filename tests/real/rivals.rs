@@ -1,11 +1,10 @@
 //! Defects of other lock libraries on real servers, as guarantees of ours: `docs/defects.md` lists
 //! them.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use quorlock::{Fencing, LossReason, RestartGuard, Wait, runtime::SystemClock};
-use quorlock_testkit::{Proxy, Resp, Server, Servers, SkewedClock, Way, eventually, patience};
+use quorlock_testkit::{ClosedPort, Proxy, Resp, Server, Servers, SkewedClock, Way, eventually, patience};
 
 use crate::world::{TTL, World, client, count};
 
@@ -31,8 +30,8 @@ async fn every_lock_reaches_all_servers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_was_never_there_fails_nothing() {
     let servers = Servers::start(4).await.unwrap();
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let urls = [servers.urls(), vec![format!("redis://{closed}")]].concat();
+    let closed = ClosedPort::bind().unwrap();
+    let urls = [servers.urls(), vec![format!("redis://{}", closed.address().unwrap())]].concat();
     let coordinator = client(&urls, |builder| builder);
     let lease = coordinator.lock("r").acquire().await.unwrap();
     lease.renew().await.unwrap();

@@ -4,6 +4,7 @@
 
 pub mod builtin;
 mod clock;
+mod closed_port;
 pub mod contract;
 #[cfg(unix)]
 mod databases;
@@ -25,6 +26,7 @@ pub use databases::{Database, Engine};
 pub use {
     builtin::{BuiltinServer, Memory, Misconduct, serve_if_asked},
     clock::{SkewedClock, TokioClock},
+    closed_port::ClosedPort,
     entropy::SeededEntropy,
     memory::{MemoryNode, Requests, UnreadRequests, memory_nodes, memory_nodes_on},
     proxy::{Proxy, Traffic, Way},

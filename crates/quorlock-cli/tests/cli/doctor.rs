@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, patience};
+use quorlock_testkit::{ClosedPort, Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, patience};
 use serde_json::Value;
 
 use crate::support::{Ended, Quorlock, servers};
@@ -91,7 +91,8 @@ async fn every_fault_that_can_be_made_here_is_named() {
     let silent = with(&["--rename-command", "CONFIG", ""]).await.unwrap();
     let stopped = with(&[]).await.unwrap();
     stopped[0].freeze().unwrap();
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let closed_port = ClosedPort::bind().unwrap();
+    let closed = closed_port.address().unwrap();
     let far = with(&[]).await.unwrap();
     let proxy = Proxy::start(far[0].address()).await.unwrap();
     proxy.delay(Way::ToServer, Duration::from_millis(25));
@@ -169,7 +170,8 @@ async fn every_fault_that_can_be_made_here_is_named() {
 #[tokio::test]
 async fn round_trips_are_numbers_for_programs_and_null_where_nothing_answers() {
     let Some(servers) = one(Servers::setup().durable()).await else { return };
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let closed_port = ClosedPort::bind().unwrap();
+    let closed = closed_port.address().unwrap();
     let urls = [servers[0].url(), format!("redis://{closed}")];
     let ended = doctor(&urls, &["--json", "--restart-guard", "off"]).end().await;
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();
