@@ -115,6 +115,14 @@ pub enum ConfigError {
         /// The longest allowed.
         max_ttl: Duration,
     },
+    /// A `max_ttl` that is no time: restarted nodes would wait for it.
+    #[error("a max_ttl of {:?} is above {:?}, ten years; restarted nodes wait for it, so an hour is long", .max_ttl, .most)]
+    MaxTtlTooLong {
+        /// What was asked for.
+        max_ttl: Duration,
+        /// The longest allowed.
+        most: Duration,
+    },
     /// A time setting of zero, where that cannot work.
     #[error("{setting} is zero; give it a length of time, such as 50ms")]
     Zero {

@@ -20,8 +20,8 @@ mod watch;
 pub use kind::{Multi, Single};
 pub use watch::LeaseWatch;
 
-/// The longest time that a lock is retained, ten years: servers cannot count to any number of milliseconds.
-const RETAIN_LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
+/// The longest time that a lock is retained, and the longest `max_ttl`: servers cannot count any number of milliseconds.
+pub(crate) const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 /// A held lock.
 ///
@@ -210,7 +210,7 @@ impl Lease {
     /// `note` in its context after host, process and label. Other clients are refused until it expires. With
     /// a `time` of zero this is a [release](Lease::release).
     ///
-    /// Neither TTL nor `max_ttl` limits `time`; at most ten years and 120 characters of the note are used.
+    /// Neither TTL nor `max_ttl` limits `time`, which is at most ten years; at most 120 characters of the note are used.
     /// The servers' clocks measure it. Nothing renews it: a server that restarts without its data forgets
     /// it, and votes for others after `max_ttl`. The lock stays taken as long as fewer nodes forget it than
     /// another client needs for a quorum.
@@ -223,8 +223,8 @@ impl Lease {
     /// [`RetainError::Lost`] when the lease was over before, and the lock is not kept.
     /// [`RetainError::Unconfirmed`] when no quorum confirmed, although it was asked repeatedly until the end
     /// of the lease: others may get the lock early. [`RetainError::Unsupported`] for a lease that is
-    /// [shared](crate::Lock::shared) or held more than once by its [owner](crate::Owner), and where a node
-    /// cannot [replace a token](crate::node::Capability::Transfer); the lock is released.
+    /// [shared](crate::Lock::shared) or held more than once by its [owner](crate::Owner), for a longer time than ten
+    /// years, and where a node cannot [replace a token](crate::node::Capability::Transfer); the lock is released.
     ///
     /// # Cancel safety
     ///
@@ -235,6 +235,8 @@ impl Lease {
             Some("it is shared with others")
         } else if !self.watch.state.capabilities.has(Capability::Transfer) {
             Some("not all of its nodes can replace a lock's token")
+        } else if time > TEN_YEARS {
+            Some("it can be retained for ten years at most")
         } else {
             None
         };
@@ -244,7 +246,7 @@ impl Lease {
             return Err(RetainError::Unsupported { resource: self.resource().clone(), reason });
         };
         let (reply, replied) = oneshot::channel();
-        let wanted = Retention::new(state.timers.now() + time.min(RETAIN_LONGEST), note, reply);
+        let wanted = Retention::new(state.timers.now() + time, note, reply);
         match state.take_keeper() {
             Some(keeper) => keeper.leave_taken(wanted).await,
             None => state.post(|commands| commands.retain = Some(wanted)),

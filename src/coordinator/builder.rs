@@ -14,6 +14,7 @@ use crate::engine::offer::{Inbox, Offers};
 use crate::engine::options::Options;
 use crate::engine::queue::{HintSink, WaitQueues};
 use crate::error::ConfigError;
+use crate::lease::TEN_YEARS;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Kinds, MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
 use crate::quorum::members::Nodes;
@@ -277,6 +278,9 @@ impl Builder {
         let drift = Drift::of(self.drift).ok_or(ConfigError::Drift { factor: self.drift })?;
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL);
         let ttl = self.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl));
+        if max_ttl > TEN_YEARS {
+            return Err(ConfigError::MaxTtlTooLong { max_ttl, most: TEN_YEARS });
+        }
         if self.seams.connect_timeout.is_some_and(|limit| limit.is_zero()) {
             return Err(ConfigError::Zero { setting: "the connect timeout" });
         }

@@ -80,6 +80,11 @@ fn a_ttl_above_the_limit_of_the_deployment() {
 }
 
 #[test]
+fn a_max_ttl_that_no_server_can_wait_for_is_refused() {
+    assert!(refusal(with_nodes().max_ttl(Duration::MAX)).contains("ten years"));
+}
+
+#[test]
 fn i13_a_ttl_above_30_s_where_max_ttl_is_not_set() {
     let minute = Duration::from_secs(60);
     let refused = refusal(with_nodes().ttl(minute));

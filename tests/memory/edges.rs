@@ -87,7 +87,7 @@ proptest! {
 
     #[test]
     fn a_lock_of_any_length_is_held_and_given_back(
-        ttl in prop_oneof![Just(Duration::MAX), Just(Duration::from_secs(u64::MAX / 4)), (2..1_u64 << 40).prop_map(Duration::from_secs)],
+        ttl in prop_oneof![Just(Duration::from_secs(10 * 366 * 24 * 3600)), (2..1_u64 << 28).prop_map(Duration::from_secs)],
         hold in times(),
     ) {
         paused(async {
