@@ -1,7 +1,7 @@
 //! Semaphores: at most K clients hold a permit at the same time.
 
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::lease::{Lease, LeaseWatch};
 use crate::lock::Lock;
 use crate::node::{Node, NodeError, Request};
 use crate::quorum::round::{Expect, Round};
-use crate::quorum::vote_report::{VoteOutcome, VoteReport};
+use crate::quorum::vote_report::{Holder, VoteOutcome, VoteReport};
 use quorlock_protocol::{Moment, Resource, Verdict, fraction, semaphore_limit};
 
 use limit::Limited;
@@ -212,22 +212,30 @@ impl Semaphore {
                 decided => return decided,
             }
         }
+        let wait = match self.wait {
+            Wait::UpTo(longest) => Wait::UpTo((since + longest).since(self.shared.now())),
+            Wait::Never | Wait::Forever => self.wait,
+        };
         let mut slots: FuturesUnordered<_> = self
             .order()
             .into_iter()
-            .map(async |number| (number, self.slot(number).wait(Wait::Forever).acquire().await))
+            .map(async |number| (number, self.slot(number).wait(wait).acquire().await))
             .collect();
-        tokio::select! {
-            biased;
-            Some((number, lease)) = slots.next() => match lease {
-                Ok(lease) => Ok(Permit { number, lease }),
-                Err(error) => Err(self.refusal(error)),
-            },
-            () = self.deadline(since) => {
-                drop(slots);
-                Err(self.all_taken(&self.inspect().await?, since))
+        let (mut taken, mut unknown) = (vec![None; self.permits], None);
+        while let Some((number, lease)) = slots.next().await {
+            match lease.map_err(|error| self.refusal(error)) {
+                Ok(lease) => return Ok(Permit { number, lease }),
+                Err(PermitError::Full { holders, .. }) => {
+                    if let Some(slot) = taken.get_mut(number) {
+                        *slot = holders.into_iter().next().flatten();
+                    }
+                }
+                // All are waited for: another permit may be within reach of more nodes.
+                Err(error @ PermitError::Unavailable { .. }) => unknown = Some(error),
+                Err(error) => return Err(error),
             }
         }
+        Err(unknown.unwrap_or_else(|| self.full(taken, since)))
     }
 
     /// Acquires a permit if one is free now, without waiting. Returns `None` if all are taken;
@@ -387,26 +395,23 @@ impl Semaphore {
         order
     }
 
-    /// Ends with the caller's wait.
-    async fn deadline(&self, since: Moment) {
-        match self.wait {
-            Wait::UpTo(longest) => self.shared.sleep_until(since + longest).await,
-            Wait::Never | Wait::Forever => pending().await,
+    /// The error for taken permits, unless too few nodes report their holders.
+    fn all_taken(&self, reports: &[VoteReport], since: Moment) -> PermitError {
+        let silent = reports.iter().find(|report| report.verdict() == Verdict::Unavailable);
+        match (silent, Resource::share(&self.name)) {
+            (Some(silent), Ok(resource)) => {
+                let (report, waited) = (Box::new(silent.clone()), self.shared.now().since(since));
+                PermitError::Unavailable { resource, report, waited }
+            }
+            _ => self.full(reports.iter().map(VoteReport::holder).collect(), since),
         }
     }
 
-    /// The error for taken permits, unless too few nodes report their holders.
-    fn all_taken(&self, reports: &[VoteReport], since: Moment) -> PermitError {
-        let resource = match Resource::share(&self.name) {
-            Ok(resource) => resource,
-            Err(error) => return ConfigError::from(error).into(),
-        };
-        let waited = self.shared.now().since(since);
-        if let Some(silent) = reports.iter().find(|report| report.verdict() == Verdict::Unavailable) {
-            let report = Box::new(silent.clone());
-            return PermitError::Unavailable { resource, report, waited };
+    fn full(&self, holders: Vec<Option<Holder>>, since: Moment) -> PermitError {
+        match Resource::share(&self.name) {
+            Ok(resource) => PermitError::Full { resource, holders, waited: self.shared.now().since(since) },
+            Err(error) => ConfigError::from(error).into(),
         }
-        PermitError::Full { resource, holders: reports.iter().map(VoteReport::holder).collect(), waited }
     }
 }
 

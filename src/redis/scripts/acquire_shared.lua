@@ -28,7 +28,12 @@ if call('PEXPIRE', ARGV[6], 60000) == 1 then
   return {'behind', number}
 end
 local ttl = tonumber(ARGV[2])
-if not shared then new_marker(ARGV[5], ttl) end
 if fenced and (number == 0 or not shared) then number = raise(ARGV[7], drawn) end
-join(ARGV[5], ARGV[1], ttl)
+if not shared then new_marker(ARGV[5], ttl) end
+local joined, why = pcall(join, ARGV[5], ARGV[1], ttl)
+if not joined then
+  -- A failure leaves no marker without a reader.
+  if not shared then call('DEL', KEYS[1]) end
+  error(why, 0)
+end
 return {'granted', number}

@@ -3,9 +3,9 @@
 -- mark and its counter. Without fencing the third is empty.
 --
 -- The holder of each lock is read by GET before anything is written, so that a refused client is notified of
--- its next change. Commands can only fail there or with the first write, when nothing is stored yet: a
--- command after a write is not refused for lack of memory, and the keys are checked for permissions and for
--- their hash slot before the script starts.
+-- its next change. Commands can only fail there or with the first writes, which are to counters, when no lock
+-- is stored yet: a command after a write is not refused for lack of memory, and the keys are checked for
+-- permissions and for their hash slot before the script starts.
 local token, fenced = ARGV[1], ARGV[3] ~= ''
 local function tombstone(place) return ARGV[2 + 3 * place] end
 local function mark(place) return ARGV[3 + 3 * place] end
