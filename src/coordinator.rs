@@ -184,6 +184,9 @@ impl Coordinator {
     pub async fn close(&self, timeout: Duration) {
         self.shared.closing.cancel();
         self.shared.nodes.timers.fire_all();
+        if let Some(offers) = &self.shared.offers {
+            offers.withdraw_all(&self.shared);
+        }
         self.shared.tasks.tracker.close();
         let end = self.shared.now() + timeout;
         tokio::select! {

@@ -300,6 +300,6 @@ impl Offer {
 }
 
 /// The tombstone must outlive every request of the claim that may still arrive.
-fn cancel(shared: &EngineContext, claim: &Arc<Claim>) -> Request {
+pub(super) fn cancel(shared: &EngineContext, claim: &Arc<Claim>) -> Request {
     Request::Cancel { claim: claim.clone(), linger: shared.max_ttl }
 }

@@ -315,6 +315,18 @@ impl NodeQueue {
         Some(attempt)
     }
 
+    /// Gives back an offer whose message was lost, if the node with the queue holds the lock for this waiter.
+    pub(super) fn give_back_unheard(
+        &mut self,
+        shared: &Arc<EngineContext>,
+        plan: &Arc<AcquireRequest>,
+        place: &Place,
+    ) {
+        if let Some(Queued { holding: Some(holding), .. }) = &place.queued {
+            self.offer_requests.give_back_unheard(shared, plan, (place.home, &holding.token));
+        }
+    }
+
     /// Gives back offers that were too few or too late.
     pub(super) fn give_back(&mut self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) {
         self.offer_requests.give_back(shared, plan);

@@ -10,19 +10,19 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::attempt::{Attempt, expect, new_claim};
-use super::cleanup::{Cleanup, CleanupOf};
+use super::cleanup::{Cleanup, CleanupOf, cancel};
 use super::context::EngineContext;
 use super::options::{AcquireRequest, Fencing, Renewal};
 use super::queue::WaitQueues;
 use super::recently_contended::Contended;
-use crate::node::{Hint, HintListener, Identity, Response, Vote};
+use crate::node::{Hint, HintListener, Identity, Response, SharedRequest, Vote};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
-use crate::quorum::round::Round;
+use crate::quorum::round::{Expect, Round};
 use crate::runtime::{Mutex, clock::Clock};
 use quorlock_protocol::{
     Claim, InboxId, InboxMessage, KeyState, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Token, Verdict,
-    WaiterId, is_fresh, least_left, offer_heartbeat, offer_life,
+    WaiterId, is_fresh, least_left, offer_life, offer_renamed_after,
 };
 
 /// The offers of a coordinator: those that it waits for, and those that it may make.
@@ -112,6 +112,22 @@ impl Offers {
         self.inside.lock().requests.get(token).cloned()
     }
 
+    /// Withdraws at all nodes the tokens to which an offer may still come: it would find nobody, and keep the lock taken
+    /// (rule O-6).
+    pub(crate) fn withdraw_all(&self, shared: &Arc<EngineContext>) {
+        let now = shared.now();
+        let open = |request: &&Arc<OfferRequest>| {
+            now < request.forgotten && !request.taken_up.load(Ordering::Relaxed)
+        };
+        let requests: Vec<_> = self.inside.lock().requests.values().filter(open).cloned().collect();
+        for OfferRequest { claim, life, runtime, given_up, .. } in requests.iter().map(|request| &**request) {
+            *given_up.lock() = true;
+            let cancel = SharedRequest::from(cancel(shared, claim));
+            let round = Round::start(&shared.nodes, Expect::Released, *life, |_| Some(cancel.clone()));
+            shared.tasks.spawn(async move { round.settled().await }, runtime);
+        }
+    }
+
     /// Takes the waiter to which to offer the lock at `key`, held with `token`, if it can still
     /// accept in time. The next holder is notified of its successor again.
     pub(crate) fn take_next(&self, key: &str, token: &Token, now: impl FnOnce() -> Moment) -> Option<Next> {
@@ -174,8 +190,14 @@ pub(crate) struct OfferRequest {
     pub(super) life: Duration,
     /// When every offer for it has expired on the nodes, too.
     forgotten: Moment,
+    /// The terms in the request.
+    terms: Arc<OfferTerms>,
     /// Whether to ask again, because a coming offer would count from too long ago.
     stale: AtomicBool,
+    /// Whether it was sent again.
+    repeated: AtomicBool,
+    /// Whether a lease has come of it.
+    taken_up: AtomicBool,
     /// Whether the token was withdrawn.
     given_up: Mutex<bool>,
 }
@@ -221,8 +243,8 @@ pub(super) struct OfferRequests {
 }
 
 impl OfferRequests {
-    /// Asks for an offer in the queue of `home`, with a new token. Returns `None` where an offer is
-    /// no use: messages do not arrive, the holder renews manually, or the lease would be too short.
+    /// Asks for an offer in the queue of `home`: with a new token, unless the last one is recent enough. Returns `None`
+    /// where an offer is no use: messages do not arrive, the holder renews manually, or the lease would be too short.
     pub(super) fn ask(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -235,13 +257,24 @@ impl OfferRequests {
         if plan.renewal == Renewal::Manual || !offers.is_open_at(home, nodes.quorum.needed()) {
             return None;
         }
-        let life = offer_life(round_trip, plan.ttl, shared.max_ttl);
+        let life = offer_life(plan.ttl, shared.max_ttl);
         if life < least_left(life, round_trip).saturating_mul(2) {
             return None;
+        }
+        if let Some(last) = self.open_requests.back()
+            && now.since(last.round.sent) < offer_renamed_after(life)
+            && !last.stale.load(Ordering::Relaxed)
+            && !last.has_votes()
+        {
+            last.repeated.store(true, Ordering::Relaxed);
+            return Some(last.terms.clone());
         }
         let fence_hint = shared.fence_hint(plan, None);
         let claim = new_claim(shared, plan, fence_hint);
         let token = claim.token().clone();
+        let (inbox, prefix_len) = (offers.inbox, shared.key_prefix.len());
+        let terms =
+            Arc::new(OfferTerms { inbox, prefix_len, life, fenced: plan.fencing == Fencing::On, token });
         let round = Round::without_requests(nodes, expect(fence_hint), life);
         let request = Arc::new(OfferRequest {
             shared: Arc::downgrade(shared),
@@ -251,13 +284,15 @@ impl OfferRequests {
             forgotten: round.sent + life.saturating_mul(2),
             round,
             life,
+            terms: terms.clone(),
             stale: AtomicBool::new(false),
+            repeated: AtomicBool::new(false),
+            taken_up: AtomicBool::new(false),
             given_up: Mutex::new(false),
         });
         offers.expect(&request, now);
         self.open_requests.push_back(request);
-        let (inbox, prefix_len) = (offers.inbox, shared.key_prefix.len());
-        Some(Arc::new(OfferTerms { inbox, prefix_len, life, fenced: plan.fencing == Fencing::On, token }))
+        Some(terms)
     }
 
     /// Waits for a vote on the requests so far; `bell` is notified of each.
@@ -286,7 +321,8 @@ impl OfferRequests {
         *self.since.get_or_insert(now) + patience
     }
 
-    /// Returns the attempt that a quorum has offered, and whether it belongs to the latest request.
+    /// Returns the attempt that a quorum has offered, and whether it belongs to the latest request, which was not sent
+    /// again.
     pub(super) fn take_offered(
         &mut self,
         shared: &Arc<EngineContext>,
@@ -296,8 +332,28 @@ impl OfferRequests {
         let won = |request: &Arc<OfferRequest>| request.round.tally(now).verdict() == Some(Verdict::Won);
         let request = self.open_requests.remove(self.open_requests.iter().position(won)?)?;
         self.since = None;
-        let is_last = self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
+        request.taken_up.store(true, Ordering::Relaxed);
+        let is_last = !request.repeated.load(Ordering::Relaxed)
+            && self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
         Some((request.attempt(shared, plan), is_last))
+    }
+
+    /// Gives back the lock if `home` holds it for one of the requests and its message was lost: it would have come before
+    /// the answer that says so.
+    pub(super) fn give_back_unheard(
+        &mut self,
+        shared: &Arc<EngineContext>,
+        plan: &Arc<AcquireRequest>,
+        (home, holder): (usize, &Token),
+    ) {
+        let is_unheard = |request: &Arc<OfferRequest>| {
+            request.claim.token() == holder && request.round.key_states().get(home) != KeyState::Holds
+        };
+        if let Some(lost) = self.open_requests.iter().position(is_unheard)
+            && let Some(request) = self.open_requests.remove(lost)
+        {
+            drop(request.attempt(shared, plan));
+        }
     }
 
     /// Gives back what too few nodes have offered.
@@ -354,7 +410,7 @@ impl HintListener for Inbox {
             }
             InboxMessage::Soon { token } => {
                 let Some(request) = offers.request(token) else { return };
-                if now.since(request.round.sent) >= offer_heartbeat(request.life) {
+                if now.since(request.round.sent) >= offer_renamed_after(request.life) {
                     request.stale.store(true, Ordering::Relaxed);
                     queues.notify_offer(request.claim.key());
                 }

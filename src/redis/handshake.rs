@@ -50,8 +50,8 @@ pub(crate) struct ReadyConnection {
     pub(crate) hints: bool,
     /// Whether it also pushes changes by our own scripts, as Redis 6.0 does.
     pub(crate) pushes_own: bool,
-    /// Whether it pushes messages to our inboxes.
-    pub(crate) inbox: bool,
+    /// The secret that proves messages to our inboxes (rule O-11), if it pushes them.
+    pub(crate) inbox: Option<Box<[u8]>>,
     /// The facts of the handshake.
     pub(crate) facts: Facts,
     /// The history ID of its data, if it is a cluster member.
@@ -146,6 +146,7 @@ impl Connector {
             start::ask(&mut introduction, gate);
         }
         let max_ttl = self.settings.gate.as_ref().zip(self.settings.max_ttls.as_ref());
+        let asked_for_max_ttl = max_ttl.is_some();
         if let Some((gate, max_ttls)) = max_ttl {
             // Before `CLIENT TRACKING` is switched on. A user without the permission can still vote.
             let [command, words @ ..] = max_ttl_request(gate, max_ttls.ours());
@@ -174,12 +175,7 @@ impl Connector {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
-        if asks_for_inboxes && !subscribed && !matches!(answers.pop(), Some(Value::ServerError(_))) {
-            // Messages to the channels would be taken for replies. A user without the permission gets an
-            // error, and no offers.
-            self.has_channels = false;
-            return Err(unexpected("it replies to SUBSCRIBE but does not push; reconnecting without"));
-        }
+        let inbox = if asks_for_inboxes { self.secret_in(&mut answers, subscribed)? } else { None };
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
         let mut process =
@@ -201,7 +197,7 @@ impl Connector {
         };
         // Hints are optional: a server or user that does not support them can still vote.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
-        if max_ttl.is_some() {
+        if asked_for_max_ttl {
             facts.max_ttl = answers.get(1).and_then(max_ttl_answer);
         }
         if let Some(gate) = &self.settings.gate {
@@ -239,7 +235,7 @@ impl Connector {
             replica_ack: copies,
             hints,
             pushes_own,
-            inbox: subscribed,
+            inbox,
             facts,
             history,
             watch,
@@ -256,9 +252,30 @@ impl Connector {
         let channel = |inbox: InboxId| inbox.channel(&self.settings.key_prefix);
         let channels: Vec<_> = self.listeners.inboxes().into_iter().map(channel).collect();
         if !channels.is_empty() {
+            let secret = InboxId::secret_key(&self.settings.key_prefix);
+            let random = format!("{:032x}", self.settings.entropy.next_u128());
+            introduction.cmd("SET").arg(&secret).arg(random).arg("NX");
+            introduction.cmd("GET").arg(secret);
             introduction.cmd("SUBSCRIBE").arg(&channels[..]);
         }
         !channels.is_empty()
+    }
+
+    /// Takes the answers to [`subscribe`](Self::subscribe), and returns the server's secret.
+    fn secret_in(
+        &mut self,
+        answers: &mut Vec<Value>,
+        subscribed: bool,
+    ) -> Result<Option<Box<[u8]>>, NodeError> {
+        if !subscribed && !matches!(answers.pop(), Some(Value::ServerError(_))) {
+            // Messages to the channels would be taken for replies. A user without the permission gets an
+            // error, and no offers.
+            self.has_channels = false;
+            return Err(unexpected("it replies to SUBSCRIBE but does not push; reconnecting without"));
+        }
+        let secret = answers.pop().and_then(text);
+        answers.pop();
+        Ok(secret.filter(|_| subscribed).map(|secret| secret.into_bytes().into()))
     }
 
     /// Makes the server end our earlier connections, if it is the process that they led to: requests that are

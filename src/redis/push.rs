@@ -6,7 +6,7 @@ use super::catch_panic::catch_panic;
 use super::resp::decode::{RespReader, RespValue};
 use crate::node::{Hint, HintListener, Identity};
 use crate::runtime::Mutex;
-use quorlock_protocol::{InboxId, InboxMessage};
+use quorlock_protocol::{InboxId, InboxMessage, proven};
 
 /// The listeners of a node, shared by its handle and its task.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub(crate) struct Listeners {
 pub(super) struct Audience {
     listeners: Vec<Arc<dyn HintListener>>,
     hearing: bool,
+    /// The secret of the server (rule O-11).
+    secret: Option<Box<[u8]>>,
 }
 
 impl Audience {
@@ -80,9 +82,11 @@ impl Listeners {
         self.audience.lock().listeners.iter().filter_map(|listener| listener.inbox()).collect()
     }
 
-    /// A connection has started on which messages to the inboxes arrive.
-    pub(crate) fn inbox_open(&self) {
-        for listener in &self.audience.lock().listeners {
+    /// A connection has started on which messages to the inboxes arrive, proven by this `secret` (rule O-11).
+    pub(crate) fn inbox_open(&self, secret: Box<[u8]>) {
+        let mut audience = self.audience.lock();
+        audience.secret = Some(secret);
+        for listener in &audience.listeners {
             catch_panic("a listener", || listener.inbox_open());
         }
     }
@@ -109,7 +113,8 @@ impl Listeners {
 impl Audience {
     /// Delivers a message to an inbox.
     fn received(&self, payload: &[u8], from: &Arc<Identity>) {
-        for message in InboxMessage::parse(payload) {
+        let proven = self.secret.as_ref().and_then(|secret| proven(secret, payload));
+        for message in proven.into_iter().flat_map(InboxMessage::parse) {
             for listener in &self.listeners {
                 catch_panic("a listener", || listener.receive(message.clone(), from));
             }

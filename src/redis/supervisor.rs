@@ -161,8 +161,8 @@ impl Supervisor {
                     if greeted.hints {
                         listeners.hearing();
                     }
-                    if greeted.inbox {
-                        listeners.inbox_open();
+                    if let Some(secret) = greeted.inbox.take() {
+                        listeners.inbox_open(secret);
                     }
                     let (end, has_answered) = run(greeted, connector, queue, state, listeners, clock).await;
                     listeners.deaf();

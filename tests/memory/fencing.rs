@@ -375,3 +375,27 @@ async fn f9_keys_of_names_used_once_expire_within_minutes() {
         }
     }
 }
+
+/// Counters that somebody has written to: while a quorum has others, no resource sees such a number, and no other node
+/// carries it.
+#[tokio::test(start_paused = true)]
+async fn f11_a_number_that_no_clock_explains_is_no_vote() {
+    let bench = bench(5);
+    let century = Duration::from_secs(100 * 365 * 24 * 3600);
+    let lock = lock_of(&bench.coordinator);
+    for node in 0..2 {
+        put_ahead(&bench, node, century);
+    }
+    let now = u64::try_from((bench.clock.wall() + century / 2).as_micros()).unwrap();
+    assert!(hold_and_release(&lock).await.get() < now);
+    for node in &bench.nodes[2..] {
+        assert!(node.fencing_token("r").unwrap().get() < now, "nothing is written back");
+    }
+    put_ahead(&bench, 2, century);
+    let refused = lock.acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("more than ten years ahead of the clock"), "{refused}");
+    let held = || bench.nodes.iter().filter(|node| node.holder("r").is_some()).count();
+    while held() > 0 {
+        bench.pass(Duration::from_millis(1)).await;
+    }
+}

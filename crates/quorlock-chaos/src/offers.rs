@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::InboxMessage;
+use quorlock::protocol::{InboxMessage, unproven};
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -68,7 +68,7 @@ async fn listen(address: SocketAddr, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> i
         if kind != b"pmessage" {
             continue;
         }
-        for message in InboxMessage::parse(payload) {
+        for message in unproven(payload).into_iter().flat_map(InboxMessage::parse) {
             if let InboxMessage::Offered { token, .. } = message {
                 *seen.lock().entry(token.to_vec()).or_default() += 1;
             }
@@ -121,6 +121,7 @@ fn odd() -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use quorlock::protocol::prove;
     use quorlock_testkit::{Servers, eventually};
 
     use super::*;
@@ -133,6 +134,7 @@ mod tests {
         }
         let offers = Offers::watch(servers.iter().map(quorlock_testkit::Server::address));
         let say = async |node: usize, text: &str| {
+            let text = &String::from_utf8(prove(b"a secret", text.as_bytes())).unwrap();
             // Until a subscriber receives it: the subscription may not be there yet.
             let sent = async || {
                 let heard = servers[node].command(&["PUBLISH", "quorlock:inbox:01", text]).await;

@@ -55,8 +55,8 @@ pub(crate) async fn interruptibly<T, E>(
     Ok(done)
 }
 
-/// A lease that the holder before has offered lives for about a second, until it is renewed. Nothing is begun before
-/// that.
+/// A lease that the holder before has offered may have a third of its TTL left, less than the time that the command needs
+/// to end. Nothing is begun before it is renewed.
 async fn acquire_for(wanted: &Wanted, ttl: Duration) -> Result<Acquired, Refusal> {
     loop {
         let acquired = wanted.acquire().await?;

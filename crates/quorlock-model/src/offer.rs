@@ -89,6 +89,8 @@ pub(crate) enum Step {
     Offer { attempt: usize, to: usize, node: usize },
     /// A push arrives.
     Push { attempt: usize, node: usize },
+    /// A push arrives in the name of a node that has not sent it.
+    Forge { attempt: usize, node: usize },
     /// An attempt decides on its number.
     Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
@@ -219,6 +221,7 @@ impl<const N: usize, const K: usize> Wander for Offer<N, K> {
             | Step::RunAhead { .. }
             | Step::Restart { .. }
             | Step::Remind { .. }
+            | Step::Forge { .. }
             | Step::Vanish { .. }
             | Step::End { .. } => 1,
         }

@@ -58,6 +58,21 @@ impl From<FencingToken> for u64 {
     }
 }
 
+/// 2036, in microseconds: before that, no clock has to be read to know that a number is plausible.
+const SURELY_PLAUSIBLE: u64 = 2_082_758_400_000_000;
+const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+impl FencingToken {
+    /// Returns whether no clock explains the number, which then is of a counter that was written to, or of a node that lies
+    /// (rule F-11): it is more than ten years ahead of `wall`, and of 2026. A resource that has seen it would refuse all
+    /// clients until then.
+    #[must_use]
+    #[inline]
+    pub fn is_implausible(self, wall: impl FnOnce() -> Duration) -> bool {
+        self.0 > SURELY_PLAUSIBLE && self > FencingToken::capped(wall().saturating_add(TEN_YEARS).as_micros())
+    }
+}
+
 /// How long a node keeps a counter: until its wall clock is this far past the counter's number
 /// ([`FencingToken::counter_ends`], rule F-9). This limits the counters on a node to the locks used
 /// within a few minutes.

@@ -38,7 +38,7 @@ pub use limits::{RoundTrip, most_in_flight, node_timeout, overdue_after};
 pub use moment::{Moment, micros};
 pub use offer::{
     InboxId, InboxMessage, NextWaiter, OTHERS_FOR, OfferTerms, entry_context, is_fresh, least_left,
-    offer_heartbeat, offer_life, queue_entry, releases_openly,
+    offer_heartbeat, offer_life, offer_renamed_after, prove, proven, queue_entry, releases_openly, unproven,
 };
 pub use queue::{
     LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, turn, turn_key, want_mark,

@@ -4,9 +4,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::claim::tombstone_sibling;
 use crate::queue::hex;
 use crate::token::{RANDOM_DIGITS, SHOWN, printable};
-use crate::{FencingToken, Token, WaiterId};
+use crate::{FencingToken, Sibling, Token, WaiterId};
 
 /// The name of the channel on which a process receives messages from nodes without a request.
 ///
@@ -41,6 +42,46 @@ impl InboxId {
     pub fn channel(self, prefix: &str) -> String {
         format!("{prefix}quorlock:inbox:{self}")
     }
+
+    /// Returns the name of the key, on such a server, with the secret that proves messages to clients with this prefix:
+    /// see [`prove`].
+    #[must_use]
+    pub fn secret_key(prefix: &str) -> String {
+        format!("{prefix}{SECRET_KEY}")
+    }
+}
+
+pub(crate) const SECRET_KEY: &str = "quorlock:inbox:secret";
+
+/// Returns the message with the proof that it was sent by a script of a server with this secret (rule O-11).
+///
+/// A user without the right to the key prefix may still be able to publish on each channel of a server, and to listen
+/// there, but not to read the key with the secret. Each server has its own, so that its messages prove nothing elsewhere.
+#[must_use]
+pub fn prove(secret: &[u8], message: &[u8]) -> Vec<u8> {
+    [proof_of(secret, message).as_bytes(), b" ", message].concat()
+}
+
+/// Returns the message without its proof, unless that is wrong.
+#[must_use]
+pub fn proven<'a>(secret: &[u8], signed: &'a [u8]) -> Option<&'a [u8]> {
+    let message = unproven(signed)?;
+    signed.starts_with(proof_of(secret, message).as_bytes()).then_some(message)
+}
+
+/// Returns the message without its proof, whether or not that is right: for monitoring programs.
+#[must_use]
+pub fn unproven(signed: &[u8]) -> Option<&[u8]> {
+    signed.get(PROOF_DIGITS..)?.strip_prefix(b" ")
+}
+
+/// The length of a SHA-1 in hexadecimal: the only hash that scripts have.
+const PROOF_DIGITS: usize = 40;
+
+/// Hashed twice, so that a proof of a message is not the beginning of one of a longer message.
+fn proof_of(secret: &[u8], message: &[u8]) -> String {
+    let hash = |text: &[u8]| sha1_smol::Sha1::from([secret, text].concat()).digest().to_string();
+    hash(hash(message).as_bytes())
 }
 
 /// Sixteen hexadecimal digits.
@@ -90,6 +131,12 @@ impl OfferTerms {
         };
         (!token.is_empty()).then_some(())?;
         Some(OfferTerms { inbox: InboxId(hex(inbox)?), prefix_len, life, fenced, token: Token::found(token) })
+    }
+
+    /// Returns the key that says, at a node, that the token was withdrawn, for an offer of the lock at `key` (rule O-6).
+    #[must_use]
+    pub fn tombstone_key<'a>(&'a self, key: &'a str) -> Sibling<'a> {
+        tombstone_sibling(key, &self.token)
     }
 
     /// Returns the name of the inbox's channel, for an offer of the lock at `key`.
@@ -215,22 +262,20 @@ fn decimal(digits: &[u8]) -> Option<u64> {
         .ok()
 }
 
-/// The shortest life of an offer. A waiter that dies with an offer blocks the lock for this long,
-/// so it is as short as a waiter's heartbeat and a pause of its process allow.
-const LEAST_LIFE: Duration = Duration::from_millis(1_200);
-/// The shortest life in round trips: one is spent on the request and one on the offer.
-const LIFE_TRIPS: u32 = 10;
 /// An accepted offer must have at least this fraction (a tenth) of its life left, or three round
 /// trips, so that it can be renewed.
 const LEAST_LEFT: u32 = 10;
+/// The longest pause before the waiters at the front of the queue ask again, if they accept offers.
+const HEARTBEAT: Duration = Duration::from_millis(600);
+/// A holder offers the lock to a waiter of which it has heard within this time: longer than a heartbeat and its way.
+const FRESH_FOR: Duration = Duration::from_secs(2);
 
-/// Returns how long an offer is stored, in whole milliseconds, for a waiter that wants the lock for
-/// `ttl` at this round trip time. It is at most half of `max_ttl`, the time for which restarted
-/// nodes do not vote: that is the limit of attempts that draw a fencing token.
+/// Returns how long an offer is stored, in whole milliseconds, for a waiter that wants the lock for `ttl`: as long as any
+/// other vote, so that what was offered need not be renewed sooner. It is at most half of `max_ttl`, the time for which
+/// restarted nodes do not vote: that is the limit of attempts that draw a fencing token.
 #[must_use]
-pub fn offer_life(round_trip: Duration, ttl: Duration, max_ttl: Duration) -> Duration {
-    let life = LEAST_LIFE.max(round_trip.saturating_mul(LIFE_TRIPS)).min(ttl).min(max_ttl / 2);
-    Duration::from_millis(u64::try_from(life.as_millis()).unwrap_or(u64::MAX))
+pub fn offer_life(ttl: Duration, max_ttl: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(ttl.min(max_ttl / 2).as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns how much of an offer with this `life` must be left to accept it.
@@ -239,18 +284,24 @@ pub fn least_left(life: Duration, round_trip: Duration) -> Duration {
     (life / LEAST_LEFT).max(round_trip.saturating_mul(3))
 }
 
-/// Returns the longest pause before the first waiter in the queue asks again if it accepts offers,
-/// and the largest age of the second waiter's request: an offer counts from the last request.
+/// Returns the longest pause before the first two waiters in the queue ask again if they accept offers of this `life`.
 #[must_use]
 pub fn offer_heartbeat(life: Duration) -> Duration {
-    life / 2
+    (life / 2).min(HEARTBEAT)
+}
+
+/// Returns after how long a waiter names a new token when it asks again. An offer counts from the request that first
+/// named its token (rule O-3), so at least half of it is left when it is made.
+#[must_use]
+pub fn offer_renamed_after(life: Duration) -> Duration {
+    life / 4
 }
 
 /// Returns whether a holder may still offer the lock to a waiter whose terms it has known for this
 /// long.
 #[must_use]
 pub fn is_fresh(known_for: Duration, life: Duration) -> bool {
-    known_for < life / 2
+    known_for < (life / 2).min(FRESH_FOR)
 }
 
 /// One of this many releases is open: the lock is free for a moment, for clients outside the queue.
@@ -287,6 +338,19 @@ mod tests {
         assert_eq!(InboxId::of(&terms().token), Some(InboxId(0xab)));
         assert_eq!(InboxId::of(&Token::found(b"another program's")), None);
         assert_eq!(InboxId(0xab).mark(u128::MAX), (u128::from(u64::MAX) << 64) | 0xab);
+    }
+
+    #[test]
+    fn o11_a_message_counts_only_with_the_proof_of_its_node() {
+        let said = prove(b"secret", b"o 0123 42 1000");
+        assert_eq!(proven(b"secret", &said), Some(&b"o 0123 42 1000"[..]));
+        assert_eq!(proven(b"another node's", &said), None);
+        let mut changed = said.clone();
+        *changed.last_mut().unwrap() = b'1';
+        for forged in [&changed[..], &said[..30], b"o 0123 42 1000", b"", &[&said[..], b"\nn"].concat()] {
+            assert_eq!(proven(b"secret", forged), None, "{}", String::from_utf8_lossy(forged));
+        }
+        assert_eq!(unproven(&changed), Some(&b"o 0123 42 1001"[..]));
     }
 
     #[test]

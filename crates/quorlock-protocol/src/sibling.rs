@@ -56,7 +56,7 @@ pub fn semaphore_limit(key: &str) -> String {
 /// Returns whether the library stores `key` beside its locks, and not as one.
 #[must_use]
 pub fn is_auxiliary_key(key: &str) -> bool {
-    companion(key).is_some()
+    key.ends_with(crate::offer::SECRET_KEY) || companion(key).is_some()
 }
 
 /// Returns the key of the lock of which `key` is the queue: the sorted set whose name is that of the
@@ -227,6 +227,7 @@ mod tests {
             assert!(!is_auxiliary_key(key));
         }
         assert!(!is_auxiliary_key("{a}:quorlock:orders:1"), "no kind of ours");
+        assert!(is_auxiliary_key(&crate::InboxId::secret_key("locks:")));
         let readers = Claim::new("a".into(), Token::found(crate::SHARED_MARKER.as_bytes()));
         assert!(is_auxiliary_key(&readers.tombstone()));
     }

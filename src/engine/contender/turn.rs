@@ -60,6 +60,7 @@ impl Contender {
             self.rounds += 1;
             let Some(place) = asked else { return Ok(Chance::NoQueue) };
             let now = self.shared.now();
+            self.queue.give_back_unheard(&self.shared, plan, &place);
             if self.queue.has_moved(&place) {
                 let node = self.shared.nodes.name(place.home);
                 debug!(keys = %self.keys, processes_before = place.ahead(), %node, "waiting in the queue");

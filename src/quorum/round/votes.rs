@@ -61,6 +61,9 @@ impl Round {
             (Vote::Granted, Expect::Number) if answer.fencing_token.is_none() => {
                 VoteOutcome::Failed(unnumbered())
             }
+            (Vote::Granted, Expect::Number) if self.is_implausible(answer) => {
+                VoteOutcome::Failed(implausible(answer.fencing_token))
+            }
             (Vote::Granted | Vote::ReleasedContended | Vote::Notified, Expect::Hold | Expect::Number) => {
                 // The age counts as of sending the request: what the node lost before that, it
                 // cannot know (rule I-12).
@@ -82,6 +85,12 @@ impl Round {
             // A listing grants nothing.
             (Vote::Free | Vote::Waiters(_), _) => VoteOutcome::Free,
         }
+    }
+
+    /// Whether no clock explains the fencing token (rule F-11).
+    fn is_implausible(&self, answer: &Response) -> bool {
+        let number = answer.fencing_token;
+        number.is_some_and(|number| number.is_implausible(|| self.nodes.clock.wall()))
     }
 
     /// Returns from when a grant of this round counts at a quorum (rule I-7): from before the nodes
@@ -124,11 +133,10 @@ impl Round {
     /// Returns the largest fencing token that a node has reported.
     pub(crate) fn largest_number(&self) -> Option<FencingToken> {
         let number = |slot: &Slot| match &slot.state {
-            State::Answered { result: Ok(answer), .. } => answer.fencing_token,
-            State::Answered { result: Err(_), .. }
-            | State::Pending { .. }
-            | State::Unasked
-            | State::Skipped => None,
+            State::Answered { result: Ok(answer), .. } if !self.is_implausible(answer) => {
+                answer.fencing_token
+            }
+            State::Answered { .. } | State::Pending { .. } | State::Unasked | State::Skipped => None,
         };
         self.slots.lock().nodes.iter().filter_map(number).max()
     }
@@ -186,6 +194,15 @@ impl Round {
 fn unnumbered() -> NodeError {
     let reason = "it does not issue fencing tokens; use a node that does, or turn fencing off for this lock";
     NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason: reason.into() }
+}
+
+fn implausible(number: Option<FencingToken>) -> NodeError {
+    let number = number.unwrap_or(FencingToken::MAX);
+    let reason = format!(
+        "its fencing token {number} is more than ten years ahead of the clock: set the clocks, or delete the lock's \
+         counter on that server, which somebody has written to"
+    );
+    NodeError::Unfit { kind: NodeErrorKind::WrongData, reason: reason.into() }
 }
 
 fn unanswered(waited: Duration) -> VoteOutcome {

@@ -63,6 +63,7 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.word(next.terms.channel(claim.key()));
             drawing(command, claim, *fence_hint);
             command.word(if *queued { next.waiter.to_string() } else { String::new() });
+            command.joined(&next.terms.tombstone_key(claim.key()).pieces());
         }
         Request::Inspect { key } => {
             command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());

@@ -33,7 +33,7 @@ if ahead < 2 then
     if ahead == 0 and terms_of(ARGV[6]) then
       local next = next_message(KEYS[1], mark, string.sub(holder, 1, 32), name, ARGV[6])
       local length = string.match(ARGV[6], '^%x+ (%d+) ')
-      redis.pcall('PUBLISH', channel(KEYS[1], length, string.sub(holder, 17, 32)), next)
+      tell(channel(KEYS[1], length, string.sub(holder, 17, 32)), next)
     end
     return {'queued', ahead, string.sub(holder, 1, 4096), call('PTTL', KEYS[1])}
   end

@@ -18,12 +18,16 @@ local function is_ours(token)
   end
   return holder == token
 end
--- Returns the entry of the waiter with this key, and when it last asked, without the key being tracked if the
--- server supports that (6.2).
-local function entry_at(key)
+-- Returns the text at a key, without it being tracked if the server supports that (6.2).
+local function read(key)
   local value = redis.pcall('GETEX', key)
   if type(value) == 'table' then value = redis.pcall('GET', key) end
-  if type(value) ~= 'string' then return false end
+  return type(value) == 'string' and value
+end
+-- Returns the entry of the waiter with this key, and when it last asked.
+local function entry_at(key)
+  local value = read(key)
+  if not value then return false end
   local asked, entry = string.match(value, '^(%d+) (.*)$')
   return entry or false, tonumber(asked)
 end
@@ -47,6 +51,15 @@ local function inbox_of(lock, terms)
   local inbox, length, life, token = string.match(terms or '', '^(%x+) (%d+) (%d+) %a (%x+)')
   if inbox then return channel(lock, length, inbox), life, token end
 end
+-- Sends a message to an inbox, with the proof that a script sent it (rule O-11), and returns how many clients
+-- listen: other users may be able to publish there, and to listen, but not to read the secret.
+local function tell(inbox, message)
+  local secret = read(string.match(inbox, '^.*:') .. 'secret')
+  if not secret then return 0 end
+  local proof = redis.sha1hex(secret .. redis.sha1hex(secret .. message))
+  local heard = redis.pcall('PUBLISH', inbox, proof .. ' ' .. message)
+  return type(heard) == 'number' and heard or 0
+end
 -- Tells the waiter with this key to ask again, if its last request is so old that an offer, which counts from
 -- it, would expire soon: it will be first soon.
 local function warn(lock, key)
@@ -54,8 +67,8 @@ local function warn(lock, key)
   local inbox, life, token = inbox_of(lock, entry)
   if not inbox then return end
   local time = redis.call('TIME')
-  if time[1] * 1000 + time[2] / 1000 - asked >= life / 2 then
-    redis.pcall('PUBLISH', inbox, 's ' .. token)
+  if time[1] * 1000 + time[2] / 1000 - asked >= life / 4 then
+    tell(inbox, 's ' .. token)
   end
 end
 -- Returns the message with the first waiter in the queue, for the inbox of the lease of this token or waiter;
@@ -91,7 +104,7 @@ local function notify_next(lock, mark)
     if redis.pcall('DEL', key) == 1 and not (inbox and has_no_listener(inbox)) then
       -- It is about to hold the lock: tells it which waiter is next.
       local next = terms and next_in_queue(lock, mark, name)
-      if next then redis.pcall('PUBLISH', inbox, next) end
+      if next then tell(inbox, next) end
       break
     end
   end

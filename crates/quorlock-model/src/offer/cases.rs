@@ -86,6 +86,9 @@ fn broken() -> Vec<Case> {
         violated("an_offer_that_counts_from_a_later_question_makes_two_holders", |_| {
             hunt(&three(Scheme::OneToken, World::calm()))
         }),
+        violated("a_message_that_no_node_has_sent_makes_two_holders", |_| {
+            hunt(&three(Scheme::Forged, World::calm().literally()))
+        }),
         violated("an_offer_to_another_waiter_that_counts_makes_two_holders", |_| {
             hunt(&two_waiters(Scheme::AnyOffer, World::calm()))
         }),

@@ -87,7 +87,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             self.decisions_possible(state, attempt, steps);
             for node in 0..N {
-                Self::requests_possible(state, attempt, node, steps);
+                self.requests_possible(state, attempt, node, steps);
                 self.renewals_possible(state, attempt, node, steps);
                 self.offers_possible(state, attempt, node, steps);
             }
@@ -115,7 +115,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
     }
 
-    fn requests_possible(state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
+    fn requests_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let vote = there.mail[attempt].vote;
         let begins = asking.phase == Phase::Idle && asking.kind != Kind::Waiter;
@@ -124,6 +124,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         if matches!(vote, Vote::Pushed(_)) {
             steps.push(Step::Push { attempt, node });
+        }
+        if self.scheme == Scheme::Forged && asking.is_waiting() && vote.count() == 0 {
+            steps.push(Step::Forge { attempt, node });
         }
         if asking.phase == Phase::WritingBack
             && vote != Vote::Carries

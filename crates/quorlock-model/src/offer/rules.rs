@@ -41,6 +41,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                     self.hear(&mut state, attempt, node, number);
                 }
             }
+            Step::Forge { attempt, node } => self.hear(&mut state, attempt, node, FencingToken::ZERO),
             Step::Decide { attempt } => self.decide(&mut state, attempt),
             Step::WriteBack { attempt, node } => self.write_back(&mut state, attempt, node),
             Step::NewRenewal { attempt, node } => {

@@ -46,6 +46,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 )
             }
             Step::Push { attempt, node } => format!("{} hears from node {node}", name(attempt)),
+            Step::Forge { attempt, node } => {
+                format!("{} hears in the name of node {node}, which has sent nothing", name(attempt))
+            }
             Step::Decide { attempt } => format!("{} decides on its number", name(attempt)),
             Step::WriteBack { attempt, node } => {
                 format!("node {node} carries the number of {}", name(attempt))

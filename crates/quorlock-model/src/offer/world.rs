@@ -17,6 +17,8 @@ pub(crate) enum Scheme {
     FromPush,
     /// All questions of a waiter have one token, and validity counts from the last of them.
     OneToken,
+    /// A waiter also counts pushes that no node has sent.
+    Forged,
     /// A waiter also counts pushes about the tokens of other waiters.
     AnyOffer,
     /// The votes for two tokens of one waiter are added, and validity counts from the newer question.

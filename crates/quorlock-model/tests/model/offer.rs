@@ -44,6 +44,8 @@ cases! {
     #[test]
     fn an_offer_that_counts_from_a_later_question_makes_two_holders();
     #[test]
+    fn a_message_that_no_node_has_sent_makes_two_holders();
+    #[test]
     fn an_offer_to_another_waiter_that_counts_makes_two_holders();
     #[test]
     fn offers_to_two_tokens_of_a_waiter_that_are_added_make_two_holders();

@@ -217,7 +217,7 @@ fn plain(shared: &Shared, name: &str, arguments: &[Vec<u8>]) -> Resp {
         ("PUBLISH", [channel, payload]) => {
             // No client can subscribe to any other channel.
             let inbox = inbox_of(channel).unwrap_or_default();
-            Resp::Number(shared.store().send_to(inbox, payload.clone()).into())
+            Resp::Number(shared.store().publish(inbox, payload.clone()).into())
         }
         ("SELECT", [database]) if database == b"0" => Resp::ok(),
         ("SELECT", [_]) => Resp::Error("ERR DB index is out of range: there is only database 0".to_owned()),

@@ -112,12 +112,13 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
         (script, [key], [token, mark]) if is(script, &scripts::RELEASE) => {
             store.release(now, key, mark, token)
         }
-        (script, [key], [token, mark, next, _, inbox, counter, hint, lead, name])
+        (script, [key], [token, mark, next, _, inbox, counter, hint, lead, name, tombstone])
             if is(script, &scripts::OFFER) =>
         {
             let (life, drawing) = (time(3), drawing_if(counter, hint, lead));
             let inbox = inbox_of(inbox).unwrap_or_default();
-            shared.offer(&mut store, now, key, &Offer { token, mark, next, life, inbox, drawing, name })
+            let offer = Offer { token, mark, next, life, inbox, drawing, name, tombstone };
+            shared.offer(&mut store, now, key, &offer)
         }
         (script, [key], [token, _, tomb]) if is(script, &scripts::CANCEL) => {
             store.cancel(now, key, tomb, token, time(1))

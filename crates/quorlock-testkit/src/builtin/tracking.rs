@@ -5,15 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use quorlock::protocol::{InboxId, prove};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Shared;
 use crate::resp::Resp;
 use crate::store::Change;
 
+const NAME: &[u8] = b"quorlock:inbox:";
+
 /// Returns the inbox of a channel, which is named with the prefix of a client's locks before it.
 pub(super) fn inbox_of(channel: &[u8]) -> Option<&[u8]> {
-    const NAME: &[u8] = b"quorlock:inbox:";
     let at = channel.windows(NAME.len()).rposition(|window| window == NAME)?;
     channel.get(at + NAME.len()..)
 }
@@ -93,20 +95,28 @@ impl Trackers {
         let changes = shared.store().take_changes(shared.now());
         for change in changes {
             for (client, tracker) in &mut self.clients {
-                tracker.tell(&change, author == Author::Client(*client));
+                tracker.tell(shared, &change, author == Author::Client(*client));
             }
         }
     }
 }
 
 impl Tracker {
-    fn tell(&mut self, change: &Change, is_own: bool) {
+    fn tell(&mut self, shared: &Shared, change: &Change, is_own: bool) {
         let keys = match change {
-            Change::Message { inbox, payload } => {
-                if let Some(channel) = self.inboxes.get(inbox) {
-                    let message = vec![Resp::text("message"), Resp::text(channel), Resp::text(payload)];
-                    drop(self.pushes.send(Resp::Push(message)));
-                }
+            Change::Message { inbox, payload, by_script } => {
+                let Some(channel) = self.inboxes.get(inbox) else { return };
+                let payload = if *by_script {
+                    let prefix = channel.get(..channel.len().saturating_sub(NAME.len() + inbox.len()));
+                    let key = InboxId::secret_key(&String::from_utf8_lossy(prefix.unwrap_or_default()));
+                    let mut store = shared.store();
+                    let Ok(Some(secret)) = store.get(shared.now(), key.as_bytes()) else { return };
+                    prove(secret, payload)
+                } else {
+                    payload.clone()
+                };
+                let message = vec![Resp::text("message"), Resp::text(channel), Resp::text(payload)];
+                drop(self.pushes.send(Resp::Push(message)));
                 return;
             }
             Change::Key(key) if !self.keys.remove(key) => return,

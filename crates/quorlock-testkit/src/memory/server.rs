@@ -141,6 +141,7 @@ impl Server {
                 let (mark, counter) = (claim.want_mark(), claim.fence_counter());
                 let name = if *queued { next.waiter.to_string() } else { String::new() };
                 let inbox = next.terms.inbox.to_string();
+                let tombstone = next.terms.tombstone_key(claim.key()).to_string();
                 let offer = Offer {
                     token: claim.token().as_bytes(),
                     mark: mark.as_bytes(),
@@ -149,6 +150,7 @@ impl Server {
                     inbox: inbox.as_bytes(),
                     drawing: drawing(&counter, *fence_hint),
                     name: name.as_bytes(),
+                    tombstone: tombstone.as_bytes(),
                 };
                 self.store.offer(now, claim.key().as_bytes(), &offer)
             }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorlock::protocol::{Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context, offer_heartbeat};
+use quorlock::protocol::{
+    Moment, OTHERS_FOR, OfferTerms, Token, WaiterId, entry_context, offer_renamed_after,
+};
 use quorlock::{
     lock::{QueueListing, QueuedWaiter},
     node::{Queued, Vote},
@@ -53,6 +55,8 @@ pub struct Offer<'a> {
     pub drawing: Option<Drawing<'a>>,
     /// The owner's name in the queue of this node. Empty if it is in the queue of another node.
     pub name: &'a [u8],
+    /// The tombstone of the next token.
+    pub tombstone: &'a [u8],
 }
 
 /// How many expired waiters one request drops at most.
@@ -181,9 +185,13 @@ impl Store {
     ///
     /// If the key is not a string.
     pub fn offer(&mut self, now: Moment, key: &[u8], offer: &Offer<'_>) -> Result<ScriptResult, Failure> {
-        let Offer { token, mark, next, life, inbox, drawing, name } = *offer;
+        let Offer { token, mark, next, life, inbox, drawing, name, tombstone } = *offer;
         if self.get(now, key)? != Some(token) {
             return Ok(Vote::Free.into());
+        }
+        if self.exists(now, tombstone) {
+            self.del(now, key);
+            return Ok(self.tell_of_release(now, key, mark).into());
         }
         // The lock is released whether or not a number can be drawn.
         let drawn = drawing.map(|drawing| {
@@ -238,7 +246,7 @@ impl Store {
         let front: Vec<_> = front.map(|((_, name), waiting)| (name.clone(), waiting.clone())).collect();
         if let Some((_, Waiting { turn_key, asked })) = front.get(1)
             && let Some(terms) = self.get(now, turn_key).ok().flatten().and_then(OfferTerms::parse)
-            && asked + span(offer_heartbeat(terms.life)) <= millis(now)
+            && asked + span(offer_renamed_after(terms.life)) <= millis(now)
         {
             let soon = [b"s ", terms.token.random_part()].concat();
             self.send_to(terms.inbox.to_string().as_bytes(), soon);

@@ -12,12 +12,14 @@ pub enum Change {
     Key(Vec<u8>),
     /// All keys were deleted.
     All,
-    /// No key: a script has sent a message to an inbox.
+    /// No key: there is a message to an inbox.
     Message {
         /// The number of the inbox, in digits.
         inbox: Vec<u8>,
         /// The message.
         payload: Vec<u8>,
+        /// Whether a script has sent it, with the proof that the server adds.
+        by_script: bool,
     },
 }
 
@@ -79,11 +81,20 @@ impl Store {
         self.inboxes.contains_key(inbox)
     }
 
-    /// `PUBLISH` to an inbox. Returns whether a client listens there.
+    /// Sends a message of a script to an inbox. Returns whether a client listens there.
     pub(crate) fn send_to(&mut self, inbox: &[u8], payload: Vec<u8>) -> bool {
+        self.send(inbox, payload, true)
+    }
+
+    /// `PUBLISH` to an inbox. Returns whether a client listens there.
+    pub(crate) fn publish(&mut self, inbox: &[u8], payload: Vec<u8>) -> bool {
+        self.send(inbox, payload, false)
+    }
+
+    fn send(&mut self, inbox: &[u8], payload: Vec<u8>, by_script: bool) -> bool {
         let heard = self.has_listener(inbox);
         if heard {
-            self.changes.push(Change::Message { inbox: inbox.to_vec(), payload });
+            self.changes.push(Change::Message { inbox: inbox.to_vec(), payload, by_script });
         }
         heard
     }
