@@ -12,7 +12,7 @@ use crate::duration;
 use crate::node::Capability;
 use crate::quorum::vote_report::{Holder, VoteReport, holders};
 use crate::reason::Reason;
-use quorlock_protocol::{Drift, Resource, ResourceError};
+use quorlock_protocol::{Drift, Resource, ResourceError, printable};
 
 /// A setting that cannot work, found before anything is sent.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -361,13 +361,13 @@ fn held(resource: &Resource, report: &VoteReport, waited: Duration) -> String {
     match report.holder() {
         Some(Holder { token, remaining, key, .. }) if token.is_retained() => format!(
             "`{}` stays taken for up to {} more: {token}{waited}",
-            key.as_deref().unwrap_or(resource.as_str()),
+            printable(key.as_deref().unwrap_or(resource.as_str())),
             duration::format(remaining),
         ),
         // Without the number of nodes: those that had not answered yet may hold it too.
         Some(Holder { token, remaining, readers, key, .. }) => format!(
             "`{resource}` is held{} by {} for up to {} more{waited}",
-            key.map(|key| format!(" at `{key}`")).unwrap_or_default(),
+            key.map(|key| format!(" at `{}`", printable(&key))).unwrap_or_default(),
             holders(&token, &readers),
             duration::format(remaining),
         ),

@@ -5,14 +5,16 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use quorlock_protocol::printable;
+
 /// The most characters of a source that are displayed.
 const LONGEST: usize = 400;
 
 /// The message of an error, and its source. Cheap to clone.
 ///
-/// `{}` writes the message, `{:#}` the source as well: without control characters and at most 400
-/// characters of it, since it may come from a server. Without a message, the source is written in
-/// its place.
+/// `{}` writes the message, `{:#}` the source as well, at most 400 characters of it, since it may
+/// come from a server; both with [hidden characters escaped](printable()). Without a message, the
+/// source is written in its place.
 ///
 /// Two reasons are equal if they read the same with `{:#}`.
 ///
@@ -100,10 +102,11 @@ impl Reason {
 
     /// Writes the message, if there is one, and with `{:#}` the source.
     pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.words)?;
+        write!(f, "{}", printable(&self.0.words))?;
         match &self.0.source {
             Some(Source { error, quoted }) if f.alternate() => {
-                let said = printable(&format!("{error:#}"), LONGEST);
+                let said = format!("{error:#}");
+                let said = printable(&said).cut(LONGEST);
                 if *quoted && self.has_words() { write!(f, " ({said})") } else { write!(f, ": {said}") }
             }
             Some(_) | None => Ok(()),
@@ -111,18 +114,12 @@ impl Reason {
     }
 }
 
-/// Strips text from a server or a library of control characters, which could move the cursor of the
-/// terminal, and cuts it to `most` characters.
-pub(crate) fn printable(words: &str, most: usize) -> String {
-    words.chars().filter(|c| !c.is_control()).take(most).collect()
-}
-
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.source {
             Some(Source { error, .. }) if !self.has_words() => {
                 let said = if f.alternate() { format!("{error:#}") } else { error.to_string() };
-                f.write_str(&printable(&said, LONGEST))
+                write!(f, "{}", printable(&said).cut(LONGEST))
             }
             Some(_) | None => self.write(f),
         }
@@ -189,16 +186,16 @@ mod tests {
         let quoted = Reason::new("it wants a password").quoting(io());
         for (reason, short, full) in [
             (Reason::from("plain"), "plain", "plain"),
-            (Reason::new("because").because(io()), "because", "because: [2Jrefused"),
-            (quoted, "it wants a password", "it wants a password ([2Jrefused)"),
-            (Reason::from(io()).within("its master a"), "its master a", "its master a: [2Jrefused"),
+            (Reason::new("because").because(io()), "because", r"because: \u{1b}[2Jrefused"),
+            (quoted, "it wants a password", r"it wants a password (\u{1b}[2Jrefused)"),
+            (Reason::from(io()).within("its master a"), "its master a", r"its master a: \u{1b}[2Jrefused"),
         ] {
             assert_eq!((reason.to_string().as_str(), format!("{reason:#}").as_str()), (short, full));
         }
     }
 
     #[test]
-    fn foreign_text_is_stripped_and_bounded() {
+    fn foreign_text_is_escaped_and_bounded() {
         let reason = Reason::new("it says").because(io::Error::other("x".repeat(10_000)));
         assert!(format!("{reason:#}").chars().count() < 500, "it could fill the screen");
         assert!(

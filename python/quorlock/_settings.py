@@ -114,13 +114,13 @@ def connect(
             raise ConfigError("no nodes: give their addresses, or set QUORLOCK_NODES")
     _events.follow_logging()
     return _quorlock.Connection(
-        [nodes] if isinstance(nodes, str) else list(nodes),
+        [unicode("an address", node) for node in ([nodes] if isinstance(nodes, str) else nodes)],
         ttl=seconds(ttl),
         max_ttl=seconds(max_ttl),
         key_prefix=key_prefix,
         label=label,
         username=username,
-        password=password,
+        password=None if password is None else unicode("the password", password),
         quorum=quorum,
         node_timeout=seconds(node_timeout),
         connect_timeout=seconds(connect_timeout),
@@ -131,6 +131,21 @@ def connect(
         tls_key=_path(tls_key),
         tls_server_name=tls_server_name,
     )
+
+
+def unicode(what: str, text: str) -> str:
+    """Refuses text that is not Unicode, as bytes of the environment may be, without repeating it.
+
+    Python's own exception holds the whole text, and here that is a password, or an address with one.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        pass
+    else:
+        return text
+    # Not in the handler, whose exception would be the context of this one.
+    raise ConfigError(f"{what} is not valid Unicode: it contains a lone surrogate")
 
 
 def _path(path: str | os.PathLike[str] | None) -> str | None:

@@ -267,7 +267,8 @@ class _Guard:
                 lost = raised
         if self._cancelled and lost is None:
             lost = Lost(
-                f"`{lease.resource}` was about to expire: it could not be renewed, or not beyond max_hold",
+                f"`{_quorlock.printable(lease.resource)}` was about to expire: it could not be renewed, or not "
+                "beyond max_hold",
                 resource=lease.resource,
                 reason="expired",
             )

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import quorlock
 from quorlock import aio
+from quorlock._settings import unicode
 from quorlock.errors import ConfigError, Held, Lost, QuorlockError
 
 __all__ = ["AsyncLock", "Lock", "LockError", "LockNotOwnedError"]
@@ -70,7 +71,7 @@ def _address(node: Any) -> str:
     user, password = settings.get("username"), settings.get("password")
     if (provider := settings.get("credential_provider")) is not None:
         user, password = (None, *provider.get_credentials())[-2:]
-    login = f"{quote(user or '', safe='')}:{quote(password, safe='')}@" if password else ""
+    login = f"{quote(user or '', safe='')}:{quote(unicode('the password', password), safe='')}@" if password else ""
     database = settings.get("db") or 0
     if "UnixDomain" in kind:
         if login or database:

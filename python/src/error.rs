@@ -24,6 +24,12 @@ pub(crate) fn reason(reason: LossReason) -> &'static str {
     }
 }
 
+/// Escapes hidden characters, for messages that are made in Python.
+#[pyfunction]
+pub(crate) fn printable(text: &str) -> String {
+    quorlock::protocol::printable(text).to_string()
+}
+
 /// Calls the class with the message, and the arguments that `set` adds.
 fn make(
     py: Python<'_>,
@@ -117,8 +123,8 @@ pub(crate) fn of_lost(py: Python<'_>, lost: &Lost) -> PyErr {
 
 /// The lease of a parent, used in its child.
 pub(crate) fn forked(py: Python<'_>, resource: &str) -> PyErr {
-    let message =
-        format!("the lock `{resource}` is held by the parent process, not by this one that it forked");
+    let name = printable(resource);
+    let message = format!("the lock `{name}` is held by the parent process, not by this one that it forked");
     make(py, "Lost", &message, |arguments| {
         arguments.set_item("resource", resource)?;
         arguments.set_item("reason", FORKED)

@@ -24,6 +24,8 @@ mod _quorlock {
     #[pymodule_export]
     use super::election::{Election, Observer};
     #[pymodule_export]
+    use super::error::printable;
+    #[pymodule_export]
     use super::events::{log_above, next_events, stop_events, wake_events};
     #[pymodule_export]
     use super::lease::Lease;

@@ -1,6 +1,7 @@
 """Locks, semaphores and elections, for threads."""
 
 import threading
+import traceback
 from datetime import timedelta
 
 import pytest
@@ -311,3 +312,43 @@ def test_a_database_on_one_host_is_a_node(tmp_path: object) -> None:
         with q.lock("file") as lease:
             assert lease.fencing_token is not None
             assert q.lock("file", wait=0).try_acquire() is None
+
+
+def test_a_password_that_is_no_unicode_is_in_no_exception() -> None:
+    """Python's own exception would hold it: `UnicodeEncodeError.object`."""
+    wrong: list[tuple[str | list[str], str | None]] = [
+        ("redis://a", "s3cret\udcff"),
+        ("redis://:s3cret\udcff@a", None),
+        (["redis://a", "redis://:s3cret\udcff@b"], None),
+    ]
+    for addresses, password in wrong:
+        with pytest.raises(quorlock.ConfigError, match="is not valid Unicode") as raised:
+            quorlock.connect(addresses, password=password)
+        shown = "".join(traceback.format_exception(raised.value)) + repr(raised.value.args)
+        assert "s3cret" not in shown
+        assert raised.value.__context__ is None
+        assert raised.value.__cause__ is None
+
+
+NASTY = "job\nFORGED\x1b[2J\x9b1m\x7f\u202e\u200b\u2028\U000e0041end"
+
+
+def test_a_name_with_hidden_characters_is_shown_escaped_and_stays_itself(
+    q: quorlock.Coordinator, nodes: Servers
+) -> None:
+    shown = r"job\nFORGED\u{1b}[2J\u{9b}1m\u{7f}\u{202e}\u{200b}\u{2028}\u{e0041}end"
+    with nodes.connect(label=NASTY) as other, other.lock(NASTY) as theirs:
+        assert theirs.resource == NASTY
+        with pytest.raises(quorlock.Held) as refused:
+            q.lock(NASTY, wait=0).acquire()
+        error = refused.value
+        assert error.resource == NASTY
+        assert error.holder is not None
+        assert NASTY in (error.holder.context or "")
+        assert f"`{shown}` is held by" in str(error)
+        assert shown in error.holder.text
+        for text in [str(error), repr(error), repr(theirs), repr(error.holder), str(error.report), error.holder.text]:
+            assert text.isprintable(), ascii(text)
+    with pytest.raises(quorlock.Lost) as lost:
+        theirs.check()
+    assert str(lost.value).isprintable(), ascii(str(lost.value))

@@ -144,6 +144,10 @@ def test_the_addresses_of_clients_are_taken() -> None:
     assert one._q is two._q
     with pytest.raises(quorlock.ConfigError):
         Lock(object(), "x")
+    with pytest.raises(quorlock.ConfigError) as raised:
+        Lock(redis.Redis("a", password="s3cret\udcff"), "x")
+    assert "s3cret" not in repr(raised.value)
+    assert raised.value.__context__ is None
 
 
 def test_the_asyncio_lock_has_the_same_calls(q: quorlock.Coordinator) -> None:

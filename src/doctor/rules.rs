@@ -11,7 +11,7 @@ use super::report::{NodeReport, RoundTrips, Standing};
 use super::setting::Setting;
 use crate::duration;
 use crate::node::facts::{Facts, Feature, Role};
-use quorlock_protocol::{Moment, Past, SUCCESSION};
+use quorlock_protocol::{Moment, Past, SUCCESSION, printable};
 
 mod cluster;
 mod deployment;
@@ -44,7 +44,7 @@ pub(crate) fn report(name: &Arc<str>, facts: Option<&Facts>, setting: &Setting) 
 
 /// Returns whether the votes of a node count.
 fn standing(facts: &Facts, setting: &Setting) -> Standing {
-    let excluded = |reason: &str| Standing::Excluded { reason: reason.into() };
+    let excluded = |reason: &str| Standing::Excluded { reason: printable(reason).to_string().into() };
     if let Some(trouble) = &facts.trouble {
         return excluded(&format!("{:#}", trouble.error));
     }
@@ -121,24 +121,19 @@ impl<'a> Findings<'a> {
         Findings { node: Some(name), findings: Vec::new() }
     }
 
-    fn note(&mut self, severity: Severity, check: Check, evidence: impl Into<String>) {
+    fn note(&mut self, severity: Severity, check: Check, evidence: impl AsRef<str>) {
         self.cured(severity, check, evidence, check.cure());
     }
 
-    fn cured(
-        &mut self,
-        severity: Severity,
-        check: Check,
-        evidence: impl Into<String>,
-        cure: impl Into<String>,
-    ) {
+    fn cured(&mut self, severity: Severity, check: Check, evidence: impl AsRef<str>, cure: impl AsRef<str>) {
         let subject = self.node.map_or(Subject::Deployment, |name| Subject::Node(Arc::clone(name)));
         self.findings.push(Finding {
             severity,
             subject,
             check,
-            evidence: evidence.into(),
-            cure: cure.into(),
+            // Both quote the server, and names.
+            evidence: printable(evidence.as_ref()).to_string(),
+            cure: printable(cure.as_ref()).to_string(),
         });
     }
 }

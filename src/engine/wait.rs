@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::error;
 
 use crate::quorum::vote_report::{Holder, taken};
-use quorlock_protocol::Moment;
+use quorlock_protocol::{Moment, printable};
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +117,7 @@ impl fmt::Display for Waiting {
         match &self.holder {
             Some(holder) => {
                 if let Some(key) = &holder.key {
-                    write!(f, "`{key}` ")?;
+                    write!(f, "`{}` ", printable(key))?;
                 }
                 f.write_str(&taken(&holder.token, &holder.readers))
             }

@@ -232,7 +232,7 @@ mod tests {
         let quoted = || Reason::new("it wants a password").quoting(io());
         for (reason, short, full) in [
             (Reason::from("plain"), "plain", "plain"),
-            (quoted(), "it wants a password", "it wants a password ([2Jrefused)"),
+            (quoted(), "it wants a password", r"it wants a password (\u{1b}[2Jrefused)"),
         ] {
             let error = NodeError::Failed { kind: NodeErrorKind::Login, reason };
             assert_eq!((error.to_string().as_str(), format!("{error:#}").as_str()), (short, full));
@@ -240,7 +240,7 @@ mod tests {
         let nameless = NodeError::Failed { kind: NodeErrorKind::Tls, reason: io().into() };
         assert_eq!(
             (nameless.to_string().as_str(), &*format!("{nameless:#}")),
-            ("no TLS", "no TLS: [2Jrefused")
+            ("no TLS", r"no TLS: \u{1b}[2Jrefused")
         );
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::duration;
 use crate::node::{Expiry, Holding, NodeError};
-use quorlock_protocol::{FencingToken, Quorum, Tally, Token, Verdict};
+use quorlock_protocol::{FencingToken, Quorum, Tally, Token, Verdict, printable};
 
 /// How each node voted in one round, how long it took, and the result.
 #[derive(Clone, PartialEq, Debug)]
@@ -321,7 +321,7 @@ impl fmt::Display for VoteOutcome {
             }
             VoteOutcome::Held(holding) => {
                 if let Some(key) = &holding.key {
-                    write!(f, "`{key}` is ")?;
+                    write!(f, "`{}` is ", printable(key))?;
                 }
                 f.write_str(&taken(&holding.token, &holding.readers))
             }

@@ -9,9 +9,8 @@ use super::resp::frame::{FOREIGN, FrameError};
 use super::server_error::{MissingRight, ServerError, ServerErrorKind};
 use crate::node::{NodeError, NodeErrorKind};
 use crate::reason::Reason;
-use crate::reason::printable;
 use crate::transport::TlsFailure;
-use quorlock_protocol::Slot;
+use quorlock_protocol::{Slot, printable};
 
 /// The longest excerpt of text from outside, in characters.
 const WORDS: usize = 200;
@@ -167,7 +166,7 @@ pub(super) fn explain(error: ServerError, asked: SentCommand<'_>) -> NodeError {
 
 fn sentence(kind: &ServerErrorKind, asked: SentCommand<'_>) -> String {
     let SentCommand { command, key, user, peer } = asked;
-    let key = printable(key, WORDS);
+    let key = printable(key).cut(WORDS).to_string();
     match (kind, peer) {
         (ServerErrorKind::WrongType, _) => {
             format!("the key `{key}` holds something that is not a lock; use another name or prefix")

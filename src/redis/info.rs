@@ -7,6 +7,7 @@ use redis::Value;
 
 use super::connection::text;
 use crate::node::facts::{Facts, Memory, Role, Software};
+use quorlock_protocol::printable;
 
 /// The longest text that is kept, in characters.
 const LONGEST: usize = 40;
@@ -119,9 +120,9 @@ fn number<T: FromStr>(info: &str, name: &str) -> Option<T> {
     field(info, name)?.parse().ok()
 }
 
-/// Truncates the text and removes control characters: a server may send anything.
+/// Truncates the text and escapes hidden characters: a server may send anything.
 pub(super) fn short(text: &str) -> String {
-    text.chars().filter(char::is_ascii_graphic).take(LONGEST).collect()
+    printable(text).cut(LONGEST).to_string()
 }
 
 #[cfg(test)]
@@ -216,6 +217,6 @@ mod tests {
         let facts = facts_in(&info);
         let version = facts.software.unwrap().version;
         assert!(version.len() <= LONGEST && !version.contains('\x1b'), "{version}");
-        assert_eq!(facts.identity.as_deref(), Some("ab"));
+        assert_eq!(facts.identity.as_deref(), Some(r"a\u{7}b"));
     }
 }

@@ -156,7 +156,7 @@ mod tests {
             ("role:master", "role:active-replica", "another master overwrites", true),
             ("role:master", "role:king", "reports the role king,", true),
             ("role:master", "role:Master", "only `role:master` votes", true),
-            ("role:master", "role:\x1b[2J", "reports the role [2J,", true),
+            ("role:master", "role:\x1b[2J", r"reports the role \u{1b}[2J,", true),
             ("role:master", "role:", "does not report its role", true),
             ("role:master", "nothing:1", "no role in its INFO", true),
         ] {

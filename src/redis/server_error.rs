@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::node::{Access, NodeErrorKind};
-use crate::reason::printable;
+use quorlock_protocol::printable;
 
 /// The longest excerpt of a server's text that is passed on, in characters.
 const WORDS: usize = 200;
@@ -15,7 +15,7 @@ const WORDS: usize = 200;
 /// An error reply of a Redis or Valkey server: the [source](Error::source) of the resulting
 /// [`NodeError`](crate::node::NodeError).
 ///
-/// `Display` shows the server's text without control characters, truncated to 200 characters.
+/// `Display` shows the server's text with hidden characters escaped, truncated to 200 characters.
 ///
 /// # Examples
 ///
@@ -102,7 +102,7 @@ impl ServerError {
     /// Classifies the error with this code and text.
     pub(crate) fn new(code: &str, words: &str) -> ServerError {
         let code = inner_code(code, words);
-        let said = printable(format!("{code} {words}").trim_end(), WORDS).into();
+        let said = printable(format!("{code} {words}").trim_end()).cut(WORDS).to_string().into();
         ServerError { kind: ServerErrorKind::read(code, words), said }
     }
 
@@ -228,7 +228,9 @@ impl MissingRight {
         let named =
             words.split_once("permissions to run the '").and_then(|(_, named)| named.split_once('\''));
         match named {
-            Some((named, _)) => MissingRight::Command { named: Some(printable(named, WORDS).into()) },
+            Some((named, _)) => {
+                MissingRight::Command { named: Some(printable(named).cut(WORDS).to_string().into()) }
+            }
             None if words.contains("executing the script") => MissingRight::CommandInScript,
             None => MissingRight::Command { named: None },
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use quorlock::protocol::{printable, printable_json};
 use quorlock::runtime::{Entropy as _, SystemEntropy};
 use tracing_subscriber::EnvFilter;
 
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
         Some(Verb::Worker) => work(),
     };
     let code = outcome.unwrap_or_else(|failure| {
-        eprintln!("quorlock-chaos: {}", failure.full());
+        eprintln!("quorlock-chaos: {}", printable(&failure.full()));
         failure.exit_code()
     });
     ExitCode::from(code)
@@ -167,7 +168,7 @@ async fn run_one(scenario: &Scenario, args: &RunArgs, all: &mut Outcomes) -> Res
     };
     if let Some(keep) = keep {
         copy(folder.path(), &keep).map_err(Failure::to(format!("keep the record in {}", keep.display())))?;
-        eprintln!("the record of {} is in {}", scenario.name, keep.display());
+        eprintln!("the record of {} is in {}", printable(&scenario.name), printable(&keep.to_string_lossy()));
     }
     all.outcomes.push(outcome);
     Ok(())
@@ -190,7 +191,7 @@ fn judge_again(args: &CheckArgs) -> Result<u8, Failure> {
 fn write_files(outcomes: &[Outcome], json: Option<&Path>, html: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = json {
         let text = serde_json::to_string_pretty(outcomes).map_err(io::Error::from);
-        let written = text.and_then(|text| fs::write(path, text));
+        let written = text.and_then(|text| fs::write(path, printable_json(&text)));
         written.map_err(Failure::to(format!("write {}", path.display())))?;
     }
     if let Some(path) = html {

@@ -2,6 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use quorlock::protocol::printable;
 
 use crate::figures::{self, span};
 use crate::outcome::{Latency, Outcome};
@@ -14,7 +15,7 @@ const CITED: usize = 5;
 pub(crate) fn list(scenarios: &[Scenario]) -> String {
     let mut table = table(["scenario", "what happens", "expects"]);
     for Scenario { name, summary, expect, .. } in scenarios {
-        table.add_row([name.clone(), summary.clone(), expect.to_string()]);
+        table.add_row(row([name.clone(), summary.clone(), expect.to_string()]));
     }
     format!("{table}\n")
 }
@@ -46,17 +47,18 @@ pub(crate) fn outcome(outcome: &Outcome) -> String {
         lines.push("  latency of uncontended locks, by place of the worker".to_owned());
         lines.extend(indented(&places(outcome)));
     }
-    lines.extend(outcome.violations.iter().take(CITED).map(|broken| {
+    lines.extend(outcome.violations.iter().take(CITED).flat_map(|broken| {
         let expected = if broken.expected { "as expected" } else { "NOT EXPECTED" };
-        format!("\n  {} ({expected}): {}", broken.check, broken.text)
+        [String::new(), format!("  {} ({expected}): {}", broken.check, broken.text)]
     }));
     if outcome.violations_in_all > CITED {
         lines.push(format!("  and {} more", outcome.violations_in_all - CITED));
     }
     if !outcome.passed {
-        lines.push(format!("\n  replay: {}", outcome.replay));
+        lines.extend([String::new(), format!("  replay: {}", outcome.replay)]);
     }
-    lines.join("\n")
+    // A record may be another's, with names that its programs chose.
+    lines.iter().map(|line| printable(line).to_string()).collect::<Vec<_>>().join("\n")
 }
 
 /// Lists all outcomes, one line each.
@@ -71,7 +73,7 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
             (count, true) => format!("{count}, as expected"),
             (count, false) => format!("{count} NOT EXPECTED"),
         };
-        table.add_row([
+        table.add_row(row([
             outcome.scenario.clone(),
             if outcome.passed { "ok".to_owned() } else { "FAILED".to_owned() },
             outcome.seen.holds.to_string(),
@@ -81,9 +83,11 @@ pub(crate) fn overview(outcomes: &[Outcome], skipped: &[(String, String)]) -> St
             violations,
             share(&minority),
             span(minority.p99_micros),
-        ]);
+        ]));
     }
-    let skipped = skipped.iter().map(|(scenario, reason)| format!("skipped: {scenario}: {reason}\n"));
+    let skipped = skipped
+        .iter()
+        .map(|(scenario, reason)| format!("skipped: {}: {}\n", printable(scenario), printable(reason)));
     if outcomes.is_empty() {
         return skipped.collect();
     }
@@ -117,7 +121,7 @@ fn phases(outcome: &Outcome) -> Table {
     let mut table = table(["faulty nodes", "for", "tried", "success", "p50", "p99", "max"]);
     for phase in &outcome.phases {
         let Latency { tried, p50_micros, p99_micros, max_micros, .. } = phase.latency;
-        table.add_row([
+        table.add_row(row([
             phase.faulty_nodes.to_string(),
             span(phase.lasted_micros),
             tried.to_string(),
@@ -125,7 +129,7 @@ fn phases(outcome: &Outcome) -> Table {
             span(p50_micros),
             span(p99_micros),
             span(max_micros),
-        ]);
+        ]));
     }
     numbers_right(&mut table);
     table
@@ -134,14 +138,14 @@ fn phases(outcome: &Outcome) -> Table {
 fn around(outcome: &Outcome) -> Table {
     let mut table = table(["fault", "times", "p99 before", "during", "after", "success during"]);
     for around in &outcome.around {
-        table.add_row([
+        table.add_row(row([
             around.kind.clone(),
             around.faults.to_string(),
             span(around.before.p99_micros),
             span(around.during.p99_micros),
             span(around.after.p99_micros),
             share(&around.during),
-        ]);
+        ]));
     }
     numbers_right(&mut table);
     table
@@ -151,7 +155,7 @@ fn places(outcome: &Outcome) -> Table {
     let mut table =
         table(["worker", "round trip to a quorum", "to the farthest", "tried", "success", "p50", "p99"]);
     for place in &outcome.places {
-        table.add_row([
+        table.add_row(row([
             place.worker.clone(),
             span(place.quorum_round_trip_micros),
             span(place.longest_round_trip_micros),
@@ -159,7 +163,7 @@ fn places(outcome: &Outcome) -> Table {
             share(&place.latency),
             span(place.latency.p50_micros),
             span(place.latency.p99_micros),
-        ]);
+        ]));
     }
     numbers_right(&mut table);
     table
@@ -178,6 +182,11 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table.load_style(NOTHING).set_header(header);
     table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     table
+}
+
+/// Returns a row of a table. All rows go through here.
+fn row<const CELLS: usize>(cells: [String; CELLS]) -> [String; CELLS] {
+    cells.map(|cell| printable(&cell).to_string())
 }
 
 fn numbers_right(table: &mut Table) {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::exit;
 use crate::failure::Failure;
 use crate::paint::Paint;
-use crate::report::millis;
+use crate::report::{json_line, millis};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
@@ -250,5 +250,5 @@ impl Story {
 }
 
 fn event(event: &Value) -> Result<(), Failure> {
-    print(&format!("{event}\n"))
+    print(&json_line(event))
 }

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use quorlock::{
     doctor::{Finding, NodeReport, Report, Severity, Standing, Subject, Summary},
     duration,
-    protocol::micros,
+    protocol::{micros, printable},
 };
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
 use crate::paint::Paint;
-use crate::report::millis;
+use crate::report::{json_line, millis, row};
 use crate::runtime::block_on;
 use crate::stdout;
 use crate::width::{self, wrapped};
@@ -28,7 +28,7 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
     let examination = block_on(async { Ok(settings.examiner()?.doctor().await) })?;
     let code = exit_code(&examination, args.strict);
     let text = if args.json {
-        format!("{}\n", in_json(&examination, code))
+        json_line(&in_json(&examination, code))
     } else if quiet {
         findings(&examination, Paint::for_stdout(), Severity::Warning)
     } else {
@@ -65,7 +65,7 @@ fn table(examination: &Report) -> Table {
     for node in &examination.nodes {
         let software = node.software.as_ref();
         let trips = node.round_trips;
-        table.add_row([
+        table.add_row(row([
             node.name.to_string(),
             software.map(|software| format!("{} {}", software.name, software.version)).unwrap_or_default(),
             node.uptime.map(duration::format).unwrap_or_default(),
@@ -73,7 +73,7 @@ fn table(examination: &Report) -> Table {
             trips.map(|trips| duration::format(trips.p99)).unwrap_or_default(),
             node.clock.map(|clock| ahead(clock.ahead_micros)).unwrap_or_default(),
             vote(&node.standing),
-        ]);
+        ]));
     }
     for column in 2..=5 {
         if let Some(column) = table.column_mut(column) {
@@ -119,8 +119,8 @@ fn findings(examination: &Report, paint: Paint, least: Severity) -> String {
             Severity::Unknown | Severity::Note | _ => paint.faint(word),
         };
         let (matter, cure) = (finding.check, paint.faint("cure:"));
-        let evidence = beside(MARGIN, &format!("{who}{}", finding.evidence));
-        let remedy = beside(MARGIN + "cure: ".len(), &finding.cure);
+        let evidence = beside(MARGIN, &printable(&format!("{who}{}", finding.evidence)).to_string());
+        let remedy = beside(MARGIN + "cure: ".len(), &printable(&finding.cure).to_string());
         blocks.push(format!("{word} {matter:14} {evidence}\n{:23} {cure} {remedy}\n", ""));
     }
     blocks.concat()

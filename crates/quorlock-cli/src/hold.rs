@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use humantime::format_rfc3339_millis;
-use quorlock::protocol::renewal_every;
+use quorlock::protocol::{printable, renewal_every};
 use quorlock::{
     Coordinator, FencingToken, LeaseWatch, LossReason, duration,
     runtime::{Clock as _, SystemClock},
@@ -15,7 +15,7 @@ use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
 use crate::metrics::{self, MetricsArgs};
-use crate::report::{Reason, Report, millis, not_confirmed, plain, unconfirmed};
+use crate::report::{Reason, Report, json_line, millis, not_confirmed, unconfirmed};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print_aside;
@@ -165,7 +165,7 @@ fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> Strin
     let until = SystemTime::UNIX_EPOCH + SystemClock::default().wall() + lease.remaining();
     let until = format_rfc3339_millis(until);
     if json {
-        let event = json!({
+        return json_line(&json!({
             "event": "acquired",
             "resource": lease.resource().as_str(),
             "fencing_token": fencing_token.map(FencingToken::get),
@@ -174,13 +174,13 @@ fn got(lease: &LeaseWatch, ttl: Duration, waited: Duration, json: bool) -> Strin
             "remaining_ms": millis(lease.remaining()),
             "until": until.to_string(),
             "renewed_every_ms": millis(renewal_every(ttl)),
-        });
-        return format!("{event}\n");
+        }));
     }
     let fencing_token = fencing_token.map_or_else(|| "none".to_owned(), |number| number.to_string());
     format!(
-        "resource: {}\nfencing token: {fencing_token}\ntoken: {token}\nuntil: {until}, renewed every {} until this ends\n",
-        plain(lease.resource().as_str()),
+        "resource: {}\nfencing token: {fencing_token}\ntoken: {}\nuntil: {until}, renewed every {} until this ends\n",
+        lease.resource(),
+        printable(&token),
         duration::format(renewal_every(ttl)),
     )
 }
@@ -192,7 +192,7 @@ async fn print_end(args: &HoldArgs, event: &Value) -> Result<(), Failure> {
     }
     tokio::select! {
         biased;
-        printed = print_aside(format!("{event}\n")) => printed,
+        printed = print_aside(json_line(event)) => printed,
         () = sleep(PATIENCE) => Ok(()),
     }
 }

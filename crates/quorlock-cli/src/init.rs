@@ -13,7 +13,7 @@ use crate::config::Settings;
 use crate::doctor;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::{Report, notice};
+use crate::report::{Report, json_line, notice};
 use crate::runtime::block_on;
 use crate::stdout::print;
 
@@ -76,7 +76,7 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
             }
         };
         if args.json {
-            print(&format!("{}\n", json!({ "event": "checked", "written": false, "exit_code": code })))?;
+            print(&json_line(&json!({ "event": "checked", "written": false, "exit_code": code })))?;
         } else {
             notice(&format!(
                 "nothing is written, because {why}; `quorlock doctor` says how to fix it, --force writes it anyway"
@@ -94,12 +94,10 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
     })?;
     if args.json {
         let file = args.file.display().to_string();
-        print(&format!(
-            "{}\n",
-            json!({ "event": "checked", "written": true, "exit_code": 0, "file": file })
-        ))?;
+        print(&json_line(&json!({ "event": "checked", "written": true, "exit_code": 0, "file": file })))?;
     } else if !quiet {
-        notice(&format!("wrote {}; try `quorlock run my-job -- echo hello`", args.file.display()));
+        Report::Words
+            .words(&format!("wrote {}; try `quorlock run my-job -- echo hello`", args.file.display()));
     }
     Ok(exit::SUCCESS)
 }

@@ -15,11 +15,11 @@ use std::env;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use quorlock::node::Kinds;
+use quorlock::{node::Kinds, protocol::printable};
 
 use crate::args::{Args, Verb};
 use crate::failure::Failure;
-use crate::report::{Report, plain};
+use crate::report::Report;
 
 mod args;
 mod bench;
@@ -103,13 +103,13 @@ fn work(kinds: Kinds) -> u8 {
 
 /// Prints the requested help, or what is wrong with the arguments.
 fn explain(answer: &clap::Error) -> u8 {
-    let has_controls = |word: std::ffi::OsString| word.to_string_lossy().contains(char::is_control);
-    if answer.use_stderr() && env::args_os().any(has_controls) {
-        stderr::say(plain(&answer.render().to_string()));
-    } else {
-        // The reader may have gone.
-        drop(answer.print());
-    }
+    // What it quotes of the words is among its own lines, so the same words are parsed again, escaped.
+    let words = env::args_os().map(|word| printable(&word.to_string_lossy()).to_string());
+    // The reader may have gone.
+    drop(match Args::try_parse_from(words) {
+        Err(escaped) => escaped.print(),
+        Ok(_) => answer.print(),
+    });
     if answer.use_stderr() { exit::USAGE } else { exit::SUCCESS }
 }
 
@@ -118,9 +118,9 @@ fn explain_failure(failure: &Failure, quiet: bool) -> u8 {
         let text = if report::is_json() {
             report::failure(failure)
         } else {
-            format!("quorlock: {}", plain(&failure.full()))
+            format!("quorlock: {}\n", printable(&failure.full()))
         };
-        stderr::say(format!("{text}\n"));
+        stderr::say(text);
     }
     failure.code()
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::pin::pin;
 
 use futures::StreamExt as _;
-use quorlock::{Coordinator, node::ListedKeys};
+use quorlock::{Coordinator, node::ListedKeys, protocol::printable};
 
 use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::Report;
+use crate::report::{Report, json_line};
 use crate::runtime::block_on;
 use crate::stdout::print;
 use crate::width;
@@ -81,7 +81,7 @@ async fn in_json(args: &ListArgs, coordinator: &Coordinator, held: &Survey) -> R
     let limit = args.limit.unwrap_or(usize::MAX);
     let entries = survey::entries(coordinator, held.names.iter().cloned()).take(limit);
     // Many lines in one write.
-    let mut lines = pin!(entries.map(|entry| format!("{}\n", entry.in_json())).ready_chunks(LINES));
+    let mut lines = pin!(entries.map(|entry| json_line(&entry.in_json())).ready_chunks(LINES));
     while let Some(lines) = lines.next().await {
         print(&lines.concat())?;
     }
@@ -109,5 +109,9 @@ async fn in_table(args: &ListArgs, coordinator: &Coordinator, held: &Survey) -> 
 }
 
 fn of_prefix(prefix: &str) -> String {
-    if prefix.is_empty() { String::new() } else { format!(" with a name that begins with `{prefix}`") }
+    if prefix.is_empty() {
+        String::new()
+    } else {
+        format!(" with a name that begins with `{}`", printable(prefix))
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use quorlock::runtime::Mutex;
+use quorlock::{protocol::printable, runtime::Mutex};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
@@ -12,7 +12,6 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::args::{Args, Verb};
-use crate::report::plain;
 use crate::stderr::say;
 
 /// Installs the subscriber, at the level that `args` ask for.
@@ -77,7 +76,8 @@ struct Log;
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        let line = plain(&String::from_utf8_lossy(text));
+        let event = String::from_utf8_lossy(text);
+        let line = format!("{}\n", printable(event.trim_end_matches('\n')));
         match &mut *HELD_BACK.lock() {
             Some(reports) => reports.push(line),
             None => say(line),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
+use quorlock::protocol::printable;
 
 use crate::args::Args;
 use crate::exit;
@@ -38,7 +39,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
             for (name, page) in pages(&command).map_err(Failure::to("write the manual"))? {
                 let path = folder.join(name);
                 write(&path, &page)?;
-                print(&format!("{}\n", path.display()))?;
+                print(&format!("{}\n", printable(&path.to_string_lossy())))?;
             }
         }
     }

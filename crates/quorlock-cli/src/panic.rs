@@ -5,10 +5,10 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::thread::{self, ThreadId};
 
-use quorlock::runtime::Mutex;
+use quorlock::{protocol::printable, runtime::Mutex};
 use serde_json::json;
 
-use crate::report::{is_json, plain};
+use crate::report::{is_json, json_line};
 use crate::{exit, stderr};
 
 /// The message of the last panic of the main thread.
@@ -23,10 +23,9 @@ pub(crate) fn contained(work: impl FnOnce() -> u8) -> u8 {
         let said = LAST.lock().clone();
         let message = format!("{said}; this is a bug in quorlock, please report it");
         stderr::say(if is_json() {
-            let event = json!({ "event": "error", "message": message, "exit_code": exit::INTERNAL });
-            format!("{event}\n")
+            json_line(&json!({ "event": "error", "message": message, "exit_code": exit::INTERNAL }))
         } else {
-            format!("quorlock: {}\n", plain(&message))
+            format!("quorlock: {}\n", printable(&message))
         });
         exit::INTERNAL
     })

@@ -11,7 +11,6 @@ use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::plain;
 use crate::runtime::block_on;
 use crate::stdout::print;
 
@@ -112,7 +111,7 @@ pub(crate) fn release(args: &ReleaseArgs, deployment: DeploymentArgs) -> Result<
     })?;
     let Some(outcome) = outcome else { return Ok(exit::HELD) };
     let named = resources.join(" + ");
-    print(&if args.json { outcome.in_json(&named) } else { outcome.in_words(&plain(&named)) })?;
+    print(&if args.json { outcome.in_json(&named) } else { outcome.in_words(&named) })?;
     Ok(outcome.code())
 }
 

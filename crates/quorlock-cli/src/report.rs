@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use quorlock::protocol::{printable, printable_json};
 use quorlock::{FencingToken, LeaseWatch, LossReason, duration, votes::VoteReport};
 use serde_json::{Value, json};
 
@@ -38,19 +39,29 @@ pub(crate) fn is_json() -> bool {
 /// Prints a warning, unless errors only were asked for.
 pub(crate) fn warn(sentence: &str) {
     match CHOSEN.get().copied().unwrap_or(Report::Words) {
-        Report::Words => say(format!("quorlock: warning: {}\n", plain(sentence))),
+        Report::Words => say(format!("quorlock: warning: {}\n", printable(sentence))),
         Report::Errors => {}
-        Report::Json => say(format!("{}\n", json!({ "event": "warning", "message": sentence }))),
+        Report::Json => say(json_line(&json!({ "event": "warning", "message": sentence }))),
     }
 }
 
-/// Prints a notice, also with `--quiet`.
+/// Prints a notice, also with `--quiet`. It may have several lines, so what it quotes must be [`printable`].
 pub(crate) fn notice(text: &str) {
     say(if is_json() {
-        format!("{}\n", json!({ "event": "notice", "message": text }))
+        json_line(&json!({ "event": "notice", "message": text }))
     } else {
-        format!("quorlock: {}\n", plain(text))
+        format!("quorlock: {text}\n")
     });
+}
+
+/// Returns JSON as a line of output. All JSON goes through here.
+pub(crate) fn json_line(value: &Value) -> String {
+    printable_json(&value.to_string()) + "\n"
+}
+
+/// Returns a row of a table. All rows go through here.
+pub(crate) fn row<const CELLS: usize>(cells: [String; CELLS]) -> [String; CELLS] {
+    cells.map(|cell| printable(&cell).to_string())
 }
 
 impl Report {
@@ -128,7 +139,7 @@ impl Report {
     /// Prints a sentence, unless reports are JSON.
     pub(crate) fn words(self, sentence: &str) {
         if self != Report::Json {
-            say(format!("quorlock: {}\n", plain(sentence)));
+            say(format!("quorlock: {}\n", printable(sentence)));
         }
     }
 
@@ -139,7 +150,7 @@ impl Report {
 
     fn event(self, event: &Value) {
         if self == Report::Json {
-            say(format!("{event}\n"));
+            say(json_line(event));
         }
     }
 }
@@ -187,20 +198,6 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Escapes the control characters of `text`, which a terminal would obey. Names of resources and files come
-/// from outside and may contain any.
-pub(crate) fn plain(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() && letter != '\n' {
-            shown.extend(letter.escape_default());
-        } else {
-            shown.push(letter);
-        }
-    }
-    shown
-}
-
 /// Returns the JSON event of a release that no quorum has confirmed.
 pub(crate) fn unconfirmed(resource: &str, token: &str, held: Duration, report: &VoteReport) -> Value {
     json!({
@@ -215,14 +212,15 @@ pub(crate) fn unconfirmed(resource: &str, token: &str, held: Duration, report: &
 /// Returns the sentence for it.
 pub(crate) fn not_confirmed(resource: &str, report: &VoteReport) -> String {
     format!(
-        "the release of `{resource}` was not confirmed, so it may stay locked until its TTL ends: {report}"
+        "the release of `{}` was not confirmed, so it may stay locked until its TTL ends: {report}",
+        printable(resource)
     )
 }
 
 /// Replaces the progress line on the terminal; an empty `line` clears it.
 pub(crate) fn progress(line: &str) {
     const TO_START_AND_CLEAR: &str = "\r\x1b[K";
-    say(format!("{TO_START_AND_CLEAR}{}", plain(line)));
+    say(format!("{TO_START_AND_CLEAR}{}", printable(line)));
 }
 
 /// Returns a failure as a JSON line.
@@ -242,7 +240,7 @@ pub(crate) fn failure(failure: &Failure) -> String {
         // The one of several locks that is held.
         fields.extend(holder.key.map(|key| ("key".to_owned(), json!(&*key))));
     }
-    event.to_string()
+    json_line(&event)
 }
 
 /// Returns whole milliseconds, for JSON.

@@ -8,6 +8,7 @@ use quorlock::{
     Coordinator, duration,
     health::{NodeHealth, NodeStatus},
     lock::QueueListing,
+    protocol::printable,
     votes::VoteReport,
 };
 
@@ -15,7 +16,7 @@ use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::plain;
+use crate::report::json_line;
 use crate::runtime::block_on;
 use crate::stdout::print;
 use crate::width;
@@ -149,7 +150,7 @@ impl Look {
     fn text(&self, json: bool) -> String {
         let Look { resource, report, quarantines, finding, queue, .. } = self;
         if json {
-            return format!("{}\n", show::in_json(resource, report, quarantines, finding, queue));
+            return json_line(&show::in_json(resource, report, quarantines, finding, queue));
         }
         let mut lines = vec![self.table(width::of(io::stdout())), String::new()];
         lines.push(finding.painted(&self.sentence()));
@@ -167,6 +168,6 @@ impl Look {
         let as_well = self.permits.map_or_else(String::new, |permits| {
             format!("; there is also a semaphore of {permits} permits with this name, and neither excludes the other")
         });
-        format!("`{}` {}{as_well}", plain(&self.resource), self.finding.in_words(&self.report))
+        format!("`{}` {}{as_well}", printable(&self.resource), self.finding.in_words(&self.report))
     }
 }

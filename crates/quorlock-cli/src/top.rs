@@ -22,7 +22,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::list::entry::{Entry, table};
 use crate::list::survey::{self, Survey};
-use crate::report::Report;
+use crate::report::{Report, json_line};
 use crate::runtime::{block_on, now, sleep_until};
 use crate::signals::Signals;
 use crate::stdout::print;
@@ -161,7 +161,7 @@ fn draw(args: &TopArgs, entries: &[Entry], listed: usize, lines: usize) -> Resul
     let at = format_rfc3339_millis(SystemTime::UNIX_EPOCH + SystemClock::default().wall());
     if args.json {
         let locks: Vec<_> = entries.iter().map(Entry::in_json).collect();
-        print(&format!("{}\n", json!({ "at": at.to_string(), "listed": listed, "locks": locks })))?;
+        print(&json_line(&json!({ "at": at.to_string(), "listed": listed, "locks": locks })))?;
         return Ok(0);
     }
     let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 4);

@@ -7,7 +7,7 @@ use crate::args::{DeploymentArgs, WaitArg};
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::{Report, millis};
+use crate::report::{Report, json_line, millis};
 use crate::runtime::{block_on, now};
 use crate::signals::Signals;
 use crate::stdout::print;
@@ -76,7 +76,7 @@ async fn until_free(
     if args.json {
         let event =
             json!({ "event": "free", "resource": args.resource, "waited_ms": millis(now().since(since)) });
-        print(&format!("{event}\n"))?;
+        print(&json_line(&event))?;
     }
     Ok(exit::SUCCESS)
 }

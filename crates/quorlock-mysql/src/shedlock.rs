@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::Row as SqlRow;
-use quorlock::protocol::{Moment, Token};
+use quorlock::protocol::{Moment, Token, printable};
 use quorlock::{
     node::facts::{Facts, OtherClients},
     node::{Capabilities, Capability, Identity, NodeError, Order, Seams},
@@ -183,9 +183,8 @@ async fn other_clients(connection: &mut Connection, table: &str) -> Result<Other
     if let Some(row) = sets.first().and_then(|set| set.first())
         && let (Some(name), Some(holder), Some(ahead)) = (text(row, 0), text(row, 1), number(row, 2))
     {
-        let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(80).collect::<String>();
         let ahead = quorlock::duration::format(Duration::from_millis(ahead));
-        let (name, holder) = (shown(&name), shown(&holder));
+        let (name, holder) = (printable(&name).cut(80), printable(&holder).cut(80));
         let clock = format!(
             "the lock `{name}` was taken by `{holder}` at a time that is {ahead} ahead of the server's clock"
         );

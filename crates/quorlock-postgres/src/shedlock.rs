@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 use futures::stream::TryStreamExt as _;
-use quorlock::protocol::{Claim, Moment, Token};
+use quorlock::protocol::{Claim, Moment, Token, printable};
 use quorlock::runtime::Mutex;
 use quorlock::{
     node::facts::{Facts, OtherClients},
@@ -451,8 +451,7 @@ async fn other_clients(client: &Client, table: &str) -> Result<OtherClients, Nod
         let read = || Ok::<_, Error>((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
         let (name, holder, ahead): (String, String, i64) = read().map_err(of_statement)?;
         let ahead = Duration::from_millis(u64::try_from(ahead).unwrap_or_default());
-        let holder: String = holder.chars().filter(|c| !c.is_control()).take(80).collect();
-        let name: String = name.chars().filter(|c| !c.is_control()).take(80).collect();
+        let (name, holder) = (printable(&name).cut(80), printable(&holder).cut(80));
         others.clock = Some(
             format!(
                 "the lock `{name}` was taken by `{holder}` at a time that is {} ahead of the server's clock",

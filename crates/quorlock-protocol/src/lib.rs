@@ -15,6 +15,7 @@ mod key_state;
 mod limits;
 mod moment;
 mod offer;
+mod printable;
 mod queue;
 mod quorum;
 mod renewal;
@@ -40,6 +41,7 @@ pub use offer::{
     InboxId, InboxMessage, NextWaiter, OTHERS_FOR, OfferTerms, entry_context, is_fresh, least_left,
     offer_heartbeat, offer_life, offer_renamed_after, prove, proven, queue_entry, releases_openly, unproven,
 };
+pub use printable::{Printable, printable, printable_json};
 pub use queue::{
     LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, turn, turn_key, want_mark,
 };

@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::claim::tombstone_sibling;
+use crate::printable::printable;
 use crate::queue::hex;
-use crate::token::{RANDOM_DIGITS, SHOWN, printable};
+use crate::token::{RANDOM_DIGITS, SHOWN};
 use crate::{FencingToken, Sibling, Token, WaiterId};
 
 /// The name of the channel on which a process receives messages from nodes without a request.
@@ -153,15 +154,15 @@ pub fn queue_entry(terms: Option<&OfferTerms>, context: &str) -> Vec<u8> {
     terms.map_or_else(|| format!("1 {context}").into_bytes(), OfferTerms::to_bytes)
 }
 
-/// Returns the context of the waiter of a [`queue_entry`], shortened and without control
-/// characters, like a displayed [`Token`]. Empty if there is none.
+/// Returns the context of the waiter of a [`queue_entry`], shortened and [`printable`] like a
+/// displayed [`Token`]. Empty if there is none.
 #[must_use]
 pub fn entry_context(entry: &[u8]) -> String {
     let context = match OfferTerms::parse(entry) {
         Some(terms) => terms.token.context().unwrap_or_default(),
         None => String::from_utf8_lossy(entry.strip_prefix(b"1 ").unwrap_or_default()).into_owned(),
     };
-    printable(&context, SHOWN)
+    printable(&context).cut(SHOWN).to_string()
 }
 
 /// The first waiter in the queue of a lock.
@@ -377,8 +378,8 @@ mod tests {
         assert_eq!(entry_context(b"another program's"), "");
         assert_eq!(
             entry_context(b"1 db-7:41 a\n\x1b[2Jb"),
-            "db-7:41 a[2Jb",
-            "control characters are stripped"
+            r"db-7:41 a\n\u{1b}[2Jb",
+            "hidden characters are escaped"
         );
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::printable::printable;
+
 /// A protected resource. Its name, after the deployment's prefix, is its key on the nodes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
@@ -67,9 +69,10 @@ impl Resource {
     }
 }
 
+/// The name, [`printable`]: for people. [`Resource::as_str`] is the name itself.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
+        fmt::Display::fmt(&printable(&self.name), f)
     }
 }
 

@@ -5,6 +5,7 @@ use std::iter;
 use std::sync::Arc;
 
 use super::claim::tombstone_sibling;
+use super::printable::printable;
 use super::sibling::{Sibling, fence_counter_key};
 use super::{Claim, Token};
 
@@ -120,7 +121,7 @@ impl Keys {
 
 impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.iter().map(|key| &**key).collect::<Vec<_>>().join(", "))
+        f.write_str(&self.iter().map(|key| printable(key).to_string()).collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::FencingToken;
+use super::printable::printable;
 use super::shared::SHARED_MARKER;
 
 /// The value that identifies the holder of a lock on a node: 128 random bits, new for every attempt
@@ -154,7 +155,7 @@ impl Token {
     #[must_use]
     pub fn short(&self) -> String {
         if let Ok(text) = str::from_utf8(&self.bytes) {
-            return text.chars().take(SHOWN_DIGITS).filter(|c| !c.is_control()).collect();
+            return printable(text).cut(SHOWN_DIGITS).to_string();
         }
         let digits = self.bytes.iter().take(SHOWN_DIGITS / 2).map(|byte| format!("{byte:02x}"));
         format!("0x{}", digits.collect::<String>())
@@ -170,10 +171,10 @@ fn digit(nibble: u8) -> u8 {
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context() {
-            Some(context) if self.is_retained() => f.write_str(&printable(&context, SHOWN_RETAINED)),
-            Some(context) => f.write_str(&printable(&context, SHOWN)),
+            Some(context) if self.is_retained() => write!(f, "{}", printable(&context).cut(SHOWN_RETAINED)),
+            Some(context) => write!(f, "{}", printable(&context).cut(SHOWN)),
             None if self.is_marker() => f.write_str("readers"),
-            None => write!(f, "another program ({}…)", printable(&self.short(), SHOWN)),
+            None => write!(f, "another program ({}…)", self.short()),
         }
     }
 }
@@ -182,12 +183,6 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({}… {self})", self.short())
     }
-}
-
-/// Strips foreign text of control characters, which could move the cursor of the terminal, and cuts
-/// it to `longest` characters.
-pub(crate) fn printable(text: &str, longest: usize) -> String {
-    text.chars().filter(|c| !c.is_control()).take(longest).collect()
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ fn displayed_text_is_readable() {
     assert_eq!(verdicts.map(|verdict| verdict.to_string()), ["won", "contended", "unavailable"]);
     let ours = Token::new(0xfeed_beef << 96, "db-7:4121 nightly");
     assert_eq!(format!("{ours} {ours:?}"), "db-7:4121 nightly Token(feedbeef… db-7:4121 nightly)");
-    assert_eq!(Token::found(b"a\tb").to_string(), "another program (ab…)");
+    assert_eq!(Token::found(b"a\tb").to_string(), r"another program (a\tb…)");
     assert_eq!(Token::found(b"\xfe\x01A\x80 and so on").to_string(), "another program (0xfe014180…)");
     assert_eq!(Token::found(b"\xff").to_string(), "another program (0xff…)");
     assert_eq!(Token::new(1, &"x".repeat(500)).to_string().len(), 120, "a token cannot fill the screen");

@@ -327,7 +327,7 @@ fn a_sentinels_password_belongs_elsewhere() {
 }
 
 #[test]
-fn a_servers_words_are_stripped_and_bounded() {
+fn a_servers_words_are_escaped_and_bounded() {
     let error = ServerError::on_line(&format!("ERR \x1b[2J{}", "x".repeat(10_000)));
     assert!(!error.to_string().chars().any(char::is_control), "it could move the cursor");
     let error = format!("{:#}", explain(error, asked(Peer::Server)));

@@ -9,13 +9,14 @@ use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 use quorlock::{
     duration,
-    protocol::micros,
+    protocol::{micros, printable},
     votes::{NodeVote, VoteOutcome},
 };
 use serde_json::{Value, json};
 
 use crate::args::Switch;
 use crate::failure::Failure;
+use crate::report::{json_line, row};
 
 /// All results.
 pub(super) struct Figures {
@@ -57,32 +58,37 @@ impl Figures {
             let [p50, p99, max] = node.round_trip.in_words();
             let silent =
                 node.silent.as_ref().map(|(why, times)| format!("{times} of them unanswered: {why}"));
-            nodes.add_row([node.name.to_string(), p50, p99, max, silent.unwrap_or_default()]);
+            nodes.add_row(row([node.name.to_string(), p50, p99, max, silent.unwrap_or_default()]));
         }
         let mut loads = table(["", "p50", "p99", "max", "per second"]);
         for (name, load) in [("one task", &self.alone), (&format!("{} tasks", self.tasks), &self.together)] {
             let [p50, p99, max] = load.acquire.in_words();
-            loads.add_row([format!("{name}: acquire"), p50, p99, max, format!("{:.0}", load.per_second())]);
+            loads.add_row(row([
+                format!("{name}: acquire"),
+                p50,
+                p99,
+                max,
+                format!("{:.0}", load.per_second()),
+            ]));
             let [p50, p99, max] = load.release.in_words();
-            loads.add_row([format!("{name}: release"), p50, p99, max, String::new()]);
+            loads.add_row(row([format!("{name}: release"), p50, p99, max, String::new()]));
         }
         let failed = self.alone.failed + self.together.failed;
         let why = self.together.why.as_ref().or(self.alone.why.as_ref());
         let failed = why.map_or_else(String::new, |why| {
             let attempts = if failed == 1 { "attempt" } else { "attempts" };
-            format!("\n{failed} {attempts} failed, the last with: {why}\n")
+            format!("\n{failed} {attempts} failed, the last with: {}\n", printable(why))
         });
         format!("round trips\n{}\n\nlocks\n{}\n{failed}", nodes.trim_fmt(), loads.trim_fmt())
     }
 
     pub(super) fn in_json(&self) -> String {
         let nodes: Vec<Value> = self.nodes.iter().map(Node::in_json).collect();
-        let line = json!({
+        json_line(&json!({
             "nodes": nodes,
             "fencing": self.fencing == Switch::On,
             "loads": [self.alone.in_json(1), self.together.in_json(self.tasks)],
-        });
-        format!("{line}\n")
+        }))
     }
 }
 

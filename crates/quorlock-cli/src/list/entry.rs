@@ -9,7 +9,7 @@ use humantime::format_rfc3339_seconds;
 use quorlock::{FencingToken, duration, votes::Holder};
 use serde_json::{Value, json};
 
-use crate::report::{millis, plain};
+use crate::report::{millis, row};
 use crate::status::{Finding, Look};
 
 /// A lock that is held or retained.
@@ -94,14 +94,14 @@ pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>, width: Opt
         let since = entry.since().map(|since| format_rfc3339_seconds(since).to_string());
         let more = if entry.more_waiters { "+" } else { "" };
         let waits = entry.waiters > 0;
-        table.add_row([
-            plain(&entry.resource),
-            plain(&entry.holder.describe()),
+        table.add_row(row([
+            entry.resource.clone(),
+            entry.holder.describe(),
             since.unwrap_or_default().replace('T', " ").replace('Z', ""),
             duration::format(entry.holder.remaining),
             if waits { format!("{}{more}", entry.waiters) } else { String::new() },
             if waits { duration::format(entry.longest_wait) } else { String::new() },
-        ]);
+        ]));
     }
     for column in 3..=5 {
         if let Some(column) = table.column_mut(column) {

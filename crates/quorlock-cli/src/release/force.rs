@@ -8,13 +8,14 @@ use std::time::Duration;
 use quorlock::{
     FencingToken, Lock, Token, duration,
     node::Expiry,
+    protocol::printable,
     votes::{NodeVote, VoteOutcome, VoteReport},
 };
 
 use super::outcome::Outcome;
 
 use crate::failure::Failure;
-use crate::report::{self, plain};
+use crate::report;
 use crate::stderr;
 
 /// Takes `lock` from the holders seen now, after asking unless `sure`. Returns `None` if the answer was no.
@@ -115,7 +116,7 @@ fn holders(report: &VoteReport) -> Vec<Seen> {
 fn warning(resource: &str, holders: &[Seen]) -> String {
     let retained = holders.iter().all(|holder| holder.token.is_retained());
     let how = if retained { "stays taken:" } else { "is held by" };
-    let mut text = format!("`{}` {how}\n", plain(resource));
+    let mut text = format!("`{}` {how}\n", printable(resource));
     for Seen { token, nodes, remaining, fencing_token } in holders {
         let fenced =
             fencing_token.map_or_else(String::new, |number| format!(", with fencing token {number}"));
@@ -124,7 +125,7 @@ fn warning(resource: &str, holders: &[Seen]) -> String {
             text,
             "  {token}, for up to {} more{fenced}\n    on {}",
             duration::format(*remaining),
-            nodes.join(", ")
+            printable(&nodes.join(", "))
         );
     }
     if retained {

@@ -7,11 +7,13 @@ use comfy_table::presets::NOTHING;
 use quorlock::{
     Token,
     node::{Expiry, Holding},
+    protocol::printable,
     votes::{NodeVote, VoteOutcome, VoteReport},
 };
 use serde_json::{Value, json};
 
 use crate::exit;
+use crate::report::{json_line, row};
 
 /// The outcome of a release.
 pub(super) struct Outcome {
@@ -89,9 +91,9 @@ impl Outcome {
         let mut table = Table::new();
         table.load_style(NOTHING).set_header(["node", "result"]);
         for node in &self.nodes {
-            table.add_row([node.name.to_string(), node.state.in_words()]);
+            table.add_row(row([node.name.to_string(), node.state.in_words()]));
         }
-        format!("{}\n\n`{resource}` {}\n", table.trim_fmt(), self.sentence())
+        format!("{}\n\n`{}` {}\n", table.trim_fmt(), printable(resource), self.sentence())
     }
 
     fn sentence(&self) -> String {
@@ -126,8 +128,7 @@ impl Outcome {
             _ => "released",
         };
         let nodes: Vec<Value> = self.nodes.iter().map(Node::in_json).collect();
-        let line = json!({ "resource": resource, "state": state, "quorum": self.needed, "nodes": nodes });
-        format!("{line}\n")
+        json_line(&json!({ "resource": resource, "state": state, "quorum": self.needed, "nodes": nodes }))
     }
 
     fn count(&self, which: impl Fn(&State) -> bool) -> usize {

@@ -8,13 +8,13 @@ use quorlock::{
     FencingToken, Token, duration,
     lock::{QueueListing, QueuedWaiter},
     node::Expiry,
-    protocol::micros,
+    protocol::{micros, printable},
     votes::{NodeVote, VoteOutcome, VoteReport},
 };
 use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
-use crate::report::millis;
+use crate::report::{millis, row};
 use crate::width::wrapped;
 
 /// Returns a table with a row per node, in lines of at most `width` if given. The reasons of silent nodes follow
@@ -55,7 +55,7 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
             ("unknown".to_owned(), String::new(), String::new())
         };
         let fencing_token = vote.fencing_token.map(|number| number.to_string()).unwrap_or_default();
-        table.add_row([name.to_owned(), state, holder, remaining, fencing_token, round_trip(vote)]);
+        table.add_row(row([name.to_owned(), state, holder, remaining, fencing_token, round_trip(vote)]));
     }
     for column in [3, 4, 5] {
         if let Some(column) = table.column_mut(column) {
@@ -67,7 +67,7 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
     }
     let mut shown = table.trim_fmt();
     for (why, nodes) in silent {
-        let line = format!("{}: {why}", nodes.join(", "));
+        let line = printable(&format!("{}: {why}", nodes.join(", "))).to_string();
         shown.push('\n');
         shown.push_str(&width.map_or_else(|| line.clone(), |width| wrapped(&line, width).join("\n")));
     }
@@ -153,10 +153,9 @@ pub(super) fn waiters(QueueListing { waiters, has_more, .. }: &QueueListing) -> 
     let wait = if waiters.len() == 1 { "process waits" } else { "processes wait, in this order" };
     let mut lines = vec![format!("{}{more} {wait}:", waiters.len())];
     lines.extend(
-        waiters
-            .iter()
-            .take(SHOWN_WAITERS)
-            .map(|waiter| format!("  {}, for {}", waiter.context, duration::format(waiter.waited))),
+        waiters.iter().take(SHOWN_WAITERS).map(|waiter| {
+            format!("  {}, for {}", printable(&waiter.context), duration::format(waiter.waited))
+        }),
     );
     if waiters.len() > SHOWN_WAITERS {
         lines.push(format!("  and {}{more}", waiters.len() - SHOWN_WAITERS));

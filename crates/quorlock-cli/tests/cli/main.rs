@@ -32,6 +32,7 @@ mod loss;
 mod manual;
 mod metrics;
 mod migration;
+mod nasty;
 mod observability;
 mod once;
 mod packaging;

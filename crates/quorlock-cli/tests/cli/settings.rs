@@ -172,28 +172,6 @@ async fn a_password_where_a_file_is_to_be_named_is_not_shown() {
 }
 
 #[tokio::test]
-async fn names_of_our_own_do_not_rule_the_terminal() {
-    let nodes = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
-    let red = "job\u{1b}[31m\u{9b}1mred\r";
-    for words in [
-        &["run", "-n", red, "--", "true"][..],
-        &["status", red],
-        &["status", "-vv", red],
-        &["hold", "-n", red],
-        &["release", "--force", red],
-        &["status", "--config", red, "job"],
-        &["run", "job", "--", red],
-        &["status", "job", &format!("--{red}")],
-        &["status", "job", "--ttl", red],
-    ] {
-        let ended = Quorlock::new(words).env("QUORLOCK_NODES", nodes).end().await;
-        let said = format!("{}{}", ended.stdout, ended.stderr);
-        assert!(!said.contains(|letter: char| letter.is_control() && letter != '\n'), "{words:?}: {ended:?}");
-        assert!(!said.is_empty(), "{words:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_variable_is_overruled_by_any_flag_and_says_nothing_when_empty() {
     let Some(servers) = servers(3).await else { return };
     let job = || job().on(&servers);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::Expiry;
+use quorlock::{node::Expiry, protocol::printable};
 
 use super::eval::{eval, eval_by_hash};
 use super::sorted::sorted;
@@ -395,6 +395,5 @@ fn wrong_number(name: &str) -> Resp {
 }
 
 fn unknown(name: &str) -> Resp {
-    let shown: String = name.chars().filter(|c| !c.is_control()).take(128).collect();
-    Resp::Error(format!("ERR unknown command '{}'", shown.to_ascii_lowercase()))
+    Resp::Error(format!("ERR unknown command '{}'", printable(&name.to_ascii_lowercase()).cut(128)))
 }
