@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use super::NodeError;
 
+pub use exposure::Exposure;
 pub use probe::ProbeLock;
 
+mod exposure;
 mod probe;
 
 /// The facts about one node. A [`Node`](super::Node) of your own starts with the default, in which nothing is
@@ -70,6 +72,8 @@ pub struct Facts {
     pub lock: Option<Result<(), NodeError>>,
     /// Programs without this library that lock in the same store, and traces of their clocks.
     pub other_clients: Option<OtherClients>,
+    /// What other users of the host can do with the files of a node that has no server.
+    pub exposure: Option<Exposure>,
     /// The location of the server.
     pub place: Option<Location>,
     /// Whether it is a member of a cluster that is one node. Clusters promote replicas themselves.

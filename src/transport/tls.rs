@@ -1,7 +1,8 @@
 //! TLS settings, and messages for TLS failures.
 
 use std::error::Error;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -89,8 +90,7 @@ impl Tls {
     pub(crate) fn check(&self) -> Result<(), Reason> {
         if let Some(name) = &self.server_name {
             ServerName::try_from(name.as_str()).map_err(|error| {
-                Reason::new(format!("the TLS server name `{}` is not a host name", name.escape_debug()))
-                    .because(error)
+                Reason::new(format!("the TLS server name `{name}` is not a host name")).because(error)
             })?;
         }
         if self.has_files() {
@@ -143,8 +143,8 @@ impl Tls {
             .with_root_certificates(roots);
         let Some((certificate, key)) = &self.identity else { return Ok(config.with_no_client_auth()) };
         let chain = certificates_in(certificate)?;
-        let secret =
-            PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("a private key", key, error))?;
+        let secret = PrivateKeyDer::from_pem_slice(&bytes_of("a private key", key)?)
+            .map_err(|error| unusable("a private key", key, error))?;
         config
             .with_client_auth_cert(chain, secret)
             .map_err(|error| unusable("the key of the certificate", key, error))
@@ -160,13 +160,37 @@ fn authority_in(file: &Path) -> io::Result<RootCertStore> {
 }
 
 fn certificates_in(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let bytes = bytes_of("a certificate", file)?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let certificates = read.map_err(|error| unusable("a certificate", file, error))?;
     if certificates.is_empty() {
         let none = io::Error::new(io::ErrorKind::InvalidData, "it has none in PEM form");
         return Err(unusable("a certificate", file, none));
     }
     Ok(certificates)
+}
+
+/// Reads a file without waiting for whoever writes to a named pipe in its place.
+fn bytes_of(what: &str, file: &Path) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    }
+    let read = || {
+        let mut opened = options.open(file)?;
+        if !opened.metadata()?.is_file() {
+            let why = "it is not a regular file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let mut bytes = Vec::new();
+        opened.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error| unusable(what, file, error))
 }
 
 fn unusable(what: &str, file: &Path, why: impl Error + Send + Sync + 'static) -> io::Error {

@@ -75,7 +75,7 @@ pub(crate) async fn postgres() -> Result<System> {
     // The test kit gives its servers less memory than PostgreSQL does by default.
     let database = Engine::postgres()?.settings(&[&connections, "shared_buffers=128MB"]).start().await?;
     let mut system = System::new(Signal::INT)?;
-    let address = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", database.address().port());
+    let address = database.url();
     system.version = format!("1 × PostgreSQL {}, defaults (fsync on)", postgres::version(&address).await?);
     system.addresses = vec![address];
     system.database = Some(database);

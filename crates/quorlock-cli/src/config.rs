@@ -1,7 +1,7 @@
 //! The settings: flags override environment variables, which override the file, which overrides the defaults.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use quorlock::{Builder, Coordinator, RestartGuard, Wait, node::Kinds};
@@ -9,6 +9,7 @@ use quorlock::{Builder, Coordinator, RestartGuard, Wait, node::Kinds};
 use crate::args::{DeploymentArgs, Switch, WaitArg};
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
+use crate::report;
 
 mod layer;
 mod trust;
@@ -17,6 +18,7 @@ mod written;
 #[cfg(test)]
 pub(crate) use layer::KEYS;
 use layer::Layer;
+use trust::Opened;
 
 /// All settings, not yet validated against each other.
 // No Debug: addresses and password are secret.
@@ -47,7 +49,6 @@ impl Settings {
         ttl: Option<Duration>,
         wait: Option<WaitArg>,
     ) -> Result<Settings, Failure> {
-        let named = args.config.or(layer::variable("QUORLOCK_CONFIG")?.map(PathBuf::from));
         let kinds = args.kinds;
         let flags = Layer {
             nodes: (kinds.split(&args.nodes.join(",")))
@@ -70,7 +71,8 @@ impl Settings {
         // A password in the environment overrides every file but one named by a flag.
         let password =
             if flags.password_file.is_some() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
-        let said = flags.or(Layer::of_environment(&kinds)?).or(Layer::of_file(named.as_deref(), &kinds)?);
+        let said =
+            flags.or(Layer::of_environment(&kinds)?).or(Layer::of_file(args.config.as_deref(), &kinds)?);
         if said.nodes.is_empty() {
             return Err(no_nodes());
         }
@@ -118,7 +120,13 @@ impl Settings {
             tls = tls.authority(file);
         }
         match (&self.said.tls_cert, &self.said.tls_key) {
-            (Some(certificate), Some(key)) => tls = tls.identity(certificate, key),
+            (Some(certificate), Some(key)) => {
+                // What is wrong with it is said where it is used.
+                if let Ok(opened) = Opened::at(key) {
+                    warn_of_readers("the key", key, &opened);
+                }
+                tls = tls.identity(certificate, key);
+            }
             (None, None) => {}
             (Some(_), None) | (None, Some(_)) => {
                 let problem = "a certificate and its key go together: give both --tls-cert and --tls-key";
@@ -212,7 +220,12 @@ fn no_nodes() -> Failure {
 
 /// Reads the first line of a file, without its line break.
 fn read_password(path: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| {
+    let read = || {
+        let opened = Opened::at(path)?;
+        warn_of_readers("the password file", path, &opened);
+        opened.text()
+    };
+    let text = read().map_err(|error: io::Error| {
         Failure::Config(format!(
             "cannot read {}: {error}; that setting names a file, the password itself goes into the variable \
              QUORLOCK_PASSWORD",
@@ -228,9 +241,18 @@ fn read_password(path: &Path) -> Result<String, Failure> {
     }
 }
 
+/// Warns of a secret of this user that others can read.
+fn warn_of_readers(what: &str, path: &Path, opened: &Opened) {
+    if let Some(readers) = opened.readers() {
+        let path = path.display();
+        report::warn(&format!("{what} {path} can be read by {readers} of this host: `chmod 600 {path}`"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt;
+    use std::fs;
     use std::sync::Arc;
 
     use clap::Parser as _;

@@ -1,6 +1,6 @@
 //! `quorlock init`: checks the nodes, and writes a configuration file for them.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{OpenOptions, Permissions, symlink_metadata};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -56,11 +56,8 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
             "stdout is either the file or the report: omit --json or --file -".to_owned(),
         ));
     }
-    if !to_stdout && !args.force && args.file.exists() {
-        return Err(Failure::Usage(format!(
-            "{} exists; give another --file, or --force to write over it",
-            args.file.display()
-        )));
+    if !to_stdout {
+        is_writable(args)?;
     }
     let settings = Settings::load(deployment)?;
     let examination = block_on(async { Ok(settings.examiner()?.doctor().await) })?;
@@ -102,19 +99,35 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
     Ok(exit::SUCCESS)
 }
 
-/// Writes the file, for its owner only if it has a `secret`. Not over a file that has appeared meanwhile.
-fn write(args: &InitArgs, text: &str, secret: bool) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(if secret { 0o600 } else { 0o644 });
-    if args.force {
-        options.create(true).truncate(true)
+/// Checks what is at the place of the file. A link is not followed: in a folder of others it could lead anywhere.
+fn is_writable(args: &InitArgs) -> Result<(), Failure> {
+    let Ok(present) = symlink_metadata(&args.file) else { return Ok(()) };
+    let why = if present.is_symlink() {
+        "is a symbolic link, which is not followed: give --file the file itself"
+    } else if !present.is_file() {
+        "is not a regular file; give another --file"
+    } else if args.force {
+        return Ok(());
     } else {
-        options.create_new(true)
+        "exists; give another --file, or --force to write over it"
     };
-    let mut file = options.open(&args.file)?;
-    if secret {
-        // A file that was there keeps its mode.
-        file.set_permissions(Permissions::from_mode(0o600))?;
+    Err(Failure::Usage(format!("{} {why}", args.file.display())))
+}
+
+/// Writes the file, for its owner only if it has a `secret`. Not over a file that has appeared meanwhile, unless with
+/// `--force`: then a new file takes its place, whatever it has become.
+fn write(args: &InitArgs, text: &str, secret: bool) -> io::Result<()> {
+    let mode = if secret { 0o600 } else { 0o644 };
+    if !args.force {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&args.file)?;
+        return file.write_all(text.as_bytes());
     }
-    file.write_all(text.as_bytes())
+    let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::Builder::new()
+        .prefix(".quorlock-init.")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(&args.file)?;
+    Ok(())
 }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use quorlock::{
-    node::facts::{ClockReading, Facts, Fsync, Location, Memory, ProbeLock, Role, Software},
+    node::facts::{ClockReading, Exposure, Facts, Fsync, Location, Memory, ProbeLock, Role, Software},
     node::{
         Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind,
         Observers, Order, Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
@@ -25,6 +25,7 @@ use crate::records::{Records, file_name};
 #[derive(Clone)]
 pub struct DirectoryNode {
     name: Arc<str>,
+    directory: Arc<Path>,
     jobs: Sender<Job>,
     seams: Seams,
 }
@@ -47,10 +48,11 @@ impl DirectoryNode {
     ) -> Result<DirectoryNode, Reason> {
         let (jobs, asked) = mpsc::channel();
         let seams = seams.clone();
+        let kept: Arc<Path> = Arc::from(&*directory);
         let worker =
             Worker { directory, seams: seams.clone(), observers: Observers::default(), until_sweep: 0 };
         seams.start_thread("quorlock-directory", move || worker.work(&asked))?;
-        Ok(DirectoryNode { name: name.into(), jobs, seams })
+        Ok(DirectoryNode { name: name.into(), directory: kept, jobs, seams })
     }
 
     /// Returns the name of the file of `key` in the subdirectory `keys`, for tools and tests that read or
@@ -108,6 +110,9 @@ impl DirectoryNode {
         facts.clock = Some(ClockReading::new(0, Duration::ZERO));
         facts.place = Some(Location::new(None, Vec::new(), true));
         facts.probe(&self, &self.seams, key, ProbeLock::Fenced, LIMIT).await;
+        // Only now there are files.
+        let files = ["lock", "keys"].map(|name| self.directory.join(name));
+        facts.exposure = Exposure::of(&self.directory, files.iter().map(PathBuf::as_path));
         facts
     }
 }

@@ -10,8 +10,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -59,12 +60,18 @@ impl Records {
     /// Waits until no other process holds the lock. The directory must exist: one that is created by mistake,
     /// before its file system is mounted, would be another store.
     pub(crate) fn lock(directory: &Path, wall: impl FnOnce() -> Duration) -> io::Result<Records> {
-        let lock = directory.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock)?;
+        let path = directory.join("lock");
+        // For this user alone: who may read a file can lock it.
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let keys = directory.join("keys");
         if !keys.exists() {
-            fs::create_dir(&keys)?;
+            DirBuilder::new().mode(0o700).create(&keys)?;
+            if directory.metadata()?.mode() & SETGID != 0 {
+                // Its users share a group. A mode at creation would be subject to the umask.
+                fs::set_permissions(&keys, Permissions::from_mode(SETGID | 0o770))?;
+                fs::set_permissions(&path, Permissions::from_mode(0o660))?;
+            }
             sync(directory)?;
         }
         // Read the clock after the wait.
@@ -173,6 +180,9 @@ impl Records {
         self.keys.join(file_name(key))
     }
 }
+
+/// The bit of a directory that passes its group on to what is created in it.
+const SETGID: u32 = 0o2000;
 
 /// Returns the file name of a key: a hash (FNV-1a), because a key may be longer than a file name and contain
 /// any character. The file contains its key, so two keys with the same hash are an error and never the same

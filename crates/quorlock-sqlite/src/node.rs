@@ -1,7 +1,7 @@
 //! The node.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -18,6 +18,7 @@ use quorlock::{
     },
 };
 
+use crate::place;
 use crate::store::PAGE;
 use crate::worker::{Job, Worker, capabilities};
 
@@ -25,6 +26,7 @@ use crate::worker::{Job, Worker, capabilities};
 #[derive(Clone)]
 pub struct SqliteNode {
     name: Arc<str>,
+    path: Arc<Path>,
     jobs: Sender<Job>,
     seams: Seams,
 }
@@ -62,9 +64,9 @@ impl SqliteNode {
         seams: &Seams,
     ) -> Result<SqliteNode, Reason> {
         let (jobs, asked) = mpsc::channel();
-        let worker = Worker::new(path, boot, seams.clone());
+        let worker = Worker::new(path.clone(), boot, seams.clone());
         seams.start_thread("quorlock-sqlite", move || worker.work(&asked))?;
-        Ok(SqliteNode { name, jobs, seams: seams.clone() })
+        Ok(SqliteNode { name, path: path.into(), jobs, seams: seams.clone() })
     }
 }
 
@@ -149,6 +151,8 @@ impl SqliteNode {
         facts.clock = Some(ClockReading::new(0, Duration::ZERO));
         facts.place = Some(Location::new(None, Vec::new(), true));
         facts.probe(&self, &self.seams, key, ProbeLock::Fenced, LIMIT).await;
+        // Only now there are files.
+        facts.exposure = place::exposure(&self.path);
         // Nothing is older than the boot, though nothing was ever lost.
         let booted = self.seams.clock().now().since(Moment::ORIGIN);
         facts.uptime = facts.uptime.map(|age| age.min(booted));

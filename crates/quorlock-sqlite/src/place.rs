@@ -1,10 +1,13 @@
 //! Checks where the file is: on a disk of this host, whose boots have names.
 
 use std::fs;
+use std::iter;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use quorlock::node::facts::Exposure;
 use quorlock::node::{NodeError, NodeErrorKind, Reason};
-use rustix::fs::{Access, access, statfs};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, access, chmodat, mknodat, statfs};
 use rustix::io::Errno;
 
 /// Returns the path without symbolic links, so that the files next to the database have only one name.
@@ -36,6 +39,25 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
     Ok(path)
 }
 
+/// Creates an empty file for this user alone, or for the group of a directory that passes its group on (setgid): who
+/// may read a database can keep everyone from locks, by a lock of the file system on it. SQLite gives its other files
+/// the same mode. Returns whether the file is new.
+///
+/// Does not open the file: closing any descriptor of it would release SQLite's locks. If this fails, SQLite tries, and
+/// says why.
+pub(crate) fn make(path: &Path) -> bool {
+    const SETGID: u32 = 0o2000;
+    let passes_group = |found: fs::Metadata| found.mode() & SETGID != 0;
+    let shared = path.parent().is_some_and(|folder| fs::metadata(folder).is_ok_and(passes_group));
+    let mode = Mode::RUSR | Mode::WUSR;
+    let is_new = mknodat(CWD, path, FileType::RegularFile, mode, 0).is_ok();
+    if is_new && shared {
+        // A mode at creation is subject to the umask.
+        let _ = chmodat(CWD, path, mode | Mode::RGRP | Mode::WGRP, AtFlags::empty());
+    }
+    is_new
+}
+
 /// Returns the name of a file system that other hosts may share, by its magic number.
 fn shared(magic: impl Into<i64>) -> Option<&'static str> {
     Some(match magic.into() & 0xffff_ffff {
@@ -55,6 +77,22 @@ fn shared(magic: impl Into<i64>) -> Option<&'static str> {
         0x786f_4256 | 0xbacb_acbc => "a shared folder of a virtual machine",
         _ => return None,
     })
+}
+
+/// Returns what other users can do with the database at `path` and the files next to it.
+pub(crate) fn exposure(path: &Path) -> Option<Exposure> {
+    let path = found(path).ok()?;
+    let files = ["wal", "shm", "alive"].map(|what| beside(&path, what));
+    let files = iter::once(&path).chain(&files).map(PathBuf::as_path);
+    Exposure::of(path.parent()?, files)
+}
+
+/// Returns the path of a file next to the database.
+pub(crate) fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-");
+    name.push(what);
+    name.into()
 }
 
 /// Returns the name of this boot of the kernel. Every process that could hold a lock of an earlier boot is

@@ -202,14 +202,19 @@ impl Store {
 
     fn make_mark(&mut self) {
         if self.mark.is_none() && self.seams.kept_by_children() {
-            self.mark = self.marks.make(&beside(&self.path, "alive"), || self.seams.entropy().next_u64());
+            self.mark =
+                self.marks.make(&place::beside(&self.path, "alive"), || self.seams.entropy().next_u64());
         }
     }
 }
 
 fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    place::make(path);
+    // The path has no symbolic links, and one that appears now was not put there by us.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let database = Connection::open_with_flags(path, flags)?;
     database.busy_handler(Some(wait))?;
     // The next process usually opens the database soon and needs no checkpoint; and no request should wait
@@ -321,8 +326,8 @@ fn read_about(database: &Connection) -> Result<About, Failure> {
 /// Opens the file with the marks. It belongs to the owner of the database, like SQLite's own files next to
 /// it.
 fn open_marks(path: &Path) -> Result<Marks, Failure> {
-    let marks = beside(path, "alive");
-    let is_new = !marks.exists();
+    let marks = place::beside(path, "alive");
+    let is_new = place::make(&marks);
     let opened = Marks::open(&marks).map_err(|_| Failure::Node(place::unopened(&marks)))?;
     if is_new && let Ok(database) = fs::metadata(path) {
         // Only root can change the owner; other users share the file by its mode.
@@ -334,7 +339,7 @@ fn open_marks(path: &Path) -> Result<Marks, Failure> {
 
 /// Waits until no other process is creating the tables.
 fn turn(path: &Path) -> Result<File, Failure> {
-    let marks = beside(path, "alive");
+    let marks = place::beside(path, "alive");
     let file = OpenOptions::new().read(true).write(true).open(&marks);
     let file = file.map_err(|_| Failure::Node(place::unopened(&marks)))?;
     let mut pauses = 0;
@@ -348,14 +353,6 @@ fn turn(path: &Path) -> Result<File, Failure> {
         pauses += 1;
     }
     Ok(file)
-}
-
-/// Returns the path of a file next to the database.
-fn beside(path: &Path, what: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-");
-    name.push(what);
-    name.into()
 }
 
 fn file_at(path: &Path) -> Option<(u64, u64)> {

@@ -5,6 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+
+use quorlock::runtime::{Entropy as _, SystemEntropy};
 
 mod database;
 mod disk;
@@ -155,14 +158,24 @@ impl Engine {
         Database::start(self, Some(megabytes)).await
     }
 
-    /// Returns the address of a server of this kind, or of a proxy in front of it, as a node URL: with a user
-    /// that has no password, and a dedicated database.
+    /// Returns the address of a server of this kind, or of a proxy in front of it, as a node URL: with a user,
+    /// its [password](Engine::password), and a dedicated database.
     #[must_use]
     pub fn url(&self, address: SocketAddr) -> String {
+        let password = self.password();
         match self.make {
-            Make::Postgres => format!("postgres://postgres@{address}/postgres"),
-            Make::MariaDb => format!("mysql://locks@{address}/locks"),
+            Make::Postgres => format!("postgres://postgres:{password}@{address}/postgres"),
+            Make::MariaDb => format!("mysql://locks:{password}@{address}/locks"),
         }
+    }
+
+    /// Returns the password of that user: random, and the same for all servers of this program. Every user of the
+    /// machine reaches the servers' ports, and an administrator of a database can run programs as its user.
+    #[must_use]
+    pub fn password(&self) -> &str {
+        static PASSWORD: OnceLock<String> = OnceLock::new();
+
+        PASSWORD.get_or_init(|| format!("{:032x}", SystemEntropy::default().next_u128()))
     }
 
     /// Whether this is PostgreSQL, which has a process per connection, and standbys.
@@ -206,6 +219,9 @@ impl fmt::Display for Engine {
 fn missing(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why.to_owned())
 }
+
+/// Not TMPDIR, which the user of a server may be unable to enter.
+const PLACE: &str = "/tmp";
 
 fn is_root() -> bool {
     #[cfg(unix)]

@@ -9,6 +9,7 @@ pub mod contract;
 #[cfg(unix)]
 mod databases;
 mod entropy;
+mod folder;
 mod memory;
 #[doc(hidden)]
 pub mod program;

@@ -8,14 +8,14 @@ use crate::doctor::finding::{Check, Finding, Severity};
 use crate::doctor::report::RoundTrips;
 use crate::doctor::setting::Setting;
 use crate::node::NodeErrorKind;
-use crate::node::facts::{Facts, Feature, Fsync, Missing, Role};
+use crate::node::facts::{Exposure, Facts, Feature, Fsync, Missing, Role};
 use quorlock_protocol::{Moment, Past, RoundTrip, node_timeout};
 
 /// The checks of facts from the handshake, which also run at each connection.
 const ON_SIGHT: [fn(&Facts, &mut Findings<'_>); 4] = [replicas, unguarded, eviction, memory_full];
 
 /// The checks that need the settings, or requests of their own.
-const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 15] = [
+const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 16] = [
     trouble,
     several_servers,
     role,
@@ -30,6 +30,7 @@ const ON_EXAMINATION: [fn(&Facts, &Setting, &mut Findings<'_>); 15] = [
     hints,
     pace,
     client_clocks,
+    exposed_files,
     untold,
 ];
 
@@ -245,6 +246,22 @@ fn client_clocks(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
             );
         }
         None => sheet.cured(Severity::Note, Check::ClientClocks, others.who, others.cure),
+    }
+}
+
+fn exposed_files(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
+    match &facts.exposure {
+        None => {}
+        Some(Exposure::Readable(evidence)) => {
+            let evidence =
+                format!("can be read by any user of this host, who can stop its locks: {evidence}");
+            sheet.note(Severity::Warning, Check::ExposedFiles, evidence);
+        }
+        Some(Exposure::Writable(evidence)) => {
+            let evidence =
+                format!("can be changed by any user of this host, who can take locks away: {evidence}");
+            sheet.note(Severity::Unsafe, Check::ExposedFiles, evidence);
+        }
     }
 }
 

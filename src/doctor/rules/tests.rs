@@ -4,7 +4,8 @@ use super::node::has_hole;
 use super::*;
 use crate::doctor::{Report, Summary};
 use crate::node::facts::{
-    ClockReading, ConnectFailure, Fsync, Location, Memory, Missing, MissingPermission, OtherClients, Software,
+    ClockReading, ConnectFailure, Exposure, Fsync, Location, Memory, Missing, MissingPermission,
+    OtherClients, Software,
 };
 use crate::node::{NodeError, NodeErrorKind};
 use quorlock_protocol::{Drift, Quarantine, Quorum};
@@ -97,7 +98,7 @@ fn a_healthy_deployment_has_no_findings() {
 }
 
 /// A fault of one node and its finding, with the restart guard on.
-const OF_A_NODE: [(Change, Severity, Check); 40] = [
+const OF_A_NODE: [(Change, Severity, Check); 42] = [
     (|it| it.trouble = Some(down(NodeErrorKind::Unreachable)), Severity::Warning, Check::Unreachable),
     (|it| it.trouble = Some(down(NodeErrorKind::Login)), Severity::Warning, Check::Login),
     (|it| it.trouble = Some(down(NodeErrorKind::HostRefused)), Severity::Warning, Check::ProtectedMode),
@@ -127,6 +128,8 @@ const OF_A_NODE: [(Change, Severity, Check); 40] = [
     (|it| (it.promoted, it.reign) = (Some(true), Some(HOUR)), Severity::Note, Check::Promoted),
     (|it| it.memory = Some(memory(1, "volatile-ttl")), Severity::Unsafe, Check::Eviction),
     (|it| it.memory = Some(memory(900, "noeviction")), Severity::Warning, Check::MemoryFull),
+    (|it| it.exposure = Some(Exposure::Readable("its mode".into())), Severity::Warning, Check::ExposedFiles),
+    (|it| it.exposure = Some(Exposure::Writable("its mode".into())), Severity::Unsafe, Check::ExposedFiles),
     (|it| it.append_only = Some(false), Severity::Note, Check::NotPersistent),
     (|it| it.fsync = Some(Fsync::EverySecond), Severity::Note, Check::NotPersistent),
     (|it| it.refusals = vec![refusal("set", Feature::Locks)], Severity::Warning, Check::MissingRight),

@@ -112,21 +112,23 @@ impl Masters for Databases {
     }
 
     fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
-        let address = self.address(number);
-        if self.engine.is_postgres() {
-            Box::pin(postgres::inspect(address, name))
-        } else {
-            Box::pin(mariadb::inspect(address, name))
-        }
+        let url = self.url(self.address(number));
+        Box::pin(async move {
+            if self.engine.is_postgres() {
+                postgres::inspect(&url, name).await
+            } else {
+                mariadb::inspect(&url, name).await
+            }
+        })
     }
 
     fn left_behind(&self, number: usize) -> BoxFuture<'_, io::Result<Option<Vec<String>>>> {
-        let address = self.address(number);
+        let url = self.url(self.address(number));
         Box::pin(async move {
             if self.engine.is_postgres() {
-                postgres::left_behind(address).await.map(Some)
+                postgres::left_behind(&url).await.map(Some)
             } else {
-                mariadb::left_behind(address).await.map(Some)
+                mariadb::left_behind(&url).await.map(Some)
             }
         })
     }
@@ -227,7 +229,7 @@ impl Masters for Databases {
     fn fill_disk(&self, number: usize) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move {
             self.primary(number).await?.fill_disk()?;
-            postgres::use_up_log(self.address(number)).await
+            postgres::use_up_log(&self.url(self.address(number))).await
         })
     }
 

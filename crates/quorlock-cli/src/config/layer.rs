@@ -3,7 +3,6 @@
 //! No message repeats a value: an address, or a line that does not parse, may contain a password.
 
 use std::env;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use clap::ValueEnum as _;
 use quorlock::node::Kinds;
 use toml::{Table, Value};
 
-use super::trust::{self, Found};
+use super::trust::{self, Found, Opened};
 use crate::args::{Switch, WaitArg};
 use crate::failure::Failure;
 use crate::report;
@@ -105,25 +104,33 @@ impl Layer {
         }
     }
 
-    /// Reads the file that was named, or else the first of the usual ones that no other user but root can write.
+    /// Reads the file that a flag `named`, or a variable, or else the first of the usual ones. All but that of the flag
+    /// must be such that no other user but root can write them.
     pub(super) fn of_file(named: Option<&Path>, kinds: &Kinds) -> Result<Layer, Failure> {
         if let Some(path) = named {
-            let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-            return Layer::parse(&text, path, kinds);
+            return Layer::of_opened(Opened::at(path), path, kinds);
+        }
+        if let Some(path) = variable("QUORLOCK_CONFIG")?.map(PathBuf::from) {
+            let opened = Opened::at(&path);
+            return match opened.as_ref().ok().and_then(Opened::of_others) {
+                Some(why) => Err(Failure::Config(not_read(&path, &why))),
+                None => Layer::of_opened(opened, &path, kinds),
+            };
         }
         for path in usual_places() {
-            match trust::read(&path) {
-                Ok(Found::Text(text)) => return Layer::parse(&text, &path, kinds),
-                Ok(Found::OfOthers(why)) => report::warn(&format!(
-                    "{} is not read, because {why}: another user could send your password to a server of \
-                     theirs; if you trust the file, pass --config {0}",
-                    path.display()
-                )),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            match trust::look(&path) {
+                Ok(Found::Trusted(opened)) => return Layer::of_opened(Ok(opened), &path, kinds),
+                Ok(Found::OfOthers(why)) => report::warn(&not_read(&path, &why)),
+                Ok(Found::Nothing) => {}
                 Err(error) => return Err(unreadable(&path, &error)),
             }
         }
         Ok(Layer::default())
+    }
+
+    fn of_opened(opened: io::Result<Opened>, path: &Path, kinds: &Kinds) -> Result<Layer, Failure> {
+        let text = opened.and_then(Opened::text).map_err(|error| unreadable(path, &error))?;
+        Layer::parse(&text, path, kinds)
     }
 
     pub(super) fn parse(text: &str, path: &Path, kinds: &Kinds) -> Result<Layer, Failure> {
@@ -213,6 +220,15 @@ pub(super) fn variable(name: &str) -> Result<Option<String>, Failure> {
             Err(Failure::Config(format!("the variable {name} is not valid UTF-8")))
         }
     }
+}
+
+/// Returns why a file of others is not read.
+fn not_read(path: &Path, why: &str) -> String {
+    format!(
+        "{} is not read, because {why}: another user could send your password to a server of theirs; if you trust the \
+         file, pass --config {0}",
+        path.display()
+    )
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {

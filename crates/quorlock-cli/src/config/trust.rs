@@ -1,36 +1,104 @@
-//! Decides whether to trust a configuration file at a default place.
+//! Decides whether to trust a file, by what was opened and not by its path, which may change meanwhile.
 //!
-//! It names the servers that get the password, and files that are read and written. So only the user who starts the
-//! program, or root, may have written it, and not the owner of the current folder.
+//! A configuration file names the servers that get the password, and files that are read and written. So only the user
+//! who starts the program, or root, may have written it: not the owner of the current folder, nor of a file that a
+//! variable names. `--config` alone overrules that, because whoever types it has looked.
+//!
+//! A secret is judged as `ssh` judges a key: if it belongs to this user, others should not be able to read it. Files of
+//! other owners are theirs to protect, as secrets that are mounted into a container. `ssh` refuses such a key; here it is
+//! a warning, because a container shows its own secrets to all its users by default, and a job that no longer runs at
+//! night harms more than a secret that was readable before.
+//!
+//! Nothing is waited for: a named pipe in the place of a file would stop every program in that folder.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions, symlink_metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use nix::fcntl::OFlag;
 use nix::unistd::{Gid, Group, Uid, User, geteuid};
+
+/// A regular file, open for reading.
+pub(super) struct Opened {
+    file: File,
+    metadata: Metadata,
+}
 
 /// What was found at a default place.
 pub(super) enum Found {
-    /// The text of a file that only this user and root can write.
-    Text(String),
-    /// A file that other users can write, and why.
+    /// A file that only this user and root can write.
+    Trusted(Opened),
+    /// One that other users can write, and why.
     OfOthers(String),
+    Nothing,
 }
 
-/// Reads the file at `path`, if it can be trusted.
-pub(super) fn read(path: &Path) -> io::Result<Found> {
-    let mut file = File::open(path)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+/// Looks at a default place. What is in a folder of others is not even opened.
+pub(super) fn look(path: &Path) -> io::Result<Found> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
     // A user who can write to the folder can replace the file.
-    for (what, metadata) in [("it", file.metadata()?), ("its folder", folder.metadata()?)] {
-        if let Some(why) = of_others(&metadata) {
-            return Ok(Found::OfOthers(format!("{what} {why}")));
+    if let Some(why) = of_others(&folder.metadata()?) {
+        return Ok(Found::OfOthers(format!("its folder {why}")));
+    }
+    match Opened::at(path) {
+        Ok(opened) => Ok(match opened.of_others() {
+            Some(why) => Found::OfOthers(why),
+            None => Found::Trusted(opened),
+        }),
+        // A link to nowhere.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+impl Opened {
+    /// Opens the file at `path`, which must be a regular one.
+    pub(super) fn at(path: &Path) -> io::Result<Opened> {
+        let without_waiting = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
+        let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_file() {
+            return Ok(Opened { file, metadata });
+        }
+        Err(if metadata.is_dir() {
+            io::ErrorKind::IsADirectory.into()
+        } else {
+            io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe or a device, and not a regular file")
+        })
+    }
+
+    /// Returns its text.
+    pub(super) fn text(mut self) -> io::Result<String> {
+        let mut text = String::new();
+        self.file.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// Returns why other users can write it, if they can.
+    pub(super) fn of_others(&self) -> Option<String> {
+        of_others(&self.metadata).map(|why| format!("it {why}"))
+    }
+
+    /// Returns who else can read it, if it belongs to this user.
+    pub(super) fn readers(&self) -> Option<&'static str> {
+        const GROUP: u32 = 0o040;
+        const WORLD: u32 = 0o004;
+        let ours = geteuid();
+        let (mode, group) = (self.metadata.mode(), Gid::from_raw(self.metadata.gid()));
+        if Uid::from_raw(self.metadata.uid()) != ours {
+            None
+        } else if mode & WORLD != 0 {
+            Some("all users")
+        } else {
+            (mode & GROUP != 0 && !is_private(group, ours)).then_some("its group")
         }
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(Found::Text(text))
 }
 
 /// Returns why other users can write there, if they can.
@@ -78,12 +146,13 @@ mod tests {
         fs::write(&path, "ttl = '3s'").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(file)).unwrap();
         fs::set_permissions(place.path(), Permissions::from_mode(folder)).unwrap();
-        match read(&path).unwrap() {
-            Found::Text(text) => {
-                assert_eq!(text, "ttl = '3s'");
+        match look(&path).unwrap() {
+            Found::Trusted(opened) => {
+                assert_eq!(opened.text().unwrap(), "ttl = '3s'");
                 None
             }
             Found::OfOthers(why) => Some(why),
+            Found::Nothing => unreachable!("it is there"),
         }
     }
 
@@ -115,11 +184,25 @@ mod tests {
         let path = place.path().join("quorlock.toml");
         fs::write(&path, "").unwrap();
         std::os::unix::fs::chown(&path, Some(1), None).unwrap();
-        let Found::OfOthers(why) = read(&path).unwrap() else { unreachable!("it is trusted") };
+        let Found::OfOthers(why) = look(&path).unwrap() else { unreachable!("it is trusted") };
         assert!(why.starts_with("it belongs to "), "{why}");
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
         std::os::unix::fs::chown(place.path(), Some(1), None).unwrap();
-        let Found::OfOthers(why) = read(&path).unwrap() else { unreachable!("it is trusted") };
+        let Found::OfOthers(why) = look(&path).unwrap() else { unreachable!("it is trusted") };
         assert!(why.starts_with("its folder belongs to "), "{why}");
+    }
+    #[test]
+    fn only_readers_of_a_file_of_ours_are_named() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("password");
+        fs::write(&path, "secret").unwrap();
+        for (mode, readers) in [(0o600, None), (0o644, Some("all users")), (0o604, Some("all users"))] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Opened::at(&path).unwrap().readers(), readers, "{mode:o}");
+        }
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+            assert_eq!(Opened::at(&path).unwrap().readers(), None, "its owner protects it, or not");
+        }
     }
 }

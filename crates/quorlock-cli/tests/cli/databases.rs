@@ -1,6 +1,7 @@
 //! `quorlock` on databases: the demonstration, status, doctor and metrics.
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 
 use quorlock_testkit::{Database, Engine, eventually, patience};
 use serde_json::Value;
@@ -145,4 +146,34 @@ async fn status_doctor_and_metrics_know_the_nodes_of_databases() {
         assert!(waits.stderr.contains("nightly report"), "it says who holds it: {waits:?}");
         drop(running);
     }
+}
+
+#[tokio::test]
+async fn nobody_else_gets_into_the_servers() {
+    for engine in engines() {
+        let database = engine.start().await.unwrap();
+        let mode = std::fs::metadata(database.folder()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "others can enter the folder of {engine}: {mode:o}");
+        let url = database.url();
+        quorlock(&["status", "job"], &url).end().await.expect(0);
+        let without = url.replace(&format!(":{}@", engine.password()), "@");
+        let wrong = url.replace(engine.password(), "wrong");
+        let root = without.replace("locks@", "root@");
+        assert_ne!(without, url);
+        for url in [&without, &wrong, &root] {
+            let refused = quorlock(&["status", "job"], url).end().await.expect(69);
+            assert!(refused.stdout.contains("unknown"), "{url}: {refused:?}");
+        }
+        let cmdline = std::fs::read(format!("/proc/{}/cmdline", database.pid().unwrap())).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&cmdline).contains(engine.password()), "all users can read it");
+    }
+    // Masters as well.
+    let script = "echo \"$QUORLOCK_NODES\"; exec quorlock doctor --nodes $(echo \"$QUORLOCK_NODES\" | sed 's/:[0-9a-f]*@//g')";
+    let ended = Quorlock::new(["demo", "--", "sh", "-c", script]).end().await.expect(69);
+    let nodes = ended.stdout.lines().next().unwrap();
+    for url in nodes.split(',') {
+        let password = url.strip_prefix("redis://:").and_then(|rest| rest.split_once('@')).unwrap().0;
+        assert_eq!(password.len(), 32, "{url}");
+    }
+    assert!(ended.stdout.contains("it requires a password"), "{ended:?}");
 }

@@ -19,6 +19,7 @@ mod doctor;
 mod electing;
 mod examples;
 mod exit_codes;
+mod files;
 #[cfg(target_os = "linux")]
 mod first_process;
 mod freeing;

@@ -1,8 +1,9 @@
 //! Locks in an SQLite database: one host, no server.
 
-use std::fs;
+use std::fs::{self, Permissions};
 #[cfg(target_os = "linux")]
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::process::Command;
@@ -269,5 +270,25 @@ async fn what_cannot_be_a_database_is_refused_with_its_cure() {
         let ended = quorlock(path, &words).end().await;
         assert!(ended.stderr.contains(said) && !ended.stdout.contains("ran"), "{name}: {ended:#?}");
         assert_ne!(ended.code, Some(0), "{name}: {ended:#?}");
+    }
+}
+
+#[tokio::test]
+async fn doctor_names_files_that_any_user_can_read_or_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let doctor = async || quorlock(folder.path(), &["doctor", "--json"]).end().await;
+    let clean = doctor().await.expect(0);
+    assert!(!clean.stdout.contains("exposed-files"), "{clean:#?}");
+    let database = folder.path().join("locks.db");
+    for (path, mode, code, words) in [
+        (&database, 0o644, 0, "can be read by any user of this host, who can stop its locks: the file"),
+        (&database, 0o666, 79, "can be changed by any user of this host, who can take locks away: the file"),
+        (&folder.path().to_owned(), 0o1777, 79, "who can take locks away: the folder"),
+    ] {
+        let before = fs::metadata(path).unwrap().permissions();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let told = doctor().await.expect(code);
+        assert!(told.stdout.contains(words) && told.stdout.contains("chmod o-rwx"), "{told:#?}");
+        fs::set_permissions(path, before).unwrap();
     }
 }

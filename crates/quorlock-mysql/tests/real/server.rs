@@ -32,9 +32,8 @@ impl Server {
     }
 
     async fn root(&self) -> Result<Conn, mysql_async::Error> {
-        let options =
-            OptsBuilder::default().ip_or_hostname("127.0.0.1").tcp_port(self.port()).user(Some("root"));
-        Conn::new(options.prefer_socket(false)).await
+        let socket = self.folder().join("socket").display().to_string();
+        Conn::new(OptsBuilder::default().user(Some("root")).socket(Some(socket))).await
     }
 
     /// Executes a statement as an administrator.

@@ -12,7 +12,9 @@ async fn run(theirs: &'static str) -> Option<shedlock::Outcome> {
     let table = "CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, \
                  locked_at timestamp NOT NULL, locked_by varchar(255) NOT NULL)";
     server.client().await.batch_execute(table).await.unwrap();
-    let jdbc = format!("jdbc:postgresql://{}/postgres?user=postgres&sslmode=disable", server.address());
+    let (address, password) = (server.address(), server.engine().password());
+    let jdbc =
+        format!("jdbc:postgresql://{address}/postgres?user=postgres&password={password}&sslmode=disable");
     Some(shedlock::run(jars, PostgresKind::new(), &server.url("&layout=shedlock"), &jdbc, theirs).await)
 }
 

@@ -18,6 +18,7 @@ use super::disk::Disk;
 use super::processes::Running;
 use super::template::Template;
 use super::{Engine, Make, is_root};
+use crate::folder;
 use crate::servers::Port;
 use crate::wait::{patience, pause, within};
 
@@ -44,8 +45,15 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// The folder with its data, over which a disk may be mounted.
 const PLACE: &str = "disk";
 const LOG: &str = "server.log";
-/// What MariaDB executes at each start.
-const SET_UP: &str = "CREATE DATABASE IF NOT EXISTS locks;\nCREATE USER IF NOT EXISTS 'locks'@'%';\nGRANT ALL ON locks.* TO 'locks'@'%';\n";
+/// The file that has the password before the database has.
+const PASSWORD: &str = "password";
+/// What MariaDB executes at each start. Its administrator has no password, and so no port either: only a socket, in the
+/// folder of the server.
+const SET_UP: &str = "\
+    CREATE DATABASE IF NOT EXISTS locks;\n\
+    CREATE USER IF NOT EXISTS 'locks'@'%' IDENTIFIED BY 'PASSWORD';\n\
+    GRANT ALL ON locks.* TO 'locks'@'%';\n\
+    DROP USER IF EXISTS root@'127.0.0.1', root@'::1';\n";
 
 /// Properties.
 impl Database {
@@ -79,8 +87,9 @@ impl Database {
         self.folder.path().join(LOG)
     }
 
-    /// Returns its folder, which is deleted with it. PostgreSQL also listens on a Unix socket in it, named
-    /// after the port.
+    /// Returns its folder, which only its user can enter and which is deleted with it. The servers also listen on a
+    /// Unix socket in it, where they ask administrators for no password: that of PostgreSQL is named after the port,
+    /// that of MariaDB is `socket`.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -249,6 +258,8 @@ impl Database {
             copying.args(["-U", "postgres", "-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-h"]);
             copying.arg(from.ip().to_string()).arg("-p").arg(from.port().to_string());
             copying.arg("-D").arg(standby.data()).current_dir(standby.folder());
+            // It stores the password for the standby.
+            copying.env("PGPASSWORD", self.engine.password());
             run(copying).await?;
         } else {
             // Not every package for other programs contains it.
@@ -259,7 +270,9 @@ impl Database {
             copying.arg("-a").arg(self.data()).arg(standby.data());
             run(copying).await?;
             let (host, port) = (from.ip(), from.port());
-            let settings = format!("primary_conninfo = 'host={host} port={port} user=postgres'\n");
+            let password = self.engine.password();
+            let settings =
+                format!("primary_conninfo = 'host={host} port={port} user=postgres password={password}'\n");
             standby.write("postgresql.auto.conf", &settings)?;
             standby.write("standby.signal", "")?;
             self.launch().await?;
@@ -296,8 +309,7 @@ impl Database {
 
     /// Prepares a folder and a port, both empty.
     fn prepared(engine: &Engine, megabytes: Option<u32>) -> io::Result<Database> {
-        // Not below TMPDIR, which another user may be unable to enter.
-        let folder = tempfile::Builder::new().prefix("quorlock-database.").tempdir_in("/tmp")?;
+        let folder = folder::private("quorlock-database.", Path::new(super::PLACE))?;
         // The log is not on the small disk, so that it can report that the disk is full.
         let place = folder.path().join(PLACE);
         fs::create_dir(&place)?;
@@ -320,7 +332,12 @@ impl Database {
         match self.engine.make {
             Make::Postgres => {
                 let mut command = self.engine.command("initdb");
-                command.args(["-A", "trust", "-U", "postgres", "--no-sync", "-D"]).arg(self.data());
+                // The folder keeps others from the Unix socket, and from the password.
+                let password = self.folder().join(PASSWORD);
+                fs::write(&password, self.engine.password())?;
+                fs::set_permissions(&password, fs::Permissions::from_mode(0o644))?;
+                command.args(["--auth-local=trust", "--auth-host=password", "-U", "postgres", "--no-sync"]);
+                command.arg("--pwfile").arg(password).arg("-D").arg(self.data());
                 if self.disk.is_some() {
                     // Small WAL segments: a full disk is noticed when the next one is created.
                     command.arg("--wal-segsize=1");
@@ -329,7 +346,8 @@ impl Database {
                 run(command).await?;
             }
             Make::MariaDb => {
-                fs::write(self.folder().join("set-up.sql"), SET_UP)?;
+                let set_up = SET_UP.replace("PASSWORD", self.engine.password());
+                fs::write(self.folder().join("set-up.sql"), set_up)?;
                 let template = Template::of(&self.engine).await?;
                 template.copy_to(&self.data()).await?;
                 *self.template.lock() = Some(template);
@@ -403,6 +421,8 @@ impl Database {
                 command.arg(format!("--socket={}", path("socket")));
                 command.arg(format!("--pid-file={}", path("pid"))).arg(format!("--port={port}"));
                 command.arg(format!("--init-file={}", path("set-up.sql")));
+                // Nor may anyone who got in write files elsewhere.
+                command.arg(format!("--secure-file-priv={}", self.folder.path().display()));
                 command.args(["--bind-address=127.0.0.1", INNODB_LOG, "--innodb-buffer-pool-size=32M"]);
                 command.args(["--skip-name-resolve", "--performance-schema=OFF"]).args(&self.engine.settings);
                 if is_root() {

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use tokio::sync::Mutex;
 
 use super::database::{INNODB_LOG, run};
-use super::{Engine, is_root};
+use super::{Engine, PLACE, is_root};
+use crate::folder;
 
 /// Deleted when the last server that was copied from it is gone.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Template {
         {
             return Ok(template);
         }
-        let folder = tempfile::Builder::new().prefix("quorlock-template.").tempdir_in("/tmp")?;
+        let folder = folder::private("quorlock-template.", Path::new(PLACE))?;
         let template = Arc::new(Template { engine: engine.clone(), folder });
         run(template.install()).await?;
         *current = Arc::downgrade(&template);

@@ -1,6 +1,7 @@
 //! One run of a server: a child process, or a task.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -35,7 +36,7 @@ impl Process {
     pub(super) fn start(kind: &Kind, port: &Port, folder: &Path, how: &How<'_>) -> io::Result<Process> {
         let password = how.password;
         let mut command = match kind {
-            Kind::Program { path, .. } => program(path, port, folder, how),
+            Kind::Program { path, .. } => program(path, port, folder, how)?,
             Kind::BuiltinProcess => builtin(port, password)?,
             Kind::BuiltinTask => {
                 let clock = Arc::new(SystemClock::default());
@@ -135,25 +136,36 @@ impl Drop for OwnChild {
 /// The file in which a Sentinel reads its configuration and saves its state.
 const SENTINEL: &str = "sentinel.conf";
 
+/// The file in which a server reads its password.
+const SECRET: &str = "password.conf";
+
 /// The log file in the server's folder.
 pub(super) const LOG: &str = "server.log";
 
-fn program(path: &Path, port: &Port, folder: &Path, how: &How<'_>) -> Command {
+fn program(path: &Path, port: &Port, folder: &Path, how: &How<'_>) -> io::Result<Command> {
     let mut command = Command::new(path);
     if !how.sentinel.is_empty() {
         command.arg(folder.join(SENTINEL)).arg("--sentinel").stdin(Stdio::null());
-        return command;
+        return Ok(command);
+    }
+    if let Some(password) = how.password {
+        // Not on the command line, which every user of the machine can read.
+        let file = folder.join(SECRET);
+        let mut line = "requirepass \"".to_owned();
+        for byte in password.bytes() {
+            // Writing to a string does not fail.
+            let _ = write!(line, "\\x{byte:02x}");
+        }
+        std::fs::write(&file, line + "\"\n")?;
+        command.arg(file);
     }
     let keep = if how.durable { "yes" } else { "no" };
     command.arg("--port").arg(port.number().to_string());
     command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--save", ""]);
     command.args(["--appendonly", keep, "--appendfsync", "always"]);
     command.arg("--dir").arg(folder);
-    if let Some(password) = how.password {
-        command.args(["--requirepass", password]);
-    }
     command.args(how.options).stdin(Stdio::null());
-    command
+    Ok(command)
 }
 
 fn builtin(port: &Port, password: Option<&str>) -> io::Result<Command> {

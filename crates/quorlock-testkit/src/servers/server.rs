@@ -23,6 +23,7 @@ use super::port::Port;
 use super::process::{How, LOG, Process};
 use super::wire::exchange;
 use crate::contract::Plant;
+use crate::folder;
 use crate::resp::Resp;
 use crate::store::Value;
 use crate::wait::{pause, within};
@@ -301,7 +302,7 @@ impl Plant for Server {
 /// Starting.
 impl Server {
     pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
-        let folder = tempfile::Builder::new().prefix("quorlock-").tempdir()?;
+        let folder = folder::private("quorlock-", &std::env::temp_dir())?;
         let Setup { durable, password, environment, options, sentinel, .. } = setup;
         let (port, bus) = if options.iter().any(|option| option == "--cluster-enabled") {
             let (port, bus) = Port::reserve_two()?;

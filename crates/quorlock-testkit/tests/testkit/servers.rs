@@ -216,3 +216,13 @@ async fn a_cluster_serves_all_slots_and_moves_one_with_its_keys() -> io::Result<
     assert!(cluster[3..].iter().any(|replica| replica.port() == promoted.port()), "no replica took over");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_server_requires_its_password_whatever_characters_it_has() {
+    const PASSWORD: &str = "Qq7Zz9 \"quoted\" \\ open";
+    let servers = Servers::setup().password(PASSWORD).start(1).await.unwrap();
+    let server = &servers[0];
+    assert_eq!(server.command(&["PING"]).await.unwrap().to_string(), "PONG");
+    let asked = quorlock_testkit::ask(server.address(), &["GET", "a"]).await.unwrap();
+    assert!(asked.to_string().contains("NOAUTH"), "{asked}");
+}

@@ -1,11 +1,10 @@
 //! Reads the tables of a MariaDB node.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, OptsBuilder};
+use mysql_async::{Conn, Opts, OptsBuilder};
 use quorlock::protocol::SHARED_MARKER;
 use quorlock_history::What;
 
@@ -22,8 +21,8 @@ const NO_TABLE: u16 = 1146;
 type Row = (Vec<u8>, Option<Vec<u8>>, Option<u64>, u64, Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// Reads the locks and their counters.
-pub(super) async fn inspect(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
-    let (rows, now) = rows(address).await?;
+pub(super) async fn inspect(url: &str, node: &str) -> io::Result<Vec<What>> {
+    let (rows, now) = rows(url).await?;
     Ok(rows.iter().flat_map(|row| facts(row, now, node)).collect())
 }
 
@@ -51,9 +50,9 @@ fn facts((name, token, ends, counter, beside, _): &Row, now: u64, node: &str) ->
 
 /// Returns what has not expired. Expired entries are deleted when their row is used again, or by the
 /// incremental clean-up of a client.
-pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> {
+pub(super) async fn left_behind(url: &str) -> io::Result<Vec<String>> {
     let mut left = Vec::new();
-    let (rows, now) = rows(address).await?;
+    let (rows, now) = rows(url).await?;
     for (name, token, ends, _, beside, waiters) in rows {
         let key = String::from_utf8_lossy(&name);
         if token.is_some() && ends.is_none_or(|ends| ends > now) {
@@ -93,9 +92,8 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
 }
 
 /// Reads all rows, then the time.
-async fn rows(address: SocketAddr) -> io::Result<(Vec<Row>, u64)> {
-    let options = OptsBuilder::default().ip_or_hostname(address.ip().to_string()).tcp_port(address.port());
-    let options = options.user(Some("locks")).db_name(Some("locks")).prefer_socket(false);
+async fn rows(url: &str) -> io::Result<(Vec<Row>, u64)> {
+    let options = OptsBuilder::from_opts(Opts::from_url(url).map_err(io::Error::other)?).prefer_socket(false);
     let asked = super::in_time(async {
         let mut conn = Conn::new(options).await.map_err(io::Error::other)?;
         let rows = conn.query(ROWS).await;

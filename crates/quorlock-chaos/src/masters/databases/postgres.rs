@@ -1,13 +1,12 @@
 //! Reads the tables of a PostgreSQL node.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use quorlock::protocol::SHARED_MARKER;
 use quorlock_history::What;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, NoTls, Row};
 
 /// One row for each lock and each reader, in one snapshot: key, token, remaining microseconds (null for
 /// no expiry), and counter.
@@ -32,8 +31,8 @@ const LEFT: &str = "
 const SWEEP: &str = "SELECT quorlock.sweep(1000000); SELECT quorlock.sweep(1000000)";
 
 /// Reads the locks and their counters.
-pub(super) async fn inspect(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
-    let client = connect(address).await?;
+pub(super) async fn inspect(url: &str, node: &str) -> io::Result<Vec<What>> {
+    let client = connect(url).await?;
     let rows = match client.query(HELD, &[&SHARED_MARKER.as_bytes()]).await {
         Ok(rows) => rows,
         // No client has used it yet.
@@ -63,8 +62,8 @@ fn facts(row: &Row, node: &str) -> Vec<What> {
 }
 
 /// Returns the rows in use.
-pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> {
-    let client = connect(address).await?;
+pub(super) async fn left_behind(url: &str) -> io::Result<Vec<String>> {
+    let client = connect(url).await?;
     client.batch_execute(SWEEP).await.map_err(io::Error::other)?;
     let rows = client.query(LEFT, &[]).await.map_err(io::Error::other)?;
     let says = |row: &Row| {
@@ -75,12 +74,12 @@ pub(super) async fn left_behind(address: SocketAddr) -> io::Result<Vec<String>> 
 }
 
 /// Writes to the log of a server whose disk is full until its reserve is used up and writes fail.
-pub(super) async fn use_up_log(address: SocketAddr) -> io::Result<()> {
+pub(super) async fn use_up_log(url: &str) -> io::Result<()> {
     const MEGABYTE: &str = "SELECT pg_logical_emit_message(false, '', repeat('x', 1000000))";
     const MOST: usize = 64;
 
     // A server that accepts no clients has failed already.
-    let Ok(client) = connect(address).await else { return Ok(()) };
+    let Ok(client) = connect(url).await else { return Ok(()) };
     for _ in 0..MOST {
         if super::in_time(async { client.execute(MEGABYTE, &[]).await.map_err(io::Error::other) })
             .await
@@ -92,10 +91,9 @@ pub(super) async fn use_up_log(address: SocketAddr) -> io::Result<()> {
     Err(io::Error::other(format!("the server wrote {MOST} MB to a full disk")))
 }
 
-async fn connect(address: SocketAddr) -> io::Result<Client> {
-    let mut config = Config::new();
-    config.host(address.ip().to_string()).port(address.port()).user("postgres").dbname("postgres");
-    let connecting = super::in_time(async { config.connect(NoTls).await.map_err(io::Error::other) });
+async fn connect(url: &str) -> io::Result<Client> {
+    let connecting =
+        super::in_time(async { tokio_postgres::connect(url, NoTls).await.map_err(io::Error::other) });
     let (client, connection) = connecting.await?;
     // Ends with the client.
     drop(tokio::spawn(connection));
