@@ -2,11 +2,16 @@
 //!
 //! By hand with hyper, since the listener of `metrics-exporter-prometheus` binds its own socket (the port of `:0` cannot
 //! be learned), serves every path, and has neither a timeout nor a limit on connections.
+//!
+//! A probe decides whether the holder of a lock stays in service, so it must be answered whatever else is connected:
+//! scanners, balancers that only connect, or someone who opens connections and sends nothing. Each connection is a task
+//! of its own with little time. No client waits for another one's end: beyond [`MOST_CLIENTS`] the oldest connection is
+//! closed for the newest. A probe sends its request as it connects, and is answered long before it is the oldest.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -20,16 +25,19 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use quorlock::runtime::{Clock as _, SystemClock};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, yield_now};
 use tracing::{debug, info};
 
 use super::WRITE_EVERY;
 use super::textfile::Textfile;
 
-/// Connections served at the same time; further ones wait.
-const MOST_CLIENTS: usize = 16;
+/// The most connections at the same time: more than a host with many scrapers has, and a quarter of the files that a
+/// process usually may open.
+const MOST_CLIENTS: usize = 256;
 /// How long a client may take to send its request; the whole exchange may take twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause after a connection that the system did not give us.
+const PAUSE: Duration = Duration::from_millis(100);
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Starts the thread that answers scrapes and updates the file until the program ends.
@@ -68,22 +76,28 @@ async fn upkeep(handle: PrometheusHandle, file: Option<Textfile>) -> Infallible 
 }
 
 async fn accept(listener: tokio::net::TcpListener, handle: PrometheusHandle) -> Infallible {
-    let places = Arc::new(Semaphore::new(MOST_CLIENTS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let place = places.clone().acquire_owned().await;
-        match listener.accept().await {
+        let accepted = listener.accept().await;
+        open.retain(|client| !client.is_finished());
+        // Also if too many files are open: then it is made room for the next attempt.
+        if (accepted.is_err() || open.len() >= MOST_CLIENTS)
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        match accepted {
             Ok((stream, _)) => {
                 let handle = handle.clone();
-                tokio::spawn(async move {
-                    answer(stream, &handle).await;
-                    drop(place);
-                });
+                let client = tokio::spawn(async move { answer(stream, &handle).await });
+                open.push_back(client.abort_handle());
+                // A burst of connections must not be accepted without looking at what the first of them sends.
+                yield_now().await;
             }
-            // Such as too many open files: retry.
             Err(error) => {
                 debug!(%error, "a scrape was not accepted");
                 let clock = SystemClock::default();
-                clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
+                clock.sleep_until(clock.now() + PAUSE).await;
             }
         }
     }

@@ -7,11 +7,12 @@
     reason = "what does not go as expected fails the test"
 )]
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
 use quorlock_testkit::{eventually, patience};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Quorlock, Running, keys, run, servers};
 
@@ -116,6 +117,50 @@ async fn silent_connections_do_not_keep_it_alive() {
     std::fs::write(running.path("go"), "").unwrap();
     running.end().await.expect(0);
     assert_eq!(keys(&servers).await, [""; 0], "the lock was given back");
+}
+
+/// Opens connections that send nothing, or only a part of a request.
+fn half_open(address: &str, count: usize) -> Vec<TcpStream> {
+    let open = |number| {
+        let mut stream = TcpStream::connect(address).expect("it accepts");
+        if number % 2 == 0 {
+            // Perhaps it is closed already.
+            drop(stream.write_all(b"GET /ready HTTP/1.1\r\nHost:"));
+        }
+        stream
+    };
+    (0..count).map(open).collect()
+}
+
+fn is_open(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_beside_any_number_of_half_open_connections() {
+    let Some(servers) = servers(3).await else { return };
+    // Each is a file of this process.
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    let running = run(&servers, &["-v", "--metrics", "0"], "echo started; exec sleep 1000").start();
+    running.lines(1).await;
+    let address = address(&running).await;
+    let mut silent = Vec::new();
+    for count in [100, 900] {
+        silent.extend(half_open(&address, count));
+        for path in ["/ready", "/metrics"] {
+            let answer = scrape(&address, path);
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "beside {}: {answer}", silent.len());
+            // Before those ahead of it had to give up.
+            let open = silent.iter().filter(|stream| is_open(stream)).count();
+            assert!(open >= 90, "it waited for others: {open} of {} are still open", silent.len());
+        }
+    }
+    // They cost the program no more files than it may have.
+    let files = std::fs::read_dir(format!("/proc/{}/fd", running.pid())).map_or(0, Iterator::count);
+    assert!(files < 400, "{files} files are open");
+    drop(silent);
 }
 
 #[tokio::test]
