@@ -1,9 +1,10 @@
 //! Parses node URLs: the server, and the login.
 
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::path::Path;
 use std::path::PathBuf;
 
-use mysql_async::OptsBuilder;
 #[cfg(feature = "tls")]
 use quorlock::node::Reason;
 use quorlock::node::{AddressError, Seams, percent_decoded};
@@ -28,6 +29,9 @@ pub(crate) struct Database {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Encryption {
     on: bool,
+    /// Whether the URL says that it is off.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there are no settings for TLS"))]
+    off_on_purpose: bool,
     /// A file with trusted CA certificates, which replaces the default ones.
     authority: Option<PathBuf>,
 }
@@ -60,8 +64,7 @@ impl Database {
         let (mut layout, mut table) = (false, None);
         for (key, value) in url.query_pairs() {
             match (&*key, &*value) {
-                ("tls", "on") => tls.on = true,
-                ("tls", "off") => tls.on = false,
+                ("tls", "on" | "off") => (tls.on, tls.off_on_purpose) = (value == "on", value == "off"),
                 ("tls-ca", file) if !file.is_empty() => tls.authority = Some(file.into()),
                 ("tls", _) => return Err(wrong("has a `tls` that is neither `on` nor `off`")),
                 ("layout", "shedlock") => layout = true,
@@ -111,6 +114,10 @@ impl Database {
         &self.host
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -124,48 +131,29 @@ impl Database {
         self.tls.on
     }
 
-    /// Returns why the program's TLS settings prevent this node, which cannot apply them. Settings in the URL
-    /// take precedence.
+    /// Returns why the program's TLS settings prevent this node: without TLS they would protect nothing.
     #[cfg(feature = "tls")]
     pub(crate) fn refuse_unused_tls(&self, seams: &Seams) -> Result<(), Reason> {
-        if !self.tls.on || self.tls.authority.is_some() || !seams.tls().is_set() {
+        if self.tls.on || self.tls.off_on_purpose || !seams.tls().is_set() {
             return Ok(());
         }
         Err(Reason::new(
-            "the TLS settings shared by all nodes (authority, certificate, server name) do not apply to this one: name the \
-             authority in its URL, `?tls=on&tls-ca=FILE`",
+            "there are TLS settings (authority, certificate, server name), and the URL has no TLS, so that they would protect \
+             nothing: write `?tls=on`, or `?tls=off` for a network that you trust",
         ))
     }
 
-    /// Returns the driver's options. The program's user and password apply if the URL has none.
-    pub(crate) fn options(&self, seams: &Seams) -> OptsBuilder {
-        let user = self.user.as_deref().or(seams.username());
-        let password = self.password.as_deref().or(seams.password());
-        let options = OptsBuilder::default()
-            .ip_or_hostname(self.host.as_str())
-            .tcp_port(self.port)
-            .user(user)
-            .pass(password)
-            .db_name(Some(self.name.as_str()))
-            .tcp_nodelay(true)
-            .prefer_socket(false)
-            // A fixed value saves the round trip that queries it.
-            .max_allowed_packet(Some(1 << 24))
-            .wait_timeout(Some(28_800));
-        #[cfg(feature = "tls")]
-        let options = self.encrypted(options);
-        options
+    /// The file with the trusted authorities, if the URL names one.
+    #[cfg(feature = "tls")]
+    pub(crate) fn authority(&self) -> Option<&Path> {
+        self.tls.authority.as_deref()
     }
 
-    #[cfg(feature = "tls")]
-    fn encrypted(&self, options: OptsBuilder) -> OptsBuilder {
-        use mysql_async::SslOpts;
-        let Encryption { on, authority } = &self.tls;
-        let mut tls = SslOpts::default();
-        if let Some(file) = authority {
-            tls = tls.with_root_certs(vec![file.clone().into()]).with_disable_built_in_roots(true);
-        }
-        options.ssl_opts(on.then_some(tls))
+    /// Returns user and password. Those of the program apply if the URL has none.
+    pub(crate) fn credentials<'a>(&'a self, seams: &'a Seams) -> (&'a str, &'a str) {
+        let user = self.user.as_deref().or(seams.username());
+        let password = self.password.as_deref().or(seams.password());
+        (user.unwrap_or_default(), password.unwrap_or_default())
     }
 }
 

@@ -1,38 +1,70 @@
 //! One connection: sends packets of statements one after the other, each within a timeout.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, OptsBuilder, Row};
 use quorlock::{
-    node::{NodeError, Reason},
+    node::{NodeError, Reason, Seams},
     runtime::{Clock, within},
 };
 
-use crate::error::{Trouble, not_connected};
+use crate::address::Database;
+use crate::error::{ServerError, Trouble};
+use crate::login::log_in;
+use crate::wire::{FIELD, Fields, Wire, broken};
 
 /// A connection to the server. After [`Trouble::Lost`] it must be dropped, as a late answer may still arrive.
 pub(crate) struct Connection {
-    conn: Conn,
+    wire: Wire,
     clock: Arc<dyn Clock>,
     limit: Duration,
+    /// The number of rows that the last statement without a result has changed.
+    changed: u64,
+}
+
+/// A row of a result.
+#[derive(Debug)]
+pub(crate) struct Row {
+    columns: Arc<[String]>,
+    values: Vec<Option<Box<[u8]>>>,
+}
+
+impl Row {
+    /// Returns the value in this column. `None` if it is NULL, or there is no such column.
+    pub(crate) fn get(&self, column: usize) -> Option<&[u8]> {
+        self.values.get(column)?.as_deref()
+    }
+
+    /// Returns the place of the column with one of these names.
+    pub(crate) fn column(&self, names: &[&str]) -> Option<usize> {
+        self.columns.iter().position(|column| names.contains(&&**column))
+    }
 }
 
 /// The results of a packet: the rows of each statement.
 pub(crate) type ResultSets = Vec<Vec<Row>>;
 
+/// The maximum number of columns. The widest result that we read describes replicas, with 60.
+const MOST_COLUMNS: u64 = 256;
+/// The maximum number of results. The longest packet of statements has three for each key of 128 requests.
+const MOST_RESULTS: usize = 16_384;
+/// The bit in the server's status: another result follows.
+const MORE_RESULTS: u64 = 8;
+const QUERY: &[u8] = &[3];
+
 impl Connection {
     /// Connects and logs in within `limit`, which is then also the timeout of each packet.
     pub(crate) async fn open(
-        options: OptsBuilder,
-        clock: &Arc<dyn Clock>,
+        database: &Database,
+        seams: &Seams,
         limit: Duration,
     ) -> Result<Connection, NodeError> {
-        let opened = within(&**clock, limit, Conn::new(options)).await;
+        let clock = Arc::clone(seams.clock());
+        let opened = within(&*clock, limit, log_in(database, seams)).await;
         let late = || Reason::new(format!("it did not accept the connection within {limit:?}"));
-        let conn = opened.ok_or_else(|| NodeError::Unreachable { reason: late() })?;
-        Ok(Connection { conn: conn.map_err(not_connected)?, clock: Arc::clone(clock), limit })
+        let wire = opened.unwrap_or_else(|| Err(NodeError::Unreachable { reason: late() }))?;
+        Ok(Connection { wire, clock, limit, changed: 0 })
     }
 
     /// Sets the timeout of each later packet.
@@ -44,29 +76,100 @@ impl Connection {
     pub(crate) async fn run(&mut self, statements: String) -> Result<ResultSets, Trouble> {
         let (limit, clock) = (self.limit, Arc::clone(&self.clock));
         let asked = async {
-            let mut result = self.conn.query_iter(statements).await?;
+            self.wire.ask(&[QUERY, statements.as_bytes()].concat()).await?;
             let mut sets = Vec::new();
-            while !result.is_empty() {
-                sets.push(result.collect().await?);
+            while sets.len() < MOST_RESULTS {
+                let (rows, more) = self.result().await?;
+                sets.push(rows);
+                if !more {
+                    return Ok(sets);
+                }
             }
-            // An error after the first statement is reported only when the next result is requested.
-            result.drop_result().await?;
-            Ok::<ResultSets, mysql_async::Error>(sets)
+            Err(broken(format!("it sent more than {MOST_RESULTS} results")).into())
         };
-        match within(&*clock, limit, asked).await {
-            Some(answer) => answer.map_err(Trouble::from),
-            None => Err(Trouble::Lost(Reason::new(format!("it did not answer within {limit:?}")))),
+        let late = || Trouble::Lost(Reason::new(format!("it did not answer within {limit:?}")));
+        within(&*clock, limit, asked).await.unwrap_or_else(|| Err(late()))
+    }
+
+    /// Reads the result of a statement, and whether another one follows.
+    async fn result(&mut self) -> Result<(Vec<Row>, bool), Trouble> {
+        let packet = self.wire.read().await?;
+        let mut fields = Fields(&packet);
+        match packet.first() {
+            Some(0) => {
+                fields.bytes(1)?;
+                self.changed = fields.length()?.unwrap_or_default();
+                fields.length()?;
+                return Ok((Vec::new(), fields.number(2)? & MORE_RESULTS > 0));
+            }
+            Some(0xff) => return Err(Trouble::refused(ServerError::read(&packet)?)),
+            Some(0xfb) => return Err(broken("it asks for a file of this machine").into()),
+            _ => {}
+        }
+        // Only now is anything reserved.
+        let count = fields.length()?.unwrap_or_default();
+        if !(1..=MOST_COLUMNS).contains(&count) {
+            return Err(
+                broken(format!("it announced {count} columns, and the maximum is {MOST_COLUMNS}")).into()
+            );
+        }
+        let mut columns = Vec::new();
+        for _ in 0..count {
+            let packet = self.wire.read().await?;
+            columns.push(column_name(&packet)?);
+        }
+        let columns: Arc<[String]> = columns.into();
+        if end(&self.wire.read().await?).is_none() {
+            return Err(broken("it sent more columns than it announced").into());
+        }
+        let mut rows = Vec::new();
+        loop {
+            let packet = self.wire.read().await?;
+            if let Some(status) = end(&packet) {
+                return Ok((rows, status? & MORE_RESULTS > 0));
+            }
+            if packet.first() == Some(&0xff) {
+                return Err(Trouble::refused(ServerError::read(&packet)?));
+            }
+            self.wire.weigh(FIELD * columns.len())?;
+            let mut fields = Fields(&packet);
+            let mut values = Vec::with_capacity(columns.len());
+            for _ in 0..columns.len() {
+                values.push(fields.value()?.map(Box::from));
+            }
+            rows.push(Row { columns: Arc::clone(&columns), values });
         }
     }
 
     /// Runs one statement. Returns the number of changed rows.
     pub(crate) async fn change(&mut self, statement: String) -> Result<u64, Trouble> {
         self.run(statement).await?;
-        Ok(self.conn.affected_rows())
+        Ok(self.changed)
     }
 
     /// Closes the connection properly, so that the server does not log an aborted one.
     pub(crate) async fn close(self) {
-        drop(within(&*self.clock, self.limit, self.conn.disconnect()).await);
+        within(&*self.clock, self.limit, self.wire.close()).await;
     }
+}
+
+/// Returns the server's status if this packet ends columns or rows. A row may begin with the same byte, and is
+/// longer then.
+fn end(packet: &[u8]) -> Option<io::Result<u64>> {
+    match packet {
+        [0xfe, rest @ ..] if packet.len() < 9 => {
+            let mut fields = Fields(rest);
+            Some(fields.bytes(2).and_then(|_| fields.number(2)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the name from the definition of a column: the fifth of its texts.
+fn column_name(packet: &[u8]) -> io::Result<String> {
+    let mut fields = Fields(packet);
+    for _ in 0..4 {
+        fields.value()?;
+    }
+    Ok(String::from_utf8_lossy(fields.value()?.unwrap_or_default()).into_owned())
 }

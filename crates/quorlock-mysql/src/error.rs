@@ -1,7 +1,11 @@
 //! Maps errors of the server and of the connection to [`NodeError`].
 
-use mysql_async::{DriverError, Error, IoError};
+use std::fmt;
+use std::io;
+
 use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
+
+use crate::wire::Fields;
 
 /// Why a packet of statements was not executed, or may not have been.
 #[derive(Debug)]
@@ -12,43 +16,69 @@ pub(crate) enum Trouble {
     Lost(Reason),
 }
 
-/// An error that the server sent.
+/// An error of the server after which the connection is usable.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    code: u16,
-    error: Error,
-}
+pub(crate) struct Refusal(ServerError);
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        let code = if let Error::Server(server) = &error { Some(server.code) } else { None };
-        match (code.filter(|code| !ends_the_connection(*code)), error) {
-            (Some(code), error) => Trouble::Refused(Refusal { code, error }),
-            (None, Error::Io(IoError::Io(error))) => Trouble::Lost(error.into()),
-            (None, error) => Trouble::Lost(Reason::new("").because(error)),
-        }
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Lost(error.into())
     }
 }
+
+/// An error as the server sent it.
+#[derive(Debug)]
+pub(crate) struct ServerError {
+    code: u16,
+    state: String,
+    message: String,
+}
+
+/// The number of characters of a message that are kept.
+const LONGEST_MESSAGE: usize = 1024;
+
+impl ServerError {
+    /// Reads an error packet. Before the login it has no state.
+    pub(crate) fn read(packet: &[u8]) -> io::Result<ServerError> {
+        let mut fields = Fields(packet);
+        fields.bytes(1)?;
+        let code = u16::try_from(fields.number(2)?).unwrap_or_default();
+        let state = if fields.0.first() == Some(&b'#') { fields.bytes(6)?.get(1..) } else { None };
+        let shown = |text: &[u8]| {
+            let text = String::from_utf8_lossy(text);
+            text.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+        };
+        Ok(ServerError { code, state: shown(state.unwrap_or(b"HY000")), message: shown(fields.0) })
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServerError { code, state, message } = self;
+        write!(f, "ERROR {code} ({state}): {message}")
+    }
+}
+
+impl std::error::Error for ServerError {}
 
 impl Refusal {
     /// Whether it is a deadlock, for which the transaction was rolled back.
     pub(crate) fn is_deadlock(&self) -> bool {
-        matches!(self.code, DEADLOCK | CHECKREAD)
+        matches!(self.0.code, DEADLOCK | CHECKREAD)
     }
 
     /// Whether another client has inserted the row in the meantime.
     pub(crate) fn is_duplicate(&self) -> bool {
-        self.code == DUPLICATE
+        self.0.code == DUPLICATE
     }
 
     fn kind(&self) -> NodeErrorKind {
-        kind_of(self.code)
+        kind_of(self.0.code)
     }
 
     /// Returns the privilege that the user lacks, as the server names it: `UPDATE command denied to user …`.
     fn missing_right(&self) -> Option<&str> {
-        let Error::Server(server) = &self.error else { return None };
-        let (right, _) = server.message.split_once(" command denied")?;
+        let (right, _) = self.0.message.split_once(" command denied")?;
         right.bytes().all(|byte| byte.is_ascii_uppercase()).then_some(right)
     }
 
@@ -60,12 +90,13 @@ impl Refusal {
                 "the user lacks the privilege {right} on the lock tables: grant SELECT, INSERT, UPDATE and DELETE on the \
                  database"
             )),
-            None => Reason::new(words(self.code)),
+            None => Reason::new(words(self.0.code)),
         };
-        let reason = reason.because(self.error);
+        let unknown = self.0.code == DURING_COMMIT;
+        let reason = reason.because(self.0);
         if kind == NodeErrorKind::ReadOnly {
             NodeError::Unfit { kind, reason }
-        } else if self.code == DURING_COMMIT {
+        } else if unknown {
             // Whether the commit reached the disk is unknown.
             NodeError::UnexpectedReply { reason }
         } else {
@@ -75,9 +106,17 @@ impl Refusal {
 }
 
 impl Trouble {
+    pub(crate) fn refused(error: ServerError) -> Trouble {
+        if ends_the_connection(error.code) {
+            Trouble::Lost(Reason::new("").because(error))
+        } else {
+            Trouble::Refused(Refusal(error))
+        }
+    }
+
     /// Whether the table does not exist.
     pub(crate) fn is_table_missing(&self) -> bool {
-        matches!(self, Trouble::Refused(refusal) if refusal.code == NO_TABLE)
+        matches!(self, Trouble::Refused(refusal) if refusal.0.code == NO_TABLE)
     }
 
     /// Whether the user lacks a privilege.
@@ -102,42 +141,9 @@ impl Trouble {
     }
 }
 
-/// Maps the error of a connection attempt.
-pub(crate) fn not_connected(error: Error) -> NodeError {
-    match error {
-        Error::Server(server) => {
-            Refusal { code: server.code, error: Error::Server(server) }.into_node_error()
-        }
-        Error::Io(IoError::Io(error)) => NodeError::Unreachable { reason: error.into() },
-        #[cfg(feature = "tls")]
-        Error::Io(error @ IoError::Tls(_)) => failed(
-            NodeErrorKind::Tls,
-            "no TLS: check that the certificate is for this name and that its authority is trusted",
-            error,
-        ),
-        Error::Driver(error @ DriverError::NoClientSslFlagFromServer) => failed(
-            NodeErrorKind::Tls,
-            "no TLS: the server does not offer it; configure `ssl_cert` and `ssl_key` there, or remove `tls` from the URL",
-            error,
-        ),
-        Error::Driver(error @ DriverError::UnknownAuthPlugin { .. }) => failed(
-            NodeErrorKind::Login,
-            "the user has an authentication plugin that this program does not support; change it to `mysql_native_password` or \
-             `caching_sha2_password`",
-            error,
-        ),
-        error @ (Error::Driver(_) | Error::Other(_) | Error::Url(_)) => {
-            NodeError::Unreachable { reason: Reason::new("cannot connect").because(error) }
-        }
-    }
-}
-
-fn failed(
-    kind: NodeErrorKind,
-    words: &str,
-    error: impl std::error::Error + Send + Sync + 'static,
-) -> NodeError {
-    NodeError::Failed { kind, reason: Reason::new(words).because(error) }
+/// Maps the error that ended a login.
+pub(crate) fn refused_login(error: ServerError) -> NodeError {
+    Refusal(error).into_node_error()
 }
 
 const DUPLICATE: u16 = 1062;
@@ -209,13 +215,10 @@ fn words(code: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use mysql_async::ServerError;
-
     use super::*;
 
     fn said(code: u16) -> Trouble {
-        let error = ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() };
-        Error::Server(error).into()
+        Trouble::refused(ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() })
     }
 
     #[test]

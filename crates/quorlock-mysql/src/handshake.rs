@@ -10,7 +10,7 @@ use quorlock::{
 };
 
 use crate::address::Database;
-use crate::connection::Connection;
+use crate::connection::{Connection, Row};
 use crate::error::Trouble;
 use crate::server::Server;
 use crate::shedlock::{self, Predecessor};
@@ -37,9 +37,8 @@ pub(crate) async fn connect(
     seams: &Seams,
     predecessor: &mut Predecessor,
 ) -> Result<Ready, NodeError> {
-    let clock = seams.clock();
     let limit = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
-    let mut connection = Connection::open(database.options(seams), clock, limit).await?;
+    let mut connection = Connection::open(database, seams, limit).await?;
     let done = introduce(&mut connection, database, seams, predecessor).await;
     let (identity, facts, round_trip, shedlock) = match done {
         Ok(introduced) => introduced,
@@ -141,10 +140,7 @@ async fn replication_source(
         Err(Trouble::Refused(_)) => return Ok(None),
         Err(lost) => return Err(lost.before_anything_changed()),
     };
-    let named = |row: &mysql_async::Row, names: &[&str]| {
-        let place = row.columns_ref().iter().position(|column| names.contains(&&*column.name_str()))?;
-        text(row, place)
-    };
+    let named = |row: &Row, names: &[&str]| text(row, row.column(names)?);
     let source = sets.iter().flatten().find_map(|row| {
         let threads =
             [["Slave_IO_Running", "Replica_IO_Running"], ["Slave_SQL_Running", "Replica_SQL_Running"]];

@@ -12,6 +12,7 @@ mod handshake;
 mod kind;
 mod list;
 mod locks;
+mod login;
 mod memory;
 mod node;
 mod queue;
@@ -20,6 +21,7 @@ mod server;
 mod shedlock;
 mod table;
 mod watch;
+mod wire;
 mod worker;
 
 pub use kind::MysqlKind;

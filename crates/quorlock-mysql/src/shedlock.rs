@@ -9,14 +9,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mysql_async::Row as SqlRow;
 use quorlock::protocol::{Moment, Token, printable};
 use quorlock::{
     node::facts::{Facts, OtherClients},
     node::{Capabilities, Capability, Identity, NodeError, Order, Seams},
 };
 
-use crate::connection::Connection;
+use crate::connection::{Connection, ResultSets};
 use crate::error::Trouble;
 use crate::server::Server;
 use crate::table::{number, text};
@@ -158,7 +157,7 @@ async fn end(
     Ok(())
 }
 
-async fn run(connection: &mut Connection, statements: String) -> Result<Vec<Vec<SqlRow>>, NodeError> {
+async fn run(connection: &mut Connection, statements: String) -> Result<ResultSets, NodeError> {
     connection.run(statements).await.map_err(Trouble::before_anything_changed)
 }
 

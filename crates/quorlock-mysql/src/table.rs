@@ -9,11 +9,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use mysql_async::{Row as SqlRow, Value};
 use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use quorlock::protocol::{FencingToken, Token};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Row as SqlRow};
 use crate::error::Trouble;
 use crate::locks::{Change, Rows};
 use crate::queue::Queue;
@@ -95,13 +94,13 @@ fn row_of(row: &SqlRow) -> Result<Row, Reason> {
             "the row of the key does not hold a lock: its column `{column}` was not written by quorlock"
         ))
     };
-    let beside = match row.as_ref(7) {
-        None | Some(Value::NULL) => Beside::default(),
-        Some(_) => bytes(row, 7).and_then(Beside::decode).ok_or_else(|| wrong("beside"))?,
+    let beside = match bytes(row, 7) {
+        None => Beside::default(),
+        Some(lines) => Beside::decode(lines).ok_or_else(|| wrong("beside"))?,
     };
-    let queue = match row.as_ref(8) {
-        None | Some(Value::NULL) => Queue::default(),
-        Some(_) => bytes(row, 8).and_then(Queue::decode).ok_or_else(|| wrong("waiters"))?,
+    let queue = match bytes(row, 8) {
+        None => Queue::default(),
+        Some(lines) => Queue::decode(lines).ok_or_else(|| wrong("waiters"))?,
     };
     let held = bytes(row, 2).map(|token| Held {
         token: Token::found(token),
@@ -234,17 +233,12 @@ pub(crate) fn literal(bytes: &[u8]) -> String {
 
 /// Returns the number in this column; `None` if there is none.
 pub(crate) fn number(row: &SqlRow, column: usize) -> Option<u64> {
-    match row.as_ref(column)? {
-        Value::Bytes(digits) => str::from_utf8(digits).ok()?.parse().ok(),
-        Value::Int(number) => u64::try_from(*number).ok(),
-        Value::UInt(number) => Some(*number),
-        Value::NULL | Value::Float(_) | Value::Double(_) | Value::Date(..) | Value::Time(..) => None,
-    }
+    str::from_utf8(bytes(row, column)?).ok()?.parse().ok()
 }
 
 /// Returns the bytes in this column; `None` if there are none.
 pub(crate) fn bytes(row: &SqlRow, column: usize) -> Option<&[u8]> {
-    if let Value::Bytes(bytes) = row.as_ref(column)? { Some(bytes) } else { None }
+    row.get(column)
 }
 
 /// Returns the text in this column; `None` if there is none.

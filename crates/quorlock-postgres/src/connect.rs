@@ -1,25 +1,23 @@
 //! Opens a connection and logs in.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::task::{Context, Poll, ready};
 
 use quorlock::{
     node::{NodeError, Seams},
     redis::Endpoint,
     transport::Stream,
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Connection, NoTls};
 
 use crate::error::of_connecting;
+use crate::guard::{Guard, Way};
 use crate::url::DatabaseUrl;
 
 /// The task that drives a connection's IO.
-pub(crate) type Carrier = Connection<PidReader, tokio_postgres::tls::NoTlsStream>;
+pub(crate) type Carrier = Connection<Guard, tokio_postgres::tls::NoTlsStream>;
 
 /// An open connection that is logged in.
 pub(crate) struct Opened {
@@ -44,7 +42,8 @@ pub(crate) async fn open(url: &DatabaseUrl, seams: &Seams) -> Result<Opened, Nod
     let stream = seams.dial().dial(&address).await.map_err(NodeError::undialled)?;
     let stream = if url.encrypted { encrypt(stream, &endpoint, seams).await? } else { stream };
     let pid = Arc::new(AtomicI32::new(0));
-    let stream = PidReader { stream, pid: Arc::clone(&pid), unparsed: Some(Vec::new()) };
+    let way = if url.encrypted || url.is_local() { Way::Private } else { Way::Public };
+    let stream = Guard::new(stream, way, Arc::clone(&pid));
     let mut config = Config::new();
     config.ssl_mode(SslMode::Disable);
     // Defaults as in libpq: the user of the operating system, and a database of the same name.
@@ -100,99 +99,4 @@ async fn encrypt(
 #[expect(clippy::unused_async, reason = "with TLS it waits")]
 async fn encrypt(stream: Box<dyn Stream>, _: &Endpoint, _: &Seams) -> Result<Box<dyn Stream>, NodeError> {
     Ok(stream)
-}
-
-/// Reads the backend PID from the server's greeting, which `tokio-postgres` does not expose.
-pub(crate) struct PidReader {
-    stream: Box<dyn Stream>,
-    pid: Arc<AtomicI32>,
-    /// Bytes read and not parsed yet; `None` once the PID is known or was not found.
-    unparsed: Option<Vec<u8>>,
-}
-
-/// Stop looking for the PID after this many bytes; no greeting is longer.
-const LONGEST: usize = 64 << 10;
-
-impl PidReader {
-    fn hear(&mut self, bytes: &[u8]) {
-        let Some(heard) = &mut self.unparsed else { return };
-        heard.extend_from_slice(bytes);
-        while let Some(([kind, a, b, c, d], rest)) = heard.split_first_chunk::<5>() {
-            let kind = *kind;
-            let length = usize::try_from(u32::from_be_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX);
-            let Some(body) = length.checked_sub(4).and_then(|length| rest.get(..length)) else { break };
-            match (kind, body.first_chunk::<4>()) {
-                // BackendKeyData.
-                (b'K', Some(pid)) => {
-                    self.pid.store(i32::from_be_bytes(*pid), Ordering::Relaxed);
-                    self.unparsed = None;
-                    return;
-                }
-                // ReadyForQuery.
-                (b'Z', _) => {
-                    self.unparsed = None;
-                    return;
-                }
-                _ => drop(heard.drain(..=length)),
-            }
-        }
-        if heard.len() > LONGEST {
-            self.unparsed = None;
-        }
-    }
-}
-
-impl AsyncRead for PidReader {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        if this.unparsed.is_some() {
-            let read = buffer.filled().get(before..).unwrap_or_default().to_vec();
-            this.hear(&read);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for PidReader {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pid_is_read_however_the_greeting_is_split() {
-        let greeting = [
-            &b"R\0\0\0\x08\0\0\0\0"[..],
-            b"S\0\0\0\x09a\0b\0\0",
-            b"K\0\0\0\x0c\0\0\x10\x01\0\0\0\x07",
-            b"Z\0\0\0\x05I",
-        ]
-        .concat();
-        for size in 1..greeting.len() {
-            let pid = Arc::new(AtomicI32::new(0));
-            let (stream, _) = tokio::io::duplex(1);
-            let mut overheard =
-                PidReader { stream: Box::new(stream), pid: Arc::clone(&pid), unparsed: Some(Vec::new()) };
-            greeting.chunks(size).for_each(|chunk| overheard.hear(chunk));
-            assert_eq!(pid.load(Ordering::Relaxed), 0x1001, "in pieces of {size}");
-        }
-    }
 }

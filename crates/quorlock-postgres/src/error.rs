@@ -8,6 +8,10 @@ use quorlock::node::{Access, NodeError, NodeErrorKind, Reason};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
+use crate::guard::Refusal;
+
+/// The number of characters of a server's text that are kept.
+const LONGEST_TEXT: usize = 1024;
 /// What to do about a schema of another shape.
 const SHAPE: &str = "the schema `quorlock` is not the one that this program creates: rename it, or drop it when no lock is held; it is \
                      created again on the next use";
@@ -35,7 +39,8 @@ impl ErrorText {
                 None => error.to_string(),
             },
         };
-        ErrorText { text }
+        let shown = |c: char| if c.is_control() { ' ' } else { c };
+        ErrorText { text: text.chars().take(LONGEST_TEXT).map(shown).collect() }
     }
 }
 
@@ -142,6 +147,9 @@ fn meaning(code: &SqlState) -> (NodeErrorKind, &'static str) {
 
 /// Maps the error of a connection attempt.
 pub(crate) fn of_connecting(error: Error, has_password: bool) -> NodeError {
+    if let Some(refusal) = Refusal::behind(&error) {
+        return failed(refusal.kind, refusal.words.as_str());
+    }
     let Some(said) = error.as_db_error() else {
         if is_io(&error) || error.is_closed() {
             return NodeError::Unreachable {

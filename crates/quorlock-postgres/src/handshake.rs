@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
-use futures::future::{Either, select};
+use futures::future::{Either, FutureExt as _, select};
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Mutex, within};
 use quorlock::{
@@ -15,7 +16,8 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error};
 
 use crate::connect::{Opened, open};
-use crate::error::{of_statement, reason, unfit};
+use crate::error::{failed, of_statement, reason, unfit};
+use crate::guard::Refusal;
 use crate::request::Statements;
 use crate::session::Session;
 use crate::shedlock;
@@ -35,6 +37,8 @@ const NODE_LIMIT: Duration = Duration::from_secs(1);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for the backend of the previous connection to terminate.
 const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
+/// How many messages without a request a server may send during the setup.
+const MOST_UNSOLICITED: u32 = 10_000;
 
 /// State that the connections of a node share.
 #[derive(Clone, Debug)]
@@ -90,21 +94,25 @@ async fn greet(
     let Opened { client, mut carrier, greeted_by } = open(&settings.url, &settings.seams).await?;
     let (session, facts) = {
         let work = Box::pin(introduce(settings, &client, greeted_by, predecessor));
+        let mut unsolicited = 0;
         let carrying = Box::pin(futures::future::poll_fn(|context| {
-            loop {
-                match carrier.poll_message(context) {
-                    std::task::Poll::Ready(Some(Ok(_))) => {}
-                    std::task::Poll::Ready(Some(Err(error))) => return std::task::Poll::Ready(Some(error)),
-                    std::task::Poll::Ready(None) => return std::task::Poll::Ready(None),
-                    std::task::Poll::Pending => return std::task::Poll::Pending,
+            while unsolicited < MOST_UNSOLICITED {
+                match ready!(carrier.poll_message(context)) {
+                    Some(Ok(_)) => unsolicited += 1,
+                    Some(Err(error)) => return Poll::Ready(Some(error)),
+                    None => return Poll::Ready(None),
                 }
             }
+            Poll::Ready(None)
         }));
         match select(work, carrying).await {
             Either::Left((introduced, _)) => introduced?,
-            // The first error of the connection is in the result of the work.
             Either::Right((ended, work)) => {
-                work.await?;
+                if let Some(refusal) = ended.as_ref().and_then(Refusal::behind) {
+                    return Err(failed(refusal.kind, refusal.words.as_str()));
+                }
+                // What arrived before the end may say why.
+                work.now_or_never().transpose()?;
                 let words = "the connection ended during its setup";
                 let reason = ended.map_or_else(|| words.into(), |error| reason(words, &error));
                 return Err(NodeError::Unreachable { reason });

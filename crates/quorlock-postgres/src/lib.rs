@@ -19,6 +19,7 @@
 
 mod connect;
 mod error;
+mod guard;
 mod handshake;
 mod kind;
 mod line;

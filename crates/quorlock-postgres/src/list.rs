@@ -73,11 +73,14 @@ async fn page(
         let opened = open(&settings.url, &settings.seams).await?;
         // It ends with an error if the connection is lost, which the next statement reports.
         let carrier = tokio::spawn(async move { drop(opened.carrier.await) });
+        // Names without a schema are those of the server.
+        opened.client.batch_execute("SET search_path = pg_catalog").await.map_err(of_statement)?;
         Listing { client: opened.client, carrier, last: Vec::new(), is_over: false }
     };
     let asked = listing.client.query(&statement(which), &[&prefix.as_bytes(), &listing.last]).await;
     let rows = asked.map_err(of_statement)?;
-    let mut found: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
+    let found = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<Vec<u8>>, _>>();
+    let mut found = found.map_err(of_statement)?;
     // After the last key with the prefix come others.
     found.retain(|key| key.starts_with(prefix.as_bytes()));
     listing.is_over = found.len() < PAGE;

@@ -31,6 +31,13 @@ const MOST_UNANSWERED: usize = 100_000;
 const SWEEP_EVERY: u32 = 128;
 /// The number of keys that a sweep examines.
 const SWEPT: i32 = 256;
+/// The maximum size of the keys that wait for an answer before they are reported, in bytes.
+const MOST_UNTOLD: usize = 8 << 20;
+/// What such a key costs beyond its bytes.
+const CHANGE: usize = 64;
+/// After this many messages without a request, requests and timeouts have their turn: a server that never
+/// pauses must not keep the node from them.
+const MOST_IN_A_ROW: u32 = 32;
 
 /// A connection that is ready for requests.
 pub(crate) struct Session {
@@ -79,6 +86,10 @@ struct Run<'a> {
     /// Changed keys, each with the number of answers after which it is reported: a refused client gets the
     /// refusal before the hint.
     changes: VecDeque<(u64, Vec<u8>)>,
+    /// The size of these keys, in bytes.
+    untold: usize,
+    /// The number of messages without a request that have arrived one after the other.
+    in_a_row: u32,
     until_sweep: u32,
 }
 
@@ -122,6 +133,8 @@ impl Session {
             sent: 0,
             answered: 0,
             changes: VecDeque::new(),
+            untold: 0,
+            in_a_row: 0,
             until_sweep: SWEEP_EVERY,
         };
         let patience = limit.saturating_mul(2);
@@ -138,8 +151,13 @@ impl Session {
             .await;
             match event {
                 Event::Notified(key) => {
+                    run.untold += key.len() + CHANGE;
                     run.changes.push_back((run.sent, key));
                     run.tell();
+                    if run.untold > MOST_UNTOLD {
+                        let reason = "it sent notifications without end, and no answer".into();
+                        break End::Lost(NodeError::Disconnected { reason });
+                    }
                 }
                 Event::Answered(answer) => {
                     progress = clock.now();
@@ -196,7 +214,9 @@ fn next(
     alarm: &mut Option<Sleep>,
     held: &mut Option<Held>,
 ) -> Poll<Event> {
-    loop {
+    let mut pauses = run.in_a_row >= MOST_IN_A_ROW;
+    while !pauses {
+        run.in_a_row += 1;
         match carrier.poll_message(context) {
             Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => {
                 if let Some(key) = unhex(told.payload()) {
@@ -206,8 +226,15 @@ fn next(
             Poll::Ready(Some(Ok(_))) => {}
             Poll::Ready(Some(Err(error))) => return Poll::Ready(Event::Ended(Some(error))),
             Poll::Ready(None) => return Poll::Ready(Event::Ended(None)),
-            Poll::Pending => break,
+            Poll::Pending => {
+                run.in_a_row = 0;
+                break;
+            }
         }
+        pauses = run.in_a_row >= MOST_IN_A_ROW;
+    }
+    if pauses {
+        run.in_a_row = 0;
     }
     if !run.pending.is_empty()
         && let Poll::Ready(Some(answer)) = run.answers.poll_next_unpin(context)
@@ -241,6 +268,9 @@ fn next(
         && Pin::new(sleep).poll(context).is_ready()
     {
         return Poll::Ready(Event::Stalled);
+    }
+    if pauses {
+        context.waker().wake_by_ref();
     }
     Poll::Pending
 }
@@ -360,6 +390,7 @@ impl Run<'_> {
                 self.changes.push_front((after, key));
                 return;
             }
+            self.untold = self.untold.saturating_sub(key.len() + CHANGE);
             self.listeners.say(Hint::Invalidated(&key));
         }
     }

@@ -1,6 +1,7 @@
 //! Addresses of databases.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub(crate) struct DatabaseUrl {
     pub(crate) password: Option<Arc<str>>,
     pub(crate) database: Option<Arc<str>>,
     pub(crate) encrypted: bool,
+    /// Whether the address says that there is no TLS.
+    pub(crate) plain_on_purpose: bool,
     /// The maximum number of connections.
     pub(crate) connections: usize,
     /// The table of `ShedLock`, if locks are its rows.
@@ -75,6 +78,7 @@ impl DatabaseUrl {
             password: part(url.password().unwrap_or_default())?,
             database: part(url.path().trim_start_matches('/'))?,
             encrypted: false,
+            plain_on_purpose: false,
             connections: MOST_CONNECTIONS,
             shedlock: None,
         };
@@ -84,6 +88,7 @@ impl DatabaseUrl {
             match &*name {
                 "sslmode" => {
                     database.encrypted = encrypted(&value).map_err(|(problem, cure)| wrong(problem, cure))?;
+                    database.plain_on_purpose = !database.encrypted;
                 }
                 "connections" => {
                     let count = value.parse().ok().filter(|count| (1..=MOST_CONNECTIONS).contains(count));
@@ -146,6 +151,23 @@ impl DatabaseUrl {
             Host::Tcp(host) => Endpoint::Tcp { host: host.clone(), port: self.port },
             Host::Folder(folder) => Endpoint::Unix { path: folder.join(format!(".s.PGSQL.{}", self.port)) },
         }
+    }
+
+    /// Whether only processes of this machine can listen there.
+    pub(crate) fn is_local(&self) -> bool {
+        match &self.host {
+            Host::Tcp(host) => {
+                let address = host.parse::<IpAddr>();
+                host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+            }
+            Host::Folder(_) => true,
+        }
+    }
+
+    /// Whether there is no TLS to a server over a network, and the address does not say so.
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_plain_by_omission(&self) -> bool {
+        matches!(self.host, Host::Tcp(_)) && !self.encrypted && !self.plain_on_purpose
     }
 
     /// Returns the server in a canonical spelling.

@@ -10,6 +10,9 @@ pub mod contract;
 mod databases;
 mod entropy;
 mod folder;
+#[cfg(unix)]
+#[doc(hidden)]
+pub mod hostile;
 mod memory;
 #[doc(hidden)]
 pub mod program;

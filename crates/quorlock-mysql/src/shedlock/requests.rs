@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use mysql_async::Row as SqlRow;
 use quorlock::node::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
 use quorlock::protocol::{Claim, Moment, Token};
 
 use super::{NOW, Table, Tombstones, capabilities};
-use crate::connection::Connection;
+use crate::connection::{Connection, ResultSets};
 use crate::error::Trouble;
 use crate::table::{bytes, literal, number, unread};
 
@@ -204,7 +203,7 @@ impl Table {
 }
 
 /// Reads the last result set: the holder of the row, and the remaining time.
-fn last_holder(mut sets: Vec<Vec<SqlRow>>) -> Result<Option<Found>, Failed> {
+fn last_holder(mut sets: ResultSets) -> Result<Option<Found>, Failed> {
     let Some(row) = sets.pop().and_then(|set| set.into_iter().next()) else { return Ok(None) };
     let (Some(holder), Some(left)) = (bytes(&row, 0), number(&row, 1)) else {
         return Err(unread("the holder of a lock").into());

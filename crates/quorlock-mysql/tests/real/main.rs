@@ -4,6 +4,8 @@
 
 mod contract;
 mod faults;
+mod hostile;
+mod login;
 mod program;
 mod queue;
 mod rights;

@@ -96,7 +96,7 @@ async fn a_wrong_certificate_is_refused_with_the_reason() {
         )
         .await;
     }
-    let plain = server.tcp_url("postgres", "localhost", "");
+    let plain = server.tcp_url("postgres", "localhost", "?sslmode=disable");
     refused(&coordinator(plain, ours.clone(), None), &["pg_hba.conf", "`sslmode=verify-full`"]).await;
     let without = Server::start(&[]);
     let url = without.tcp_url("postgres", "localhost", "?sslmode=verify-full");
@@ -127,4 +127,19 @@ async fn a_password_is_proved_by_scram_and_a_wrong_one_is_refused() {
     in_the_url.lock("a").try_acquire().await.unwrap().unwrap().release().await.unwrap();
     refused(&coordinator(url.clone(), ours.clone(), Some("hunter3")), &["refuses user and password"]).await;
     refused(&coordinator(url, ours, None), &["it wants a password"]).await;
+}
+
+#[test]
+fn tls_settings_that_protect_nothing_are_refused() {
+    let built = |url: &str| {
+        let builder = Coordinator::builder().kind(PostgresKind::new()).nodes([url]);
+        builder.tls(Tls::new().server_name("db.example")).build().map(drop)
+    };
+    let refused = built("postgres://db/x").unwrap_err();
+    assert!(format!("{refused:#}").contains("sslmode=verify-full"), "{refused:#}");
+    for url in
+        ["postgres://db/x?sslmode=verify-full", "postgres://db/x?sslmode=disable", "postgres:///x?host=/run"]
+    {
+        assert!(built(url).is_ok(), "{url}");
+    }
 }

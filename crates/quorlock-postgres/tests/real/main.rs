@@ -10,6 +10,7 @@
 
 mod connections;
 mod contract;
+mod hostile;
 #[cfg(feature = "tls")]
 mod login;
 mod node;

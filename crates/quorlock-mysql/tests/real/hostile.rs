@@ -1,0 +1,303 @@
+//! Servers that attack: whatever they send, only their own vote is lost.
+
+use std::io;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use quorlock::{
+    Coordinator, Wait,
+    redis::Address,
+    runtime::{Entropy as _, SystemEntropy},
+    transport::{Dial, Stream},
+};
+use quorlock_mysql::MysqlKind;
+use quorlock_testkit::hostile::{Attack, HostileServer, KEY, in_process_of_its_own};
+use tokio::net::TcpStream;
+
+use crate::server::{Server, missing};
+
+/// A packet with this number.
+fn packet(number: usize, body: &[u8]) -> Vec<u8> {
+    [&body.len().to_le_bytes()[..3], &[number.to_le_bytes()[0]], body].concat()
+}
+
+/// The packets with all numbers from this one on, so that they can be repeated without end.
+fn packets(first: usize, body: &[u8]) -> Vec<u8> {
+    (first..first + 256).flat_map(|number| packet(number, body)).collect()
+}
+
+/// The first packet of a server whose users have this plugin, with a nonce of letters and without TLS.
+fn greeting(plugin: &str) -> Vec<u8> {
+    let able: u32 = 0x00ff_f7df;
+    let body = [
+        b"\x0a10.11.6-MariaDB\0\x07\0\0\0abcdefgh\0",
+        &able.to_le_bytes()[..2],
+        &[33, 2, 0],
+        &able.to_le_bytes()[2..],
+        &[21, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        b"ijklmnopqrst\0",
+        plugin.as_bytes(),
+        &[0],
+    ];
+    packet(0, &body.concat())
+}
+
+/// OK, and whether another result follows.
+fn ok(more: bool) -> Vec<u8> {
+    vec![0, 0, 0, if more { 10 } else { 2 }, 0, 0, 0]
+}
+
+const END: &[u8] = b"\xfe\0\0\x02\0";
+/// A column called `a`.
+const COLUMN: &[u8] = b"\x03def\0\0\0\x01a\0\x0c\x21\0\0\0\0\0\xfd\0\0\0\0\0";
+
+/// How long a client waits for a connection that the server delays.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// Attacks on the login.
+fn on_the_login() -> Vec<Attack> {
+    let greeted = || greeting("mysql_native_password");
+    let attack = |name, words| Attack::new(name, words).after("", Vec::new());
+    let login = |name, words| Attack::new(name, words).after("", greeted());
+    let long = [&[0xfe, 0xff, 0x3f, 0, 0xff, 21, 4][..], &[b'x'; 1000]].concat();
+    vec![
+        attack("silence", "did not accept the connection within").within(SHORT),
+        attack("a packet of 16 MB first", "announced a packet of 16777215 bytes")
+            .then([&[0xff, 0xff, 0xff, 0][..], &vec![10; 65_536]].concat()),
+        attack("zeros", "ends too soon").then(vec![0; 4096]),
+        attack("a greeting without an end", "ends too soon")
+            .then(packet(0, &[&b"\x0a"[..], &vec![b'x'; 100_000]].concat())),
+        Attack::new("an error of 4 MB", "ERROR 1045").after("", long).then(vec![b'x'; 65_536]),
+        Attack::new("a byte each 100 ms", "did not accept the connection within")
+            .after("", vec![100, 0, 0, 0])
+            .then([b'x'])
+            .slowly(Duration::from_millis(100))
+            .within(SHORT),
+        Attack::new("a greeting twice", "sent packet 0").after("", greeted().repeat(2)),
+        login("silence after the greeting", "did not accept the connection within").within(SHORT),
+        login("a login without an end", "in the middle of the login")
+            .after("locks", Vec::new())
+            .then(packets(2, &[1, 3])),
+        Attack::new("a login of endless waits", "does not end the login")
+            .after("", greeting("caching_sha2_password"))
+            .after("locks", Vec::new())
+            .then(packets(2, &[1, 3])),
+        login("clear text", "`mysql_clear_password`, which would disclose the password")
+            .after("locks", packet(2, b"\xfemysql_clear_password\0abcdefghijklmnopqrst\0")),
+        login("an old password", "`mysql_old_password`, which would disclose the password")
+            .after("locks", packet(2, &[0xfe])),
+        login("a plugin of its own", "`dialog`, which this program does not support")
+            .after("locks", packet(2, b"\xfedialog\0abc\0")),
+        Attack::new("a key that is none", "a key that cannot be used")
+            .after("", greeting("caching_sha2_password"))
+            .after("locks", packet(2, &[1, 4]))
+            .after(
+                [2],
+                packet(
+                    4,
+                    &[&[1], &b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"[..]].concat(),
+                ),
+            ),
+    ]
+}
+
+/// Attacks instead of the answer to the first question.
+fn on_the_first_question() -> Vec<Attack> {
+    let asked = |name, words, answer: Vec<Vec<u8>>| {
+        let greeted = Attack::new(name, words).after("", greeting("mysql_native_password"));
+        greeted.after("locks", packet(2, &ok(false))).after("SET SESSION", answer.concat())
+    };
+    let rows = |name, words, row: &[u8]| {
+        asked(name, words, vec![packet(1, &[1]), packet(2, COLUMN), packet(3, END)]).then(packets(4, row))
+    };
+    let columns = |count: u64| [&[0xfe][..], &count.to_le_bytes()].concat();
+    vec![
+        asked("silence", "did not answer within", Vec::new()).within(SHORT),
+        asked("2^40 columns", "announced 1099511627776 columns", vec![packet(1, &columns(1 << 40))])
+            .then(packets(2, COLUMN)),
+        asked("2^64 columns", "columns, and the maximum is 256", vec![packet(1, &columns(u64::MAX))])
+            .then(packets(2, COLUMN)),
+        asked("a result without columns", "announced 0 columns", vec![packet(1, &[0xfc, 0, 0])]),
+        asked("columns without end", "more columns than it announced", vec![packet(1, &[1])])
+            .then(packets(2, COLUMN)),
+        asked(
+            "a column of 16 MB",
+            "announced a packet of 16777215 bytes",
+            vec![packet(1, &[1]), vec![0xff, 0xff, 0xff, 2]],
+        )
+        .then(vec![b'x'; 65_536]),
+        rows("rows without end", "bytes for one question", &[&[0xfc, 0, 16][..], &[b'x'; 4096]].concat()),
+        rows("tiny rows without end", "bytes for one question", &[0xfb]),
+        rows("a row of 16 MB", "announced a packet of", &[0xfb]).after_row_of_16_mb(),
+        rows("a value longer than its row", "ends too soon", &[&[0xfe][..], &[0xff; 7], &[0x3f]].concat()),
+        asked("results without end", "results", Vec::new()).then(packets(1, &ok(true))),
+        asked(
+            "a request for a file",
+            "asks for a file of this machine",
+            vec![packet(1, b"\xfb/etc/hostname")],
+        ),
+        asked("two answers", "an answer without a question", vec![packet(1, &ok(false)).repeat(2)]),
+        asked("an answer out of order", "sent packet 9", vec![packet(9, &ok(false))]),
+        asked(
+            "half an answer",
+            "did not answer within",
+            vec![packet(1, &[0; 100]).into_iter().take(50).collect()],
+        )
+        .within(SHORT),
+        asked("a byte each 100 ms", "did not answer within", vec![vec![100, 0, 0, 1]])
+            .then([b'x'])
+            .slowly(Duration::from_millis(100))
+            .within(SHORT),
+        asked("empty packets", "ends too soon", Vec::new()).then(packets(1, &[])),
+    ]
+}
+
+trait WithLongRow {
+    fn after_row_of_16_mb(self) -> Attack;
+}
+
+impl WithLongRow for Attack {
+    /// The rows are one that is longer than any may be.
+    fn after_row_of_16_mb(mut self) -> Attack {
+        self.stages.iter_mut().last().unwrap().1.extend([0xff, 0xff, 0xff, 4]);
+        self.then(vec![b'x'; 65_536])
+    }
+}
+
+/// Attacks of a server that was honest until it was asked for a vote.
+fn on_a_vote(server: SocketAddr) -> Vec<Attack> {
+    // `orders/42` in a statement.
+    const HEX: &str = "6f72646572732f3432";
+    assert_eq!(KEY, "orders/42");
+    let vote = |name, words, answer: Vec<u8>| {
+        Attack::new(name, words).behind(server).after(HEX, answer).within(Duration::from_secs(3))
+    };
+    let rows = [packet(1, &[1]), packet(2, COLUMN), packet(3, END)].concat();
+    vec![
+        vote("silence at a vote", "", Vec::new()),
+        vote("a huge vote", "announced a packet of", vec![0xff, 0xff, 0xff, 1]).then(vec![b'x'; 65_536]),
+        vote("rows without end at a vote", "bytes for one question", rows)
+            .then(packets(4, &[&[0xfc, 0, 16][..], &[b'x'; 4096]].concat())),
+        vote("2^40 columns at a vote", "columns", packet(1, b"\xfe\0\0\0\0\0\x01\0\0")),
+    ]
+}
+
+/// Bytes without a meaning, at each stage of a connection.
+fn babble() -> Vec<Attack> {
+    let entropy = SystemEntropy::default();
+    let words = move || -> Vec<u8> {
+        let count = usize::try_from(entropy.next_u64() % 64).unwrap_or_default();
+        let body: Vec<u8> = (0..count).map(|_| entropy.next_u64().to_le_bytes()[0]).collect();
+        // Half of them have a header that fits.
+        if count.is_multiple_of(2) { body } else { packet(usize::from(count % 4 == 1) + 1, &body) }
+    };
+    let at = |stage: usize| {
+        let babble = words();
+        println!("babble at stage {stage}: {babble:?}");
+        let attack = Attack::new("babble", "").within(SHORT);
+        match stage {
+            0 => attack.after("", babble),
+            1 => attack.after("", greeting("caching_sha2_password")).after("locks", babble),
+            _ => {
+                let attack = attack.after("", greeting("mysql_native_password"));
+                attack.after("locks", packet(2, &ok(false))).after("SET SESSION", babble)
+            }
+        }
+    };
+    (0..15).map(|number| at(number % 3)).collect()
+}
+
+async fn survive_all() {
+    let panics = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&panics);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        seen.lock().unwrap().push(panic.to_string());
+        usual(panic);
+    }));
+    let server = match missing() {
+        Some(why) => {
+            println!("without attacks of a real server: {why}");
+            None
+        }
+        None => Some(Server::start(&[]).await),
+    };
+    let mut attacks = [on_the_login(), on_the_first_question(), babble()].concat();
+    if let Some(server) = &server {
+        attacks.extend(on_a_vote(server.address()));
+    }
+    let mut harmed = Vec::new();
+    for attack in attacks {
+        let (name, words) = (attack.name, attack.words);
+        let url = |address| format!("mysql://locks:secret@{address}/locks");
+        let survived = AssertUnwindSafe(attack.survive(MysqlKind::new(), url)).catch_unwind().await;
+        match survived {
+            Ok((taken, error)) => {
+                println!("{name}: {} KB", taken >> 10);
+                assert!(!error.contains("secret"), "{error}");
+            }
+            Err(_) => harmed.push(name.to_owned()),
+        }
+        // One is caught: the crate that encrypts panics if a key is none.
+        if !words.contains("a key that cannot be used") {
+            harmed.append(&mut *panics.lock().unwrap());
+        }
+        panics.lock().unwrap().clear();
+    }
+    assert!(harmed.is_empty(), "{harmed:#?}");
+}
+
+#[test]
+fn a_hostile_server_harms_only_its_own_vote() {
+    in_process_of_its_own("hostile::attacks_with_one_thread");
+    in_process_of_its_own("hostile::attacks_with_two_threads");
+}
+
+#[tokio::test]
+#[ignore = "run by the test above, in a process of its own"]
+async fn attacks_with_one_thread() {
+    survive_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by the test above, in a process of its own"]
+async fn attacks_with_two_threads() {
+    survive_all().await;
+}
+
+/// Leads every address to this server.
+#[derive(Debug)]
+struct To(SocketAddr);
+
+impl Dial for To {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let address = self.0;
+        Box::pin(async move { Ok(Box::new(TcpStream::connect(address).await?) as Box<dyn Stream>) })
+    }
+}
+
+/// A server over a network asks for the password, and offers the key of an attacker.
+#[tokio::test]
+async fn no_password_leaves_this_machine_without_tls() {
+    let asks = || {
+        let attack = Attack::new("a key of its own", "").after("", greeting("caching_sha2_password"));
+        attack.after("locks", packet(2, &[1, 4]))
+    };
+    let server = HostileServer::start(asks()).await.unwrap();
+    let builder = Coordinator::builder().kind(MysqlKind::new()).dial(To(server.address()));
+    let coordinator = builder.nodes(["mysql://locks:secret@db.example/locks"]).build().unwrap();
+    let error = coordinator.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("the server asks for the password itself") && error.contains("`?tls=on`"),
+        "{error}"
+    );
+    // On this machine it would have got the key next.
+    let near = Coordinator::builder().kind(MysqlKind::new()).connect_timeout(Duration::from_millis(300));
+    let near = near.nodes([format!("mysql://locks:secret@{}/locks", server.address())]).build().unwrap();
+    let error = format!("{:#}", near.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err());
+    assert!(error.contains("did not accept the connection within"), "{error}");
+}

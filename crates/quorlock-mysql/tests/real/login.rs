@@ -1,0 +1,113 @@
+//! Logins on a real server: TLS with the test's own certificate authority, and each plugin.
+
+use std::path::{Path, PathBuf};
+
+use quorlock::{
+    Coordinator, RestartGuard,
+    node::{Node as _, NodeErrorKind, Seams},
+    transport::Tls,
+};
+use quorlock_mysql::{MysqlKind, MysqlNode};
+use quorlock_testkit::patience;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+use crate::need_server;
+use crate::server::Server;
+
+/// Writes an authority's certificate, and a key with a certificate for `localhost` that it has signed.
+fn authority(folder: &Path, name: &str) -> [PathBuf; 3] {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate().unwrap();
+    let authority = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+    let files = [("ca", authority), ("certificate", certificate), ("key", key.serialize_pem())];
+    files.map(|(what, text)| {
+        let path = folder.join(format!("{name}-{what}.pem"));
+        std::fs::write(&path, text).unwrap();
+        path
+    })
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_encrypted_to_a_server_with_the_right_certificate_only() {
+    need_server!();
+    // The server has another user, who must be able to read them.
+    let folder = tempfile::Builder::new().permissions(permissions()).tempdir().unwrap();
+    let [ours, certificate, key] = authority(folder.path(), "ours");
+    let [other, ..] = authority(folder.path(), "other");
+    let settings = [("cert", &certificate), ("key", &key)]
+        .map(|(what, file)| format!("--ssl-{what}={}", file.display()));
+    let server = Server::start(&settings.each_ref().map(String::as_str)).await;
+    server.sql("ALTER USER 'locks'@'%' REQUIRE SSL").await;
+    let url =
+        |host: &str, options: &str| format!("mysql://locks:secret@{host}:{}/locks{options}", server.port());
+    let in_the_url = format!("?tls=on&tls-ca={}", ours.display());
+    let build = |url: String, tls: Tls| {
+        let builder = Coordinator::builder().kind(MysqlKind::new()).nodes([url]).tls(tls);
+        builder.restart_guard(RestartGuard::Off).build().unwrap()
+    };
+    for (host, options, tls) in [
+        ("localhost", &*in_the_url, Tls::new()),
+        ("localhost", "?tls=on", Tls::new().authority(&ours)),
+        ("127.0.0.1", "?tls=on", Tls::new().authority(&ours).server_name("localhost")),
+        ("localhost", &in_the_url, Tls::new().authority(&other)),
+    ] {
+        let coordinator = build(url(host, options), tls);
+        coordinator.lock("a").try_acquire().await.unwrap().unwrap().release().await.unwrap();
+        coordinator.close(patience()).await;
+    }
+    for (host, options, tls, words) in [
+        ("127.0.0.1", "?tls=on", Tls::new().authority(&ours), "not for the name `127.0.0.1`"),
+        ("localhost", "?tls=on", Tls::new().authority(&other), "authority that is not trusted"),
+        ("localhost", "?tls=off", Tls::new(), "the login was refused"),
+    ] {
+        let error = build(url(host, options), tls).lock("a").try_acquire().await.unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains(words) && !error.contains("secret"), "{error}");
+    }
+    let without = Server::start(&["--skip-ssl"]).await;
+    let error =
+        MysqlNode::new(&format!("{}?tls=on", without.url()), &Seams::default()).unwrap().ready().await;
+    let error = error.unwrap_err();
+    assert!(
+        error.kind() == NodeErrorKind::Tls && error.to_string().contains("does not offer it"),
+        "{error:#}"
+    );
+}
+
+fn permissions() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o755)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_plugin_logs_in_with_the_right_password_only() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    server.sql("INSTALL SONAME 'auth_ed25519'").await;
+    let ready = async |password: &str| {
+        let url = format!("mysql://locks{password}@127.0.0.1:{}/locks", server.port());
+        MysqlNode::new(&url, &Seams::default()).unwrap().ready().await
+    };
+    for plugin in ["mysql_native_password", "ed25519"] {
+        server.sql(format!("ALTER USER 'locks'@'%' IDENTIFIED VIA {plugin} USING PASSWORD('secret')")).await;
+        ready(":secret").await.unwrap_or_else(|error| panic!("{plugin}: {error:#}"));
+        for wrong in [":Secret", ""] {
+            assert_eq!(
+                ready(wrong).await.unwrap_err().kind(),
+                NodeErrorKind::Login,
+                "{plugin} with `{wrong}`"
+            );
+        }
+    }
+    server.sql("ALTER USER 'locks'@'%' IDENTIFIED BY ''").await;
+    ready("").await.unwrap();
+    server.sql("ALTER USER 'locks'@'%' IDENTIFIED VIA unix_socket").await;
+    let error = ready(":secret").await.unwrap_err();
+    assert_eq!(error.kind(), NodeErrorKind::Login, "{error:#}");
+}

@@ -1,0 +1,277 @@
+//! Servers that attack: whatever they send, only their own vote is lost.
+
+use std::io;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use quorlock::{
+    Coordinator, Wait,
+    redis::Address,
+    runtime::{Entropy as _, SystemEntropy},
+    transport::{Dial, Stream},
+};
+use quorlock_postgres::PostgresKind;
+use quorlock_testkit::hostile::{Attack, HostileServer, KEY, in_process_of_its_own};
+use tokio::net::TcpStream;
+
+use crate::support::server;
+
+/// A message of this kind.
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+    [&[kind], &length[..], body].concat()
+}
+
+/// The beginning of a message of this length.
+fn header(kind: u8, length: u32) -> Vec<u8> {
+    [&[kind], &length.to_be_bytes()[..]].concat()
+}
+
+fn ready() -> Vec<u8> {
+    message(b'Z', b"I")
+}
+
+fn accepted() -> Vec<u8> {
+    message(b'R', &[0; 4])
+}
+
+fn greeting() -> Vec<u8> {
+    let version = message(b'S', b"server_version\x0015.3\0");
+    [accepted(), version, message(b'K', &[0, 0, 0, 7, 0, 0, 0, 9]), ready()].concat()
+}
+
+/// A row with one column of this length.
+fn row(length: usize) -> Vec<u8> {
+    let length = (u32::try_from(length).unwrap().to_be_bytes(), vec![b'x'; length]);
+    message(b'D', &[&[0, 1], &length.0[..], &length.1].concat())
+}
+
+/// The columns of a result: one, of this type.
+fn columns(oid: u32) -> Vec<u8> {
+    message(
+        b'T',
+        &[&b"\0\x01a\0\0\0\0\0\0\0"[..], &oid.to_be_bytes(), &[255, 255, 255, 255, 255, 255, 0, 0]].concat(),
+    )
+}
+
+const TEXT: u32 = 25;
+
+/// How long a client waits for a connection that the server delays.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// Attacks on the login.
+fn on_the_login() -> Vec<Attack> {
+    let attack = |name, words, answer: Vec<u8>| Attack::new(name, words).after("user\0", answer);
+    let notice = message(b'N', &[&b"SNOTICE\0C00000\0M"[..], &[b'n'; 4000], b"\0\0"].concat());
+    let parameter = message(b'S', &[&b"name\0"[..], &[b'v'; 4000], b"\0"].concat());
+    let error = message(b'E', &[&b"SERROR\0C42601\0M"[..], &vec![b'e'; 60_000], b"\0\0"].concat());
+    vec![
+        attack("silence", "no connection within", Vec::new()).within(SHORT),
+        attack("a message of 2 GB", "announced a message of 2147483647 bytes", header(b'R', 0x7fff_ffff))
+            .then(vec![0; 65_536]),
+        attack("a message of 4 GB", "announced a message of 4294967295 bytes", header(b'R', u32::MAX))
+            .then(vec![0; 65_536]),
+        attack("a message of 1 MB", "announced a message of 1048576 bytes", header(b'R', 1 << 20))
+            .then(vec![0; 65_536]),
+        attack("zeros", "announced a message of 0 bytes", Vec::new()).then(vec![0; 4096]),
+        attack("parameters without end", "bytes of notices and parameters", accepted())
+            .then(parameter.repeat(16)),
+        attack("notices without end", "bytes of notices and parameters", accepted()).then(notice.repeat(16)),
+        attack("keys without end", "bytes for one question", accepted())
+            .then(message(b'K', &[0; 8]).repeat(1000)),
+        attack("an error of 60 KB", "", error),
+        attack("a byte each 100 ms", "no connection within", header(b'R', 1000))
+            .then([0])
+            .slowly(Duration::from_millis(100))
+            .within(SHORT),
+        attack("half a message", "no connection within", accepted().into_iter().take(5).collect())
+            .within(SHORT),
+        attack("ready at once", "", ready()),
+        attack("a row first", "", row(10)),
+    ]
+}
+
+/// Attacks instead of the answer to the first statements.
+fn on_the_first_question() -> Vec<Attack> {
+    let asked = |name, words, answer: Vec<Vec<u8>>| {
+        Attack::new(name, words).after("user\0", greeting()).after("SET statement_timeout", answer.concat())
+    };
+    let prepared = |name, words, answer: Vec<Vec<u8>>| {
+        let answered = asked(name, words, vec![message(b'C', b"SET\0"), ready()]);
+        answered.after("pg_control_system", answer.concat())
+    };
+    let (parsed, no_parameters) = (message(b'1', &[]), message(b't', &[0, 0]));
+    let told = message(b'A', &[&[0, 0, 0, 5], &b"quorlock\0"[..], &[b'6'; 7000], &[0]].concat());
+    vec![
+        asked("silence", "no connection within", Vec::new()).within(SHORT),
+        asked(
+            "a row of 2 GB",
+            "announced a message of 2147483647 bytes",
+            vec![columns(TEXT), header(b'D', 0x7fff_ffff)],
+        )
+        .then(vec![b'x'; 65_536]),
+        asked("rows without end", "bytes for one question", vec![columns(TEXT)]).then(row(65_536)),
+        asked("tiny rows without end", "bytes for one question", vec![columns(TEXT)])
+            .then(row(0).repeat(1000)),
+        asked("notifications without end", "during its setup", Vec::new()).then(told.repeat(8)),
+        asked("errors without end", "", Vec::new()).then(message(b'E', &vec![b'x'; 60_000])),
+        asked("results without end", "bytes for one question", Vec::new())
+            .then(message(b'C', b"SET\0").repeat(1000)),
+        asked("two answers", "", vec![[message(b'C', b"SET\0"), ready()].concat().repeat(2)]),
+        asked("ready before the answer", "", vec![ready().repeat(3)]),
+        asked("ready without end", "", Vec::new()).then(ready().repeat(1000)),
+        asked("half a message", "no connection within", vec![row(100).into_iter().take(50).collect()])
+            .within(SHORT),
+        asked("a byte each 100 ms", "no connection within", vec![header(b'D', 1000)])
+            .then([b'x'])
+            .slowly(Duration::from_millis(100))
+            .within(SHORT),
+        prepared(
+            "a type of its own",
+            "a type of its own (16385)",
+            vec![parsed.clone(), no_parameters.clone(), columns(16_385), ready()],
+        ),
+        prepared(
+            "a parameter with a type of its own",
+            "a type of its own (16385)",
+            vec![parsed.clone(), message(b't', &[0, 1, 0, 0, 0x40, 1]), columns(TEXT), ready()],
+        ),
+        prepared("rows without a statement", "", vec![row(10), ready()]),
+        prepared(
+            "30,000 columns in no row",
+            "",
+            vec![parsed, no_parameters, message(b'T', &[0x75, 0x30]), ready()],
+        ),
+    ]
+}
+
+/// Attacks of a server that was honest until it was asked for a vote.
+fn on_a_vote(server: SocketAddr) -> Vec<Attack> {
+    let vote = |name, words, answer: Vec<u8>| {
+        Attack::new(name, words).behind(server).after(KEY, answer).within(Duration::from_secs(3))
+    };
+    let bound = message(b'2', &[]);
+    let told = message(b'A', &[&[0, 0, 0, 5], &b"quorlock\0"[..], &[b'6'; 7000], &[0]].concat());
+    vec![
+        vote("silence at a vote", "", Vec::new()),
+        vote("a vote of 2 GB", "", [bound.clone(), header(b'D', 0x7fff_ffff)].concat())
+            .then(vec![b'x'; 65_536]),
+        vote("rows without end at a vote", "", bound.clone()).then(row(65_536)),
+        vote("a vote of one column", "", [bound, row(4), message(b'C', b"SELECT 1\0"), ready()].concat()),
+        vote("notifications without end at a vote", "", Vec::new()).then(told.repeat(8)),
+        vote("parameters without end at a vote", "", Vec::new())
+            .then(message(b'S', &[&b"name\0"[..], &[b'v'; 4000], &[0]].concat())),
+    ]
+}
+
+/// Bytes without a meaning, at each stage of a connection.
+fn babble() -> Vec<Attack> {
+    let entropy = SystemEntropy::default();
+    let words = move || -> Vec<u8> {
+        let count = usize::try_from(entropy.next_u64() % 64).unwrap_or_default();
+        let body: Vec<u8> = (0..count).map(|_| entropy.next_u64().to_le_bytes()[0]).collect();
+        // Half of them have a header that fits.
+        let kind = b"RSKZTDCE12tnANsI"[count % 16];
+        if count.is_multiple_of(2) { body } else { [message(kind, &body), ready()].concat() }
+    };
+    let at = |stage: usize| {
+        let babble = words();
+        println!("babble at stage {stage}: {babble:?}");
+        let attack = Attack::new("babble", "").within(SHORT);
+        match stage {
+            0 => attack.after("user\0", babble),
+            1 => attack.after("user\0", greeting()).after("SET statement_timeout", babble),
+            _ => {
+                let attack = attack.after("user\0", greeting());
+                let done = [message(b'C', b"SET\0"), ready()].concat();
+                attack.after("SET statement_timeout", done).after("pg_control_system", babble)
+            }
+        }
+    };
+    (0..15).map(|number| at(number % 3)).collect()
+}
+
+async fn survive_all() {
+    let panics = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&panics);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        seen.lock().unwrap().push(panic.to_string());
+        usual(panic);
+    }));
+    let server = server();
+    let mut attacks = [on_the_login(), on_the_first_question(), babble()].concat();
+    if let Some(server) = &server {
+        attacks.extend(on_a_vote(server.address()));
+    }
+    let mut harmed = Vec::new();
+    for attack in attacks {
+        let name = attack.name;
+        let url = |address| format!("postgres://postgres:secret@{address}/postgres?connections=1");
+        let survived = AssertUnwindSafe(attack.survive(PostgresKind::new(), url)).catch_unwind().await;
+        match survived {
+            Ok((taken, error)) => {
+                println!("{name}: {} KB", taken >> 10);
+                assert!(!error.contains("secret"), "{error}");
+            }
+            Err(_) => harmed.push(name.to_owned()),
+        }
+        harmed.append(&mut *panics.lock().unwrap());
+    }
+    assert!(harmed.is_empty(), "{harmed:#?}");
+}
+
+#[test]
+fn a_hostile_server_harms_only_its_own_vote() {
+    in_process_of_its_own("hostile::attacks_with_one_thread");
+    in_process_of_its_own("hostile::attacks_with_two_threads");
+}
+
+#[tokio::test]
+#[ignore = "run by the test above, in a process of its own"]
+async fn attacks_with_one_thread() {
+    survive_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by the test above, in a process of its own"]
+async fn attacks_with_two_threads() {
+    survive_all().await;
+}
+
+/// Leads every address to this server.
+#[derive(Debug)]
+struct To(SocketAddr);
+
+impl Dial for To {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let address = self.0;
+        Box::pin(async move { Ok(Box::new(TcpStream::connect(address).await?) as Box<dyn Stream>) })
+    }
+}
+
+#[tokio::test]
+async fn no_password_leaves_this_machine_without_tls() {
+    let asks = || {
+        let asked = Attack::new("clear text", "").after("user\0", message(b'R', &[0, 0, 0, 3]));
+        asked.after("secret", [greeting(), Vec::new()].concat())
+    };
+    let server = HostileServer::start(asks()).await.unwrap();
+    let builder = Coordinator::builder().kind(PostgresKind::new()).dial(To(server.address()));
+    let coordinator = builder.nodes(["postgres://app:secret@db.example/app"]).build().unwrap();
+    let error = coordinator.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("the server asks for the password itself") && error.contains("sslmode=verify-full"),
+        "{error}"
+    );
+    assert_eq!(server.attacks(), 0, "it got the password");
+    // On this machine it gets it.
+    let near = Coordinator::builder().kind(PostgresKind::new()).connect_timeout(Duration::from_millis(300));
+    let near = near.nodes([format!("postgres://app:secret@{}/app", server.address())]).build().unwrap();
+    drop(near.lock(KEY).wait(Wait::Never).acquire().await);
+    assert_eq!(server.attacks(), 1, "it did not get the password");
+}
