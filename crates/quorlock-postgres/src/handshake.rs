@@ -26,7 +26,7 @@ use crate::url::DatabaseUrl;
 mod schema;
 mod server;
 
-use schema::{check_schema, create};
+use schema::{check_owners, check_schema, create};
 use server::{QUESTIONS, Server};
 
 /// `lock_timeout` is the node timeout divided by this.
@@ -156,6 +156,7 @@ async fn introduce(
     if !server.has_schema {
         create(client, &server).await?;
     }
+    check_owners(client, &server).await?;
     check_schema(client).await?;
     if let Some(gone) = *predecessor
         && !end(client, gone, settings).await?

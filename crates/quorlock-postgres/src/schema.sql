@@ -104,13 +104,15 @@ CREATE VIEW quorlock.held AS
 
 -- Not now(), which is the start of the transaction: the clock must be read after waiting for a row. Not
 -- extract(), which returns a slow numeric: a double is precise to a quarter of a microsecond for these times.
-CREATE FUNCTION quorlock.clock() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.clock() RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN date_part('epoch', clock_timestamp()) * 1e6;
 END $$;
 
 -- Notifies waiters when a lock is freed by hand. A release does its own notification.
-CREATE FUNCTION quorlock.notify() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.notify() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pg_notify('quorlock', encode(OLD.key, 'hex'));
     RETURN NULL;
@@ -122,7 +124,8 @@ CREATE TRIGGER deleted AFTER DELETE ON quorlock.locks FOR EACH ROW
     WHEN (OLD.token IS NOT NULL) EXECUTE FUNCTION quorlock.notify();
 
 -- Returns the row of a key, created if missing, and locks it until the end of the transaction.
-CREATE FUNCTION quorlock.row_of(k bytea) RETURNS quorlock.locks LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.row_of(k bytea) RETURNS quorlock.locks
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
 BEGIN
@@ -136,7 +139,8 @@ BEGIN
 END $$;
 
 -- Locks the rows of several keys, in the same order for all clients, so that no deadlock can occur.
-CREATE FUNCTION quorlock.rows_of(ks bytea[], make boolean) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.rows_of(ks bytea[], make boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
 BEGIN
@@ -150,7 +154,8 @@ BEGIN
 END $$;
 
 -- Whether the row holds a token. A row with an expiry but no token was written by another program.
-CREATE FUNCTION quorlock.is_held(l quorlock.locks, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.is_held(l quorlock.locks, t bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF l.token IS NULL AND l.expires > t THEN
         RAISE 'the row of the lock has an expiry but no token' USING ERRCODE = 'QL001';
@@ -158,7 +163,8 @@ BEGIN
     RETURN l.token IS NOT NULL AND (l.expires IS NULL OR l.expires > t);
 END $$;
 
-CREATE FUNCTION quorlock.is_cancelled(ks bytea[], tok bytea, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.is_cancelled(ks bytea[], tok bytea, t bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN EXISTS (
         SELECT FROM quorlock.tombstones WHERE key = ANY (ks) AND attempt = substr(tok, 1, 32) AND expires > t
@@ -166,7 +172,8 @@ BEGIN
 END $$;
 
 -- Leaves a tombstone, and records it in the row of the key.
-CREATE FUNCTION quorlock.bury(k bytea, tok bytea, until bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.bury(k bytea, tok bytea, until bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO quorlock.tombstones VALUES (k, substr(tok, 1, 32), until)
     ON CONFLICT (key, attempt) DO UPDATE SET expires = GREATEST(tombstones.expires, EXCLUDED.expires);
@@ -174,7 +181,8 @@ BEGIN
 END $$;
 
 -- Returns the value of the counter, or raises if no number can be drawn from it.
-CREATE FUNCTION quorlock.usable(counter bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.usable(counter bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF counter < 0 OR counter >= 9007199254740991 THEN
         RAISE 'the fencing counter is exhausted or not a number' USING ERRCODE = 'QL002';
@@ -185,7 +193,7 @@ END $$;
 -- Returns the next number: one more than the larger of counter and hint, which the clock bounds (rules F-1,
 -- F-7, F-10).
 CREATE FUNCTION quorlock.next_number(counter bigint, hint bigint, lead bigint, t bigint) RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF quorlock.usable(counter) = 0 AND hint < t - 300000000 THEN
         RAISE 'the clock of the client is more than five minutes behind' USING ERRCODE = 'QL003';
@@ -195,7 +203,8 @@ END $$;
 
 -- Records that a client wants a lock. Losing this in a crash costs only time, so it does not wait for the
 -- disk.
-CREATE FUNCTION quorlock.want(k bytea, mark int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.want(k bytea, mark int) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE quorlock.locks SET wanted = mark WHERE key = k AND wanted < mark;
@@ -213,13 +222,15 @@ CREATE TYPE quorlock.answer AS (
     waited bigint[]
 );
 
-CREATE FUNCTION quorlock.refused(l quorlock.locks, t bigint) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.refused(l quorlock.locks, t bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN ROW(2, NULLIF(l.counter, 0), l.token, l.expires - t, l.key, NULL, NULL)::quorlock.answer;
 END $$;
 
 CREATE FUNCTION quorlock.acquire(ks bytea[], tok bytea, ttl bigint, hint bigint, lead bigint)
-RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
     l quorlock.locks;
@@ -313,7 +324,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION quorlock.renew(ks bytea[], tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
     l quorlock.locks;
@@ -356,7 +367,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION quorlock.transfer(k bytea, from_tok bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
-RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
     t bigint := quorlock.clock();
@@ -382,7 +394,8 @@ BEGIN
 END $$;
 
 -- Notifies the first waiter that has asked recently, and removes it from the queue.
-CREATE FUNCTION quorlock.tell_next(k bytea, t bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.tell_next(k bytea, t bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     w quorlock.waiters;
 BEGIN
@@ -400,7 +413,8 @@ BEGIN
 END $$;
 
 -- Frees a lock whose row is locked, and notifies its waiters. Returns the vote.
-CREATE FUNCTION quorlock.free(l quorlock.locks, t bigint) RETURNS int LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.free(l quorlock.locks, t bigint) RETURNS int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     turn boolean := l.queued AND quorlock.tell_next(l.key, t);
 BEGIN
@@ -415,7 +429,8 @@ END $$;
 
 -- Does not wait for the disk: if a crash undoes the release, the lock stays until its TTL expires. A later
 -- grant does wait, and flushes everything before it.
-CREATE FUNCTION quorlock.release(ks bytea[], tok bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.release(ks bytea[], tok bytea) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
     l quorlock.locks;
@@ -451,7 +466,8 @@ BEGIN
     RETURN ROW(was, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.cancel(ks bytea[], tok bytea, linger bigint) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.cancel(ks bytea[], tok bytea, linger bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a quorlock.answer;
 BEGIN
@@ -466,7 +482,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION quorlock.write_back(ks bytea[], tok bytea, num bigint) RETURNS quorlock.answer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
     l quorlock.locks;
@@ -500,13 +516,15 @@ BEGIN
     RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.forget(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.forget(k bytea) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE quorlock.locks SET counter = 0, number = NULL WHERE key = k AND counter <> 0;
     RETURN ROW(CASE WHEN FOUND THEN 0 ELSE 1 END, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.inspect(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.inspect(k bytea) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
     t bigint;
@@ -531,7 +549,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION quorlock.acquire_shared(k bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
-RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
     t bigint := quorlock.clock();
@@ -570,7 +589,7 @@ END $$;
 
 -- Adds the token as a reader; it is the only one if the lock was not shared.
 CREATE FUNCTION quorlock.share(k bytea, tok bytea, until bigint, is_shared boolean) RETURNS void
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT is_shared THEN
         DELETE FROM quorlock.readers WHERE key = k;
@@ -583,7 +602,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION quorlock.renew_shared(k bytea, tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
     t bigint := quorlock.clock();
@@ -618,7 +637,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION quorlock.write_back_shared(k bytea, tok bytea, num bigint) RETURNS quorlock.answer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
     t bigint := quorlock.clock();
@@ -643,7 +662,8 @@ BEGIN
     RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.release_shared(k bytea, tok bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.release_shared(k bytea, tok bytea) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
     t bigint;
@@ -679,7 +699,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION quorlock.cancel_shared(k bytea, tok bytea, linger bigint) RETURNS quorlock.answer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a quorlock.answer;
 BEGIN
@@ -692,7 +712,8 @@ BEGIN
     RETURN a;
 END $$;
 
-CREATE FUNCTION quorlock.intend(k bytea, who bytea, patience bigint) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.intend(k bytea, who bytea, patience bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     INSERT INTO quorlock.intents VALUES (k, who, quorlock.clock() + patience)
@@ -700,7 +721,8 @@ BEGIN
     RETURN ROW(0, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.desist(k bytea, who bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.desist(k bytea, who bytea) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     DELETE FROM quorlock.intents WHERE key = k AND waiter = who;
@@ -719,7 +741,8 @@ END $$;
 -- holder.
 CREATE FUNCTION quorlock.enqueue(
     k bytea, who bytea, of_turn_key bytea, of_channel text, elapsed bigint, patience bigint, turn bigint, of_context bytea
-) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
     t bigint := quorlock.clock();
@@ -750,7 +773,8 @@ BEGIN
     RETURN a;
 END $$;
 
-CREATE FUNCTION quorlock.leave_queue(k bytea, who bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.leave_queue(k bytea, who bytea) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
     t bigint;
@@ -774,7 +798,8 @@ BEGIN
 END $$;
 
 -- Lists the waiters that have asked recently: an array of all names followed by all contexts.
-CREATE FUNCTION quorlock.list_waiters(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.list_waiters(k bytea) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     t bigint := quorlock.clock();
     names bytea[];
@@ -788,7 +813,8 @@ BEGIN
 END $$;
 
 -- Deletes expired rows of the next `most` keys, starting after the last key of the previous sweep.
-CREATE FUNCTION quorlock.sweep(most int) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.sweep(most int) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     after bytea;
     last bytea;
@@ -828,7 +854,8 @@ BEGIN
 END $$;
 
 -- Returns since when this history of the database is known. The first client that sees it records the time.
-CREATE FUNCTION quorlock.known_since(history text) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.known_since(history text) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     noted bigint;
 BEGIN
@@ -841,7 +868,8 @@ BEGIN
 END $$;
 
 -- Returns the largest max_ttl of other clients, in milliseconds, and records ours if none is larger.
-CREATE FUNCTION quorlock.max_ttl(of_prefix bytea, ours bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION quorlock.max_ttl(of_prefix bytea, ours bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     theirs bigint;
     t bigint := quorlock.clock();

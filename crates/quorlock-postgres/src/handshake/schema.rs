@@ -28,10 +28,9 @@ pub(super) async fn create(client: &Client, server: &Server) -> Result<(), NodeE
     if code == Some(SqlState::INSUFFICIENT_PRIVILEGE) {
         let (user, database) = (quoted(&server.user), quoted(&server.database));
         let words = format!(
-            "there is no schema `quorlock` in the database yet, and the user may not create it: `GRANT CREATE ON DATABASE \
-             {database} TO {user}` for the first use, or run the script of docs/postgres.md as another user and `GRANT \
-             USAGE ON SCHEMA quorlock TO {user}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \
-             {user}`"
+            "there is no schema `quorlock` in the database {database} yet, and the user may not create it: run the script of \
+             docs/postgres.md as the owner of the database, and `GRANT USAGE ON SCHEMA quorlock TO {user}; GRANT SELECT, INSERT, \
+             UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO {user}`"
         );
         let reason = reason(words, &error);
         return Err(NodeError::Failed { kind: NodeErrorKind::PermissionDenied(Access::Operation), reason });
@@ -54,12 +53,69 @@ const COLUMNS: &str = "histories.name:text histories.since:bigint intents.expire
                        waiters.channel:text waiters.context:bytea waiters.expires:bigint waiters.key:bytea waiters.since:bigint \
                        waiters.turn_key:bytea waiters.waiter:bytea";
 
+/// Returns what would run with this user's rights although it belongs to someone else, the most general first:
+/// the schema, what is in it, what was attached to its tables (a trigger needs no more than the privilege
+/// `TRIGGER`), and the functions that any of these call. Reads nothing but the catalogue.
+const FOREIGN: &str = "
+    WITH schema AS (SELECT oid, nspname, nspowner FROM pg_namespace WHERE nspname = 'quorlock'),
+    relation AS (SELECT c.oid, c.relname, c.relowner FROM pg_class c JOIN schema s ON c.relnamespace = s.oid),
+    part AS (
+        SELECT 'pg_class'::regclass AS class, oid FROM relation
+        UNION ALL SELECT 'pg_trigger'::regclass, t.oid FROM pg_trigger t JOIN relation r ON t.tgrelid = r.oid
+        UNION ALL SELECT 'pg_rewrite'::regclass, w.oid FROM pg_rewrite w JOIN relation r ON w.ev_class = r.oid
+        UNION ALL SELECT 'pg_attrdef'::regclass, d.oid FROM pg_attrdef d JOIN relation r ON d.adrelid = r.oid
+        UNION ALL SELECT 'pg_constraint'::regclass, c.oid FROM pg_constraint c JOIN relation r ON c.conrelid = r.oid
+        UNION ALL SELECT 'pg_policy'::regclass, p.oid FROM pg_policy p JOIN relation r ON p.polrelid = r.oid
+    ),
+    thing (rank, what, name, owner) AS (
+        SELECT 1, 'schema', nspname::text, nspowner FROM schema
+        UNION ALL SELECT 2, 'table', 'quorlock.' || relname, relowner FROM relation
+        UNION ALL SELECT 2, 'function', 'quorlock.' || p.proname, p.proowner FROM pg_proc p JOIN schema s ON p.pronamespace = s.oid
+        UNION ALL SELECT 2, 'type', 'quorlock.' || t.typname, t.typowner FROM pg_type t JOIN schema s ON t.typnamespace = s.oid
+        UNION ALL SELECT 2, 'operator', 'quorlock.' || o.oprname, o.oprowner FROM pg_operator o
+            JOIN schema s ON o.oprnamespace = s.oid
+        UNION ALL SELECT 3, 'function', n.nspname || '.' || p.proname, p.proowner FROM part
+            JOIN pg_depend d ON d.classid = part.class AND d.objid = part.oid AND d.refclassid = 'pg_proc'::regclass
+            JOIN pg_proc p ON p.oid = d.refobjid JOIN pg_namespace n ON n.oid = p.pronamespace
+        UNION ALL SELECT 3, 'table', c.oid::regclass::text, c.relowner FROM pg_inherits i
+            JOIN relation r ON i.inhparent = r.oid JOIN pg_class c ON c.oid = i.inhrelid
+        UNION ALL SELECT 3, 'table', c.oid::regclass::text, c.relowner FROM pg_constraint f
+            JOIN relation r ON f.confrelid = r.oid JOIN pg_class c ON c.oid = f.conrelid
+    )
+    SELECT what, name, pg_get_userbyid(owner)::text,
+        (SELECT pg_get_userbyid(datdba)::text FROM pg_database WHERE datname = current_database())
+    FROM thing
+    WHERE owner NOT IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = current_user)
+        AND owner NOT IN (SELECT datdba FROM pg_database WHERE datname = current_database())
+    ORDER BY rank, what, name LIMIT 1";
+
+/// Checks that nothing in the schema, or attached to it, belongs to someone who could let it run with this
+/// user's rights. Must come before the first statement that names the schema.
+pub(super) async fn check_owners(client: &Client, server: &Server) -> Result<(), NodeError> {
+    let Some(row) = client.query_opt(FOREIGN, &[]).await.map_err(before)? else { return Ok(()) };
+    let [what, name, owner, database_owner] = [0, 1, 2, 3].map(|place| row.try_get::<_, String>(place));
+    let (what, name) = (what.map_err(before)?, name.map_err(before)?);
+    let (owner, database_owner) = (owner.map_err(before)?, database_owner.map_err(before)?);
+    let words = format!(
+        "the {what} {} belongs to {}, and would run with the rights of {}; its owner may only be that user, the owner \
+         of the database ({}) or a superuser: drop it if you do not know it, for instance with `DROP SCHEMA quorlock CASCADE` \
+         while no lock is held, and run the script of docs/postgres.md as the owner of the database",
+        quoted(&name),
+        quoted(&owner),
+        quoted(&server.user),
+        quoted(&database_owner)
+    );
+    Err(failed(NodeErrorKind::Misconfigured, words))
+}
+
 /// Checks that the schema is the one that this program creates.
 pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
     let columns = client.query_one(
         "SELECT string_agg(c.relname || '.' || a.attname || ':' || format_type(a.atttypid, NULL), ' '
                 ORDER BY c.relname COLLATE \"C\", a.attname COLLATE \"C\"),
-            coalesce(bool_and(c.relpersistence = 'p'), false)
+            coalesce(bool_and(c.relpersistence = 'p'), false),
+            (SELECT coalesce(bool_and(coalesce(p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'], false)), false)
+                FROM pg_proc p WHERE p.pronamespace = to_regnamespace('quorlock'))
          FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
          WHERE c.relnamespace = to_regnamespace('quorlock') AND c.relkind IN ('r', 'p')",
         &[],
@@ -69,6 +125,7 @@ pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
     let columns = columns.map_err(before)?;
     let (found, logged): (Option<String>, bool) =
         (columns.try_get(0).map_err(before)?, columns.try_get(1).map_err(before)?);
+    let fixed: bool = columns.try_get(2).map_err(before)?;
     let version: Option<i32> = match version {
         Ok(row) => row.map(|row| row.try_get(0)).transpose().map_err(before)?,
         Err(error)
@@ -87,7 +144,7 @@ pub(super) async fn check_schema(client: &Client) -> Result<(), NodeError> {
         );
         return Err(failed(NodeErrorKind::Unsupported, words));
     }
-    if version != Some(VERSION) || found.as_deref() != Some(COLUMNS) {
+    if version != Some(VERSION) || found.as_deref() != Some(COLUMNS) || !fixed {
         let words = "the schema `quorlock` is not the one that this program creates: rename it, or drop it while no \
                      lock is held, and it is created again on the next use";
         return Err(failed(NodeErrorKind::Misconfigured, words));

@@ -15,6 +15,7 @@ mod hostile;
 mod login;
 mod node;
 mod order;
+mod owners;
 mod program;
 mod requests;
 mod shedlock;

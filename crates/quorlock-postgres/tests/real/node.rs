@@ -287,7 +287,7 @@ async fn each_fault_of_a_database_is_reported_with_a_remedy() {
     client.batch_execute("CREATE USER app").await.unwrap();
     let error = refused(&as_app).await;
     let right = NodeErrorKind::PermissionDenied(quorlock::node::Access::Operation);
-    assert_error(&error, right, &["GRANT CREATE ON DATABASE \"postgres\" TO \"app\"", "docs/postgres.md"]);
+    assert_error(&error, right, &["GRANT USAGE ON SCHEMA quorlock TO \"app\"", "docs/postgres.md"]);
     let missing = server.url("").replace("/postgres?", "/nowhere?");
     assert_error(&refused(&missing).await, NodeErrorKind::Misconfigured, &["create it"]);
     let nowhere = "postgres://postgres@/postgres?host=/nowhere";
