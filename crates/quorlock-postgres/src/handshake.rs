@@ -26,7 +26,7 @@ use crate::url::DatabaseUrl;
 mod schema;
 mod server;
 
-use schema::{check_owners, check_schema, create};
+use schema::{check_owners, check_schema, create, find_table};
 use server::{QUESTIONS, Server};
 
 /// `lock_timeout` is the node timeout divided by this.
@@ -156,7 +156,7 @@ async fn introduce(
     if !server.has_schema {
         create(client, &server).await?;
     }
-    check_owners(client, &server).await?;
+    check_owners(client, &server, None).await?;
     check_schema(client).await?;
     if let Some(gone) = *predecessor
         && !end(client, gone, settings).await?
@@ -197,7 +197,11 @@ async fn introduce_shedlock(
     (server, sent, round_trip, mut facts): (Server, Moment, Duration, Facts),
     predecessor: &mut Option<Witness>,
 ) -> Result<(Introduced, Facts), NodeError> {
-    let prepared = layout.prepare(client, settings.seams.clock(), &mut facts).await.map_err(unsent)?;
+    let table = find_table(client, &layout.table).await?;
+    if table.is_some() {
+        check_owners(client, &server, table).await?;
+    }
+    let prepared = layout.prepare(client, table, settings.seams.clock(), &mut facts).await.map_err(unsent)?;
     if let Some(gone) = *predecessor
         && !end(client, gone, settings).await?
     {

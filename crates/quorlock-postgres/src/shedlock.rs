@@ -62,10 +62,11 @@ impl Layout {
     pub(crate) async fn prepare(
         &self,
         client: &Client,
+        found: Option<u32>,
         clock: &Arc<dyn Clock>,
         facts: &mut Facts,
     ) -> Result<Prepared, NodeError> {
-        let shape = Shape::read(client, &self.table).await?;
+        let shape = Shape::read(client, &self.table, found).await?;
         shape.check(&self.table)?;
         facts.other_clients = Some(other_clients(client, &shape.quoted).await?);
         let prepared = STATEMENTS.iter().map(|(text, types)| {
@@ -329,7 +330,7 @@ struct Shape {
     user: String,
 }
 
-/// Resolves the table by the user's search path. The session of a node has none.
+/// Queries the shape of the table with this OID.
 const FIND: &str = "
     SELECT format('%I.%I', n.nspname, c.relname), c.relpersistence::text,
         coalesce((SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, NULL), ', ' ORDER BY a.attname COLLATE \"C\")
@@ -348,14 +349,11 @@ const FIND: &str = "
             AND has_table_privilege(c.oid, 'UPDATE'),
         current_user::text
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = to_regclass($1) AND c.relkind IN ('r', 'p')";
+    WHERE c.oid = $1 AND c.relkind IN ('r', 'p')";
 
 impl Shape {
-    async fn read(client: &Client, table: &str) -> Result<Shape, NodeError> {
-        client.batch_execute("RESET search_path").await.map_err(of_statement)?;
-        let row = client.query_opt(FIND, &[&table]).await.map_err(of_statement)?;
-        client.batch_execute("SET search_path = pg_catalog").await.map_err(of_statement)?;
-        let Some(row) = row else {
+    async fn read(client: &Client, table: &str, found: Option<u32>) -> Result<Shape, NodeError> {
+        let Some(row) = client.query_opt(FIND, &[&found]).await.map_err(of_statement)? else {
             let words = format!(
                 "there is no table `{table}` of ShedLock in the database, and this program does not create it: run {}, or \
                  name another one by `&table=`",

@@ -55,10 +55,11 @@ const COLUMNS: &str = "histories.name:text histories.since:bigint intents.expire
 
 /// Returns what would run with this user's rights although it belongs to someone else, the most general first:
 /// the schema, what is in it, what was attached to its tables (a trigger needs no more than the privilege
-/// `TRIGGER`), and the functions that any of these call. Reads nothing but the catalogue.
+/// `TRIGGER`), and the functions that any of these call. With the OID of a table of another program, whoever owns
+/// that, only what its table calls. Reads nothing but the catalogue.
 const FOREIGN: &str = "
-    WITH schema AS (SELECT oid, nspname, nspowner FROM pg_namespace WHERE nspname = 'quorlock'),
-    relation AS (SELECT c.oid, c.relname, c.relowner FROM pg_class c JOIN schema s ON c.relnamespace = s.oid),
+    WITH schema AS (SELECT oid, nspname, nspowner FROM pg_namespace WHERE nspname = 'quorlock' AND $1::oid IS NULL),
+    relation AS (SELECT oid, relname, relowner FROM pg_class WHERE relnamespace IN (SELECT oid FROM schema) OR oid = $1),
     part AS (
         SELECT 'pg_class'::regclass AS class, oid FROM relation
         UNION ALL SELECT 'pg_trigger'::regclass, t.oid FROM pg_trigger t JOIN relation r ON t.tgrelid = r.oid
@@ -69,7 +70,7 @@ const FOREIGN: &str = "
     ),
     thing (rank, what, name, owner) AS (
         SELECT 1, 'schema', nspname::text, nspowner FROM schema
-        UNION ALL SELECT 2, 'table', 'quorlock.' || relname, relowner FROM relation
+        UNION ALL SELECT 2, 'table', 'quorlock.' || relname, relowner FROM relation WHERE $1 IS NULL
         UNION ALL SELECT 2, 'function', 'quorlock.' || p.proname, p.proowner FROM pg_proc p JOIN schema s ON p.pronamespace = s.oid
         UNION ALL SELECT 2, 'type', 'quorlock.' || t.typname, t.typowner FROM pg_type t JOIN schema s ON t.typnamespace = s.oid
         UNION ALL SELECT 2, 'operator', 'quorlock.' || o.oprname, o.oprowner FROM pg_operator o
@@ -78,9 +79,9 @@ const FOREIGN: &str = "
             JOIN pg_depend d ON d.classid = part.class AND d.objid = part.oid AND d.refclassid = 'pg_proc'::regclass
             JOIN pg_proc p ON p.oid = d.refobjid JOIN pg_namespace n ON n.oid = p.pronamespace
         UNION ALL SELECT 3, 'table', c.oid::regclass::text, c.relowner FROM pg_inherits i
-            JOIN relation r ON i.inhparent = r.oid JOIN pg_class c ON c.oid = i.inhrelid
+            JOIN relation r ON i.inhparent = r.oid JOIN pg_class c ON c.oid = i.inhrelid WHERE $1 IS NULL
         UNION ALL SELECT 3, 'table', c.oid::regclass::text, c.relowner FROM pg_constraint f
-            JOIN relation r ON f.confrelid = r.oid JOIN pg_class c ON c.oid = f.conrelid
+            JOIN relation r ON f.confrelid = r.oid JOIN pg_class c ON c.oid = f.conrelid WHERE $1 IS NULL
     )
     SELECT what, name, pg_get_userbyid(owner)::text,
         (SELECT pg_get_userbyid(datdba)::text FROM pg_database WHERE datname = current_database())
@@ -90,22 +91,39 @@ const FOREIGN: &str = "
     ORDER BY rank, what, name LIMIT 1";
 
 /// Checks that nothing in the schema, or attached to it, belongs to someone who could let it run with this
-/// user's rights. Must come before the first statement that names the schema.
-pub(super) async fn check_owners(client: &Client, server: &Server) -> Result<(), NodeError> {
-    let Some(row) = client.query_opt(FOREIGN, &[]).await.map_err(before)? else { return Ok(()) };
+/// user's rights; or nothing that was attached to the table of another program. Must come before the first
+/// statement that names the schema or the table.
+pub(super) async fn check_owners(
+    client: &Client,
+    server: &Server,
+    table: Option<u32>,
+) -> Result<(), NodeError> {
+    let Some(row) = client.query_opt(FOREIGN, &[&table]).await.map_err(before)? else { return Ok(()) };
     let [what, name, owner, database_owner] = [0, 1, 2, 3].map(|place| row.try_get::<_, String>(place));
-    let (what, name) = (what.map_err(before)?, name.map_err(before)?);
-    let (owner, database_owner) = (owner.map_err(before)?, database_owner.map_err(before)?);
+    let (what, name) = (what.map_err(before)?, quoted(&name.map_err(before)?));
+    let (owner, database_owner) = (quoted(&owner.map_err(before)?), quoted(&database_owner.map_err(before)?));
+    let user = quoted(&server.user);
+    let cure = match table {
+        None => {
+            "drop it if you do not know it, for instance with `DROP SCHEMA quorlock CASCADE` while no lock is held, and run the \
+             script of docs/postgres.md as the owner of the database"
+        }
+        Some(_) => "drop the trigger, rule, default, constraint or policy of the table that calls it",
+    };
     let words = format!(
-        "the {what} {} belongs to {}, and would run with the rights of {}; its owner may only be that user, the owner \
-         of the database ({}) or a superuser: drop it if you do not know it, for instance with `DROP SCHEMA quorlock CASCADE` \
-         while no lock is held, and run the script of docs/postgres.md as the owner of the database",
-        quoted(&name),
-        quoted(&owner),
-        quoted(&server.user),
-        quoted(&database_owner)
+        "the {what} {name} belongs to {owner}, and would run with the rights of {user}; its owner may only be that user, the \
+         owner of the database ({database_owner}) or a superuser: {cure}"
     );
     Err(failed(NodeErrorKind::Misconfigured, words))
+}
+
+/// Returns the OID of a table of another program, by the user's search path, of which the session of a node has
+/// none. Nothing else is looked up by that path: others may have put functions into its schemas.
+pub(super) async fn find_table(client: &Client, table: &str) -> Result<Option<u32>, NodeError> {
+    client.batch_execute("RESET search_path").await.map_err(before)?;
+    let row = client.query_one("SELECT pg_catalog.to_regclass($1)::pg_catalog.oid", &[&table]).await;
+    client.batch_execute("SET search_path = pg_catalog").await.map_err(before)?;
+    row.and_then(|row| row.try_get(0)).map_err(before)
 }
 
 /// Checks that the schema is the one that this program creates.

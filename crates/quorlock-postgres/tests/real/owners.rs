@@ -167,3 +167,33 @@ async fn a_schema_of_the_databases_owner_serves_a_user_without_create() {
     let error = node(&server.url("")).ready().await.unwrap_err();
     assert!(error.to_string().contains("is not the one that this program creates"), "{error:#}");
 }
+
+/// The table of another program may have any owner, but what it calls runs with the rights of a client too.
+#[tokio::test]
+async fn nothing_that_others_attach_to_shedlocks_table_runs() {
+    let Some(server) = server() else { return };
+    let client = with_mallory(&server).await;
+    let table = "CREATE TABLE shedlock (name varchar(64) PRIMARY KEY, lock_until timestamp NOT NULL, locked_at timestamp NOT NULL, \
+                 locked_by varchar(255) NOT NULL); GRANT TRIGGER ON shedlock TO mallory; GRANT CREATE ON SCHEMA public TO mallory";
+    client.batch_execute(table).await.unwrap();
+    // A function that fits a call better than the server's, in a schema of the user's search path.
+    let functions = format!(
+        "CREATE FUNCTION public.format(text, name, name) RETURNS text LANGUAGE plpgsql AS $$ BEGIN {DEED};
+         RETURN 'public.shedlock'; END $$;
+         CREATE FUNCTION m.t() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {DEED}; RETURN NEW; END $$"
+    );
+    by_mallory(&client, &functions).await;
+    let url = server.url("&layout=shedlock");
+    node(&url).ready().await.unwrap();
+    assert!(!is_superuser(&client).await, "a function of the search path ran with the rights of a superuser");
+    let trigger = "CREATE TRIGGER t BEFORE INSERT OR UPDATE ON shedlock FOR EACH ROW EXECUTE FUNCTION m.t()";
+    by_mallory(&client, trigger).await;
+    let error = node(&url).ready().await.unwrap_err().to_string();
+    assert!(
+        error.contains("the function \"m.t\" belongs to \"mallory\"") && error.contains("drop the trigger"),
+        "{error}"
+    );
+    assert!(!is_superuser(&client).await, "a trigger ran with the rights of a superuser");
+    client.batch_execute("DROP TRIGGER t ON shedlock; ALTER TABLE shedlock OWNER TO mallory").await.unwrap();
+    node(&url).ready().await.unwrap();
+}
