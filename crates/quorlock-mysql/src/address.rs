@@ -30,7 +30,6 @@ pub(crate) struct Database {
 pub(crate) struct Encryption {
     on: bool,
     /// Whether the URL says that it is off.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "there are no settings for TLS"))]
     off_on_purpose: bool,
     /// A file with trusted CA certificates, which replaces the default ones.
     authority: Option<PathBuf>,

@@ -1,6 +1,5 @@
 //! Opens a connection and logs in.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -79,7 +78,7 @@ async fn encrypt(
     /// `SSLRequest`: its length, and a code that is not a protocol version.
     const REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-    let unreachable = |error: io::Error| NodeError::Unreachable { reason: error.into() };
+    let unreachable = |error: std::io::Error| NodeError::Unreachable { reason: error.into() };
     stream.write_all(&REQUEST).await.map_err(unreachable)?;
     stream.flush().await.map_err(unreachable)?;
     let mut answer = [0];
