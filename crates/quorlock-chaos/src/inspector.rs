@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, companion, readers_key};
+use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, companion, is_auxiliary_key, readers_key};
 use quorlock_history::{Stamp, What};
 use quorlock_testkit::{Resp, ask};
 
@@ -43,6 +43,9 @@ pub(crate) async fn inspect_server(address: SocketAddr, node: &str) -> io::Resul
             if companion == "fence:counter" {
                 seen.extend(counter(address, node, &key, resource).await?);
             }
+            continue;
+        }
+        if is_auxiliary_key(&key) {
             continue;
         }
         let Resp::Text(value) = ask(address, &["GET", &key]).await? else { continue };
@@ -95,7 +98,7 @@ async fn counter(address: SocketAddr, node: &str, key: &str, resource: &str) -> 
 
 #[cfg(test)]
 mod tests {
-    use quorlock::protocol::{fence_counter, want_mark};
+    use quorlock::protocol::{InboxId, fence_counter, want_mark};
     use quorlock_testkit::Servers;
 
     use super::*;
@@ -110,6 +113,7 @@ mod tests {
         server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
         server.command(&["ZADD", &fence_counter("lock-1"), "41", FENCE_MEMBER]).await.unwrap();
         server.command(&["SET", &want_mark("lock-1"), "x"]).await.unwrap();
+        server.command(&["SET", &InboxId::secret_key(""), "x"]).await.unwrap();
         server.command(&["SET", "lock-3", SHARED_MARKER, "PX", "60000"]).await.unwrap();
         let (alive, dead) = (format!("{token}7"), format!("{token}8"));
         let far = "9007199254740991";
