@@ -21,6 +21,7 @@ __all__ = [
     "log_above",
     "metrics_text",
     "next_events",
+    "printable",
     "stop_events",
     "wake_events",
 ]

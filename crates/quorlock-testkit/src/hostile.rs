@@ -301,7 +301,14 @@ pub fn in_process_of_its_own(test: &str) {
     let mut child = Command::new("sh");
     // A client that fails must not take the memory of the machine.
     let child = child.args(["-c", "ulimit -v 4194304 && exec \"$0\" \"$@\""]).arg(program);
-    let child = child.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    // A backtrace would be counted with the memory of the client.
+    let child = child.env("RUST_BACKTRACE", "0").args([
+        test,
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     let ended = child.output().expect("a process");
     let [out, errors] = [&ended.stdout, &ended.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     print!("{out}");
