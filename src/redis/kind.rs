@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use super::{ClusterNode, RedisNode, Settings};
+#[cfg(feature = "tls")]
+use crate::address::Endpoint;
 use crate::address::{Address, AddressError, CLUSTER_SCHEMES, ClusterAddress, SCHEMES};
+#[cfg(feature = "tls")]
+use crate::node::facts::Location;
 use crate::node::{Node, NodeAddress, NodeKind, Seams};
 use crate::reason::Reason;
 
@@ -48,6 +52,7 @@ impl NodeAddress for Address {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        refuse_unused_tls([self], seams)?;
         let mut address = self.clone();
         fill_in_credentials(&mut address, seams);
         Ok(Arc::new(RedisNode::with(address, Settings::of(seams))))
@@ -60,10 +65,38 @@ impl NodeAddress for ClusterAddress {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        refuse_unused_tls(self.seeds(), seams)?;
         let mut cluster = self.clone();
         cluster.each_seed(|seed| fill_in_credentials(seed, seams));
         Ok(Arc::new(ClusterNode::with(cluster, Settings::of(seams))))
     }
+}
+
+/// Returns why the program's TLS settings prevent the node: without TLS they would protect nothing. Loopback needs none.
+fn refuse_unused_tls<'a>(
+    addresses: impl IntoIterator<Item = &'a Address>,
+    seams: &Seams,
+) -> Result<(), Reason> {
+    #[cfg(feature = "tls")]
+    for address in addresses {
+        let endpoints = match address.endpoint() {
+            Endpoint::Sentinel { sentinels, .. } => sentinels,
+            endpoint => std::slice::from_ref(endpoint),
+        };
+        let is_open = |endpoint: &Endpoint| {
+            matches!(endpoint, Endpoint::Tcp { host, .. }
+                if !Location::new(Some(host.clone()), Vec::new(), false).is_here())
+        };
+        if seams.tls().is_set() && endpoints.iter().any(is_open) {
+            return Err(Reason::new(
+                "there are TLS settings (authority, certificate, server name), and the address has no TLS, so that they \
+                 would protect nothing: write `rediss://`, or leave the settings out",
+            ));
+        }
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = (addresses, seams);
+    Ok(())
 }
 
 /// Fills in the credentials of the builder where the address has none.

@@ -113,6 +113,18 @@ fn run(url: &str, options: &[&str]) -> Quorlock {
 }
 
 #[tokio::test]
+async fn settings_for_tls_beside_an_address_without_are_refused() {
+    let Some(world) = World::start("no", |_| {}).await else { return };
+    let ca = world.path("ca.pem");
+    for plain in
+        ["redis://192.0.2.1", "redis+sentinel://192.0.2.1:26379/main", "redis+cluster://192.0.2.1:6379"]
+    {
+        let ended = run(plain, &["--tls-ca", &ca]).end().await;
+        assert!(ended.stderr.contains("would protect nothing: write `rediss"), "{plain}: {ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_certificate_is_trusted_when_its_authority_is_and_only_then() {
     let Some(world) = World::start("no", |_| {}).await else { return };
     let ca = world.path("ca.pem");
