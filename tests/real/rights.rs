@@ -2,12 +2,15 @@
 //! is needed.
 
 use std::pin::pin;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use futures::{FutureExt as _, StreamExt as _};
 use quorlock::protocol::{InboxId, InboxMessage, NextWaiter, prove, unproven};
+use quorlock::runtime::Mutex;
 use quorlock::{
-    Coordinator, Fencing, Lease, Lock, RestartGuard, Wait,
+    Coordinator, Fencing, FencingToken, Lease, Lock, RestartGuard, Wait,
     doctor::{Check, Report, Severity, Standing},
 };
 use quorlock_testkit::{Resp, Server, Servers, eventually, patience};
@@ -265,6 +268,118 @@ async fn o11_a_neighbour_with_every_channel_makes_no_waiter_a_holder() {
     let (_, channel, forged) = overhear().await;
     publish(&channel, &prove(secret.as_bytes(), forged.as_bytes())).await;
     assert_eq!(waiting.await.unwrap().fencing_token().unwrap().get(), 9);
+}
+
+/// Whatever a neighbour tries with its own right, closing connections included: no hold is lost, none overlaps, and tokens
+/// grow. For as long as `QUORLOCK_TENANT_SECONDS` says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
+    let servers = Arc::new(Servers::start(3).await.unwrap());
+    if !knows(servers.kind(), "resetchannels") {
+        return println!("skipped: {} has no channel rights", servers.kind());
+    }
+    let words: Vec<_> =
+        documented_for_all(&servers).iter().map(|word| word.replace("locks:", "others:")).collect();
+    for server in servers.iter() {
+        set_user(server, &documented_for_all(&servers)).await;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        server.command(&[&["ACL", "SETUSER", "mallory", "reset"], &words[..]].concat()).await.unwrap();
+    }
+    let tries = [
+        "SET {} x PX 1",
+        "DEL {}",
+        "ZADD {} 9007199254740991 n",
+        "PEXPIRE {} 1",
+        "PUBLISH {} x",
+        "SUBSCRIBE {}",
+    ];
+    let refused = Arc::new(AtomicUsize::new(0));
+    let attacks: Vec<_> = (0..3)
+        .map(|node| {
+            let (servers, refused) = (servers.clone(), refused.clone());
+            tokio::spawn(async move {
+                let client =
+                    redis::Client::open(servers[node].url().replace("redis://", "redis://mallory:pw@"))
+                        .unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                loop {
+                    let mut names = Vec::new();
+                    for listing in [["KEYS", "locks:*"].as_slice(), &["PUBSUB", "CHANNELS", "locks:*"]] {
+                        if let Ok(Resp::List(some)) = servers[node].command(listing).await {
+                            names.extend(some.iter().map(ToString::to_string));
+                        }
+                    }
+                    for (name, template) in
+                        names.iter().flat_map(|name| tries.iter().map(move |template| (name, template)))
+                    {
+                        let mut words =
+                            template.split(' ').map(|word| if word == "{}" { name } else { word });
+                        let mut command = redis::cmd(words.next().unwrap());
+                        command.arg(&words.collect::<Vec<_>>()[..]);
+                        let answer =
+                            format!("{:?}", command.query_async::<redis::Value>(&mut connection).await);
+                        assert!(answer.contains("NoPerm"), "{template} of {name}: {answer}");
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let killed = redis::cmd("CLIENT")
+                        .arg(&["KILL", "USER", "quorlock"])
+                        .query_async::<usize>(&mut connection);
+                    killed.await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                }
+            })
+        })
+        .collect();
+
+    let (began, holds) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
+    let lasts = std::env::var("QUORLOCK_TENANT_SECONDS")
+        .map_or(Duration::ZERO, |text| Duration::from_secs(text.parse().unwrap()));
+    let locks: Arc<Vec<_>> = Arc::new(
+        (0..3)
+            .map(|number| (format!("lock-{number}"), Mutex::new(None::<FencingToken>), AtomicUsize::new(0)))
+            .collect(),
+    );
+    let holders: Vec<_> = (0..6)
+        .map(|number| {
+            let ttl = Duration::from_secs(5);
+            let coordinator = Coordinator::builder()
+                .nodes(servers.urls())
+                .username("quorlock")
+                .password("pw")
+                .key_prefix("locks:");
+            let coordinator = coordinator.ttl(ttl).max_ttl(ttl).build().unwrap();
+            let (locks, holds) = (locks.clone(), holds.clone());
+            tokio::spawn(async move {
+                for turn in number.. {
+                    if holds.load(Ordering::Relaxed) >= 1000 && began.elapsed() >= lasts {
+                        break;
+                    }
+                    let (name, last, inside) = &locks[turn % 3];
+                    // A connection that was closed may have had the answer.
+                    let Ok(lease) = coordinator.lock(name).wait(Wait::UpTo(patience())).acquire().await
+                    else {
+                        continue;
+                    };
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders of {name}");
+                    let before = last.lock().replace(lease.fencing_token().unwrap());
+                    assert!(before < lease.fencing_token(), "{before:?} before {:?}", lease.fencing_token());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    assert_eq!(lease.check(), Ok(()));
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    drop(lease.release().await);
+                    holds.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for holder in holders {
+        holder.await.unwrap();
+    }
+    assert!(
+        refused.load(Ordering::Relaxed) > 0 && attacks.iter().all(|attack| !attack.is_finished()),
+        "the attacks go on"
+    );
+    attacks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 /// What is free is never reported as taken for want of a right, whatever kind of lock it is.
