@@ -102,6 +102,16 @@ fn setting(text: &str, name: &str) -> String {
     within('"').or_else(|| within('\'')).unwrap_or(value).to_owned()
 }
 
+#[test]
+fn the_template_of_a_service_ends_as_the_unit_in_the_manual() {
+    let packaged = text("quorlock-elect@.service");
+    let manual = include_str!("../../../../docs/jobs/systemd.md");
+    let unit = manual.split("## A service that is active on one host").nth(1).unwrap();
+    for name in ["Restart", "RestartSec", "RestartPreventExitStatus", "SuccessExitStatus", "KillMode"] {
+        assert_eq!(setting(&packaged, name), setting(unit, name), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn the_template_of_a_job_runs_it_once_for_each_slot() {
     let Some(servers) = servers(3).await else { return };
