@@ -146,6 +146,16 @@ impl Args {
     }
 }
 
+/// Refuses an empty list, as of a variable that is not set: other sources would name other nodes.
+fn some_nodes(list: &str) -> Result<String, &'static str> {
+    let is_empty = list.trim_matches([',', ' ', '\t', '\n']).is_empty();
+    if is_empty {
+        Err("it names no node; leave the option out to use the configured ones")
+    } else {
+        Ok(list.to_owned())
+    }
+}
+
 /// The nodes and how to reach them: the same for every client of a deployment.
 ///
 /// `config` also reads these from the environment and the configuration file.
@@ -159,7 +169,7 @@ pub(crate) struct DeploymentArgs {
     /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT. Databases:
     /// postgres://USER@HOST/DATABASE, mysql:// or mariadb://USER@HOST/DATABASE, and, for one host,
     /// sqlite:///PATH. For another scheme the error lists those that this build supports.
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", value_parser = some_nodes)]
     pub(crate) nodes: Vec<String>,
     /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
     /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml].

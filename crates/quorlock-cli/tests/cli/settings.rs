@@ -35,6 +35,11 @@ async fn without_nodes_it_lists_their_sources() {
         assert!(refused.stderr.contains(place), "{place} is not named: {refused:?}");
     }
     job().env("QUORLOCK_NODES", "").end().await.expect(78);
+    for none in ["", " , "] {
+        let empty = Quorlock::new(["run", "-n", "job", "--nodes", none, "--", "true"]);
+        let refused = empty.env("QUORLOCK_NODES", "redis://192.0.2.1").end().await.expect(64);
+        assert!(refused.stderr.contains("it names no node"), "{refused:?}");
+    }
 }
 
 #[tokio::test]
