@@ -81,7 +81,9 @@ fn refuse_unused_tls<'a>(
     for address in addresses {
         let endpoints = match address.endpoint() {
             Endpoint::Sentinel { sentinels, .. } => sentinels,
-            endpoint => std::slice::from_ref(endpoint),
+            endpoint @ (Endpoint::Tcp { .. } | Endpoint::Tls { .. } | Endpoint::Unix { .. }) => {
+                std::slice::from_ref(endpoint)
+            }
         };
         let is_open = |endpoint: &Endpoint| {
             matches!(endpoint, Endpoint::Tcp { host, .. }

@@ -4,11 +4,11 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
 use quorlock::protocol::{InboxId, InboxMessage, NextWaiter, prove, unproven};
-use quorlock::runtime::Mutex;
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use quorlock::{
     Coordinator, Fencing, FencingToken, Lease, Lock, RestartGuard, Wait,
     doctor::{Check, Report, Severity, Standing},
@@ -270,6 +270,48 @@ async fn o11_a_neighbour_with_every_channel_makes_no_waiter_a_holder() {
     assert_eq!(waiting.await.unwrap().fencing_token().unwrap().get(), 9);
 }
 
+/// Tries everything, for ever.
+async fn attack(server: &Server, refused: &AtomicUsize) {
+    const TRIES: [&str; 6] = [
+        "SET {} x PX 1",
+        "DEL {}",
+        "ZADD {} 9007199254740991 n",
+        "PEXPIRE {} 1",
+        "PUBLISH {} x",
+        "SUBSCRIBE {}",
+    ];
+    let client = redis::Client::open(server.url().replace("redis://", "redis://mallory:pw@")).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    loop {
+        let mut names = Vec::new();
+        for listing in [["KEYS", "locks:*"].as_slice(), &["PUBSUB", "CHANNELS", "locks:*"]] {
+            if let Ok(Resp::List(some)) = server.command(listing).await {
+                names.extend(some.iter().map(ToString::to_string));
+            }
+        }
+        let attempts = names.iter().flat_map(|name| TRIES.map(|template| template.replace("{}", name)));
+        let attempts: Vec<String> = attempts.collect();
+        for attempt in attempts {
+            let mut command = redis::Cmd::new();
+            for word in attempt.split(' ') {
+                command.arg(word);
+            }
+            let answer = format!("{:?}", command.query_async::<redis::Value>(&mut connection).await);
+            assert!(answer.contains("NoPerm"), "{attempt}: {answer}");
+            refused.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("USER").arg("quorlock");
+        kill.query_async::<usize>(&mut connection).await.unwrap();
+        pause(Duration::from_millis(300)).await;
+    }
+}
+
+async fn pause(time: Duration) {
+    let clock = SystemClock::default();
+    clock.sleep_until(clock.now() + time).await;
+}
+
 /// Whatever a neighbour tries with its own right, closing connections included: no hold is lost, none overlaps, and tokens
 /// grow. For as long as `QUORLOCK_TENANT_SECONDS` says.
 #[tokio::test(flavor = "multi_thread")]
@@ -285,53 +327,15 @@ async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         server.command(&[&["ACL", "SETUSER", "mallory", "reset"], &words[..]].concat()).await.unwrap();
     }
-    let tries = [
-        "SET {} x PX 1",
-        "DEL {}",
-        "ZADD {} 9007199254740991 n",
-        "PEXPIRE {} 1",
-        "PUBLISH {} x",
-        "SUBSCRIBE {}",
-    ];
     let refused = Arc::new(AtomicUsize::new(0));
     let attacks: Vec<_> = (0..3)
         .map(|node| {
             let (servers, refused) = (servers.clone(), refused.clone());
-            tokio::spawn(async move {
-                let client =
-                    redis::Client::open(servers[node].url().replace("redis://", "redis://mallory:pw@"))
-                        .unwrap();
-                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-                loop {
-                    let mut names = Vec::new();
-                    for listing in [["KEYS", "locks:*"].as_slice(), &["PUBSUB", "CHANNELS", "locks:*"]] {
-                        if let Ok(Resp::List(some)) = servers[node].command(listing).await {
-                            names.extend(some.iter().map(ToString::to_string));
-                        }
-                    }
-                    for (name, template) in
-                        names.iter().flat_map(|name| tries.iter().map(move |template| (name, template)))
-                    {
-                        let mut words =
-                            template.split(' ').map(|word| if word == "{}" { name } else { word });
-                        let mut command = redis::cmd(words.next().unwrap());
-                        command.arg(&words.collect::<Vec<_>>()[..]);
-                        let answer =
-                            format!("{:?}", command.query_async::<redis::Value>(&mut connection).await);
-                        assert!(answer.contains("NoPerm"), "{template} of {name}: {answer}");
-                        refused.fetch_add(1, Ordering::Relaxed);
-                    }
-                    let killed = redis::cmd("CLIENT")
-                        .arg(&["KILL", "USER", "quorlock"])
-                        .query_async::<usize>(&mut connection);
-                    killed.await.unwrap();
-                    tokio::time::sleep(Duration::from_millis(300)).await;
-                }
-            })
+            tokio::spawn(async move { attack(&servers[node], &refused).await })
         })
         .collect();
 
-    let (began, holds) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
+    let (began, holds) = (SystemClock::default().now(), Arc::new(AtomicUsize::new(0)));
     let lasts = std::env::var("QUORLOCK_TENANT_SECONDS")
         .map_or(Duration::ZERO, |text| Duration::from_secs(text.parse().unwrap()));
     let locks: Arc<Vec<_>> = Arc::new(
@@ -351,7 +355,9 @@ async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
             let (locks, holds) = (locks.clone(), holds.clone());
             tokio::spawn(async move {
                 for turn in number.. {
-                    if holds.load(Ordering::Relaxed) >= 1000 && began.elapsed() >= lasts {
+                    if holds.load(Ordering::Relaxed) >= 1000
+                        && SystemClock::default().now().since(began) >= lasts
+                    {
                         break;
                     }
                     let (name, last, inside) = &locks[turn % 3];
@@ -363,7 +369,7 @@ async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders of {name}");
                     let before = last.lock().replace(lease.fencing_token().unwrap());
                     assert!(before < lease.fencing_token(), "{before:?} before {:?}", lease.fencing_token());
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    pause(Duration::from_millis(1)).await;
                     assert_eq!(lease.check(), Ok(()));
                     inside.fetch_sub(1, Ordering::SeqCst);
                     drop(lease.release().await);

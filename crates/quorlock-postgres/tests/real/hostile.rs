@@ -212,7 +212,7 @@ async fn survive_all() {
         let name = attack.name;
         let url = |address: SocketAddr| {
             let user = server.as_ref().map_or("postgres:secret".to_owned(), |server| {
-                let url = server.url();
+                let url = quorlock_testkit::Database::url(server);
                 url.trim_start_matches("postgres://").split('@').next().unwrap_or_default().to_owned()
             });
             format!("postgres://{user}@{address}/postgres?connections=1")
