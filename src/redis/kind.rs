@@ -52,6 +52,7 @@ impl NodeAddress for Address {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        #[cfg(feature = "tls")]
         refuse_unused_tls([self], seams)?;
         let mut address = self.clone();
         fill_in_credentials(&mut address, seams);
@@ -65,6 +66,7 @@ impl NodeAddress for ClusterAddress {
     }
 
     fn node(&self, seams: &Seams) -> Result<Arc<dyn Node>, Reason> {
+        #[cfg(feature = "tls")]
         refuse_unused_tls(self.seeds(), seams)?;
         let mut cluster = self.clone();
         cluster.each_seed(|seed| fill_in_credentials(seed, seams));
@@ -73,11 +75,11 @@ impl NodeAddress for ClusterAddress {
 }
 
 /// Returns why the program's TLS settings prevent the node: without TLS they would protect nothing. Loopback needs none.
+#[cfg(feature = "tls")]
 fn refuse_unused_tls<'a>(
     addresses: impl IntoIterator<Item = &'a Address>,
     seams: &Seams,
 ) -> Result<(), Reason> {
-    #[cfg(feature = "tls")]
     for address in addresses {
         let endpoints = match address.endpoint() {
             Endpoint::Sentinel { sentinels, .. } => sentinels,
@@ -96,8 +98,6 @@ fn refuse_unused_tls<'a>(
             ));
         }
     }
-    #[cfg(not(feature = "tls"))]
-    let _ = (addresses, seams);
     Ok(())
 }
 
