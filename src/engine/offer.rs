@@ -112,7 +112,7 @@ impl Offers {
         self.inside.lock().requests.get(token).cloned()
     }
 
-    /// Withdraws at all nodes the tokens to which an offer may still come: it would find nobody, and keep the lock taken
+    /// Withdraws at all nodes the tokens to which an offer may still come: no waiter would receive it, and the lock would stay taken
     /// (rule O-6).
     pub(crate) fn withdraw_all(&self, shared: &Arc<EngineContext>) {
         let now = shared.now();

@@ -376,7 +376,7 @@ async fn f9_keys_of_names_used_once_expire_within_minutes() {
     }
 }
 
-/// Counters that somebody has written to: while a quorum has others, no resource sees such a number, and no other node
+/// Counters that another program has written to: while a quorum has others, no resource sees such a number, and no other node
 /// carries it.
 #[tokio::test(start_paused = true)]
 async fn f11_a_number_that_no_clock_explains_is_no_vote() {

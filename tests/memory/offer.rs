@@ -257,7 +257,7 @@ async fn o6_an_offer_to_a_waiter_that_left_is_released() {
     }
 }
 
-/// Nobody is left to receive the offer.
+/// No process is left that could receive the offer.
 #[tokio::test(start_paused = true)]
 async fn o6_an_offer_to_a_waiter_that_gave_up_and_ended_is_an_ordinary_release() {
     let bench = bench(5);

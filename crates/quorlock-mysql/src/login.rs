@@ -201,7 +201,7 @@ impl Login<'_> {
                 if !is_local(self.database.host()) {
                     return Err(failed(
                         NodeErrorKind::Login,
-                        "the server asks for the password itself (`caching_sha2_password`), which whoever is on the way would \
+                        "the server asks for the password itself (`caching_sha2_password`), which an attacker on the way would \
                          read without TLS: write `?tls=on` in the URL, and `&tls-ca=FILE` for an authority of your own",
                     ));
                 }

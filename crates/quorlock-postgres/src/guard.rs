@@ -46,7 +46,7 @@ const MESSAGE: usize = 128;
 pub(crate) enum Way {
     /// No one but the server: TLS, or this machine.
     Private,
-    /// Whoever is on the way.
+    /// An attacker on the way.
     Public,
 }
 
@@ -188,7 +188,7 @@ impl Messages {
             // AuthenticationCleartextPassword.
             b'R' if body == [0, 0, 0, 3] && self.way == Way::Public => Err(Refusal {
                 kind: NodeErrorKind::Login,
-                words: "the server asks for the password itself, which whoever is on the way would read without TLS: write \
+                words: "the server asks for the password itself, which an attacker on the way would read without TLS: write \
                         `sslmode=verify-full` in the address, or let the server store it for SCRAM (`password_encryption = \
                         'scram-sha-256'`, and that method in pg_hba.conf)"
                     .to_owned(),

@@ -200,7 +200,7 @@ fn implausible(number: Option<FencingToken>) -> NodeError {
     let number = number.unwrap_or(FencingToken::MAX);
     let reason = format!(
         "its fencing token {number} is more than ten years ahead of the clock: set the clocks, or delete the lock's \
-         counter on that server, which somebody has written to"
+         counter on that server, which another program has written to"
     );
     NodeError::Unfit { kind: NodeErrorKind::WrongData, reason: reason.into() }
 }

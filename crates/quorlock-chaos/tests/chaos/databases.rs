@@ -101,7 +101,7 @@ async fn a_promoted_standby_grants_no_lock_of_its_primary() {
 
 #[tokio::test]
 async fn without_the_restart_guard_a_promotion_makes_two_holders() {
-    // On a busy machine it may be that nothing is held, or nobody asks, in the moment of the promotion.
+    // On a busy machine it may be that nothing is held, or no client asks, in the moment of the promotion.
     for tries_left in [2, 1, 0] {
         let Some(run) = Run::of("violation-postgres-promotion", 12).await else { return };
         if run.code == Some(0) || tries_left == 0 {

@@ -89,7 +89,7 @@ fn on_the_login() -> Vec<Attack> {
             .within(SHORT),
         attack("half a message", "no connection within", accepted().into_iter().take(5).collect())
             .within(SHORT),
-        attack("ready at once", "", ready()),
+        attack("ready immediately", "", ready()),
         attack("a row first", "", row(10)),
     ]
 }
