@@ -9,18 +9,24 @@
 #![expect(
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stdout,
     reason = "a check of the table fails by panicking, as the test that runs it"
 )]
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use quorlock::node::NodeKind;
-use quorlock::runtime::{self, Clock as _, SystemClock};
+use quorlock::redis::Address;
+use quorlock::runtime::{self, Clock as _, Mutex, SystemClock};
+use quorlock::transport::{Dial, Stream};
 use quorlock::{AcquireError, Coordinator, RestartGuard, Wait};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -153,6 +159,55 @@ impl Attack {
 async fn in_time<T>(name: &str, work: impl Future<Output = T>) -> T {
     let done = runtime::within(&SystemClock::default(), patience(), work).await;
     done.unwrap_or_else(|| panic!("{name}: it hangs"))
+}
+
+/// Checks that each attack harms only its own vote, and that no error has the `secret`, which is in the URL. A panic is a
+/// harm too, unless this is one of the attacks whose panic `is_caught`.
+///
+/// # Panics
+///
+/// With the names of the attacks that harmed, and the panics.
+pub async fn survive_all<K: NodeKind + Clone>(
+    attacks: Vec<Attack>,
+    kind: K,
+    (url, secret): (impl Fn(SocketAddr) -> String, &str),
+    is_caught: impl Fn(&Attack) -> bool,
+) {
+    let panics = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&panics);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        seen.lock().push(panic.to_string());
+        usual(panic);
+    }));
+    let mut harmed = Vec::new();
+    for attack in attacks {
+        let (name, is_caught) = (attack.name, is_caught(&attack));
+        match AssertUnwindSafe(attack.survive(kind.clone(), &url)).catch_unwind().await {
+            Ok((taken, error)) => {
+                println!("{name}: {} KB", taken >> 10);
+                assert!(!error.contains(secret), "{error}");
+            }
+            Err(_) => harmed.push(name.to_owned()),
+        }
+        let panics = std::mem::take(&mut *panics.lock());
+        if !is_caught {
+            harmed.extend(panics);
+        }
+    }
+    assert!(harmed.is_empty(), "{harmed:#?}");
+}
+
+/// Leads every address to this server.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "complete: an address")]
+pub struct To(pub SocketAddr);
+
+impl Dial for To {
+    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
+        let address = self.0;
+        Box::pin(async move { Ok(Box::new(TcpStream::connect(address).await?) as Box<dyn Stream>) })
+    }
 }
 
 /// A server that attacks all its clients. It ends when dropped.

@@ -1,21 +1,14 @@
 //! Servers that attack: whatever they send, only their own vote is lost.
 
-use std::io;
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::{
     Coordinator, Wait,
-    redis::Address,
     runtime::{Entropy as _, SystemEntropy},
-    transport::{Dial, Stream},
 };
 use quorlock_mysql::MysqlKind;
-use quorlock_testkit::hostile::{Attack, HostileServer, KEY, in_process_of_its_own};
-use tokio::net::TcpStream;
+use quorlock_testkit::hostile::{self, Attack, HostileServer, KEY, To, in_process_of_its_own};
 
 use crate::server::{Server, missing};
 
@@ -211,13 +204,6 @@ fn babble() -> Vec<Attack> {
 }
 
 async fn survive_all() {
-    let panics = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&panics);
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        seen.lock().unwrap().push(panic.to_string());
-        usual(panic);
-    }));
     let server = match missing() {
         Some(why) => {
             println!("without attacks of a real server: {why}");
@@ -229,25 +215,10 @@ async fn survive_all() {
     if let Some(server) = &server {
         attacks.extend(on_a_vote(server.address()));
     }
-    let mut harmed = Vec::new();
-    for attack in attacks {
-        let (name, words) = (attack.name, attack.words);
-        let url = |address| format!("mysql://locks:secret@{address}/locks");
-        let survived = AssertUnwindSafe(attack.survive(MysqlKind::new(), url)).catch_unwind().await;
-        match survived {
-            Ok((taken, error)) => {
-                println!("{name}: {} KB", taken >> 10);
-                assert!(!error.contains("secret"), "{error}");
-            }
-            Err(_) => harmed.push(name.to_owned()),
-        }
-        // One is caught: the crate that encrypts panics if a key is none.
-        if !words.contains("a key that cannot be used") {
-            harmed.append(&mut *panics.lock().unwrap());
-        }
-        panics.lock().unwrap().clear();
-    }
-    assert!(harmed.is_empty(), "{harmed:#?}");
+    let url = |address: SocketAddr| format!("mysql://locks:secret@{address}/locks");
+    // The crate that encrypts panics if a key is none.
+    let is_caught = |attack: &Attack| attack.words.contains("a key that cannot be used");
+    hostile::survive_all(attacks, MysqlKind::new(), (url, "secret"), is_caught).await;
 }
 
 #[test]
@@ -266,17 +237,6 @@ async fn attacks_with_one_thread() {
 #[ignore = "run by the test above, in a process of its own"]
 async fn attacks_with_two_threads() {
     survive_all().await;
-}
-
-/// Leads every address to this server.
-#[derive(Debug)]
-struct To(SocketAddr);
-
-impl Dial for To {
-    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
-        let address = self.0;
-        Box::pin(async move { Ok(Box::new(TcpStream::connect(address).await?) as Box<dyn Stream>) })
-    }
 }
 
 /// A server over a network asks for the password, and offers the key of an attacker.

@@ -1,21 +1,14 @@
 //! Servers that attack: whatever they send, only their own vote is lost.
 
-use std::io;
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt as _};
 use quorlock::{
     Coordinator, Wait,
-    redis::Address,
     runtime::{Entropy as _, SystemEntropy},
-    transport::{Dial, Stream},
 };
 use quorlock_postgres::PostgresKind;
-use quorlock_testkit::hostile::{Attack, HostileServer, KEY, in_process_of_its_own};
-use tokio::net::TcpStream;
+use quorlock_testkit::hostile::{self, Attack, HostileServer, KEY, To, in_process_of_its_own};
 
 use crate::support::server;
 
@@ -195,41 +188,18 @@ fn babble() -> Vec<Attack> {
 }
 
 async fn survive_all() {
-    let panics = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&panics);
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        seen.lock().unwrap().push(panic.to_string());
-        usual(panic);
-    }));
     let server = server();
     let mut attacks = [on_the_login(), on_the_first_question(), babble()].concat();
     if let Some(server) = &server {
         attacks.extend(on_a_vote(server.address()));
     }
-    let mut harmed = Vec::new();
-    for attack in attacks {
-        let name = attack.name;
-        let url = |address: SocketAddr| {
-            let user = server.as_ref().map_or("postgres:secret".to_owned(), |server| {
-                let url = quorlock_testkit::Database::url(server);
-                url.trim_start_matches("postgres://").split('@').next().unwrap_or_default().to_owned()
-            });
-            format!("postgres://{user}@{address}/postgres?connections=1")
-        };
-        let survived = AssertUnwindSafe(attack.survive(PostgresKind::new(), url)).catch_unwind().await;
-        match survived {
-            Ok((taken, error)) => {
-                println!("{name}: {} KB", taken >> 10);
-                let secret = url(([127, 0, 0, 1], 1).into());
-                let secret = secret.split([':', '@']).nth(2).unwrap().to_owned();
-                assert!(!error.contains(&secret), "{error}");
-            }
-            Err(_) => harmed.push(name.to_owned()),
-        }
-        harmed.append(&mut *panics.lock().unwrap());
-    }
-    assert!(harmed.is_empty(), "{harmed:#?}");
+    let user = server.as_ref().map_or("postgres:secret".to_owned(), |server| {
+        let url = quorlock_testkit::Database::url(server);
+        url.trim_start_matches("postgres://").split('@').next().unwrap_or_default().to_owned()
+    });
+    let url = |address: SocketAddr| format!("postgres://{user}@{address}/postgres?connections=1");
+    let secret = user.split(':').nth(1).unwrap();
+    hostile::survive_all(attacks, PostgresKind::new(), (url, secret), |_| false).await;
 }
 
 #[test]
@@ -248,17 +218,6 @@ async fn attacks_with_one_thread() {
 #[ignore = "run by the test above, in a process of its own"]
 async fn attacks_with_two_threads() {
     survive_all().await;
-}
-
-/// Leads every address to this server.
-#[derive(Debug)]
-struct To(SocketAddr);
-
-impl Dial for To {
-    fn dial(&self, _: &Address) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> {
-        let address = self.0;
-        Box::pin(async move { Ok(Box::new(TcpStream::connect(address).await?) as Box<dyn Stream>) })
-    }
 }
 
 #[tokio::test]
