@@ -398,18 +398,18 @@ async fn without_a_right_nothing_free_is_called_taken() {
         let left: Vec<_> = documented.iter().filter(|word| *word != taken).cloned().collect();
         set_user(&servers[0], &left).await;
         let client = client(&servers[0]);
-        let lock = client.lock("a").wait(shortly);
         let (readers, both) = (client.lock("b").shared(), client.lock_all(["c", "d"]));
         let (permits, election) =
             (client.semaphore("s", 2).wait(shortly), client.election("e").wait(shortly));
         let said = [
-            ("a lock", tried(lock.try_acquire().await)),
-            ("a wait", told(lock.acquire().await)),
+            ("a lock", tried(client.lock("a").try_acquire().await)),
+            // Another one: without the right to delete, the first one stays.
+            ("a wait", told(client.lock("a2").wait(shortly).acquire().await)),
             ("readers", tried(readers.try_acquire().await)),
-            ("a reader's wait", told(readers.wait(shortly).acquire().await)),
+            ("a reader's wait", told(client.lock("b2").shared().wait(shortly).acquire().await)),
             ("several", tried(both.try_acquire().await)),
-            ("a wait for several", told(both.wait(shortly).acquire().await)),
-            ("a permit", tried(permits.try_acquire().await)),
+            ("a wait for several", told(client.lock_all(["c2", "d2"]).wait(shortly).acquire().await)),
+            ("a permit", tried(client.semaphore("s2", 2).try_acquire().await)),
             ("a wait for a permit", told(permits.acquire().await)),
             ("a leader", told(election.campaign("x").await)),
         ];
