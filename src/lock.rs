@@ -196,6 +196,10 @@ impl<K> Lock<K> {
     /// Sets how long the nodes keep the lock if it is not renewed. Default: 30 s, or the coordinator's
     /// [`ttl`](crate::Builder::ttl): long enough to ride out a network failover, short enough to wait for
     /// after a crash. At most the deployment's [`max_ttl`](crate::Builder::max_ttl).
+    ///
+    /// Work that blocks its thread keeps the lease from being renewed. It may do so for a quarter of `max_ttl`, or half
+    /// of the TTL if that is shorter: a lease that another process has handed off begins with
+    /// [less than the TTL](crate::Lease::remaining).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options().ttl = ttl;
         self
@@ -274,7 +278,8 @@ impl<K> Lock<K> {
         self.check().map(drop)
     }
 
-    /// Waits until a quorum grants the lock, and returns its lease, which renews itself.
+    /// Waits until a quorum grants the lock, and returns its lease, which renews itself. It may begin with
+    /// [less than the TTL](Lease::remaining).
     ///
     /// Tasks of one process wait in the order in which they called. The first of them contends for the
     /// lock *inside its own future*: if that future is neither polled nor dropped, the tasks of this
@@ -331,7 +336,7 @@ impl<K> Lock<K> {
     }
 
     /// Acquires the lock, runs `work` under it, and releases it. `Ok` means that all of the work ran
-    /// while the lease was valid.
+    /// while the lease was valid. Work that blocks its thread has the time that [`ttl`](Lock::ttl) names.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Offers on real servers: between clients with separate connections, with and without channel rights.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, Token, WaiterId, preferred_node};
@@ -63,7 +64,7 @@ async fn go_round<const N: usize>(clients: [&Coordinator; N]) {
         held = next.await.unwrap();
         assert!(held.fencing_token() > Some(before), "{} after {before}", held.fencing_token().unwrap());
     }
-    // It was renewed: an offered key lives for a second.
+    // It was renewed: an offered key lives for half of `max_ttl`.
     pause(TTL).await;
     assert_eq!(held.check(), Ok(()));
     held.release().await.unwrap();
@@ -80,6 +81,48 @@ async fn a_lock_is_offered_from_client_to_client() {
         let sent = published(server).await;
         assert!(sent > RELEASES as u64 / 2, "{sent} offers of {RELEASES} releases");
     }
+}
+
+/// As on a machine with one processor: while the work blocks the only thread, nothing renews its lease.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the work blocks its thread")]
+fn work_that_blocks_its_thread_keeps_a_lock_that_was_offered() {
+    const LONG: Duration = Duration::from_secs(6);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let servers = runtime().block_on(Servers::start(5)).unwrap();
+    if !servers.kind().is_real() {
+        return println!("skipped: {} ends with the runtime that started it", servers.kind());
+    }
+    let client = || Coordinator::builder().nodes(servers.urls()).ttl(LONG).max_ttl(LONG).build().unwrap();
+    let ended = AtomicBool::new(false);
+    let blocks = async || {
+        let (client, mut short) = (client(), 0);
+        for _ in 0..8 {
+            let lease = lock(&client).acquire().await.unwrap();
+            let (begun, left) = (SystemClock::default().now(), lease.remaining());
+            short += usize::from(left < LONG / 2);
+            std::thread::sleep(LONG / 6);
+            let blocked = SystemClock::default().now().since(begun);
+            assert_eq!(lease.check(), Ok(()), "it began with {left:?}, and blocked for {blocked:?}");
+            lease.release().await.unwrap();
+        }
+        short
+    };
+    let passes_on = async || {
+        let client = client();
+        while !ended.load(Ordering::Relaxed) {
+            let lease = lock(&client).acquire().await.unwrap();
+            pause(Duration::from_millis(50)).await;
+            lease.release().await.unwrap();
+        }
+    };
+    let short = std::thread::scope(|scope| {
+        (0..2).for_each(|_| drop(scope.spawn(|| runtime().block_on(passes_on()))));
+        let working = scope.spawn(|| runtime().block_on(blocks())).join();
+        ended.store(true, Ordering::Relaxed);
+        working.unwrap()
+    });
+    assert!(short > 0, "no lease was offered");
 }
 
 /// A user without channel rights, and one with them, hold the same lock in turn.

@@ -288,21 +288,23 @@ pub fn least_left(life: Duration, round_trip: Duration) -> Duration {
 /// Returns the longest pause before the first two waiters in the queue ask again if they accept offers of this `life`.
 #[must_use]
 pub fn offer_heartbeat(life: Duration) -> Duration {
-    (life / 2).min(HEARTBEAT)
+    (life / 8).min(HEARTBEAT)
 }
 
 /// Returns after how long a waiter names a new token when it asks again. An offer counts from the request that first
-/// named its token (rule O-3), so at least half of it is left when it is made.
+/// named its token (rule O-3). The token is as old as this, a heartbeat, and what the holder knows of it, an eighth of the
+/// life each and a quarter at most: so at least half of an offer is left when it is made, also by a holder whose work has
+/// blocked its thread.
 #[must_use]
 pub fn offer_renamed_after(life: Duration) -> Duration {
-    life / 4
+    life / 8
 }
 
 /// Returns whether a holder may still offer the lock to a waiter whose terms it has known for this
 /// long.
 #[must_use]
 pub fn is_fresh(known_for: Duration, life: Duration) -> bool {
-    known_for < (life / 2).min(FRESH_FOR)
+    known_for < (life / 4).min(FRESH_FOR)
 }
 
 /// One of this many releases is open: the lock is free for a moment, for clients outside the queue.

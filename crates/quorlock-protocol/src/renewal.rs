@@ -88,12 +88,12 @@ impl RenewalSchedule {
         self.retry = None;
     }
 
-    /// Schedules a retry of an unconfirmed renewal. One that the holder asked for is not retried
-    /// automatically.
+    /// Schedules a retry of an unconfirmed renewal, for a lease that has this much `left`: within a tenth of that, as a
+    /// lease from an offer may begin with little. One that the holder asked for is not retried automatically.
     #[inline]
-    pub fn fail(&mut self, now: Moment, random: u64) {
+    pub fn fail(&mut self, now: Moment, left: Duration, random: u64) {
         let retry = self.retry.get_or_insert_with(|| Box::new(renewal_backoff(self.ttl)));
-        let pause = retry.next(random);
+        let pause = retry.next(random).min((left / 10).max(self.ttl / 100));
         self.due = self.due.map(|_| now + pause);
     }
 
@@ -153,14 +153,16 @@ mod tests {
         let mut schedule = automatic();
         schedule.send(second(110));
         for random in [0, u64::MAX] {
-            schedule.fail(second(111), random);
+            schedule.fail(second(111), TTL, random);
             let due = schedule.due().unwrap();
             assert!(second(111) <= due && due <= second(112), "{due:?}");
         }
         for _ in 0..100 {
-            schedule.fail(second(111), u64::MAX);
+            schedule.fail(second(111), TTL, u64::MAX);
         }
         assert_eq!(schedule.due(), Some(second(114)), "no pause is longer than a tenth of the TTL");
+        schedule.fail(second(111), Duration::from_secs(10), u64::MAX);
+        assert_eq!(schedule.due(), Some(second(112)), "nor than a tenth of what is left");
         assert!(schedule.is_failing() && !schedule.put_off(second(111), || 0), "a retry is not postponed");
         schedule.send(second(112));
         schedule.confirm();
@@ -182,7 +184,7 @@ mod tests {
     #[test]
     fn a_lease_that_its_holder_renews_is_never_due() {
         let mut schedule = RenewalSchedule::new(None, TTL, second(100));
-        schedule.fail(second(101), 0);
+        schedule.fail(second(101), TTL, 0);
         schedule.confirm();
         assert!(schedule.due().is_none() && !schedule.put_off(second(200), || 0));
     }

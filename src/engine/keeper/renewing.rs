@@ -113,7 +113,7 @@ impl Keeper {
                 } else {
                     warn!(%resource, votes = %report, ?left, "renewal not confirmed, trying again");
                 }
-                self.schedule.fail(now, self.shared.entropy.next_u64());
+                self.schedule.fail(now, left, self.shared.entropy.next_u64());
                 let resource = self.state.resource.clone();
                 Err(RenewError::Unconfirmed { resource, report: Box::new(report) })
             }

@@ -67,7 +67,7 @@ local function warn(lock, key)
   local inbox, life, token = inbox_of(lock, entry)
   if not inbox then return end
   local time = redis.call('TIME')
-  if time[1] * 1000 + time[2] / 1000 - asked >= life / 4 then
+  if time[1] * 1000 + time[2] / 1000 - asked >= life / 8 then
     tell(inbox, 's ' .. token)
   end
 end
