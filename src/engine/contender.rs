@@ -7,21 +7,21 @@ use tracing::trace;
 
 use super::attempt::{AskOrder, Attempt, Preference};
 use super::context::EngineContext;
-use super::node_queue::NodeQueue;
+use super::node_queue::{Accepts, NodeQueue};
 use super::options::{AcquireRequest, News};
 use super::subscription::Subscription;
 use super::wait::{Wait, Waiting, notify_listener};
 use crate::error::AcquireError;
-use crate::node::{Request, SharedRequest};
-use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{Holder, VoteReport};
 use intent::Intent;
+use places::GuestPlace;
 use quorlock_protocol::{Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, fraction};
 use turn::Chance;
 
 mod intent;
 mod learn;
 mod pause;
+mod places;
 mod turn;
 
 /// One process's attempts to acquire one key. Lives on from waiter to waiter, and keeps what was
@@ -44,6 +44,8 @@ pub(crate) struct Contender {
     intent: Option<Intent>,
     /// Our place in the queue of a node.
     queue: NodeQueue,
+    /// Places that accept no offers, of a reader or of a caller of several locks.
+    places: Vec<GuestPlace>,
     /// The last known holder.
     holder: Option<Holder>,
 }
@@ -71,7 +73,8 @@ impl Contender {
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             mode,
             intent: None,
-            queue: NodeQueue::new(&*shared.entropy),
+            queue: NodeQueue::new(Accepts::Offers, &*shared.entropy),
+            places: Vec::new(),
             holder: None,
         }
     }
@@ -174,6 +177,17 @@ impl Contender {
                 self.report(plan, News { verdict, report: Box::new(report) }, None, now);
             }
             self.order = AskOrder::PreferredFirst(self.preference);
+            if self.is_guest(plan) && verdict == Verdict::Contended {
+                let closing = self.shared.closing.clone();
+                tokio::select! {
+                    biased;
+                    () = closing.cancelled() => return Err(AcquireError::Closed),
+                    is_due = self.rest_in_places(plan, &pause, subscription) => if is_due {
+                        self.order = AskOrder::AllAtOnce;
+                        continue;
+                    },
+                }
+            }
             if self.may_queue(plan) && verdict == Verdict::Contended {
                 // The other nodes may have released a moment after the one that hinted. If not, we
                 // queue.
@@ -183,7 +197,7 @@ impl Contender {
             tokio::select! {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
-                () = self.rest(pause, subscription) => {}
+                () = self.rest(&pause, pause.until, subscription, || false) => {}
             }
         }
     }
@@ -238,11 +252,8 @@ impl Drop for ContendGuard<'_> {
         let shared = self.contender.shared.clone();
         self.contender.queue.give_back(&shared, self.plan);
         let queues = self.contender.queue.end(self.won, &*self.contender.shared.entropy);
-        if queues.len() > 0 {
-            let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });
-            let request = |node| queues.contains(node).then(|| leave.clone());
-            drop(Round::start(&self.contender.shared.nodes, Expect::AnyAnswer, self.plan.ttl, request));
-        }
+        places::leave(&shared, self.plan, (key, waiter), queues);
+        self.contender.leave_places(self.plan, self.won);
     }
 }
 

@@ -28,6 +28,7 @@ const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
 /// Waits for a lock in the queue of one node: the preferred node of the key, or else the next one
 /// that answers (ADR 25). A place there is only a hint of when to ask (rule W-1).
 pub(crate) struct NodeQueue {
+    accepts: Accepts,
     /// The name of this wait: drawn anew by the waiting process for each (rule I-42).
     pub(super) waiter: WaiterId,
     /// The nodes that may have it in their queue.
@@ -59,6 +60,14 @@ pub(crate) struct NodeQueue {
     other_offset: usize,
 }
 
+/// What a waiter accepts when its turn comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accepts {
+    Offers,
+    /// The lock must be free for a moment: for readers and callers of several locks (rule W-9).
+    OpenReleases,
+}
+
 /// A node's response about a place in its queue.
 pub(super) struct Place {
     pub(super) home: usize,
@@ -88,8 +97,9 @@ impl Place {
 }
 
 impl NodeQueue {
-    pub(super) fn new(entropy: &dyn Entropy) -> NodeQueue {
+    pub(super) fn new(accepts: Accepts, entropy: &dyn Entropy) -> NodeQueue {
         NodeQueue {
+            accepts,
             waiter: WaiterId::new(entropy.next_u64()),
             queued_at: NodeSet::default(),
             turns: NodeSet::default(),
@@ -113,30 +123,33 @@ impl NodeQueue {
     pub(super) async fn ask(
         &mut self,
         shared: &Arc<EngineContext>,
-        keys: &Keys,
+        key: &Arc<str>,
         plan: &Arc<AcquireRequest>,
         outliers: NodeSet,
     ) -> Option<Place> {
         let nodes = shared.nodes.quorum.nodes();
         for _ in 0..nodes {
-            let home = (preferred_node(keys.first(), nodes) + self.skipped) % nodes;
+            let home = (preferred_node(key, nodes) + self.skipped) % nodes;
             // Another waiter of this process got no answer from it.
             let is_silent = shared.nodes.is_skipped(home) && !self.queued_at.contains(home);
             if shared.nodes.can(home, Capability::Queue) && !outliers.contains(home) && !is_silent {
                 let round_trip = shared.nodes.round_trip(home).unwrap_or_default();
                 let turn = turn(round_trip);
-                let terms = self.offer_requests.ask(shared, plan, (home, round_trip));
+                let terms = match self.accepts {
+                    Accepts::Offers => self.offer_requests.ask(shared, plan, (home, round_trip)),
+                    Accepts::OpenReleases => None,
+                };
                 self.round_trip = round_trip;
                 self.offer_life = terms.as_ref().map(|terms| terms.life);
                 let request = Request::Enqueue {
-                    key: keys.first().clone(),
+                    key: key.clone(),
                     waiter: self.waiter,
                     elapsed: shared.now().since(plan.since),
                     patience: QUEUE_PATIENCE,
                     turn,
                     terms,
                     context: shared.context(&plan.label),
-                    others_seen: shared.saw_outsider(keys.first()),
+                    others_seen: shared.saw_outsider(key),
                 };
                 self.queued_at.insert(home);
                 let round =
@@ -332,11 +345,21 @@ impl NodeQueue {
         self.offer_requests.give_back(shared, plan);
     }
 
+    /// Whether no node has it in its queue.
+    pub(super) fn is_out(&self) -> bool {
+        self.queued_at.len() == 0
+    }
+
+    /// Gives up its place and its turn. Returns the nodes to notify.
+    pub(super) fn pass_on(&mut self) -> NodeSet {
+        std::mem::take(&mut self.queued_at).union(std::mem::take(&mut self.turns))
+    }
+
     /// Ends the wait of one waiter. Returns the nodes to notify: those that may have it in their
     /// queue and, unless it `has` the lock, those that notified it of its turn.
     pub(super) fn end(&mut self, has: bool, entropy: &dyn Entropy) -> NodeSet {
         let NodeQueue { queued_at, turns, closed, refused, .. } =
-            std::mem::replace(self, NodeQueue::new(entropy));
+            std::mem::replace(self, NodeQueue::new(self.accepts, entropy));
         self.closed = closed && refused;
         self.refused = refused;
         if has { queued_at } else { queued_at.union(turns) }

@@ -1,11 +1,12 @@
 //! A contender's subscription to changes of its keys.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
 use super::queue::{HintState, WaitQueues};
 use crate::quorum::node_set::NodeSet;
+use crate::runtime::Mutex;
 use quorlock_protocol::{Keys, WaiterId, turn_key};
 
 /// Receives the hints for one key, through its queue; or for several, through queues of their own,
@@ -15,8 +16,8 @@ pub(crate) struct Subscription {
     keys: Keys,
     /// Notified for each of several keys.
     bell: Option<Arc<Notify>>,
-    /// The key by which nodes notify us of our turn, while we are in their queues.
-    turn_key: OnceLock<Arc<str>>,
+    /// The keys by which nodes notify us of our turn, while we are in their queues.
+    turn_keys: Mutex<Vec<Arc<str>>>,
 }
 
 impl Subscription {
@@ -24,14 +25,14 @@ impl Subscription {
     pub(crate) fn open(queues: &Arc<WaitQueues>, keys: &Keys) -> Subscription {
         let keys = keys.clone();
         if !keys.are_several() {
-            return Subscription { queues: queues.clone(), keys, bell: None, turn_key: OnceLock::new() };
+            return Subscription { queues: queues.clone(), keys, bell: None, turn_keys: Mutex::default() };
         }
         let (queues, bell) = (queues.branch(), Arc::<Notify>::default());
         for key in keys.iter() {
             queues.watch(key);
             queues.ring(key, &bell);
         }
-        Subscription { queues, keys, bell: Some(bell), turn_key: OnceLock::new() }
+        Subscription { queues, keys, bell: Some(bell), turn_keys: Mutex::default() }
     }
 
     /// Drops the hints so far: the nodes are about to be asked.
@@ -39,15 +40,22 @@ impl Subscription {
         self.keys.iter().for_each(|key| self.queues.clear_hints(key));
     }
 
-    /// Subscribes to the turns of this waiter. Returns the nodes that have announced one since the
+    /// Subscribes to the turns of this waiter for `key`. Returns the nodes that have announced one since the
     /// last call.
-    pub(crate) fn turns(&self, waiter: WaiterId) -> NodeSet {
-        self.turn_key.get_or_init(|| {
-            let turn_key = turn_key(self.keys.first(), waiter).into();
-            self.queues.listen_for_turns(&turn_key, self.keys.first());
-            turn_key
-        });
-        self.queues.take_turns(self.keys.first())
+    pub(crate) fn turns(&self, key: &Arc<str>, waiter: WaiterId) -> NodeSet {
+        let turn_key = turn_key(key, waiter);
+        let mut turn_keys = self.turn_keys.lock();
+        if !turn_keys.iter().any(|known| **known == *turn_key) {
+            let turn_key = turn_key.into();
+            self.queues.listen_for_turns(&turn_key, key);
+            turn_keys.push(turn_key);
+        }
+        self.queues.take_turns(key)
+    }
+
+    /// Whether a node has announced a turn since the last call of [`turns`](Subscription::turns).
+    pub(crate) fn has_turn(&self) -> bool {
+        self.keys.iter().any(|key| self.queues.has_turn(key))
     }
 
     /// Returns the hints for the contended keys; changes of the others do not matter.
@@ -65,8 +73,6 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(turn_key) = self.turn_key.get() {
-            self.queues.forget_turns(turn_key);
-        }
+        self.turn_keys.lock().iter().for_each(|turn_key| self.queues.forget_turns(turn_key));
     }
 }

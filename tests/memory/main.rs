@@ -24,6 +24,7 @@ mod events;
 mod fence;
 mod fencing;
 mod fencing_histories;
+mod guests;
 mod handoff;
 mod health;
 mod hints;

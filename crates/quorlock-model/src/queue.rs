@@ -14,6 +14,8 @@ use crate::names::name;
 
 /// Every live process has had the lock, or some step is possible.
 pub(crate) const GOES_ON: &str = "waiters are never stranded";
+/// Nobody is served twice before a waiter that came earlier.
+pub(crate) const IN_ORDER: &str = "no waiter is passed over more than once by each of the others";
 pub(crate) const SERVED: &str = "every process may get the lock";
 
 /// The rules of the library, or all but one.
@@ -26,6 +28,8 @@ pub(crate) enum Variant {
     EndlessTurn,
     /// A waiter that gives up its turn does not notify the next, and no waiter asks again.
     TurnNotLeft,
+    /// A waiter that accepts no offer has no place in the queue.
+    NoPlace,
 }
 
 /// The model of `K` processes.
@@ -38,6 +42,10 @@ pub(crate) struct Queue<const K: usize> {
     pub(crate) losses: usize,
     /// How many may give up.
     pub(crate) departures: usize,
+    /// Whether the first process is a reader, or wants several locks: it accepts no offers, as the others then do.
+    pub(crate) guest: bool,
+    /// How often processes come back.
+    pub(crate) returns: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -66,7 +74,13 @@ pub(crate) struct State<const K: usize> {
     deaths: usize,
     losses: usize,
     departures: usize,
+    returns: usize,
+    /// How often another one got the lock while the guest waited.
+    passed_over: usize,
 }
+
+/// The process that accepts no offers.
+const GUEST: usize = 0;
 
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +99,8 @@ pub(crate) enum Step {
     Die(usize),
     /// A turn expires that was not taken.
     End,
+    /// A process wants the lock again.
+    Return(usize),
 }
 
 impl<const K: usize> Queue<K> {
@@ -106,9 +122,10 @@ impl<const K: usize> Model for Queue<K> {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State<K>> {
-        let Queue { deaths, losses, departures, .. } = *self;
-        let (queue, turn, hint) = (Vec::new(), None, None);
-        vec![State { processes: [Process::Away; K], queue, turn, hint, deaths, losses, departures }]
+        let Queue { deaths, losses, departures, returns, .. } = *self;
+        let (queue, turn, hint, passed_over) = (Vec::new(), None, None, 0);
+        let processes = [Process::Away; K];
+        vec![State { processes, queue, turn, hint, deaths, losses, departures, returns, passed_over }]
     }
 
     fn actions(&self, state: &State<K>, steps: &mut Vec<Step>) {
@@ -129,6 +146,9 @@ impl<const K: usize> Model for Queue<K> {
                 Process::Holds => steps.push(Step::Release(process)),
                 Process::Waits | Process::Done | Process::Dead => {}
             }
+            if state.returns > 0 && *stands == Process::Done && process != GUEST {
+                steps.push(Step::Return(process));
+            }
             if state.departures > 0 && matches!(stands, Process::Waits | Process::Told) {
                 steps.push(Step::Leave(process));
             }
@@ -142,7 +162,9 @@ impl<const K: usize> Model for Queue<K> {
                 steps.push(Step::Lose);
             }
         }
-        if state.turn.is_some() && Self::is_free(state) && self.variant != Variant::EndlessTurn {
+        // How often a waiter is passed over is bounded if turns are taken in time.
+        let ends = self.variant != Variant::EndlessTurn && !self.guest;
+        if state.turn.is_some() && Self::is_free(state) && ends {
             steps.push(Step::End);
         }
     }
@@ -157,19 +179,27 @@ impl<const K: usize> Model for Queue<K> {
                     next.processes[process] = Process::Told;
                 } else {
                     next.processes[process] = Process::Waits;
-                    if !next.queue.contains(&process) {
+                    let has_place = self.variant != Variant::NoPlace || process != GUEST;
+                    if has_place && !next.queue.contains(&process) {
                         next.queue.push(process);
                     }
                 }
             }
             Step::Take(process) => {
-                next.processes[process] = Process::Holds;
                 next.queue.retain(|other| *other != process);
+                next.grant(process);
             }
             Step::Release(process) => {
                 next.processes[process] = Process::Done;
                 next.turn = None;
-                Self::tell(&mut next);
+                match next.queue.first() {
+                    // It is offered: the lock is never free.
+                    Some(&first) if self.guest && first != GUEST => {
+                        next.queue.remove(0);
+                        next.grant(first);
+                    }
+                    _ => Self::tell(&mut next),
+                }
             }
             Step::Hear(process) => {
                 next.hint = None;
@@ -196,6 +226,10 @@ impl<const K: usize> Model for Queue<K> {
                 next.processes[process] = Process::Dead;
             }
             Step::End => next.turn = None,
+            Step::Return(process) => {
+                next.returns -= 1;
+                next.processes[process] = Process::Away;
+            }
         }
         Some(next)
     }
@@ -210,6 +244,7 @@ impl<const K: usize> Model for Queue<K> {
                 steps.retain(|step| !matches!(step, Step::Die(_) | Step::Lose | Step::Leave(_)));
                 state.processes.iter().all(ended) || !steps.is_empty()
             }),
+            Property::always(IN_ORDER, |_: &Queue<K>, state: &State<K>| state.passed_over < K),
             Property::sometimes(SERVED, |_: &Queue<K>, state: &State<K>| {
                 state.processes.iter().all(|stands| *stands == Process::Done)
             }),
@@ -226,7 +261,16 @@ impl<const K: usize> Model for Queue<K> {
             Step::Leave(process) => format!("{} stops waiting", name(process)),
             Step::Die(process) => format!("{} crashes", name(process)),
             Step::End => "the turn expires".to_owned(),
+            Step::Return(process) => format!("{} wants the lock again", name(process)),
         })
+    }
+}
+
+impl<const K: usize> State<K> {
+    fn grant(&mut self, process: usize) {
+        self.processes[process] = Process::Holds;
+        let guest_waits = matches!(self.processes[GUEST], Process::Waits | Process::Told);
+        self.passed_over += usize::from(guest_waits);
     }
 }
 

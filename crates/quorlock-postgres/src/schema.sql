@@ -751,7 +751,10 @@ DECLARE
     a quorlock.answer;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    IF NOT held AND (l.told IS NULL OR t - l.told >= turn) THEN
+    -- Others wait for twice the time: the first may be one that cannot take the lock yet, and asks once each turn.
+    IF NOT held AND (l.told IS NULL OR t - l.told >= turn * CASE WHEN EXISTS (
+        SELECT FROM quorlock.waiters w WHERE w.key = k AND (w.since, w.waiter) < (t - elapsed, who) AND w.expires > t
+    ) THEN 2 ELSE 1 END) THEN
         DELETE FROM quorlock.waiters WHERE key = k AND waiter = who;
         UPDATE quorlock.locks SET told = t WHERE key = k;
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;

@@ -43,7 +43,8 @@ pub use offer::{
 };
 pub use printable::{Printable, printable, printable_json};
 pub use queue::{
-    LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, turn, turn_key, want_mark,
+    LEAST_TURN, MOST_PLACES, QUEUE_PATIENCE, QueueHeartbeat, WaiterId, keeps_turn_for, rests_after_turn,
+    turn, turn_key, want_mark,
 };
 pub use quorum::Quorum;
 pub use renewal::{RenewalSchedule, renewal_backoff, renewal_every};

@@ -76,6 +76,22 @@ pub fn turn(round_trip: Duration) -> Duration {
     LEAST_TURN.saturating_add(round_trip.saturating_mul(3))
 }
 
+/// Returns how long a caller of several locks that has `waited` keeps its turn at one of them, which then stays free while
+/// another one is held (rule W-9): in proportion, so that it gets them in the end if none is held for more than 5 s.
+#[must_use]
+pub fn keeps_turn_for(waited: Duration) -> Duration {
+    (waited / 8).min(LONGEST_KEPT)
+}
+
+/// Returns how long it keeps no further turn at that lock.
+#[must_use]
+pub fn rests_after_turn(kept: Duration) -> Duration {
+    kept * 4
+}
+
+/// A lock that another one keeps free costs its own waiters this at most, at a time.
+const LONGEST_KEPT: Duration = Duration::from_secs(5);
+
 /// When a waiter in a node's queue asks again, unless it is notified first.
 ///
 /// This is needed only when a client dies or a message is lost. Waiters near the front that are not

@@ -19,7 +19,7 @@ pub(super) struct Pause {
     /// … which nodes count …
     among: NodeSet,
     /// … and for which keys, if there are several.
-    in_the_way: Vec<Arc<str>>,
+    pub(super) in_the_way: Vec<Arc<str>>,
 }
 
 impl Contender {
@@ -80,13 +80,20 @@ impl Contender {
         Pause { until: now + pause, wanted, among, in_the_way }
     }
 
-    /// Waits for the end of the pause, for enough hints, or for an offer.
-    pub(super) async fn rest(&self, pause: Pause, subscription: &Subscription) {
+    /// Waits until this moment, for enough hints, for an offer, or for what the bell is rung for as well.
+    pub(super) async fn rest(
+        &self,
+        pause: &Pause,
+        until: Moment,
+        subscription: &Subscription,
+        is_over: impl Fn() -> bool,
+    ) {
         // Created before the first check, so that no hint is missed.
         let bell = subscription.bell();
         let enough = async {
             while subscription.hints(&pause.in_the_way).changed(pause.among) < pause.wanted
                 && !self.queue.has_offers()
+                && !is_over()
             {
                 bell.notified().await;
             }
@@ -94,7 +101,7 @@ impl Contender {
         tokio::select! {
             biased;
             () = enough => {}
-            () = self.shared.rest_until(pause.until) => {}
+            () = self.shared.rest_until(until) => {}
         }
     }
 }

@@ -41,7 +41,7 @@ impl Contender {
         subscription: &Subscription,
     ) -> Result<Chance, AcquireError> {
         // Earlier notifications belong to another turn.
-        subscription.turns(self.queue.waiter);
+        subscription.turns(self.keys.first(), self.queue.waiter);
         loop {
             subscription.clear_hints();
             let offered = self.queue.offered(subscription.bell());
@@ -49,7 +49,7 @@ impl Contender {
                 biased;
                 () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
                 () = offered => None,
-                asked = self.queue.ask(&self.shared, &self.keys, plan, self.preference.outliers) => asked,
+                asked = self.queue.ask(&self.shared, self.keys.first(), plan, self.preference.outliers) => asked,
             };
             if self.queue.has_offers() {
                 match self.take_offer(subscription, plan).await? {
@@ -75,7 +75,7 @@ impl Contender {
                 place.report.clone()
             });
             self.report(plan, News { verdict: Verdict::Contended, report }, Some(place.ahead()), now);
-            let turns_before = subscription.turns(self.queue.waiter);
+            let turns_before = subscription.turns(self.keys.first(), self.queue.waiter);
             let go = self.queue.is_worth_trying(&self.shared, &self.keys, plan, &place).await;
             let is_turn = (go || turns_before.len() > 0) && !self.queue.has_offers();
             let next =
@@ -105,7 +105,7 @@ impl Contender {
                 let attempt = self.take_offer(subscription, plan).await?;
                 return Ok(attempt.map_or(Next::AskAgain, |attempt| Next::Offered(Box::new(attempt))));
             }
-            let turns = subscription.turns(self.queue.waiter);
+            let turns = subscription.turns(self.keys.first(), self.queue.waiter);
             if turns.len() > 0 {
                 self.queue.note_turns(turns);
                 return Ok(Next::Try);

@@ -76,6 +76,13 @@ impl WaitQueues {
         waiting.map_or_else(NodeSet::default, |waiting| std::mem::take(&mut waiting.turns))
     }
 
+    /// Whether there are such nodes.
+    pub(crate) fn has_turn(&self, key: &str) -> bool {
+        let inside = self.inside.lock();
+        let waiting = inside.by_key.get(key).and_then(|queue| queue.waiting.as_deref());
+        waiting.is_some_and(|waiting| waiting.turns.len() > 0)
+    }
+
     /// Drops the hints so far: the nodes are about to be asked.
     pub(crate) fn clear_hints(&self, key: &str) {
         if let Some(queue) = self.inside.lock().by_key.get_mut(key) {

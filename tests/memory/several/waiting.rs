@@ -57,7 +57,9 @@ async fn a_waiter_is_notified_only_of_the_resource_that_blocks() {
         lease.release().await.unwrap();
         bench.pass(MS * 10).await;
     }
-    assert!(bench.asked() - before - taken <= 2, "other clients of `a` do not matter");
+    let asked = bench.asked() - before - taken;
+    // Its places in both queues are confirmed each second.
+    assert!(asked <= 6, "other clients of `a` do not matter: {asked}");
     let released = bench.clock.now();
     held.release().await.unwrap();
     waiting.await.unwrap().unwrap();

@@ -9,4 +9,8 @@ cases! {
     fn a_turn_that_never_expires_strands_waiters_behind_a_crashed_one();
     #[test]
     fn a_turn_given_up_without_a_hint_strands_waiters_that_only_listen();
+    #[test]
+    fn a_reader_in_the_queue_is_passed_over_once_by_each_other_at_most();
+    #[test]
+    fn a_reader_without_a_place_is_passed_over_again_and_again();
 }

@@ -119,6 +119,32 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
     ensure(left, format!("the lock was reserved for the first one for {waited:?}, not for {PATIENCE:?}"))
 }
 
+/// A caller of several locks asks again in its turn: rule W-9.
+pub(super) async fn the_first_may_keep_its_turn(bench: &Bench<'_>) -> Finding {
+    let (key, [first, next, _]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    is_behind(bench, &key, next, 1, 1).await?;
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    let elapsed = Duration::from_secs(2);
+    let again = || bench.vote(Request::enqueue(key.as_str().into(), first, elapsed, LONG, PATIENCE));
+    for _ in 0..6 {
+        let asked = bench.clock.now();
+        // Some nodes take it out of the queue for its turn.
+        if again().await? == Vote::Free {
+            again().await?;
+        }
+        if bench.vote(ask(&key, next, PATIENCE)).await? == Vote::Free {
+            // On a machine that has stalled for so long, it may be.
+            let stalled = bench.clock.now().since(asked) > PATIENCE / 2;
+            return ensure(stalled, "another waiter was let in before the first");
+        }
+        bench.clock.sleep_until(bench.clock.now() + PATIENCE / 2).await;
+    }
+    Ok(())
+}
+
 fn ask(key: &str, waiter: WaiterId, turn: Duration) -> Request {
     Request::enqueue(key.into(), waiter, Duration::ZERO, LONG, turn)
 }

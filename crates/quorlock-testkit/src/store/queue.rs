@@ -144,7 +144,9 @@ impl Store {
         }
         let told = [mark, b":told"].concat();
         let since = self.get(now, &told)?.and_then(|since| std::str::from_utf8(since).ok()?.parse().ok());
-        let is_over = since.is_none_or(|since: Millis| at.saturating_sub(since) >= span(turn));
+        let is_over = since.is_none_or(|since: Millis| {
+            at.saturating_sub(since) >= span(turn) * if ahead > 0 { 2 } else { 1 }
+        });
         if !is_over {
             return Ok(Vote::from(Queued::new(ahead, None)).into());
         }

@@ -1,0 +1,174 @@
+//! Places in the queues of nodes for those who cannot wait there alone: readers, which share the lock with others, and
+//! callers of several locks, each of which has a queue of its own.
+//!
+//! They ask all nodes whenever the lock changes, as clients outside the queue do. But a lock that is offered from holder
+//! to holder is never free, so they also have a place in the queue of each lock, which accepts no offer: when it is first,
+//! the lock is released openly, and they are notified (rule W-9).
+//!
+//! That is enough for a reader. A caller of several locks may find another of its locks held, each time. So it keeps its
+//! turn for a while, in which the lock stays free: for an eighth of the time for which it has waited, and then not again
+//! for four times as long, so that a lock which is held for hours takes at most a fifth of the others' time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use super::Contender;
+use super::pause::Pause;
+use crate::engine::context::EngineContext;
+use crate::engine::node_queue::{Accepts, NodeQueue};
+use crate::engine::options::AcquireRequest;
+use crate::engine::subscription::Subscription;
+use crate::engine::wait::Wait;
+use crate::node::{Request, SharedRequest};
+use crate::quorum::node_set::NodeSet;
+use crate::quorum::round::{Expect, Round};
+use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
+
+/// How often a place is confirmed: well within the time for which nodes keep it.
+const CONFIRMED_EVERY: Duration = Duration::from_secs(1);
+
+/// A place in the queue of one lock.
+pub(super) struct GuestPlace {
+    key: Arc<str>,
+    queue: NodeQueue,
+    /// When to ask for it again.
+    next: Moment,
+    /// Since when it has kept its turn.
+    kept_since: Option<Moment>,
+    /// It keeps no turn before.
+    rests_until: Moment,
+}
+
+impl Contender {
+    /// Whether this is a waiter that cannot wait in a queue alone.
+    pub(super) fn is_guest(&self, plan: &AcquireRequest) -> bool {
+        plan.wait != Wait::Never && (self.mode == Mode::Shared || self.keys.are_several())
+    }
+
+    /// Keeps the places, and returns whether to ask for the lock at once, because it is our turn at one of them. Otherwise
+    /// the `pause` is over, or enough nodes have hinted at a change.
+    pub(super) async fn rest_in_places(
+        &mut self,
+        plan: &Arc<AcquireRequest>,
+        pause: &Pause,
+        subscription: &Subscription,
+    ) -> bool {
+        loop {
+            if self.confirm_places(plan, pause, subscription).await {
+                return true;
+            }
+            let due = self.places.iter().filter(|place| !place.queue.closed).map(|place| place.next).min();
+            let until = due.map_or(pause.until, |due| due.min(pause.until));
+            self.rest(pause, until, subscription, || subscription.has_turn()).await;
+            if subscription.has_turn() {
+                return true;
+            }
+            if self.shared.now() < until || until == pause.until {
+                return false;
+            }
+        }
+    }
+
+    /// Confirms the places that are due. Returns whether it is our turn at one of them.
+    async fn confirm_places(
+        &mut self,
+        plan: &Arc<AcquireRequest>,
+        pause: &Pause,
+        subscription: &Subscription,
+    ) -> bool {
+        let (shared, now) = (&self.shared, self.shared.now());
+        if self.places.is_empty() {
+            self.places = self.keys.iter().map(|key| GuestPlace::new(key, shared, now)).collect();
+        }
+        for place in &mut self.places {
+            let turns = subscription.turns(&place.key, place.queue.waiter);
+            place.queue.note_turns(turns);
+            if turns.len() > 0 && now >= place.rests_until {
+                place.kept_since.get_or_insert(now);
+                place.next = now;
+            }
+        }
+        let is_kept = self.places.iter().any(|place| place.kept_since.is_some());
+        let outliers = self.preference.outliers;
+        let are_several = self.keys.are_several();
+        let turns = self.places.iter_mut().map(|place| {
+            let blocks = !are_several || pause.in_the_way.contains(&place.key);
+            confirm(place, shared, plan, outliers, (blocks, is_kept))
+        });
+        let turns = join_all(turns).await;
+        turns.contains(&true)
+    }
+
+    /// Leaves the queues: the waiter `won` or gave up.
+    pub(super) fn leave_places(&mut self, plan: &AcquireRequest, won: bool) {
+        for GuestPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
+            let waiter = queue.waiter;
+            let nodes = queue.end(won, &*self.shared.entropy);
+            leave(&self.shared, plan, (key, waiter), nodes);
+        }
+    }
+}
+
+impl GuestPlace {
+    fn new(key: &Arc<str>, shared: &EngineContext, now: Moment) -> GuestPlace {
+        GuestPlace {
+            key: key.clone(),
+            queue: NodeQueue::new(Accepts::OpenReleases, &*shared.entropy),
+            next: now,
+            kept_since: None,
+            rests_until: now,
+        }
+    }
+}
+
+/// Confirms a place that is due, and returns whether its turn has come; that of a lock that was free, as it `blocks` no
+/// attempt, is none. While `others_are_kept`, no place must be missing.
+async fn confirm(
+    place: &mut GuestPlace,
+    shared: &Arc<EngineContext>,
+    plan: &Arc<AcquireRequest>,
+    outliers: NodeSet,
+    (blocks, others_are_kept): (bool, bool),
+) -> bool {
+    let now = shared.now();
+    let is_due = now >= place.next || (others_are_kept && place.queue.is_out());
+    if !is_due || place.queue.closed {
+        return false;
+    }
+    let longest = keeps_turn_for(now.since(plan.since));
+    if place.kept_since.is_some_and(|since| now.since(since) >= longest) {
+        place.kept_since = None;
+        place.rests_until = now + rests_after_turn(longest);
+        place.next = now + CONFIRMED_EVERY;
+        let nodes = place.queue.pass_on();
+        leave(shared, plan, (place.key.clone(), place.queue.waiter), nodes);
+        return false;
+    }
+    let Some(asked) = place.queue.ask(shared, &place.key, plan, outliers).await else { return false };
+    let (is_turn, is_kept) = (asked.queued.is_none(), place.kept_since.is_some());
+    // Twice in each turn, before others may come.
+    place.next = now + if is_kept || (is_turn && blocks) { asked.turn / 2 } else { CONFIRMED_EVERY };
+    if is_turn && is_kept {
+        // Its turn has begun anew, and has taken it out of the queue.
+        place.queue.ask(shared, &place.key, plan, outliers).await;
+    } else if is_turn && blocks && now >= place.rests_until {
+        place.kept_since = Some(now);
+    }
+    is_turn && blocks && !is_kept
+}
+
+/// Tells these nodes that the waiter does not wait for the lock any more.
+pub(super) fn leave(
+    shared: &Arc<EngineContext>,
+    plan: &AcquireRequest,
+    (key, waiter): (Arc<str>, WaiterId),
+    nodes: NodeSet,
+) {
+    if nodes.len() > 0 {
+        let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });
+        let request = |node| nodes.contains(node).then(|| leave.clone());
+        drop(Round::start(&shared.nodes, Expect::AnyAnswer, plan.ttl, request));
+    }
+}

@@ -1,0 +1,123 @@
+//! Readers and callers of several locks beside a busy queue: they have a place there as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Bench, TTL, another, bench};
+use quorlock::runtime::Mutex;
+use quorlock::{Coordinator, Wait};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn client(bench: &Bench) -> Coordinator {
+    another(&bench.clock, &bench.nodes, |builder| builder)
+}
+
+/// Who waits beside the queue.
+#[derive(Clone, Copy, Debug)]
+enum Guest {
+    Writer,
+    Reader,
+    Several,
+}
+
+/// Lets `writers` hold each of two locks for `hold`, one after the other, without a pause, and returns how long each call
+/// of the guest waited for the first lock, or for both.
+async fn waits(guest: Guest, writers: usize, hold: Duration, calls: usize) -> Vec<Duration> {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(MS / 2, MS / 2);
+    }
+    let inside = Arc::new(Mutex::new([0, 0]));
+    let mut tasks = Vec::new();
+    for number in 0..2 * writers {
+        let (client, clock, inside) = (client(&bench), bench.clock.clone(), inside.clone());
+        tasks.push(tokio::spawn(async move {
+            let lock = client.lock(["a", "b"][number % 2]).ttl(TTL).wait(Wait::Forever);
+            // Not in step with each other.
+            clock.sleep_until(clock.now() + hold * u32::try_from(number).unwrap() / 7).await;
+            for turn in 0.. {
+                let hold = hold * (70 + (turn * 53 + u32::try_from(number).unwrap() * 37) % 61) / 100;
+                let lease = lock.acquire().await.unwrap();
+                inside.lock()[number % 2] += 1;
+                assert_eq!(inside.lock()[number % 2], 1, "two holders");
+                clock.sleep_until(clock.now() + hold).await;
+                inside.lock()[number % 2] -= 1;
+                lease.release().await.unwrap();
+            }
+        }));
+    }
+    bench.pass(hold * 5).await;
+    let (client, mut waits) = (client(&bench), Vec::new());
+    for _ in 0..calls {
+        let before = bench.clock.now();
+        match guest {
+            Guest::Writer => {
+                let lease = client.lock("a").ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
+                waits.push(bench.clock.now().since(before));
+                lease.release().await.unwrap();
+            }
+            Guest::Reader => {
+                let lease = client.lock("a").shared().ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
+                waits.push(bench.clock.now().since(before));
+                lease.release().await.unwrap();
+            }
+            Guest::Several => {
+                let lease = client.lock_all(["a", "b"]).ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
+                assert_eq!(*inside.lock(), [0, 0], "two holders");
+                waits.push(bench.clock.now().since(before));
+                lease.release().await.unwrap();
+            }
+        }
+        bench.pass(hold / 3).await;
+    }
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    waits.sort_unstable();
+    waits
+}
+
+#[tokio::test(start_paused = true)]
+async fn w9_readers_and_callers_of_several_wait_no_longer_than_writers() {
+    for (writers, hold) in [(4, 1000 * MS), (8, 20 * MS)] {
+        // One more for the clients that have just come, as holds differ by a third, and for what is not free.
+        let longest = hold * u32::try_from(writers + 1).unwrap() + 50 * MS;
+        for guest in [Guest::Writer, Guest::Reader, Guest::Several] {
+            let waits = waits(guest, writers, hold, 20).await;
+            assert!(waits[19] <= longest, "{writers} writers, {hold:?}, {guest:?}: {waits:?}");
+        }
+    }
+}
+
+/// While one of several locks is held for long, the other one is kept free for a part of the time only.
+#[tokio::test(start_paused = true)]
+async fn w9_a_lock_that_is_kept_free_costs_its_waiters_a_fifth_at_most() {
+    let mut holds = [0, 0];
+    for (holds, wanted) in holds.iter_mut().zip([&["a"][..], &["a", "b"][..]]) {
+        let bench = bench(5);
+        let _long = client(&bench).lock("b").ttl(TTL).acquire().await.unwrap();
+        let held = Arc::new(Mutex::new(0));
+        let mut tasks = Vec::new();
+        for _ in 0..4 {
+            let (client, clock, held) = (client(&bench), bench.clock.clone(), held.clone());
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    let lease = client.lock("a").ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
+                    clock.sleep_until(clock.now() + 100 * MS).await;
+                    *held.lock() += 1;
+                    lease.release().await.unwrap();
+                }
+            }));
+        }
+        let client = client(&bench);
+        tasks.push(tokio::spawn(async move {
+            if let ["a", "b"] = wanted {
+                drop(client.lock_all(["a", "b"]).ttl(TTL).wait(Wait::Forever).acquire().await);
+            }
+        }));
+        bench.pass(Duration::from_secs(120)).await;
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        *holds = *held.lock();
+    }
+    let [alone, beside] = holds;
+    assert!(beside * 10 >= alone * 7 && beside < alone, "{beside} holds in place of {alone}");
+}
