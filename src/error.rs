@@ -279,6 +279,42 @@ impl AcquireError {
             AcquireError::Config(_) | AcquireError::Closed => None,
         }
     }
+
+    /// Returns who holds the lock, if it is [`Contended`](AcquireError::Contended): the client that most of the nodes
+    /// name. `None` also where no node names one, because several clients contend for it right now.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # use quorlock::{Coordinator, Wait};
+    /// # let coordinator = Coordinator::builder().custom_nodes(quorlock_testkit::memory_nodes(3)).build()?;
+    /// # let lease = coordinator.lock("orders/42").acquire().await?;
+    /// let lock = coordinator.lock("orders/42").wait(Wait::Never);
+    /// if let Err(error) = lock.acquire().await
+    ///     && let Some(holder) = error.holder()
+    /// {
+    ///     println!("{}, for {:?} unless it renews or releases", holder.describe(), holder.remaining);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        match self {
+            AcquireError::Contended { report, .. } => report.holder(),
+            AcquireError::Unavailable { .. }
+            | AcquireError::Misconfigured { .. }
+            | AcquireError::Config(_)
+            | AcquireError::Closed => None,
+        }
+    }
+
+    /// Returns for how much longer the [holder](AcquireError::holder) has the lock if it neither renews nor releases
+    /// it, counted from the nodes' votes. A holder at work renews, so this is not the time after which a retry
+    /// succeeds.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.holder().map(|holder| holder.remaining)
+    }
 }
 
 /// Why a permit of a semaphore was not acquired.
@@ -343,6 +379,20 @@ impl PermitError {
             | PermitError::Unavailable { report, .. }
             | PermitError::Misconfigured { report, .. } => Some(report),
             PermitError::Full { .. } | PermitError::Config(_) | PermitError::Closed => None,
+        }
+    }
+
+    /// Returns for how much longer all permits are taken if no holder renews or releases, as
+    /// [`AcquireError::remaining`]: the shortest time of those holders that are known.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        match self {
+            PermitError::Full { holders, .. } => holders.iter().flatten().map(|holder| holder.remaining).min(),
+            PermitError::OtherPermits { .. }
+            | PermitError::Unavailable { .. }
+            | PermitError::Misconfigured { .. }
+            | PermitError::Config(_)
+            | PermitError::Closed => None,
         }
     }
 }

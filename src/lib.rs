@@ -178,5 +178,5 @@ pub use {
     lease::{DowngradeError, Lease, LeaseWatch, MultiLease},
     lock::{Lock, MultiLock},
     protocol::{FencingToken, Resource, Token},
-    semaphore::{Permit, Semaphore},
+    semaphore::{Permit, PermitWatch, Semaphore},
 };

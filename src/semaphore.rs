@@ -116,6 +116,29 @@ impl Deref for Permit {
     }
 }
 
+/// A read-only view of a permit, which [`Semaphore::with`] gives to the work. It is a [`LeaseWatch`] with a number.
+#[derive(Clone, Debug)]
+pub struct PermitWatch {
+    number: usize,
+    watch: LeaseWatch,
+}
+
+impl PermitWatch {
+    /// As [`Permit::number`].
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+}
+
+impl Deref for PermitWatch {
+    type Target = LeaseWatch;
+
+    fn deref(&self) -> &LeaseWatch {
+        &self.watch
+    }
+}
+
 /// A waiter has a place in the queue of each permit.
 const MOST_PERMITS: usize = 64;
 
@@ -262,7 +285,8 @@ impl Semaphore {
         }
     }
 
-    /// Acquires a permit, runs `work` under it, and releases it, as [`Lock::with`].
+    /// Acquires a permit, runs `work` under it, and releases it, as [`Lock::with`]. The work gets the number of the
+    /// permit with the view of its lease.
     ///
     /// # Errors
     ///
@@ -277,11 +301,12 @@ impl Semaphore {
     /// Outside a Tokio runtime. If the work panics, the permit is released.
     pub async fn with<T, E, Work, Running>(&self, work: Work) -> Result<T, E>
     where
-        Work: FnOnce(LeaseWatch) -> Running,
+        Work: FnOnce(PermitWatch) -> Running,
         Running: Future<Output = Result<T, E>>,
         E: From<PermitError> + From<Lost>,
     {
-        self.acquire().await?.lease.run(work).await
+        let Permit { number, lease } = self.acquire().await?;
+        lease.run(|watch| work(PermitWatch { number, watch })).await
     }
 
     /// Asks all nodes who holds each permit, and returns the votes by number. Changes nothing.

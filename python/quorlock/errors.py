@@ -62,6 +62,11 @@ class Held(AcquireError):
         """Who holds it, as far as the nodes know."""
         return None if self.report is None else self.report.holder
 
+    @property
+    def remaining(self) -> float | None:
+        """For how many more seconds it is held if nobody renews or releases it. A holder at work renews."""
+        return None if self.holder is None else self.holder.remaining
+
 
 class Full(Held):
     """All permits of the semaphore are taken, and `wait` has passed."""
@@ -79,6 +84,11 @@ class Full(Held):
     def holder(self) -> Holder | None:
         """The first holder that is known."""
         return next((holder for holder in self.holders if holder is not None), None)
+
+    @property
+    def remaining(self) -> float | None:
+        """For how many more seconds all permits are held if nobody renews or releases one."""
+        return min((holder.remaining for holder in self.holders if holder is not None), default=None)
 
 
 class NoQuorum(AcquireError):

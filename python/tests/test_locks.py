@@ -36,6 +36,7 @@ def test_a_lock_that_another_holds_is_refused_with_the_votes(q: quorlock.Coordin
         assert error.holder.token == theirs.token
         assert error.holder.fencing_token == theirs.fencing_token
         assert "first" in (error.holder.context or "")
+        assert error.remaining == error.holder.remaining > 0
 
 
 def test_a_waiter_gets_the_lock_when_it_is_released(q: quorlock.Coordinator, nodes: Servers) -> None:
@@ -143,6 +144,7 @@ def test_a_semaphore_has_as_many_holders_as_permits(q: quorlock.Coordinator) -> 
             pytest.fail("the body ran without a permit")
         assert [holder is not None for holder in full.value.holders] == [True, True]
         assert full.value.holder == full.value.holders[0]
+        assert full.value.remaining == min(holder.remaining for holder in full.value.holders if holder) > 0
         assert len(semaphore.inspect()) == 2
         with pytest.raises(quorlock.OtherPermits):
             q.semaphore("exports", 3, wait=0).acquire()

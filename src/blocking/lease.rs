@@ -30,12 +30,7 @@ impl<K> Lease<K> {
 
     /// Runs `work` and releases the lock.
     pub(super) fn run<T, E: From<Lost>>(self, work: impl FnOnce(&Lease<K>) -> Result<T, E>) -> Result<T, E> {
-        let outcome = work(&self);
-        let released = self.release();
-        // The work's own error says more than a loss that came after it.
-        let value = outcome?;
-        released?;
-        Ok(value)
+        ended(work(&self), self.release())
     }
 
     /// As [`crate::Lease::resource`].
@@ -120,6 +115,14 @@ impl<K> Lease<K> {
     pub fn release(self) -> Result<(), Lost> {
         self.background.run(self.held.release())
     }
+}
+
+/// The outcome of work under a lease that was released then.
+pub(super) fn ended<T, E: From<Lost>>(work: Result<T, E>, released: Result<(), Lost>) -> Result<T, E> {
+    // The work's own error says more than a loss that came after it.
+    let value = work?;
+    released?;
+    Ok(value)
 }
 
 impl Lease {

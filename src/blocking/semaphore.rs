@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Lease;
 use super::background::Background;
+use super::lease::ended;
 use crate::engine::options::{Fencing, Renewal};
 use crate::engine::wait::{Handoff, Wait, Waiting};
 use crate::error::{ConfigError, Lost, PermitError};
@@ -153,11 +154,12 @@ impl Semaphore {
     /// # Panics
     ///
     /// If the work does; the permit is released.
-    pub fn with<T, E>(&self, work: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E>
+    pub fn with<T, E>(&self, work: impl FnOnce(&Permit) -> Result<T, E>) -> Result<T, E>
     where
         E: From<PermitError> + From<Lost>,
     {
-        self.acquire()?.lease.run(work)
+        let permit = self.acquire()?;
+        ended(work(&permit), permit.release())
     }
 
     /// As [`crate::Semaphore::inspect`]: who holds each permit, by number.

@@ -60,6 +60,7 @@ async fn a_full_semaphore_names_its_holders() {
             assert_eq!(holder.token, *permit.token());
             assert_eq!(permit.resource().as_str(), format!("{NAME}#{}", permit.number()));
         }
+        assert!(full.remaining().is_some_and(|remaining| VALIDITY < remaining && remaining <= TTL), "{full:?}");
         assert!(full.to_string().contains(&format!("all {permits} permits of `r` are taken")), "{full}");
         assert_eq!(full.to_string().matches(" exporter").count(), permits, "{full}");
         let freed = held.remove(permits / 2);
@@ -330,7 +331,11 @@ async fn work_runs_under_a_permit() {
     let bench = bench(5);
     let semaphore = elsewhere(&bench, 2);
     let value = semaphore
-        .with(async |lease| Ok::<_, WithError<Infallible, PermitError>>(lease.check().map(|()| 42)?))
+        .with(async |permit| {
+            permit.check()?;
+            assert_eq!(permit.resource().as_str(), format!("{NAME}#{}", permit.number()));
+            Ok::<_, WithError<Infallible, PermitError>>(42)
+        })
         .await
         .unwrap();
     assert_eq!(value, 42);

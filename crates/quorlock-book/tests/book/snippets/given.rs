@@ -77,7 +77,7 @@ pub(crate) fn port(number: usize) -> usize {
     number
 }
 
-pub(crate) async fn write_to(_: usize) -> Result<(), Lost> {
+pub(crate) async fn write_to(_: usize) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
