@@ -387,7 +387,9 @@ impl PermitError {
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         match self {
-            PermitError::Full { holders, .. } => holders.iter().flatten().map(|holder| holder.remaining).min(),
+            PermitError::Full { holders, .. } => {
+                holders.iter().flatten().map(|holder| holder.remaining).min()
+            }
             PermitError::OtherPermits { .. }
             | PermitError::Unavailable { .. }
             | PermitError::Misconfigured { .. }

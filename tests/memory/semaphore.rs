@@ -60,7 +60,10 @@ async fn a_full_semaphore_names_its_holders() {
             assert_eq!(holder.token, *permit.token());
             assert_eq!(permit.resource().as_str(), format!("{NAME}#{}", permit.number()));
         }
-        assert!(full.remaining().is_some_and(|remaining| VALIDITY < remaining && remaining <= TTL), "{full:?}");
+        assert!(
+            full.remaining().is_some_and(|remaining| VALIDITY < remaining && remaining <= TTL),
+            "{full:?}"
+        );
         assert!(full.to_string().contains(&format!("all {permits} permits of `r` are taken")), "{full}");
         assert_eq!(full.to_string().matches(" exporter").count(), permits, "{full}");
         let freed = held.remove(permits / 2);

@@ -30,9 +30,11 @@ mod demo;
 mod doctor;
 mod exit;
 mod failure;
+mod help;
 mod hold;
 mod init;
 mod list;
+mod live;
 mod logging;
 mod man;
 mod metrics;
@@ -103,10 +105,11 @@ fn work(kinds: Kinds) -> u8 {
 
 /// Prints the requested help, or what is wrong with the arguments.
 fn explain(answer: &clap::Error) -> u8 {
-    // What it quotes of the words is among its own lines, so the same words are parsed again, escaped.
+    // What it quotes of the words is among its own lines, so the same words are parsed again, escaped; and this
+    // definition is laid out for the terminal.
     let words = env::args_os().map(|word| printable(&word.to_string_lossy()).to_string());
     // The reader may have gone.
-    drop(match Args::try_parse_from(words) {
+    drop(match help::command().try_get_matches_from(words) {
         Err(escaped) => escaped.print(),
         Ok(_) => answer.print(),
     });

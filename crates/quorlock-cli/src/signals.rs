@@ -115,7 +115,7 @@ static AT_START: extern "C" fn() = {
 };
 
 /// Whether `signal` is a terminating one.
-fn ends(signal: Signal) -> bool {
+pub(crate) fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT)
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct StatusArgs {
     /// Name of the lock; several may be given
     #[arg(required = true)]
     resource: Vec<String>,
-    /// Repeat at this interval until Ctrl-C: redraws on a terminal, elsewhere prints a line for each
+    /// Repeat at this interval until q or Ctrl-C: redraws on a terminal, elsewhere prints a line for each
     /// change [without a value: 1s]
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true,
           value_parser = duration::parse)]
@@ -47,8 +47,8 @@ pub(crate) struct StatusArgs {
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Exit codes:
   0    every lock is held or free
-  69   too few nodes answered to tell whether one of them is held; or one is free but cannot be
-       acquired yet, because recently restarted nodes do not vote
+  69   too few nodes answered to tell whether one of them is held; or one is free but cannot be \
+   acquired yet, because recently restarted nodes do not vote
   64   invalid arguments
   78   invalid configuration
   125  internal error of quorlock

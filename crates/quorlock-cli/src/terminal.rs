@@ -3,10 +3,11 @@
 use std::io::{self, IsTerminal as _};
 
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use nix::sys::termios::SpecialCharacterIndices::{VMIN, VTIME};
+use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The terminal on stdin, to lend to a command. Dropping it takes the terminal back.
+/// The terminal on stdin, to lend to a command, or to read keys from. Dropping it takes the terminal back.
 pub(crate) struct Terminal {
     /// The group of `quorlock` itself.
     home: Pid,
@@ -54,7 +55,21 @@ impl Terminal {
         }
     }
 
-    /// Restores the modes that a killed command may have changed, such as the echo.
+    /// Has keys delivered as they are typed, without an echo. Reading does not wait for one. Ctrl-C and Ctrl-Z still
+    /// send their signals.
+    pub(crate) fn read_keys(&self) -> bool {
+        let mut modes = self.modes.clone();
+        modes.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
+        for (index, least) in [(VMIN, 0), (VTIME, 0)] {
+            if let Some(setting) = modes.control_chars.get_mut(index as usize) {
+                *setting = least;
+            }
+        }
+        with_ttou_blocked(|| tcsetattr(io::stdin(), SetArg::TCSANOW, &modes)).is_ok()
+    }
+
+    /// Restores the modes that [`read_keys`](Terminal::read_keys) has changed, or that a killed command may
+    /// have, such as the echo.
     pub(crate) fn restore_modes(&self) {
         let _ = with_ttou_blocked(|| tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.modes));
     }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures::StreamExt as _;
+use futures::stream::unfold;
+use futures::{Stream, StreamExt as _};
 use humantime::format_rfc3339_millis;
 use quorlock::{
     Coordinator, duration,
     node::ListedKeys,
     runtime::{Clock as _, SystemClock},
 };
-use rustix::termios::tcgetwinsize;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -20,8 +21,9 @@ use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::list::entry::{Entry, table};
+use crate::list::entry::{self, Entry, table};
 use crate::list::survey::{self, Survey};
+use crate::live::{self, Size};
 use crate::report::{Report, json_line};
 use crate::runtime::{block_on, now, sleep_until};
 use crate::signals::Signals;
@@ -36,7 +38,7 @@ pub(crate) struct TopArgs {
     /// How often to look at the locks that are shown
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
     interval: Duration,
-    /// Show N pictures and exit [default: until Ctrl-C]
+    /// Show N pictures and exit [default: until q or Ctrl-C]
     #[arg(long, value_name = "N")]
     iterations: Option<u64>,
     /// Print JSON instead of a table, one line per picture
@@ -46,7 +48,7 @@ pub(crate) struct TopArgs {
 
 pub(crate) const TOP_EXAMPLES: &str = "\
 Exit codes:
-  0    ended by a signal, or after --iterations
+  0    ended by q or a signal, or after --iterations
   69   too many nodes could not be listed
   64   invalid arguments
   78   invalid configuration
@@ -75,43 +77,102 @@ pub(crate) fn top(args: &TopArgs, deployment: DeploymentArgs, quiet: bool) -> Re
     block_on(async {
         let coordinator = settings.coordinator()?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
-        tokio::select! {
+        let names = tokio::select! {
             biased;
-            _ = signals.next_end() => {
-                // The terminal has echoed ^C.
-                if io::stdout().is_terminal() {
-                    print("\n")?;
-                }
-                Ok(exit::SUCCESS)
-            }
-            ended = show(args, &coordinator, report) => ended,
+            _ = signals.next_end() => return Ok(exit::SUCCESS),
+            names = Names::list(&coordinator, &args.prefix, report) => names,
+        };
+        names.held.warn();
+        if !names.held.is_complete() {
+            return Ok(exit::NO_QUORUM);
         }
+        let pictures = pictures(args, &coordinator, names);
+        if args.json || !io::stdout().is_terminal() {
+            print_all(args.json, &mut signals, pictures).await?;
+        } else {
+            live::show(&mut signals, pictures, |picture, size| picture.lines(Some(size))).await?;
+        }
+        Ok(exit::SUCCESS)
     })
 }
 
-async fn show(args: &TopArgs, coordinator: &Coordinator, report: Report) -> Result<u8, Failure> {
-    let first = Names::list(coordinator, &args.prefix, report).await;
-    first.held.warn();
-    if !first.held.is_complete() {
-        return Ok(exit::NO_QUORUM);
+/// Prints the pictures one after the other, until a signal.
+async fn print_all(
+    json: bool,
+    signals: &mut Signals,
+    pictures: impl Stream<Item = Result<Picture, Failure>>,
+) -> Result<(), Failure> {
+    let mut pictures = pin!(pictures);
+    loop {
+        tokio::select! {
+            biased;
+            _ = signals.next_end() => return Ok(()),
+            picture = pictures.next() => match picture {
+                None => return Ok(()),
+                Some(picture) if json => print(&picture?.in_json())?,
+                Some(picture) => print(&format!("{}\n\n", picture?.lines(None).join("\n")))?,
+            },
+        }
     }
+}
+
+/// Looks at the locks in each interval, as often as was asked for.
+fn pictures(
+    args: &TopArgs,
+    coordinator: &Coordinator,
+    first: Names,
+) -> impl Stream<Item = Result<Picture, Failure>> {
     let (sender, names) = watch::channel(first);
     // It ends with the program.
     tokio::spawn(list_again(sender, coordinator.clone(), args.prefix.clone()));
-    let (mut lines, mut shown, mut number) = (0, BTreeSet::new(), 0);
-    loop {
-        let began = now();
-        let latest = names.borrow().clone();
-        let asked = latest.first(&shown).into_iter();
-        let mut entries: Vec<Entry> = survey::entries(coordinator, asked).collect().await;
-        entries.sort_by(|one, other| one.order().cmp(&other.order()));
-        shown = entries.iter().map(|entry| entry.resource.as_str().into()).collect();
-        lines = draw(args, &entries, latest.held.names.len(), lines)?;
-        number += 1;
-        if args.iterations.is_some_and(|most| number >= most) {
-            return Ok(exit::SUCCESS);
+    let pictures = unfold((BTreeSet::new(), now()), move |(shown, next)| {
+        let names = names.clone();
+        async move {
+            sleep_until(next).await;
+            let began = now();
+            let latest = names.borrow().clone();
+            let asked = latest.first(&shown).into_iter();
+            let mut entries: Vec<Entry> = survey::entries(coordinator, asked).collect().await;
+            entries.sort_by(|one, other| one.order().cmp(&other.order()));
+            let shown = entries.iter().map(|entry| entry.resource.as_str().into()).collect();
+            let at = SystemTime::UNIX_EPOCH + SystemClock::default().wall();
+            let picture = Picture { at, listed: latest.held.names.len(), entries };
+            Some((Ok(picture), (shown, began + args.interval)))
         }
-        sleep_until(began + args.interval).await;
+    });
+    pictures.take(args.iterations.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)))
+}
+
+/// The locks at one time.
+struct Picture {
+    at: SystemTime,
+    /// How many names are stored.
+    listed: usize,
+    entries: Vec<Entry>,
+}
+
+impl Picture {
+    /// Returns its lines: those that fit, if the size is given.
+    fn lines(&self, size: Option<Size>) -> Vec<String> {
+        let waited_for = self.entries.iter().filter(|entry| entry.has_waiters()).count();
+        let at = format_rfc3339_millis(self.at);
+        let mut head = format!("{at}  stored: {}, shown with waiters: {waited_for}", self.listed);
+        head.truncate(size.map_or(head.len(), |size| size.columns));
+        let mut lines = vec![head, String::new()];
+        match size {
+            Some(Size { columns, rows }) => {
+                lines.extend(entry::lines(self.entries.iter().take(rows), columns));
+                lines.truncate(rows);
+            }
+            None => lines.extend(table(&self.entries, None).lines().map(str::to_owned)),
+        }
+        lines
+    }
+
+    fn in_json(&self) -> String {
+        let locks: Vec<_> = self.entries.iter().map(Entry::in_json).collect();
+        let at = format_rfc3339_millis(self.at).to_string();
+        json_line(&json!({ "at": at, "listed": self.listed, "locks": locks }))
     }
 }
 
@@ -155,31 +216,3 @@ impl Names {
 
 /// The pause between two listings.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// Draws a picture over the last one, which had this number of `lines`, and returns its own number.
-fn draw(args: &TopArgs, entries: &[Entry], listed: usize, lines: usize) -> Result<usize, Failure> {
-    let at = format_rfc3339_millis(SystemTime::UNIX_EPOCH + SystemClock::default().wall());
-    if args.json {
-        let locks: Vec<_> = entries.iter().map(Entry::in_json).collect();
-        print(&json_line(&json!({ "at": at.to_string(), "listed": listed, "locks": locks })))?;
-        return Ok(0);
-    }
-    let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 4);
-    let (width, height) = match size {
-        Some(size) => (Some(usize::from(size.ws_col)), usize::from(size.ws_row)),
-        None => (None, entries.len() + 4),
-    };
-    let waited_for = entries.iter().filter(|entry| entry.has_waiters()).count();
-    let head = format!("{at}  stored: {listed}, shown with waiters: {waited_for}");
-    // Lines that have scrolled out cannot be overwritten.
-    let text = format!("{head}\n\n{}", table(entries.iter().take(height.saturating_sub(4)), width));
-    let picture: Vec<&str> = text.lines().take(height.saturating_sub(1)).collect();
-    if !io::stdout().is_terminal() {
-        print(&format!("{}\n\n", picture.join("\n")))?;
-        return Ok(0);
-    }
-    let back = if lines == 0 { String::new() } else { format!("\x1b[{lines}A") };
-    let drawn: Vec<&str> = picture.iter().flat_map(|line| [*line, "\x1b[K\n"]).collect();
-    print(&format!("{back}{}\x1b[J", drawn.concat()))?;
-    Ok(picture.len())
-}

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+use comfy_table::{ColumnConstraint, Table};
 use rustix::termios::tcgetwinsize;
 
 /// Returns the columns of `stream`, if it is a terminal that reports them.
@@ -28,6 +29,23 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Wraps or cuts other columns than these only, if they leave room: a broken address or number cannot be copied.
+pub(crate) fn keep_whole(table: &mut Table, width: usize, columns: &[usize]) {
+    const LEAST_FOR_WORDS: usize = 16;
+    const BETWEEN: usize = 2;
+    let widths = table.column_max_content_widths();
+    let taken: usize =
+        columns.iter().filter_map(|column| widths.get(*column)).map(|width| usize::from(*width)).sum();
+    if taken + BETWEEN * widths.len() + LEAST_FOR_WORDS > width {
+        return;
+    }
+    for column in columns {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ use std::cmp::Reverse;
 use std::time::{Duration, SystemTime};
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Row, Table};
 use humantime::format_rfc3339_seconds;
 use quorlock::{FencingToken, duration, votes::Holder};
 use serde_json::{Value, json};
 
 use crate::report::{millis, row};
 use crate::status::{Finding, Look};
+use crate::width::keep_whole;
 
 /// A lock that is held or retained.
 pub(crate) struct Entry {
@@ -57,6 +58,21 @@ impl Entry {
         if self.holder.token.is_retained() { "retained" } else { "held" }
     }
 
+    /// Returns its cells in a table, under [`HEADINGS`].
+    fn row(&self) -> [String; HEADINGS.len()] {
+        let since = self.since().map(|since| format_rfc3339_seconds(since).to_string());
+        let more = if self.more_waiters { "+" } else { "" };
+        let waits = self.waiters > 0;
+        row([
+            self.resource.clone(),
+            self.holder.describe(),
+            since.unwrap_or_default().replace('T', " ").replace('Z', ""),
+            duration::format(self.holder.remaining),
+            if waits { format!("{}{more}", self.waiters) } else { String::new() },
+            if waits { duration::format(self.longest_wait) } else { String::new() },
+        ])
+    }
+
     pub(crate) fn in_json(&self) -> Value {
         let Entry { resource, holder, waiters, more_waiters, longest_wait } = self;
         json!({
@@ -78,35 +94,47 @@ impl Entry {
 /// Returns a table of the locks, in lines of at most `width` characters if given.
 pub(crate) fn table<'a>(entries: impl IntoIterator<Item = &'a Entry>, width: Option<usize>) -> String {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header([
-        "lock",
-        "holder",
-        "since (UTC)",
-        "remaining",
-        "waiting",
-        "longest wait",
-    ]);
+    table.load_style(NOTHING).set_header(HEADINGS);
+    for entry in entries {
+        table.add_row(entry.row());
+    }
+    arranged(table, width)
+}
+
+/// Returns a table of the locks in lines of at most `width` characters, one for each lock. What has no room is cut, and
+/// the time since when it is held left out.
+pub(crate) fn lines<'a>(entries: impl IntoIterator<Item = &'a Entry>, width: usize) -> Vec<String> {
+    let is_narrow = width < ROOM_FOR_SINCE;
+    let shown = |row: [String; HEADINGS.len()]| {
+        let cells = row.into_iter().enumerate().filter(|(column, _)| *column != SINCE || !is_narrow);
+        let mut row = Row::from(cells.map(|(_, cell)| cell).collect::<Vec<_>>());
+        row.max_height(1);
+        row
+    };
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_truncation_indicator("…").set_header(shown(HEADINGS.map(str::to_owned)));
+    table.add_rows(entries.into_iter().map(|entry| shown(entry.row())));
+    arranged(table, Some(width)).lines().map(str::to_owned).collect()
+}
+
+const HEADINGS: [&str; 6] = ["lock", "holder", "since (UTC)", "remaining", "waiting", "longest wait"];
+const SINCE: usize = 2;
+
+/// The least width that has room for it beside names of the usual length.
+const ROOM_FOR_SINCE: usize = 80;
+
+/// Lays the table out. Only lock and holder are broken or cut, as long as there is room.
+fn arranged(mut table: Table, width: Option<usize>) -> String {
+    let columns: Vec<usize> = (2..table.column_count()).collect();
+    for column in columns.iter().rev().take(3) {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
     if let Some(width) = width {
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
-    }
-    for entry in entries {
-        let since = entry.since().map(|since| format_rfc3339_seconds(since).to_string());
-        let more = if entry.more_waiters { "+" } else { "" };
-        let waits = entry.waiters > 0;
-        table.add_row(row([
-            entry.resource.clone(),
-            entry.holder.describe(),
-            since.unwrap_or_default().replace('T', " ").replace('Z', ""),
-            duration::format(entry.holder.remaining),
-            if waits { format!("{}{more}", entry.waiters) } else { String::new() },
-            if waits { duration::format(entry.longest_wait) } else { String::new() },
-        ]));
-    }
-    for column in 3..=5 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        keep_whole(&mut table, width, &columns);
     }
     table.trim_fmt()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use quorlock::{
     FencingToken, Token, duration,
     lock::{QueueListing, QueuedWaiter},
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, is_answer};
 use crate::report::{millis, row};
-use crate::width::wrapped;
+use crate::width::{keep_whole, wrapped};
 
 /// Returns a table with a row per node, in lines of at most `width` if given. The reasons of silent nodes follow
 /// it, since a sentence would make the table too wide.
@@ -63,7 +63,7 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
         }
     }
     if let Some(width) = width {
-        keep_whole(&mut table, width);
+        keep_whole(&mut table, width, &[0, 3, 4, 5]);
     }
     let mut shown = table.trim_fmt();
     for (why, nodes) in silent {
@@ -72,24 +72,6 @@ pub(super) fn table(report: &VoteReport, quarantines: &[Duration], width: Option
         shown.push_str(&width.map_or_else(|| line.clone(), |width| wrapped(&line, width).join("\n")));
     }
     shown
-}
-
-/// Wraps the columns state and holder only, if the others leave room: a broken address or number cannot be copied.
-fn keep_whole(table: &mut Table, width: usize) {
-    const LEAST_FOR_WORDS: usize = 16;
-    const BETWEEN: usize = 2;
-    let widths = table.column_max_content_widths();
-    let whole = [0, 3, 4, 5];
-    let taken: usize =
-        whole.iter().filter_map(|column| widths.get(*column)).map(|width| usize::from(*width)).sum();
-    if taken + BETWEEN * widths.len() + LEAST_FOR_WORDS > width {
-        return;
-    }
-    for column in whole {
-        if let Some(column) = table.column_mut(column) {
-            column.set_constraint(ColumnConstraint::ContentWidth);
-        }
-    }
 }
 
 /// Returns whether a process holds the lock, or it is retained for the rest of a slot.

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{Termios, tcgetattr};
 use nix::unistd::{Pid, tcgetpgrp};
 use quorlock_testkit::{eventually, patience};
 
@@ -95,6 +97,15 @@ impl OnTerminal {
     pub(crate) async fn is_lent_to(&self, group: i32) {
         let lent = async || tcgetpgrp(&self.keyboard) == Ok(Pid::from_raw(group));
         eventually("the group in the foreground", patience(), lent).await.unwrap();
+    }
+
+    pub(crate) fn modes(&self) -> Termios {
+        tcgetattr(&self.keyboard).expect("the modes of the terminal")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.process.id()).expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("it is there to be signalled");
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

@@ -1,5 +1,7 @@
 //! `quorlock` on a terminal: foreground, confirmation, job control, colours.
 
+use nix::sys::signal::Signal;
+use nix::sys::termios::LocalFlags;
 use quorlock_testkit::{Servers, eventually, patience};
 
 use crate::pty::OnTerminal;
@@ -131,8 +133,7 @@ async fn status_wraps_words_and_breaks_neither_addresses_nor_fencing_tokens() {
     status.shows_times("`job` is held by", 3).await;
     status.types(CTRL_C);
     assert_eq!(status.end().await, Some(0));
-    let screen = status.screen();
-    let (_, last) = screen.rsplit_once("node ").unwrap();
+    let last = kept(&status.screen());
     for server in servers.iter() {
         assert!(last.contains(&format!("127.0.0.1:{} ", server.port())), "an address is broken: {last}");
     }
@@ -140,23 +141,114 @@ async fn status_wraps_words_and_breaks_neither_addresses_nor_fencing_tokens() {
 }
 
 #[tokio::test]
-async fn status_redraws_in_place_and_ends_by_ctrl_c_with_its_last_picture() {
+async fn status_redraws_in_place_and_its_last_picture_stays() {
     let Some(servers) = servers(3).await else { return };
     let mut status = OnTerminal::start(words(&servers, &["status", "--watch=50ms", "job"]));
     status.shows_times("`job` is free", 2).await;
-    // Three nodes, a headline, an empty line and a sentence.
-    status.shows("\x1b[6A").await;
     let holder = run(&servers, &["--label", "the first"], "echo started; exec sleep 1000").start();
     holder.lines(1).await;
     status.shows("`job` is held by").await;
-    status.types(CTRL_C);
+    status.types("q");
     assert_eq!(status.end().await, Some(0));
     let screen = status.screen();
-    let last = screen.rsplit("\x1b[6A").next().unwrap_or_default();
-    assert!(
-        last.contains("the first") && last.contains("`job` is held by"),
-        "the last picture stays: {last:?}"
-    );
+    assert!(pictures(&screen).iter().all(|picture| picture.len() <= 24), "{screen:?}");
+    let last = kept(&screen);
+    assert!(last.contains("the first") && last.contains("`job` is held by"), "{last:?}");
+}
+
+/// The pictures on the alternate screen, in lines.
+fn pictures(screen: &str) -> Vec<Vec<&str>> {
+    let (live, _) = screen.split_once(CLOSE).unwrap_or((screen, ""));
+    live.split("\x1b[H\x1b[K").skip(1).map(|picture| picture.split("\r\n\x1b[K").collect()).collect()
+}
+
+/// What stays after the alternate screen.
+fn kept(screen: &str) -> String {
+    let (_, kept) = screen.rsplit_once(CLOSE).unwrap_or_else(|| panic!("it is left: {screen:?}"));
+    kept.to_owned()
+}
+
+const OPEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const CLOSE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+async fn no_echo(terminal: &OnTerminal) {
+    let echoes = async || !terminal.modes().local_flags.contains(LocalFlags::ECHO);
+    eventually("keys without an echo", patience(), echoes).await.unwrap();
+}
+
+#[tokio::test]
+async fn top_leaves_the_terminal_as_it_was_however_it_ends() {
+    let Some(servers) = servers(3).await else { return };
+    for end in ["q", CTRL_C, "SIGTERM"] {
+        let mut top = OnTerminal::start(words(&servers, &["top"]));
+        let before = top.modes();
+        top.shows("stored: 0").await;
+        no_echo(&top).await;
+        top.types("hello");
+        match end {
+            "SIGTERM" => top.signal(Signal::SIGTERM),
+            key => top.types(key),
+        }
+        assert_eq!(top.end().await, Some(0), "{end:?}");
+        top.shows(CLOSE).await;
+        let screen = top.screen();
+        assert_eq!(top.modes(), before, "{end:?}");
+        assert_eq!((screen.matches(OPEN).count(), screen.matches(CLOSE).count()), (1, 1), "{screen:?}");
+        assert!(!screen.contains("hello") && kept(&screen).contains("stored: 0"), "{end:?}: {screen:?}");
+    }
+}
+
+#[tokio::test]
+async fn top_gives_the_terminal_to_the_shell_on_ctrl_z_and_draws_nothing_in_the_background() {
+    let Some(servers) = servers(3).await else { return };
+    let mut shell = OnTerminal::shell(words(&servers, &["demo"])).await;
+    shell.types("\"$QUORLOCK\" top --interval 20ms\n");
+    shell.shows("stored: 0").await;
+    no_echo(&shell).await;
+    shell.types(CTRL_Z);
+    shell.shows("Stopped").await;
+    shell.types("stty -a | grep -o -e '-*echo '; bg; echo the shell is $((40 + 2))\n");
+    shell.shows("the shell is 42").await;
+    let (_, after) =
+        shell.screen().rsplit_once("Stopped").map(|(one, other)| (one.to_owned(), other.to_owned())).unwrap();
+    assert!(after.contains("\necho ") && !after.contains(OPEN), "{after:?}");
+    let drawn = shell.screen().matches(OPEN).count();
+    shell.types("fg\n");
+    shell.shows_times(OPEN, drawn + 1).await;
+    no_echo(&shell).await;
+    shell.types("q");
+    shell.shows_times(CLOSE, drawn + 1).await;
+    shell.types("echo again $((40 + 2))\n");
+    shell.shows("again 42").await;
+}
+
+#[tokio::test]
+async fn top_fits_the_terminal_of_any_width_and_follows_its_size() {
+    let Some(servers) = servers(3).await else { return };
+    let name = "a/name/that/does/not/fit/on/a/narrow/terminal";
+    let label = "a label that does not fit on a narrow terminal";
+    let holder = Quorlock::new(["hold", "--until-eof", "never", "--label", label, name]).on(&servers).start();
+    holder.lines(1).await;
+    // Only a change of the size has it draw again.
+    let mut top = OnTerminal::start(words(&servers, &["top", "--interval", "1h"]));
+    top.shows(" since (UTC) ").await;
+    for (columns, shown) in [(60, "remaining  waiting  longest wait"), (200, label), (20, "l…")] {
+        let before = top.screen().matches("\x1b[H").count();
+        top.resize(columns);
+        top.shows_times("\x1b[H", before + 1).await;
+        top.shows_times("\x1b[J", before + 1).await;
+        let screen = top.screen();
+        let pictures = pictures(&screen);
+        let picture = pictures.last().unwrap();
+        let width = |line: &&str| line.trim_end_matches("\r\n\x1b[J").chars().count();
+        let widest = picture.iter().map(width).max().unwrap();
+        assert!(widest <= columns.into(), "{columns}: {picture:?}");
+        assert_eq!(picture.len(), 4, "a line for each lock: {picture:?}");
+        assert!(picture.concat().contains(shown), "{columns}: {picture:?}");
+        assert_eq!(picture.concat().contains("since"), columns >= 80, "{columns}: {picture:?}");
+    }
+    top.types("q");
+    assert_eq!(top.end().await, Some(0));
 }
 
 #[tokio::test]
