@@ -15,6 +15,7 @@ use crate::processes;
 use crate::record::{Record, Row, Window};
 use crate::subjects::{MOST_TASKS, TTL};
 use crate::systems::{self, System};
+use crate::versions;
 
 /// Parts take two to five minutes each, except for the processes (nearly half an hour), so that other
 /// users of the machine can plan for it.
@@ -108,6 +109,7 @@ pub(crate) async fn run(plan: &Plan) -> Result<Record> {
     let mut stage = Stage::default();
     let mut record = Record {
         date: String::new(),
+        commit: String::new(),
         servers: Vec::new(),
         versions: Vec::new(),
         skipped: Vec::new(),
@@ -201,12 +203,7 @@ async fn ready(plan: &Plan, stage: &mut Stage, subject: &Subject) -> Result<Driv
         name: "warm".to_owned(),
     };
     let findings = driver.obey(&warm).await?;
-    ensure!(
-        findings.count > 0,
-        "no lock acquired in {} ms, {} failures",
-        warm.millis,
-        findings.failures
-    );
+    ensure!(findings.count > 0, "no lock acquired in {} ms, {} failures", warm.millis, findings.failures);
     Ok(driver)
 }
 
@@ -230,7 +227,7 @@ impl Stage {
     /// The record, with the machine and time of the measurement.
     fn describes(&self, record: Record) -> Record {
         let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-        Record { servers: self.describe(), date, ..record }
+        Record { servers: self.describe(), date, commit: versions::commit(), ..record }
     }
 
     /// The Redis servers; empty for other systems.

@@ -15,31 +15,41 @@ const WIDTH: f64 = 760.0;
 /// Room for the figure after the longest bar.
 const MARGIN: f64 = 90.0;
 
-/// Horizontal bars, longest where the figure is largest. On a logarithmic scale each decade has the
-/// same length, which the subtitle says: the figures differ by a factor of a thousand.
+/// Where the first bar begins, below the numbers of the axis.
+const TOP: usize = 62;
+
+/// Horizontal bars from zero, as long as their figures, over an axis with ticks.
 pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
-    let largest = bars.iter().map(|bar| bar.figure).fold(1.0, f64::max).log10();
-    let smallest = bars.iter().map(|bar| bar.figure).filter(|figure| *figure > 0.0);
-    let floor = smallest.fold(f64::INFINITY, f64::min).log10().min(largest - 1.0) - 0.3;
-    let height = 56 + ROW * bars.len();
+    let largest = bars.iter().map(|bar| bar.figure).fold(1e-9, f64::max);
+    let length = |figure: f64| (figure / largest * (WIDTH - LABELS - MARGIN)).max(1.0);
+    let height = TOP + 4 + ROW * bars.len();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
          height=\"{height}\" role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
          <title>{title}</title>\n\
-         <style>text {{ fill: #24292f }} .small {{ fill: #57606a }} .other {{ fill: #8c959f }} .ours {{ fill: #0969da }}\n\
+         <style>text {{ fill: #24292f }} .small {{ fill: #57606a }} .other {{ fill: #8c959f }} .ours {{ fill: #0969da }} \
+         .tick {{ stroke: #d0d7de }}\n\
          @media (prefers-color-scheme: dark) {{ text {{ fill: #e6edf3 }} .small {{ fill: #9198a1 }} \
-         .other {{ fill: #656c76 }} .ours {{ fill: #4493f8 }} }}</style>\n\
+         .other {{ fill: #656c76 }} .ours {{ fill: #4493f8 }} .tick {{ stroke: #30363d }} }}</style>\n\
          <text x=\"0\" y=\"18\" font-size=\"15\" font-weight=\"600\">{title}</text>\n\
-         <text class=\"small\" x=\"0\" y=\"38\">{unit}, logarithmic scale</text>\n"
+         <text class=\"small\" x=\"0\" y=\"38\">{unit}</text>\n"
     );
-    let mut top = 52;
+    for tick in ticks(largest) {
+        let x = LABELS + tick / largest * (WIDTH - LABELS - MARGIN);
+        let shown = if tick == 0.0 { "0".to_owned() } else { super::report::number(tick) };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            svg,
+            "<text class=\"small\" x=\"{x:.1}\" y=\"52\" text-anchor=\"middle\" font-size=\"11\">{shown}</text>\
+             <line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"56\" y2=\"{height}\"/>"
+        );
+    }
+    let mut top = TOP;
     for Bar { label, figure, ours } in bars {
-        let length = (figure.max(1e-9).log10() - floor) / (largest - floor) * (WIDTH - LABELS - MARGIN);
-        let length = length.max(1.0);
+        let length = length(*figure);
         let class = if *ours { "ours" } else { "other" };
         let (text, behind) = (top + 14, LABELS + length + 6.0);
         let shown = super::report::number(*figure);
-        // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
             "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\">{label}</text>\
@@ -51,4 +61,12 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Four to ten round numbers from zero to `largest`.
+fn ticks(largest: f64) -> Vec<f64> {
+    let decade = 10_f64.powf(largest.log10().floor());
+    let step = [0.1, 0.2, 0.25, 0.5, 1.0, 2.0].map(|step| step * decade);
+    let step = step.into_iter().find(|step| largest / step < 6.0).unwrap_or(decade);
+    std::iter::successors(Some(0.0), |tick| Some(tick + step)).take_while(|tick| *tick <= largest).collect()
 }

@@ -13,6 +13,9 @@ use crate::order::{Findings, Work};
 pub(crate) struct Record {
     /// When it ended.
     pub(crate) date: String,
+    /// What was measured of this project.
+    #[serde(default)]
+    pub(crate) commit: String,
     pub(crate) servers: Vec<String>,
     /// Subject and version of those that took part.
     pub(crate) versions: Vec<(String, String)>,

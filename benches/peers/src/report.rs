@@ -318,11 +318,14 @@ fn machine(all: &[(Part, &Record)]) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let servers: BTreeSet<&str> =
         all.iter().flat_map(|(_, record)| &record.servers).map(String::as_str).collect();
+    let commits: BTreeSet<&str> = all.iter().map(|(_, record)| record.commit.as_str()).collect();
+    let dates: BTreeSet<&str> = all.iter().map(|(_, record)| record.date.as_str()).collect();
     let mut text = format!(
-        "## Machine\n\n| | |\n|---|---|\n| parts ended | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
+        "## Machine\n\n| | |\n|---|---|\n| quorlock | commit {} |\n| parts ended | {} to {} |\n| processor | {}, {cores} cores, shared by clients and servers |\n\
          | system | {} {}, {} |\n",
-        all.first().map_or("", |(_, record)| &record.date),
-        all.last().map_or("", |(_, record)| &record.date),
+        commits.into_iter().collect::<Vec<_>>().join(", "),
+        dates.first().unwrap_or(&""),
+        dates.last().unwrap_or(&""),
         model.unwrap_or("unknown"),
         read("/proc/sys/kernel/ostype").trim(),
         read("/proc/sys/kernel/osrelease").trim().split('-').next().unwrap_or_default(),
@@ -377,19 +380,24 @@ fn plot_all(
     processes: &Record,
     systems: &Record,
 ) -> Vec<(&'static str, String)> {
-    let fence_hint = |title, unit, record, subjects: &[Subject], figure: &dyn Fn(&Record, &str) -> f64| {
-        let mut bars: Vec<Bar> = subjects
-            .iter()
-            .map(|subject| Bar {
-                label: subject.name.to_owned(),
-                figure: figure(record, subject.name),
-                ours: subject.name.contains("quorlock"),
-            })
-            .filter(|bar| bar.figure.is_finite())
-            .collect();
-        bars.sort_by(|a, b| b.figure.total_cmp(&a.figure));
-        plot::bars(title, unit, &bars)
-    };
+    let fence_hint =
+        |title, unit: &str, record, subjects: &[Subject], figure: &dyn Fn(&Record, &str) -> f64| {
+            let mut bars: Vec<Bar> = subjects
+                .iter()
+                .map(|subject| Bar {
+                    label: subject.name.to_owned(),
+                    figure: figure(record, subject.name),
+                    ours: subject.name.contains("quorlock"),
+                })
+                .filter(|bar| bar.figure.is_finite())
+                .collect();
+            bars.sort_by(|a, b| b.figure.total_cmp(&a.figure));
+            // The best first.
+            if unit.ends_with("less is better") {
+                bars.reverse();
+            }
+            plot::bars(title, unit, &bars)
+        };
     let rate_at_most =
         |record: &Record, subject: &str| median(record, subject, Work::Cycles, TASKS[2], Window::rate);
     vec![

@@ -27,7 +27,7 @@ pub(super) fn where_others_are_ahead(cycles: &Record, contention: &Record, proce
         let ours = others.first().map_or(f64::NAN, |(_, ours)| *ours);
         let own = |name: &str| name.starts_with("quorlock");
         let mut ahead: Vec<_> =
-            others.into_iter().filter(|(name, rate)| !own(name) && *rate > ours).collect();
+            others.into_iter().filter(|(name, rate)| !own(name) && *rate > ours * 1.005).collect();
         ahead.sort_by(|a, b| b.1.total_cmp(&a.1));
         let ahead: Vec<String> =
             ahead.into_iter().map(|(name, rate)| format!("{name} {}×", number(rate / ours))).collect();
