@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use quorlock_testkit::{eventually, patience};
+use regex::Regex;
 
 use crate::phases::{TICKS, await_stopped};
 use crate::pty::OnTerminal;
@@ -33,6 +34,31 @@ async fn the_story_ends_with_real_servers() {
     let ended = Quorlock::new(["demo"]).end().await.expect(0);
     assert!(ended.stdout.contains("-server "), "it says which servers: {ended:?}");
     assert_story(&ended);
+    let picture = include_str!("../../../../docs/pictures/demo.svg");
+    let (_, shown) = picture.split_once("$ quorlock demo</tspan></text>\n").expect("the command");
+    let shown = Regex::new("<[^>]*>").unwrap().replace_all(shown, "");
+    let shown = shown.replace("&#x27;", "'").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    assert_eq!(
+        told(&shown),
+        told(&ended.stdout),
+        "`scripts/pictures demo` draws docs/pictures/demo.svg again"
+    );
+}
+
+/// A story without what differs from one to the next.
+fn told(story: &str) -> String {
+    let masks = [
+        (r"(?m)^ *[✔✘] .*$", "NODE"),
+        (r"(?m)(she is notified that she has lost it).*$", "$1"),
+        (r", waited .*", ""),
+        (r"\S+-server \S+ \(.*\)", "SERVER"),
+        (r"\S+:\d+ (anna|ben)", "$1"),
+        (r"\d+(\.\d+)? ?(s|ms|us|µs)\b", "TIME"),
+    ];
+    let masked = masks.iter().fold(story.to_owned(), |story, (pattern, mask)| {
+        Regex::new(pattern).unwrap().replace_all(&story, *mask).into_owned()
+    });
+    masked.trim().to_owned()
 }
 
 #[tokio::test]
