@@ -352,3 +352,41 @@ async fn the_listed_metrics_are_the_counted_metrics() {
     }
     assert_eq!(recorded, BTreeMap::new(), "these are not listed");
 }
+
+/// Every value that a counter is registered with is in `docs/observability.md`, and no other; of histograms, every value
+/// that is recorded.
+#[tokio::test(start_paused = true)]
+async fn the_values_of_labels_are_those_of_the_page() {
+    let counted = Counted::new(3);
+    let lease = metrics::with_local_recorder(&counted.recorder, || counted.lock()).acquire().await.unwrap();
+    counted.bench.pass(TTL / 2).await;
+    drop(lease);
+    counted.bench.settle().await;
+    let mut emitted: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for series in samples(&counted.recorder.handle()).keys() {
+        let Some((name, labels)) = series.trim_end_matches('}').split_once('{') else { continue };
+        let name = name.trim_end_matches("_sum").trim_end_matches("_count").trim_end_matches("_bucket");
+        for (label, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
+            if !["class", "node", "quantile", "le"].contains(&label) {
+                let values = emitted.entry((name.to_owned(), label.to_owned())).or_default();
+                values.insert(value.trim_matches('"').to_owned());
+            }
+        }
+    }
+    assert!(emitted.len() > 6, "{emitted:?}");
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/observability.md")).unwrap();
+    for ((name, label), values) in emitted {
+        let begins = [format!("- `{label}` of `{name}`: "), format!("- `{label}`: ")];
+        let line =
+            page.lines().find_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin.as_str())));
+        let line = line.unwrap_or_else(|| panic!("the page lists no values of `{label}` of `{name}`"));
+        let words = line.split('`').skip(1).step_by(2).filter(|word| !word.contains(' '));
+        let listed: BTreeSet<String> = words.map(str::to_owned).collect();
+        if name.ends_with("_total") {
+            assert_eq!(listed, values, "`{label}` of `{name}`");
+        } else {
+            assert!(listed.is_superset(&values), "`{label}` of `{name}`: {listed:?}, {values:?}");
+        }
+    }
+}

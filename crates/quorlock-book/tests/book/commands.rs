@@ -19,8 +19,10 @@ mod spans;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
+use quorlock_book::block::blocks;
 use quorlock_book::page::{self, Page, beside};
 use quorlock_testkit::{Kind, Server, Servers, eventually, patience};
+use regex::Regex;
 
 use self::exceptions::EXCEPTIONS;
 use self::script::{Step, steps};
@@ -83,5 +85,17 @@ fn no_exception_is_out_of_date() {
         let page = page.unwrap_or_else(|| panic!("there is no page {}", exception.page));
         let met = script::all_steps(page).iter().any(|step| exception.is_of(step));
         assert!(met, "{} has no command `{}` any more", exception.page, exception.begins);
+    }
+}
+
+/// What a program prints belongs into a `console` block, where it is compared with the program.
+#[test]
+fn no_text_block_shows_output() {
+    let output = Regex::new(r"(?m)^\$ |^quorlock: |^ (node|lock) +(state|holder) |\(exit \d+\)").unwrap();
+    for page in pages().unwrap() {
+        for block in blocks(&page.text).into_iter().filter(|block| ["text", ""].contains(&&*block.language)) {
+            let place = format!("{}:{}", page.path.display(), block.line);
+            assert!(!output.is_match(&block.text), "{place} shows output that no test compares");
+        }
     }
 }
