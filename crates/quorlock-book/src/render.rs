@@ -13,6 +13,7 @@ use mdbook_driver::MDBook;
 use mdbook_driver::book::{Book, BookItem, Chapter};
 use mdbook_driver::errors::{Error, Result};
 use mdbook_preprocessor::{Preprocessor, PreprocessorContext};
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::link::{links, way};
 use crate::page::{Page, page, root};
@@ -80,8 +81,35 @@ impl Preprocessor for Outside {
             let title = content.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
             book.push_item(Chapter::new(&title, content, Path::new(PROJECT).join(path), Vec::new()));
         }
+        book.for_each_chapter_mut(|chapter| chapter.content = with_long_code(&chapter.content));
         failed.map_or(Ok(book), Err)
     }
+}
+
+/// Marks the long code in tables, which `docs/book.css` breaks into lines; names of options and settings stay whole.
+fn with_long_code(content: &str) -> String {
+    const LONG: usize = 40;
+    let (mut text, mut is_in_table) = (content.to_owned(), false);
+    let mut found = Vec::new();
+    for (event, span) in Parser::new_ext(content, Options::ENABLE_TABLES).into_offset_iter() {
+        match event {
+            Event::Start(Tag::Table(_)) => is_in_table = true,
+            Event::End(TagEnd::Table) => is_in_table = false,
+            Event::Code(code) if is_in_table && code.chars().count() > LONG => found.push((span, code)),
+            _ => {}
+        }
+    }
+    // From the end, so that the positions of earlier ones stay valid.
+    for (span, code) in found.into_iter().rev() {
+        // Nothing in it is Markdown.
+        let escaped = |letter: char| match letter {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' => letter.to_string(),
+            _ => format!("&#{};", u32::from(letter)),
+        };
+        let code: String = code.replace("\\|", "|").chars().map(escaped).collect();
+        text.replace_range(span, &format!("<code class=\"long\">{code}</code>"));
+    }
+    text
 }
 
 impl Outside {
@@ -133,4 +161,23 @@ fn place(path: &Path) -> PathBuf {
 
 fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "md")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_long_code_in_tables_is_marked_and_says_the_same() {
+        let long = "a_name::of_a_test_that_is_much_longer_than_that_of_an_option_\\|_x";
+        let page = format!("`{long}`\n\n| a | b |\n|---|---|\n| `--key-prefix` | `{long}` |\n");
+        let marked = with_long_code(&page);
+        let [before, code] = [marked.split("| `--key-prefix` |").next(), marked.split("\"long\">").nth(1)];
+        assert!(before.is_some_and(|before| before.contains(long)), "{marked}");
+        let code = code.and_then(|code| code.split("</code>").next()).unwrap_or_default();
+        assert_eq!(
+            code.replace("&#95;", "_").replace("&#58;", ":").replace("&#124;", "|"),
+            long.replace("\\|", "|")
+        );
+    }
 }
