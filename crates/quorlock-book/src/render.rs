@@ -92,11 +92,15 @@ fn with_long_code(content: &str) -> String {
     let (mut text, mut is_in_table) = (content.to_owned(), false);
     let mut found = Vec::new();
     for (event, span) in Parser::new_ext(content, Options::ENABLE_TABLES).into_offset_iter() {
-        match event {
-            Event::Start(Tag::Table(_)) => is_in_table = true,
-            Event::End(TagEnd::Table) => is_in_table = false,
-            Event::Code(code) if is_in_table && code.chars().count() > LONG => found.push((span, code)),
-            _ => {}
+        if let Event::Start(Tag::Table(_)) = event {
+            is_in_table = true;
+        } else if event == Event::End(TagEnd::Table) {
+            is_in_table = false;
+        } else if let Event::Code(code) = event
+            && is_in_table
+            && code.chars().count() > LONG
+        {
+            found.push((span, code));
         }
     }
     // From the end, so that the positions of earlier ones stay valid.
