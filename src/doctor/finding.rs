@@ -195,7 +195,7 @@ matters! {
         "raise `maxmemory`, or use a separate server for locks"
     Restarted "restarted"
         "The server started less than the longest TTL ago, and may have lost locks that are still held."
-        "wait; or, if it cannot have lost any, as after its very first start, let it vote this once with `--restart-guard off` (`RestartGuard::Off`)"
+        "wait; or, if it cannot have lost any, as after its very first start, let it vote for one run with QUORLOCK_RESTART_GUARD=off in its environment (`RestartGuard::Off`)"
     ClockStepped "clock-stepped"
         "The clock of the server was set forward after its process had started, so that its uptime is too long. The restart guard uses the time recorded by the first client instead."
         "start the server after its clock is set: `After=time-sync.target` in its unit, with `systemd-time-wait-sync` or `chrony-wait` enabled"

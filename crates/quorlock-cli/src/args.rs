@@ -222,6 +222,13 @@ pub(crate) struct DoctorArgs {
     /// Exit with 79 for warnings too
     #[arg(long)]
     pub(crate) strict: bool,
+    /// Check again every second until the exit code is 0, for up to DURATION, or `forever` [default: check
+    /// once].
+    ///
+    /// With --strict, until there is nothing to warn of: every node votes. What is printed, and the exit code, are
+    /// those of the last check.
+    #[arg(short, long, value_name = "DURATION")]
+    pub(crate) wait: Option<WaitArg>,
     /// TTL of the locks, by which round trips are judged [default: 30s]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
@@ -266,12 +273,37 @@ A DURATION is a number of seconds, or such as 500ms, 5min, 1h or 1day.";
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use quorlock::doctor::Check;
 
     use super::*;
+    use crate::failure::RESTART_HINT;
 
     #[test]
     fn the_definition_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn no_finding_names_an_option_that_a_verb_lacks() {
+        let mut command = Args::command();
+        command.build();
+        let cures = Check::ALL.iter().map(|check| (check.code(), check.cure()));
+        let cures: Vec<_> = cures.chain([("restarted", RESTART_HINT)]).collect();
+        let mut looked_at = 0;
+        for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+            for (finding, cure) in &cures {
+                // Words of other programs are quoted.
+                let own = cure.split('`').filter(|quoted| !quoted.starts_with("redis-cli"));
+                for word in own.flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-'))
+                {
+                    let Some(option) = word.strip_prefix("--") else { continue };
+                    looked_at += 1;
+                    let has = verb.get_arguments().any(|argument| argument.get_long() == Some(option));
+                    assert!(has, "`quorlock {}` has no --{option}, which {finding} names", verb.get_name());
+                }
+            }
+        }
+        assert!(looked_at > 30, "findings name options: {looked_at}");
     }
 
     #[test]

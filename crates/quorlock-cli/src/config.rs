@@ -42,6 +42,21 @@ impl Settings {
         Settings::load_for_lock(args, None, None, None)
     }
 
+    /// Loads the settings of a file to write, which is for every program on this host, and for years: a restart guard
+    /// that a variable turns off for one run stays on.
+    pub(crate) fn load_to_write(args: DeploymentArgs) -> Result<Settings, Failure> {
+        let mut settings = Settings::load(args)?;
+        let by_variable = layer::variable("QUORLOCK_RESTART_GUARD")?.is_some();
+        if by_variable && settings.said.restart_guard == Some(Switch::Off) {
+            report::warn(
+                "QUORLOCK_RESTART_GUARD=off is neither used nor written: it is for one run, and in a file it would \
+                 stay off, so that nodes that restart later vote although they may have lost locks",
+            );
+            settings.said.restart_guard = None;
+        }
+        Ok(settings)
+    }
+
     /// Merges command line, environment and file.
     pub(crate) fn load_for_lock(
         args: DeploymentArgs,

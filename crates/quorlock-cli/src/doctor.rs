@@ -6,26 +6,36 @@ use std::time::Duration;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use quorlock::{
+    Wait,
     doctor::{Finding, NodeReport, Report, Severity, Standing, Subject, Summary},
     duration,
     protocol::{micros, printable},
 };
 use serde_json::{Value, json};
 
-use crate::args::{DeploymentArgs, DoctorArgs};
+use crate::args::{DeploymentArgs, DoctorArgs, WaitArg};
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
 use crate::paint::Paint;
-use crate::report::{json_line, millis, row};
+use crate::report::{self, json_line, millis, row};
 use crate::runtime::block_on;
 use crate::stdout;
 use crate::width::{self, wrapped};
 
+pub(crate) use again::examine;
+
+mod again;
+
 /// Checks all nodes and prints the findings.
 pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
     let settings = Settings::load_for_lock(deployment, args.restart_guard, args.ttl, None)?;
-    let examination = block_on(async { Ok(settings.examiner()?.doctor().await) })?;
+    let WaitArg(wait) = args.wait.unwrap_or(WaitArg(Wait::Never));
+    let in_the_way = |examination: &Report| {
+        (exit_code(examination, args.strict) != exit::SUCCESS).then(|| in_short(examination))
+    };
+    let report = report::Report::to(args.json, quiet);
+    let examination = block_on(async { Ok(examine(&settings.examiner()?, wait, report, in_the_way).await) })?;
     let code = exit_code(&examination, args.strict);
     let text = if args.json {
         json_line(&in_json(&examination, code))
@@ -57,6 +67,29 @@ pub(crate) fn exit_code(examination: &Report, strict: bool) -> u8 {
         Summary::Sound | Summary::Unclear | _ if strict && examination.has(Severity::Warning) => exit::UNSAFE,
         Summary::Sound | Summary::Unclear | _ => exit::SUCCESS,
     }
+}
+
+/// Returns after which time a quorum votes, if all that keeps it from voting is that servers were started or promoted
+/// recently.
+pub(crate) fn votes_in(examination: &Report) -> Option<Duration> {
+    let left = |node: &NodeReport| match node.standing {
+        Standing::Votes => Some(Duration::ZERO),
+        Standing::Quarantined { left } => Some(left),
+        Standing::Excluded { .. } | Standing::Unknown | _ => None,
+    };
+    let mut lefts: Vec<Duration> = examination.nodes.iter().filter_map(left).collect();
+    lefts.sort_unstable();
+    lefts.get(examination.quorum.needed().checked_sub(1)?).copied().filter(|left| !left.is_zero())
+}
+
+/// Returns in one line what is wrong.
+fn in_short(examination: &Report) -> String {
+    let wrong = examination.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
+    let codes = wrong.map(|finding| match node(finding) {
+        Some(node) => format!("{node} {}", finding.check),
+        None => finding.check.to_string(),
+    });
+    format!("{} ({})", counted(examination), codes.collect::<Vec<_>>().join(", "))
 }
 
 fn table(examination: &Report) -> Table {
@@ -144,10 +177,14 @@ fn node(finding: &Finding) -> Option<&str> {
     }
 }
 
-fn verdict(examination: &Report, paint: Paint) -> String {
+fn counted(examination: &Report) -> String {
     let voting = examination.nodes.iter().filter(|node| node.standing == Standing::Votes).count();
     let (nodes, needed) = (examination.nodes.len(), examination.quorum.needed());
-    let counted = format!("{voting} of {nodes} nodes vote, {needed} needed");
+    format!("{voting} of {nodes} nodes vote, {needed} needed")
+}
+
+fn verdict(examination: &Report, paint: Paint) -> String {
+    let counted = counted(examination);
     match examination.summary() {
         Summary::Sound => format!("{}: {counted}", paint.good("locks can be held safely")),
         Summary::Unsafe => format!("{}: {counted}", paint.bad("locks can be held, but are not safe")),

@@ -155,15 +155,14 @@ impl Failure {
     }
 }
 
+/// Names the variable, which every verb knows, and not the option, which some have.
+pub(crate) const RESTART_HINT: &str = "; wait for the restarted nodes, or let them vote with \
+    QUORLOCK_RESTART_GUARD=off if they cannot have forgotten a lock, as on their very first start";
+
 /// Returns what to do about nodes that may not vote yet.
 fn restart_hint(report: &VoteReport) -> &'static str {
     let kept_back = report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }));
-    if kept_back {
-        "; wait for the restarted nodes, or let them vote with `--restart-guard off` if they cannot have \
-         forgotten a lock, as on their very first start"
-    } else {
-        ""
-    }
+    if kept_back { RESTART_HINT } else { "" }
 }
 
 impl From<ConfigError> for Failure {

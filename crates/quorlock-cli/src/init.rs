@@ -4,8 +4,10 @@ use std::fs::{OpenOptions, Permissions, symlink_metadata};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use quorlock::doctor::Summary;
+use quorlock::doctor::{Report as Examination, Summary};
+use quorlock::{Wait, duration};
 use serde_json::json;
 
 use crate::args::DeploymentArgs;
@@ -23,7 +25,7 @@ pub(crate) struct InitArgs {
     /// The file to write; `-` is stdout
     #[arg(long, value_name = "FILE", default_value = "quorlock.toml")]
     file: PathBuf,
-    /// Write the file even if the check finds something unsafe or no quorum, and over a file that exists
+    /// Write the file at once, even if the check finds something unsafe or no quorum, and over a file that exists
     #[arg(long)]
     force: bool,
     /// Report on stdout as JSON, in one line
@@ -44,9 +46,11 @@ Examples:
   quorlock init --nodes redis://10.0.0.1,redis://10.1.0.1,redis://10.2.0.1
   sudo quorlock init --file /etc/quorlock.toml --key-prefix locks: --nodes redis://10.0.0.1,…
 
-The check is that of `quorlock doctor`. The settings that are given as options, in the environment
-or in an earlier file are written, and the others as comments with their defaults. A password in
-QUORLOCK_PASSWORD is not written. A file with a password in an address is readable by its owner only.";
+The check is that of `quorlock doctor`. Nodes that were just started do not vote for max-ttl, 30 s:
+if a quorum lacks only those, it waits for them. The settings that are given as options, in the
+environment or in an earlier file are written, and the others as comments with their defaults. Not
+written are a password in QUORLOCK_PASSWORD, and QUORLOCK_RESTART_GUARD=off, which is for one run. A
+file with a password in an address is readable by its owner only.";
 
 /// Checks the nodes, and writes the file.
 pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {
@@ -59,10 +63,11 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
     if !to_stdout {
         is_writable(args)?;
     }
-    let settings = Settings::load(deployment)?;
-    let examination = block_on(async { Ok(settings.examiner()?.doctor().await) })?;
+    let settings = Settings::load_to_write(deployment)?;
+    let report = Report::to(args.json, quiet);
+    let examination = block_on(check(args, &settings, report))?;
     let code = doctor::exit_code(&examination, false);
-    if Report::to(args.json, quiet) == Report::Words {
+    if report == Report::Words {
         notice(&format!("checked the nodes:\n{}", doctor::summarized(&examination)));
     }
     if code != exit::SUCCESS && !args.force {
@@ -97,6 +102,22 @@ pub(crate) fn init(args: &InitArgs, deployment: DeploymentArgs, quiet: bool) -> 
             .words(&format!("wrote {}; try `quorlock run my-job -- echo hello`", args.file.display()));
     }
     Ok(exit::SUCCESS)
+}
+
+/// Checks the nodes, and waits for those that have just been started, if they are all that is missing.
+async fn check(args: &InitArgs, settings: &Settings, report: Report) -> Result<Examination, Failure> {
+    let coordinator = settings.examiner()?;
+    let first = coordinator.doctor().await;
+    let Some(left) = doctor::votes_in(&first).filter(|_| !args.force) else { return Ok(first) };
+    let in_the_way = |examination: &Examination| {
+        let left = duration::format(doctor::votes_in(examination)?);
+        Some(format!(
+            "the nodes were started recently, and enough of them vote in {left}; --force writes the file now"
+        ))
+    };
+    // Ages are read in whole seconds.
+    let longest = left.saturating_add(Duration::from_secs(5));
+    Ok(doctor::examine(&coordinator, Wait::UpTo(longest), report, in_the_way).await)
 }
 
 /// Checks what is at the place of the file. A link is not followed: in a folder of others it could lead anywhere.

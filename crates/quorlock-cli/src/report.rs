@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::stderr::say;
+use crate::width;
 
 /// The form of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,7 +221,10 @@ pub(crate) fn not_confirmed(resource: &str, report: &VoteReport) -> String {
 /// Replaces the progress line on the terminal; an empty `line` clears it.
 pub(crate) fn progress(line: &str) {
     const TO_START_AND_CLEAR: &str = "\r\x1b[K";
-    say(format!("{TO_START_AND_CLEAR}{}", printable(line)));
+    // A longer line would wrap, and could not be cleared.
+    let width = width::of(io::stderr()).unwrap_or(80).saturating_sub(1);
+    let cut: String = printable(line).to_string().chars().take(width).collect();
+    say(format!("{TO_START_AND_CLEAR}{cut}"));
 }
 
 /// Returns a failure as a JSON line.

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +14,6 @@ use crate::report::{Report, progress};
 use crate::runtime::sleep;
 use crate::signals::Signals;
 use crate::wanted::{Acquired, Refusal, Wanted};
-use crate::width;
 
 /// Acquires what is `wanted`, with more than half of the `ttl` left.
 ///
@@ -127,11 +125,7 @@ async fn tell(wanted: &Wanted, place: &Place, report: Report) -> Infallible {
     sleep(FIRST_AFTER).await;
     let _line = Line;
     loop {
-        let text = format!("waiting{place}: {}", wanted.in_the_way().await);
-        // A longer line would wrap, and could not be cleared.
-        let width = width::of(io::stderr()).unwrap_or(80).saturating_sub(1);
-        let cut: String = text.chars().take(width).collect();
-        progress(&cut);
+        progress(&format!("waiting{place}: {}", wanted.in_the_way().await));
         sleep(AGAIN_AFTER).await;
     }
 }

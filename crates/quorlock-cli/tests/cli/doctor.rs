@@ -241,6 +241,51 @@ async fn five_sound_servers_are_called_safe_once_they_are_old_enough() {
     doctor(&urls, &["--restart-guard", "off"]).end().await.expect(0);
 }
 
+/// What keeps one server from voting: the words to it, those that undo it, and the finding. All are found only because
+/// the check looks for anything that is wrong, and not for certain words.
+const FAULTS: [(&[&str], &[&str], &str); 4] = [
+    (
+        &["ACL", "SETUSER", "ann", "resetpass", ">other"],
+        &["ACL", "SETUSER", "ann", "resetpass", ">pw"],
+        "login",
+    ),
+    (&["ACL", "SETUSER", "ann", "-zincrby"], &["ACL", "SETUSER", "ann", "+zincrby"], "missing-right"),
+    (&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"], "replica"),
+    (&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"], "memory-full"),
+];
+
+#[tokio::test]
+async fn with_wait_it_ends_when_every_server_votes_and_not_while_one_is_misconfigured() {
+    if one(Servers::setup().durable()).await.is_none() {
+        return;
+    }
+    let servers = Servers::setup().durable().start(3).await.unwrap();
+    for server in servers.iter() {
+        told(server, &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all"]).await;
+    }
+    let urls: Vec<_> = servers.urls().iter().map(|url| url.replace("redis://", "redis://ann:pw@")).collect();
+    let waiting = |options: &[&str]| doctor(&urls, &[&["--max-ttl", "1s", "--strict"], options].concat());
+    let young = waiting(&["-q", "--wait", "forever"]).end().await.expect(0);
+    assert_eq!((young.stdout, young.stderr), (String::new(), String::new()));
+    for (fault, cure, finding) in FAULTS {
+        told(&servers[0], fault).await;
+        doctor(&urls, &["--max-ttl", "1s"]).end().await.expect(0);
+        let over = waiting(&["--json", "--wait", "1ms"]).end().await.expect(79);
+        assert!(found(&over).contains(finding), "{finding}: {over:?}");
+        let running = waiting(&["--wait", "forever"]).start();
+        let what = format!("a line about {finding}");
+        eventually(&what, patience(), async || {
+            let stderr = running.stderr();
+            stderr.contains("waiting: 2 of 3 nodes vote, 2 needed (") && stderr.contains(finding)
+        })
+        .await
+        .unwrap();
+        told(&servers[0], cure).await;
+        let ended = running.end().await.expect(0);
+        assert_eq!(ended.stderr.matches("waiting: ").count(), 1, "it is told once: {ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_unsafe_deployment_is_shown_with_its_cures() {
     let Some(evicting) = with(&["--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru"]).await else {

@@ -51,7 +51,7 @@ async fn without_a_quorum_it_is_69() {
 async fn restarted_servers_give_no_quorum_and_the_cure_is_named() {
     let Some(servers) = servers(3).await else { return };
     let guarded = run(&servers, &["-n", "--restart-guard", "on"], "echo ran").end().await.expect(69);
-    assert!(guarded.stderr.contains("--restart-guard off"), "{guarded:?}");
+    assert!(guarded.stderr.contains("QUORLOCK_RESTART_GUARD=off"), "{guarded:?}");
 }
 
 #[tokio::test]

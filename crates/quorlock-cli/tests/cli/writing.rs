@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use quorlock_testkit::{Server, Servers, eventually, patience};
 
+use crate::pty::OnTerminal;
 use crate::support::{Ended, Quorlock, Running, servers, servers_with_password};
 
 /// The servers are new: they vote once clients of this `max_ttl` cannot hold what they may have lost.
@@ -48,6 +49,38 @@ async fn it_writes_a_file_that_the_next_command_reads() {
     let again = Quorlock::new(["init"]).file("quorlock.toml", &text).env("QUORLOCK_RESTART_GUARD", "off");
     let again = again.end().await.expect(64);
     assert!(again.stderr.contains("quorlock.toml exists"), "{}", again.stderr);
+}
+
+#[tokio::test]
+async fn servers_that_were_just_started_are_waited_for_and_no_variable_turns_their_guard_off() {
+    let Some(servers) = servers(3).await else { return };
+    let words = ["init", "--max-ttl", "10s"];
+    let running = Quorlock::new(words).on(&servers).env("QUORLOCK_RESTART_GUARD", "off").start();
+    let (path, mut text) = (running.path("quorlock.toml"), String::new());
+    let ended = running.end_with(|| text = fs::read_to_string(&path).unwrap_or_default()).await.expect(0);
+    assert!(ended.stderr.contains("QUORLOCK_RESTART_GUARD=off is neither used nor written"), "{ended:?}");
+    assert_eq!(ended.stderr.matches("waiting: the nodes were started recently").count(), 1, "{ended:?}");
+    assert!(text.contains("\nnodes = ") && text.contains("\n#restart-guard = \"on\"\n"), "{text}");
+
+    // In an earlier file it is a decision for all programs, and the check tells of it.
+    let file = format!("nodes = {:?}\nrestart-guard = 'off'\n", servers.urls());
+    let kept = Quorlock::new(["init", "--file", "-", "--force", "-q"]).file("quorlock.toml", &file);
+    assert!(kept.end().await.expect(0).stdout.contains("\nrestart-guard = \"off\"\n"));
+}
+
+#[tokio::test]
+async fn on_a_terminal_the_wait_is_counted_down_and_force_ends_it() {
+    let Some(servers) = servers(3).await else { return };
+    // Longer than the test: it does not end by itself.
+    let words = ["--max-ttl", "1h", "--file", "-"];
+    let nodes = servers.urls().join(",");
+    let init = Quorlock::new([&["init"], &words[..]].concat()).env("QUORLOCK_NODES", &nodes);
+    let terminal = OnTerminal::start(init);
+    terminal.shows_times("enough of them vote in ", 2).await;
+    drop(terminal);
+    let forced = Quorlock::new([&["init", "--force"], &words[..]].concat()).env("QUORLOCK_NODES", &nodes);
+    let forced = forced.end().await.expect(0);
+    assert!(!forced.stderr.contains("waiting:"), "{forced:?}");
 }
 
 #[tokio::test]
