@@ -1,5 +1,10 @@
-//! Tests the claims of `docs/masters.md` on five real masters.
+//! Tests the claims of `docs/masters.md` on five real masters, and its files.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use quorlock::{
@@ -10,15 +15,25 @@ use quorlock::{
 use quorlock_book::block::blocks;
 use quorlock_book::page::page;
 use quorlock_testkit::{Kind, Servers, eventually, patience};
+use serde_json::Value;
 
 /// Short, so that the quarantine is short.
 const MAX_TTL: Duration = Duration::from_secs(2);
 
-/// Returns the settings of the page as command-line arguments.
-fn options() -> Vec<String> {
+/// Returns the first block of the page in this language that contains `what`.
+fn block(language: &str, what: &str) -> String {
     let page = page("docs/masters.md").unwrap();
-    let block = blocks(&page.text).into_iter().find(|block| block.language == "conf").expect("a file");
-    let lines = block.text.lines().filter(|line| !line.starts_with('#'));
+    let mut blocks = blocks(&page.text).into_iter();
+    let block = blocks.find(|block| block.language == language && block.text.contains(what));
+    block.unwrap_or_else(|| panic!("no {language} with {what}")).text
+}
+
+/// Returns the settings of the page as command-line arguments, except those of who reaches the server.
+fn options() -> Vec<String> {
+    let text = block("conf", "appendfsync");
+    let of_access =
+        |line: &str| ["bind ", "port ", "user ", "dir "].iter().any(|name| line.starts_with(name));
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#') && !of_access(line));
     let words = lines.flat_map(|line| {
         let (name, value) = line.split_once(' ').expect("a name and a value");
         [format!("--{name}"), value.trim_matches('"').to_owned()]
@@ -101,4 +116,131 @@ async fn a_lock_survives_a_rolling_restart_of_all_five_masters() {
     lease.check().expect("the lock was lost in the last restart");
     assert_eq!(lease.fencing_token(), token, "another lease");
     lease.release().await.expect("the lock was lost unnoticed");
+}
+
+/// A server with the file of the page, killed on drop.
+struct Master(Child);
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+impl Master {
+    /// Starts it in `folder`, on a free port, and returns that.
+    fn start(program: &Path, hash: &str, folder: &Path) -> (Master, u16) {
+        fs::create_dir_all(folder).unwrap();
+        let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
+        let mut text = block("conf", "appendfsync");
+        for (placeholder, here) in [
+            ("port 6379", format!("port {port}")),
+            ("PASSWORD_HASH", hash.to_owned()),
+            ("/var/lib/redis", folder.display().to_string()),
+        ] {
+            assert!(text.contains(placeholder), "the page's file has no {placeholder}");
+            text = text.replacen(placeholder, &here, 1);
+        }
+        let file = folder.join("redis.conf");
+        fs::write(&file, text).unwrap();
+        let log = fs::File::create(folder.join("log")).unwrap();
+        let mut command = Command::new(program);
+        command.arg(file).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        (Master(command.spawn().unwrap()), port)
+    }
+}
+
+/// Makes the password as the page says, in `folder`, and returns the hash that goes into the servers' file.
+fn password_hash(folder: &Path) -> String {
+    let commands = block("sh", "sha256sum");
+    let made = Command::new("sh").args(["-e", "-c", &commands]).current_dir(folder).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    String::from_utf8(made.stdout).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+/// Returns an address of this machine at which others reach it. Sends nothing.
+fn outward() -> Option<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    match socket.local_addr().ok()?.ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Some(address),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    }
+}
+
+/// Runs `quorlock` with the page's file of settings, in `folder`.
+fn quorlock(folder: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(crate::target().join("quorlock"));
+    command.args(["--config", "quorlock.toml", "--max-ttl", "2s"]).args(words);
+    command.current_dir(folder).env_clear().stdin(Stdio::null()).output().unwrap()
+}
+
+#[tokio::test]
+async fn servers_and_clients_with_the_files_of_the_page_work_from_another_machine() {
+    let Kind::Program { path, version, .. } = Kind::choose().unwrap() else {
+        return crate::skip("no valkey-server or redis-server installed");
+    };
+    if version.starts_with("6.") {
+        return crate::skip("the file of docs/masters.md has rights that Redis 6 does not know");
+    }
+    let Some(address) = outward() else {
+        return crate::skip("this machine has no address but loopback, at which any server answers");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let hash = password_hash(folder.path());
+    let masters: Vec<(Master, u16)> =
+        (0..5).map(|number| Master::start(&path, &hash, &folder.path().join(number.to_string()))).collect();
+    let mut settings = block("toml", "password-file");
+    settings = settings.replace("/etc/quorlock/password", "password");
+    for (number, (_, port)) in masters.iter().enumerate() {
+        let named = format!("redis://10.{number}.0.1\"");
+        assert!(settings.contains(&named), "{settings}");
+        settings = settings.replace(&named, &format!("redis://{address}:{port}\""));
+    }
+    fs::write(folder.path().join("quorlock.toml"), settings).unwrap();
+
+    // The command that the reader types first: it waits for the quarantine of new servers.
+    let checked = quorlock(folder.path(), &["doctor", "--json", "--wait", "1min"]);
+    let report: Value = serde_json::from_slice(&checked.stdout).unwrap_or_else(|_| panic!("{checked:?}"));
+    assert_eq!(checked.status.code(), Some(0), "{report:#}");
+    let findings: BTreeSet<&str> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| !["slow-node", "short-ttl"].contains(&finding["finding"].as_str().unwrap()))
+        .map(|finding| finding["finding"].as_str().unwrap())
+        .collect();
+    // They are on one machine, and the page leaves TLS and the version to the reader.
+    let expected = ["known-hole", "plain-text", "shared-host"];
+    assert!(findings.iter().all(|finding| expected.contains(finding)), "{report:#}");
+
+    for words in [
+        &["run", "job", "--", "echo", "locked"][..],
+        &["run", "--shared", "job", "--", "echo", "locked"],
+        &["run", "--permits", "2", "job", "--", "echo", "locked"],
+    ] {
+        let ran = quorlock(folder.path(), words);
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "locked\n", "{words:?}: {ran:?}");
+    }
+    let listed = quorlock(folder.path(), &["list"]);
+    assert_eq!(listed.status.code(), Some(0), "{listed:?}");
+    // Nobody else gets in.
+    let anonymous = format!("redis://{address}:{}", masters[0].1);
+    let mut other = Command::new(crate::target().join("quorlock"));
+    let refused = other.args(["status", "job", "--nodes", &anonymous]).env_clear().output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(refused.status.code() == Some(69) && told.contains("requires a password"), "{refused:?}");
+}
+
+#[test]
+fn the_file_of_the_page_has_the_documented_rights() {
+    let page = block("conf", "appendfsync");
+    let user = page.lines().find(|line| line.starts_with("user quorlock ")).unwrap();
+    let has: BTreeSet<&str> = user.split(' ').collect();
+    let security = fs::read_to_string(quorlock_book::page::root().join("SECURITY.md")).unwrap();
+    let line = security.lines().find(|line| line.starts_with("ACL SETUSER quorlock ")).unwrap();
+    let needed = line.split(' ').filter(|word| word.starts_with(['+', '~', '-']));
+    let missing: Vec<&str> = needed.filter(|word| !has.contains(word)).collect();
+    assert_eq!(missing, [""; 0], "of the rights in SECURITY.md");
 }

@@ -30,7 +30,7 @@ pub(crate) fn all_steps(page: &Page) -> Vec<Step> {
         match &*block.language {
             "sh" => steps.extend(commands(&block, false)),
             "console" => steps.extend(commands(&block, true)),
-            // python/tests/test_docs.py runs the first, tests/book/jobs the last six.
+            // python/tests/test_docs.py runs the first, tests/book/jobs the last six. `bash` is for root as well.
             "python" | "text" | "" | "sql" | "ini" | "crontab" | "systemd" | "env" | "yaml"
             | "dockerfile" | "bash" => {}
             language if language.split(',').next() == Some("rust") => steps.extend(file(&block)),

@@ -27,6 +27,10 @@ async fn every_config_file_is_read() {
                 // Layouts, scenarios and Cargo manifests are read in the session of their page.
                 continue;
             }
+            if table.contains_key("password-file") {
+                // tests/book/masters.rs uses it, on servers that know the user.
+                continue;
+            }
             let file = folder.path().join("quorlock.toml");
             fs::write(&file, text).unwrap();
             let mut quorlock = Command::new(target().join("quorlock"));
