@@ -77,6 +77,12 @@ impl Layer {
             if let Some(text) = variable(&name)? {
                 let set = layer.set(key, &Value::String(text), kinds);
                 set.map_err(|problem| Failure::Config(format!("the variable {name}: {problem}")))?;
+                if key == "nodes" && layer.nodes.is_empty() {
+                    // As of `$ONE,$OTHER`, neither of which is set: the file would name other nodes.
+                    return Err(Failure::Config(format!(
+                        "the variable {name} names no node; leave it empty to use the configured ones"
+                    )));
+                }
             }
         }
         Ok(layer)
@@ -197,9 +203,11 @@ impl Layer {
 
 /// Warns of variables with our prefix that are no settings, such as misspelt ones.
 fn unknown_variables() {
-    // Read elsewhere, set for the command, or used by the tests of this program.
-    const OTHERS: [&str; 7] = ["CONFIG", "PASSWORD", "HELD", "RESOURCE", "FENCE", "TOKEN", "TTL_MS"];
-    const OF_TESTS: [&str; 4] = ["SERVER", "BUILTIN_", "FAULTS_", "SEED"];
+    // Read elsewhere, set for the command by `run`, or used by the tests and scripts of this program.
+    const OTHERS: [&str; 8] =
+        ["CONFIG", "PASSWORD", "HELD", "RESOURCE", "FENCE", "TOKEN", "TTL_MS", "PERMIT"];
+    const OF_TESTS: [&str; 7] =
+        ["SERVER", "BUILTIN_", "FAULTS_", "SEED", "MAINTAINER", "POSTGRES", "PORT_BASE"];
     for (name, value) in env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let Some(setting) = name.strip_prefix("QUORLOCK_") else { continue };

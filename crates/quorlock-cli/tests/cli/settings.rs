@@ -6,7 +6,7 @@ use std::path::Path;
 
 use quorlock_testkit::Servers;
 
-use crate::support::{Quorlock, servers, servers_with_password};
+use crate::support::{Quorlock, run, servers, servers_with_password};
 
 /// Returns the addresses without their password.
 fn bare(servers: &Servers) -> String {
@@ -40,6 +40,25 @@ async fn without_nodes_it_lists_their_sources() {
         let refused = empty.env("QUORLOCK_NODES", "redis://192.0.2.1").end().await.expect(64);
         assert!(refused.stderr.contains("it names no node"), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn an_empty_variable_is_as_good_as_none_and_one_with_commas_alone_is_refused() {
+    let Some(servers) = servers(3).await else { return };
+    let file = format!("nodes = '{}'\nrestart-guard = 'off'\n", servers.urls().join(","));
+    job().file("quorlock.toml", &file).env("QUORLOCK_NODES", " ").end().await.expect(0);
+    let refused = job().file("quorlock.toml", &file).env("QUORLOCK_NODES", " , ").end().await.expect(78);
+    assert!(refused.stderr.contains("QUORLOCK_NODES names no node"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_run_gives_its_command_is_known_to_a_quorlock_in_it() {
+    let Some(servers) = servers(3).await else { return };
+    let nested = format!("env | grep -c ^QUORLOCK_ && exec {} status job", env!("CARGO_BIN_EXE_quorlock"));
+    let ran = run(&servers, &["--permits", "2"], &nested).end().await.expect(0);
+    assert_eq!(ran.stderr, "", "no variable is unknown");
+    let count: usize = ran.stdout.lines().next().unwrap().parse().unwrap();
+    assert!(count >= 8, "nodes, guard, and six for the command: {ran:?}");
 }
 
 #[tokio::test]
