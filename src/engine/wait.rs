@@ -18,7 +18,7 @@ use quorlock_protocol::{Moment, printable};
 pub enum Wait {
     /// Asks once.
     Never,
-    /// Up to this long.
+    /// Up to this long; but always long enough to ask once.
     UpTo(Duration),
     /// Until the lock is acquired.
     Forever,

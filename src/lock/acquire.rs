@@ -120,20 +120,18 @@ impl<K> Lock<K> {
         let behind = matches!(coming, Coming::Served(_, Some(_)));
         drop(coming);
         let waited = self.shared.now().since(plan.since);
-        // One future for either question, and the news not matched on: they would live for the whole wait.
+        // The news is not matched on: it would live for the whole wait.
         let contested = news.is_some();
         if let Some(news) = news
             && news.verdict != Verdict::Contended
         {
             return Err(plan.not_acquired(news, waited));
         }
-        let why: BoxFuture<'_, AcquireError> = if contested || held_here {
+        if contested || held_here {
             // The last attempt may have asked one node only, or none.
-            Box::pin(self.contended(waited))
-        } else {
-            Box::pin(self.undecided(behind, waited))
-        };
-        Err(why.await)
+            return Err(Box::pin(self.contended(waited)).await);
+        }
+        self.undecided(plan, behind, waited).await
     }
 
     /// The first waiter of this process contends for the lock in its own future, and serves the waiters behind
@@ -198,18 +196,29 @@ impl<K> Lock<K> {
         }
     }
 
-    /// The error for a caller whose wait ended before the first round: others hold the lock only if the nodes say so
-    /// now, or if other waiters of this process came before the caller.
-    async fn undecided(&self, behind: bool, waited: Duration) -> AcquireError {
-        let (report, resource) = match (self.inspect().await, self.resource()) {
-            (Ok(report), Ok(resource)) => (report, resource),
-            (Err(error), _) | (_, Err(error)) => return error.into(),
-        };
-        if report.is_taken() || (behind && report.verdict() == Verdict::Contended) {
-            return AcquireError::Contended { resource, report: Box::new(report), waited };
-        }
-        // "Free" was said after the wait, and is no answer of the round.
-        AcquireError::Unavailable { resource, report: Box::new(report.without_free()), waited }
+    /// What a caller gets whose wait ended before the first round. Others hold the lock if the nodes say so now, or if
+    /// other waiters of this process came before the caller. Otherwise it asks once, as a caller that does not wait:
+    /// on a busy machine a short wait is over before any node can answer, which is no outage.
+    fn undecided(
+        &self,
+        plan: Arc<AcquireRequest>,
+        behind: bool,
+        waited: Duration,
+    ) -> BoxFuture<'_, Result<Got, AcquireError>> {
+        Box::pin(async move {
+            let report = Box::new(self.inspect().await?);
+            let (resource, verdict) = (plan.resource.clone(), report.verdict());
+            if report.is_taken() || (behind && verdict == Verdict::Contended) {
+                return Err(AcquireError::Contended { resource, report, waited });
+            }
+            if verdict == Verdict::Unavailable {
+                return Err(AcquireError::Unavailable { resource, report, waited });
+            }
+            match self.acquire_anew(self.plan(Wait::Never, plan.since, &plan.span)?).await? {
+                Got::TakenHere => Err(self.contended(waited).await),
+                hold @ Got::Hold(_) => Ok(hold),
+            }
+        })
     }
 
     fn plan(&self, wait: Wait, since: Moment, span: &SpanHandle) -> Result<Arc<AcquireRequest>, ConfigError> {

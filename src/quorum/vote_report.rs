@@ -207,16 +207,6 @@ impl VoteReport {
         self.blocks_quorum(|vote| matches!(vote.outcome, VoteOutcome::Held(_)))
     }
 
-    /// Turns votes for a free key into pending ones, for a round without responses yet.
-    pub(crate) fn without_free(mut self) -> VoteReport {
-        for vote in &mut self.votes {
-            if vote.outcome == VoteOutcome::Free {
-                vote.outcome = VoteOutcome::Pending;
-            }
-        }
-        self
-    }
-
     /// Whether the nodes outside of `out` are too few for a quorum.
     fn blocks_quorum(&self, out: impl Fn(&NodeVote) -> bool) -> bool {
         self.votes.iter().filter(|vote| out(vote)).count() >= self.quorum.blocking()

@@ -6,10 +6,11 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use futures::future::join_all;
+
 use crate::common::{Bench, TTL, another, bench};
-use quorlock::protocol::Verdict;
 use quorlock::{
-    AcquireError, Coordinator, Lock, Renewal, Wait,
+    AcquireError, Coordinator, Lease, Lock, Renewal, Wait,
     node::{Expiry, Node, Request},
     runtime::Clock,
 };
@@ -395,28 +396,55 @@ fn two_threads_that_try_together_do_not_wait_for_each_other() {
     });
 }
 
-/// The error of a wait of 1 ms, with a round trip of 20 ms.
-async fn waited_for_a_millisecond(lock: &Lock) -> AcquireError {
-    lock.clone().wait(Wait::UpTo(MS)).acquire().await.unwrap_err()
+/// What a wait of 1 ms gives, with a round trip of 20 ms.
+async fn after_a_millisecond(lock: &Lock) -> Result<Lease, AcquireError> {
+    lock.clone().wait(Wait::UpTo(MS)).acquire().await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_shorter_than_a_round_never_calls_a_free_lock_held() {
+async fn a_wait_shorter_than_a_round_asks_once_and_is_no_outage() {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(10 * MS, 10 * MS);
     }
     let lock = bench.coordinator.lock("r").ttl(TTL);
-    let error = waited_for_a_millisecond(&lock).await;
-    assert!(matches!(error, AcquireError::Unavailable { .. }), "no client holds it: {error}");
-    assert!(error.to_string().contains("had not answered yet"), "{error}");
-    assert_eq!(error.report().unwrap().verdict(), Verdict::Unavailable, "{error}");
+    let lease = after_a_millisecond(&lock).await.unwrap_or_else(|error| panic!("it is free: {error}"));
+    let here = after_a_millisecond(&lock).await.unwrap_err();
+    assert!(matches!(here, AcquireError::Contended { .. }), "this process holds it: {here}");
+    lease.release().await.unwrap();
+    let permit = bench.coordinator.semaphore("s", 2).ttl(TTL).wait(Wait::UpTo(MS)).acquire().await;
+    assert!(permit.is_ok(), "all permits are free: {permit:?}");
 
     for node in &bench.nodes[..3] {
         node.hang();
     }
-    let error = waited_for_a_millisecond(&bench.coordinator.lock("other").ttl(TTL)).await;
+    let error = after_a_millisecond(&bench.coordinator.lock("other").ttl(TTL)).await.unwrap_err();
     assert!(matches!(error, AcquireError::Unavailable { .. }), "it is unknown who holds it: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_short_waits_for_one_lock_none_finds_an_outage() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let others: Vec<_> = (0..8).map(|_| another(&bench.clock, &bench.nodes, |builder| builder)).collect();
+    let tries = others.iter().map(async |client| {
+        let mut acquired = 0;
+        for _ in 0..20 {
+            match after_a_millisecond(&client.lock("r").ttl(TTL)).await {
+                Ok(lease) => {
+                    acquired += 1;
+                    lease.release().await.unwrap();
+                }
+                Err(AcquireError::Contended { .. }) => {}
+                Err(error) => panic!("all nodes answer: {error}"),
+            }
+        }
+        acquired
+    });
+    let acquired: usize = join_all(tries).await.into_iter().sum();
+    assert!(acquired > 0, "somebody gets it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -427,13 +455,13 @@ async fn a_wait_shorter_than_a_round_names_the_holder() {
     }
     let holder = another(&bench.clock, &bench.nodes, |builder| builder);
     let _held = forever(&holder).acquire().await.unwrap();
-    let elsewhere = waited_for_a_millisecond(&bench.coordinator.lock("r").ttl(TTL)).await;
+    let elsewhere = after_a_millisecond(&bench.coordinator.lock("r").ttl(TTL)).await.unwrap_err();
     assert!(matches!(elsewhere, AcquireError::Contended { .. }), "another process holds it: {elsewhere}");
 
     // Known without a request.
     for node in &bench.nodes {
         node.hang();
     }
-    let here = waited_for_a_millisecond(&holder.lock("r").ttl(TTL)).await;
+    let here = after_a_millisecond(&holder.lock("r").ttl(TTL)).await.unwrap_err();
     assert!(matches!(here, AcquireError::Contended { .. }), "this process holds it: {here}");
 }

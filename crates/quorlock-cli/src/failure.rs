@@ -87,6 +87,7 @@ impl Failure {
             | Refusal::Permit(
                 PermitError::Unavailable { report, .. } | PermitError::Misconfigured { report, .. },
             ) => Failure::NoQuorum(format!("{error}{}", restart_hint(report))),
+            Refusal::NotRenewed(_) => Failure::NoQuorum(error.to_string()),
             Refusal::Lock(_) | Refusal::Permit(_) => {
                 Failure::Internal { what: "ask for the lock", source: io::Error::other(error) }
             }

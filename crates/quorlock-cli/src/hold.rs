@@ -98,7 +98,7 @@ async fn hold_until_ended(
     let acquired = tokio::select! {
         biased;
         () = &mut closed => return Err(Failure::StdinEnded),
-        acquired = waiting::acquire((&lock, settings.ttl()), &place, &mut signals, report, "while waiting for the lock") => acquired?,
+        acquired = waiting::acquire((&lock, settings.ttl(), settings.wait()), &place, &mut signals, report, "while waiting for the lock") => acquired?,
     };
     let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
     let since = now();

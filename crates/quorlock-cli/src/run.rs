@@ -140,7 +140,7 @@ impl<'a> Guarded<'a> {
         let asked = now();
         let acquired = tokio::select! {
             biased;
-            acquired = waiting::acquire((wanted, ttl), place, signals, *report, WHILE_WAITING) => acquired?,
+            acquired = waiting::acquire((wanted, ttl, self.settings.wait()), place, signals, *report, WHILE_WAITING) => acquired?,
             outcome = slot.has_had_its_run(wanted) => outcome,
         };
         let lease = acquired.map_err(|error| Failure::of_acquiring(error, self.lock.conflict_exit_code))?;

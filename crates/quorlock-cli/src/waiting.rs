@@ -6,27 +6,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quorlock::lock::Waiting;
+use quorlock::{Wait, lock::Waiting};
 
 use crate::failure::Failure;
 use crate::logging::HeldBack;
 use crate::report::{Report, progress};
-use crate::runtime::sleep;
+use crate::runtime::{now, sleep};
 use crate::signals::Signals;
 use crate::wanted::{Acquired, Refusal, Wanted};
 
-/// Acquires what is `wanted`, with more than half of the `ttl` left.
+/// Acquires what is `wanted`, within `wait`, with more than half of the `ttl` left.
 ///
 /// A terminating signal ends the wait immediately with [`Failure::Interrupted`] and `what` was interrupted.
 /// The attempt cleans up after itself; closing the coordinator waits for that.
 pub(crate) async fn acquire(
-    (wanted, ttl): (&Wanted, Duration),
+    (wanted, ttl, wait): (&Wanted, Duration, Wait),
     place: &Place,
     signals: &mut Signals,
     report: Report,
     what: &'static str,
 ) -> Result<Result<Acquired, Refusal>, Failure> {
-    interruptibly(acquire_for(wanted, ttl), (wanted, place), signals, report, what).await
+    interruptibly(acquire_for(wanted, ttl, wait), (wanted, place), signals, report, what).await
 }
 
 /// Waits for what is to be `done` about the lock that is `shown`, with the place in its queue.
@@ -54,12 +54,22 @@ pub(crate) async fn interruptibly<T, E>(
 }
 
 /// A lease that the holder before has offered may have a third of its TTL left, less than the time that the command needs
-/// to end. Nothing is begun before it is renewed.
-async fn acquire_for(wanted: &Wanted, ttl: Duration) -> Result<Acquired, Refusal> {
+/// to end. Nothing is begun before it is renewed; if that fails, the rest of the wait goes on.
+async fn acquire_for(wanted: &Wanted, ttl: Duration, wait: Wait) -> Result<Acquired, Refusal> {
+    let since = now();
+    let mut left = wait;
     loop {
-        let acquired = wanted.acquire().await?;
-        if acquired.remaining() > ttl / 2 || acquired.renew().await.is_ok() {
+        let acquired = wanted.acquire(left).await?;
+        if acquired.remaining() > ttl / 2 {
             return Ok(acquired);
+        }
+        let Err(error) = acquired.renew().await else { return Ok(acquired) };
+        left = match wait {
+            Wait::UpTo(longest) => Wait::UpTo(longest.saturating_sub(now().since(since))),
+            Wait::Never | Wait::Forever | _ => wait,
+        };
+        if matches!(left, Wait::Never | Wait::UpTo(Duration::ZERO)) {
+            return Err(Refusal::NotRenewed(error));
         }
     }
 }
@@ -141,7 +151,45 @@ impl Drop for Line {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use quorlock::Coordinator;
+    use quorlock::node::{NodeError, Request};
+    use quorlock_testkit::{MemoryNode, WrappedNode};
+
     use super::*;
+
+    /// Refuses renewals, until it was asked for the lock so often that the wait must have been forgotten.
+    fn without_renewals(name: &str) -> WrappedNode {
+        const MOST: usize = 50;
+        let asked = AtomicUsize::new(0);
+        WrappedNode::new(MemoryNode::new(name)).on_request(move |request, responder, inner| {
+            let asked = match &*request {
+                Request::Acquire { .. } => asked.fetch_add(1, Ordering::Relaxed),
+                _ => asked.load(Ordering::Relaxed),
+            };
+            if matches!(&*request, Request::Renew { .. }) && asked < MOST {
+                responder.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
+            } else {
+                inner.ask(request, responder);
+            }
+        })
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_fails_does_not_begin_the_wait_anew() {
+        let nodes = ["a", "b", "c"].map(without_renewals);
+        let coordinator = Coordinator::builder().custom_nodes(nodes).build().unwrap();
+        let wanted = Wanted::Lock(coordinator.lock("job"));
+        // Longer than any lease: each has too little left, as an offered one.
+        let ttl = Duration::from_secs(3600);
+        for wait in [Wait::Never, Wait::UpTo(Duration::from_millis(50))] {
+            let refused = acquire_for(&wanted, ttl, wait).await.err().expect("no renewal succeeds");
+            assert!(matches!(refused, Refusal::NotRenewed(_)), "{refused}");
+        }
+        let acquired = acquire_for(&wanted, ttl, Wait::Forever).await.unwrap();
+        assert!(acquired.check().is_ok());
+    }
 
     #[test]
     fn a_place_shows_how_many_are_in_front() {

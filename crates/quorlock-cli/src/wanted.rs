@@ -82,6 +82,9 @@ pub(crate) enum Refusal {
     Lock(#[from] AcquireError),
     #[error(transparent)]
     Permit(#[from] PermitError),
+    /// It was acquired with little time left, and was given back.
+    #[error("it was acquired too late to begin: {0}")]
+    NotRenewed(RenewError),
 }
 
 impl Refusal {
@@ -89,17 +92,18 @@ impl Refusal {
         match self {
             Refusal::Lock(error) => error.report(),
             Refusal::Permit(error) => error.report(),
+            Refusal::NotRenewed(_) => None,
         }
     }
 }
 
 impl Wanted {
-    pub(crate) async fn acquire(&self) -> Result<Acquired, Refusal> {
+    pub(crate) async fn acquire(&self, wait: Wait) -> Result<Acquired, Refusal> {
         match self {
-            Wanted::Lock(lock) => Ok(Acquired::one(lock.acquire().await?, None)),
-            Wanted::Several(lock) => Ok(Acquired::several(lock.acquire().await?)),
+            Wanted::Lock(lock) => Ok(Acquired::one(lock.clone().wait(wait).acquire().await?, None)),
+            Wanted::Several(lock) => Ok(Acquired::several(lock.clone().wait(wait).acquire().await?)),
             Wanted::Permit(semaphore) => {
-                let permit = semaphore.acquire().await?;
+                let permit = semaphore.clone().wait(wait).acquire().await?;
                 let number = permit.number();
                 Ok(Acquired::one(permit.into_lease(), Some(number)))
             }
@@ -121,15 +125,15 @@ impl Wanted {
         match self {
             Wanted::Lock(lock) => {
                 is_retained(&lock.inspect().await.ok()?).then_some(())?;
-                let lock = Wanted::Lock(lock.clone().wait(Wait::Never));
-                Some(Box::pin(lock.acquire()).await)
+                let lock = Wanted::Lock(lock.clone());
+                Some(Box::pin(lock.acquire(Wait::Never)).await)
             }
             // Several locks are never retained together.
             Wanted::Several(_) => None,
             Wanted::Permit(semaphore) => {
                 semaphore.inspect().await.ok()?.iter().all(is_retained).then_some(())?;
-                let semaphore = Wanted::Permit(semaphore.clone().wait(Wait::Never));
-                Some(Box::pin(semaphore.acquire()).await)
+                let semaphore = Wanted::Permit(semaphore.clone());
+                Some(Box::pin(semaphore.acquire(Wait::Never)).await)
             }
         }
     }
