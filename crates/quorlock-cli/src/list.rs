@@ -18,7 +18,7 @@ use crate::width;
 pub(crate) mod entry;
 pub(crate) mod survey;
 
-use entry::{Entry, table};
+use entry::{Seen, table};
 use survey::Survey;
 
 /// `quorlock list`.
@@ -38,7 +38,8 @@ pub(crate) struct ListArgs {
 pub(crate) const LIST_EXAMPLES: &str = "\
 Exit codes:
   0    all held locks are listed, or as many as --limit allows
-  69   too many nodes could not be listed, so that locks may be missing
+  69   too many nodes could not be listed or did not answer, so that locks may be missing; that
+       nothing is listed then does not mean that no lock is held
   64   invalid arguments
   78   invalid configuration
   125  internal error of quorlock
@@ -67,45 +68,72 @@ pub(crate) fn list(args: &ListArgs, deployment: DeploymentArgs, quiet: bool) -> 
         let coordinator = settings.coordinator()?;
         let held = survey::names(&coordinator, &args.prefix, ListedKeys::Locks, report).await;
         held.warn();
-        if args.json {
+        let unknown = if args.json {
             in_json(args, &coordinator, &held).await
         } else {
             in_table(args, &coordinator, &held).await
         }?;
-        Ok(if held.is_complete() { exit::SUCCESS } else { exit::NO_QUORUM })
+        Ok(if held.is_complete() && unknown == 0 { exit::SUCCESS } else { exit::NO_QUORUM })
     })
 }
 
-/// Prints each lock as soon as it is known.
-async fn in_json(args: &ListArgs, coordinator: &Coordinator, held: &Survey) -> Result<(), Failure> {
+/// Prints each lock as soon as it is looked at, and returns of how many it is unknown whether they are held.
+async fn in_json(args: &ListArgs, coordinator: &Coordinator, held: &Survey) -> Result<usize, Failure> {
     let limit = args.limit.unwrap_or(usize::MAX);
+    let mut unknown = 0;
     let entries = survey::entries(coordinator, held.names.iter().cloned()).take(limit);
-    // Many lines in one write.
-    let mut lines = pin!(entries.map(|entry| json_line(&entry.in_json())).ready_chunks(LINES));
-    while let Some(lines) = lines.next().await {
-        print(&lines.concat())?;
+    let lines = entries.map(|seen| {
+        unknown += usize::from(matches!(seen, Seen::Unknown(_)));
+        json_line(&seen.in_json())
+    });
+    {
+        // Many lines in one write.
+        let mut lines = pin!(lines.ready_chunks(LINES));
+        while let Some(lines) = lines.next().await {
+            print(&lines.concat())?;
+        }
     }
-    Ok(())
+    Ok(unknown)
 }
 
 /// The most lines of one write.
 const LINES: usize = 256;
 
-async fn in_table(args: &ListArgs, coordinator: &Coordinator, held: &Survey) -> Result<(), Failure> {
+async fn in_table(args: &ListArgs, coordinator: &Coordinator, held: &Survey) -> Result<usize, Failure> {
     let limit = args.limit.unwrap_or(ROWS);
     let entries = survey::entries(coordinator, held.names.iter().cloned());
-    let mut rows: Vec<Entry> = entries.take(limit.saturating_add(1)).collect().await;
-    let has_more = rows.len() > limit;
+    let (mut rows, unknown) = Seen::sorted(entries.take(limit.saturating_add(1)).collect().await);
+    let has_more = rows.len() + unknown.len() > limit;
     rows.truncate(limit);
-    let count = match (rows.len(), has_more) {
-        (0, false) => return print(&format!("no lock is held{}\n", of_prefix(&args.prefix))),
-        (1, false) => "1 lock is held".to_owned(),
-        (count, false) => format!("{count} locks are held"),
-        (count, true) => {
+    let listed = if rows.is_empty() {
+        String::new()
+    } else {
+        format!("{}\n\n", table(&rows, width::of(io::stdout())))
+    };
+    let gaps: Vec<String> = held.gap().into_iter().chain(not_looked_at(&unknown)).collect();
+    let verdict = match (rows.len(), has_more, gaps.is_empty()) {
+        (0, _, true) => format!("no lock is held{}", of_prefix(&args.prefix)),
+        (0, _, false) => format!("unknown whether a lock is held{}", of_prefix(&args.prefix)),
+        (count, true, _) => {
             format!("the first {count} locks; there are more: name a PREFIX, or give --limit N or --json")
         }
+        (1, false, true) => "1 lock is held".to_owned(),
+        (count, false, true) => format!("{count} locks are held"),
+        (1, false, false) => "at least 1 lock is held".to_owned(),
+        (count, false, false) => format!("at least {count} locks are held"),
     };
-    print(&format!("{}\n\n{count}\n", table(&rows, width::of(io::stdout()))))
+    let why = if gaps.is_empty() { String::new() } else { format!(": {}", gaps.join("; ")) };
+    print(&format!("{listed}{verdict}{why}\n"))?;
+    Ok(unknown.len())
+}
+
+/// Names the locks of which too few nodes said whether they are held.
+fn not_looked_at(unknown: &[String]) -> Option<String> {
+    const NAMED: usize = 5;
+    let named: Vec<String> =
+        unknown.iter().take(NAMED).map(|name| format!("`{}`", printable(name))).collect();
+    let more = if unknown.len() > NAMED { ", …" } else { "" };
+    (!unknown.is_empty()).then(|| format!("too few nodes answered about {}{more}", named.join(", ")))
 }
 
 fn of_prefix(prefix: &str) -> String {

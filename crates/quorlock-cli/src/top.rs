@@ -21,7 +21,7 @@ use crate::args::DeploymentArgs;
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
-use crate::list::entry::{self, Entry, table};
+use crate::list::entry::{self, Entry, Seen, table};
 use crate::list::survey::{self, Survey};
 use crate::live::{self, Size};
 use crate::report::{Report, json_line};
@@ -132,11 +132,13 @@ fn pictures(
             let began = now();
             let latest = names.borrow().clone();
             let asked = latest.first(&shown).into_iter();
-            let mut entries: Vec<Entry> = survey::entries(coordinator, asked).collect().await;
+            let (mut entries, unknown) = Seen::sorted(survey::entries(coordinator, asked).collect().await);
             entries.sort_by(|one, other| one.order().cmp(&other.order()));
-            let shown = entries.iter().map(|entry| entry.resource.as_str().into()).collect();
+            let names = entries.iter().map(|entry| &entry.resource).chain(&unknown);
+            let shown = names.map(|name| name.as_str().into()).collect();
             let at = SystemTime::UNIX_EPOCH + SystemClock::default().wall();
-            let picture = Picture { at, listed: latest.held.names.len(), entries };
+            let (listed, is_current) = (latest.held.names.len(), latest.is_current);
+            let picture = Picture { at, listed, is_current, unknown: unknown.len(), entries };
             Some((Ok(picture), (shown, began + args.interval)))
         }
     });
@@ -148,6 +150,10 @@ struct Picture {
     at: SystemTime,
     /// How many names are stored.
     listed: usize,
+    /// Whether enough nodes could be listed the last time.
+    is_current: bool,
+    /// How many locks could not be looked at.
+    unknown: usize,
     entries: Vec<Entry>,
 }
 
@@ -157,6 +163,12 @@ impl Picture {
         let waited_for = self.entries.iter().filter(|entry| entry.has_waiters()).count();
         let at = format_rfc3339_millis(self.at);
         let mut head = format!("{at}  stored: {}, shown with waiters: {waited_for}", self.listed);
+        if self.unknown > 0 {
+            head.push_str(&format!(", held or free, unknown: {}", self.unknown));
+        }
+        if !self.is_current {
+            head.push_str(", not up to date: too few nodes can be listed");
+        }
         head.truncate(size.map_or(head.len(), |size| size.columns));
         let mut lines = vec![head, String::new()];
         match size {
@@ -172,7 +184,13 @@ impl Picture {
     fn in_json(&self) -> String {
         let locks: Vec<_> = self.entries.iter().map(Entry::in_json).collect();
         let at = format_rfc3339_millis(self.at).to_string();
-        json_line(&json!({ "at": at, "listed": self.listed, "locks": locks }))
+        json_line(&json!({
+            "at": at,
+            "listed": self.listed,
+            "current": self.is_current,
+            "unknown": self.unknown,
+            "locks": locks,
+        }))
     }
 }
 
@@ -183,6 +201,8 @@ async fn list_again(names: watch::Sender<Names>, coordinator: Coordinator, prefi
         let listed = Names::list(&coordinator, &prefix, Report::Errors).await;
         if listed.held.is_complete() {
             names.send_replace(listed);
+        } else {
+            names.send_modify(|names| names.is_current = false);
         }
     }
 }
@@ -192,13 +212,15 @@ async fn list_again(names: watch::Sender<Names>, coordinator: Coordinator, prefi
 struct Names {
     held: Arc<Survey>,
     waited_for: Arc<Survey>,
+    /// Whether enough nodes could be listed the last time.
+    is_current: bool,
 }
 
 impl Names {
     async fn list(coordinator: &Coordinator, prefix: &str, report: Report) -> Names {
         let held = survey::names(coordinator, prefix, ListedKeys::Locks, report).await;
         let waited_for = survey::names(coordinator, prefix, ListedKeys::Queues, report).await;
-        Names { held: held.into(), waited_for: waited_for.into() }
+        Names { held: held.into(), waited_for: waited_for.into(), is_current: true }
     }
 
     /// Returns the names to look at: those with waiters, those shown before, and others up to the limit.

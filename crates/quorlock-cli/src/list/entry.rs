@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Row, Table};
 use humantime::format_rfc3339_seconds;
-use quorlock::{FencingToken, duration, votes::Holder};
+use quorlock::{FencingToken, duration, lock::QueueListing, votes::Holder};
 use serde_json::{Value, json};
 
 use crate::report::{millis, row};
@@ -23,19 +23,55 @@ pub(crate) struct Entry {
     longest_wait: Duration,
 }
 
+/// What the nodes say of a lock whose name is stored.
+pub(crate) enum Seen {
+    /// A quorum stores it.
+    Taken(Entry),
+    /// Too few nodes answered to say whether it is held.
+    Unknown(String),
+}
+
+impl Seen {
+    /// Returns what is known, unless the lock is free.
+    pub(crate) fn of(look: Look) -> Option<Seen> {
+        match look.finding {
+            Finding::Held(holder) => Some(Seen::Taken(Entry::of(holder, look.resource, &look.queue))),
+            Finding::Unclear(_) => Some(Seen::Unknown(look.resource)),
+            Finding::Free | Finding::NotYet(_) => None,
+        }
+    }
+
+    pub(crate) fn in_json(&self) -> Value {
+        match self {
+            Seen::Taken(entry) => entry.in_json(),
+            Seen::Unknown(resource) => json!({ "resource": resource, "state": "unknown" }),
+        }
+    }
+
+    /// Returns the locks that are held, and the names of those of which it is unknown.
+    pub(crate) fn sorted(all: Vec<Seen>) -> (Vec<Entry>, Vec<String>) {
+        let (mut taken, mut unknown) = (Vec::new(), Vec::new());
+        for seen in all {
+            match seen {
+                Seen::Taken(entry) => taken.push(entry),
+                Seen::Unknown(name) => unknown.push(name),
+            }
+        }
+        (taken, unknown)
+    }
+}
+
 impl Entry {
-    /// Returns the lock, if a quorum stores it.
-    pub(crate) fn of(look: Look) -> Option<Entry> {
-        let Finding::Held(holder) = look.finding else { return None };
-        let waits = look.queue.waiters.iter().map(|waiter| waiter.waited);
-        Some(Entry {
-            resource: look.resource,
+    fn of(holder: Holder, resource: String, queue: &QueueListing) -> Entry {
+        let waits = queue.waiters.iter().map(|waiter| waiter.waited);
+        Entry {
+            resource,
             holder,
-            waiters: look.queue.waiters.len(),
+            waiters: queue.waiters.len(),
             // Where nothing is known of the queue there is no reason to think that it has any.
-            more_waiters: look.queue.has_more && !look.queue.waiters.is_empty(),
+            more_waiters: queue.has_more && !queue.waiters.is_empty(),
             longest_wait: waits.max().unwrap_or_default(),
-        })
+        }
     }
 
     /// Whether processes wait for it.

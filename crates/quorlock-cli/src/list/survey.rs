@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use futures::stream::{Stream, iter};
 use quorlock::{Coordinator, node::ListedKeys};
 
-use super::entry::Entry;
+use super::entry::Seen;
 use crate::report::{self, Report, progress};
 use crate::runtime::{now, sleep_until};
 use crate::status::look_at;
@@ -58,6 +58,14 @@ impl Survey {
         self.failed.len() <= self.nodes / 2 && self.failed.len() < self.nodes
     }
 
+    /// Says how many nodes could be listed, if those are too few.
+    pub(crate) fn gap(&self) -> Option<String> {
+        let listed = self.nodes.saturating_sub(self.failed.len());
+        let needed = (self.nodes - self.nodes / 2).max(1);
+        (!self.is_complete())
+            .then(|| format!("{listed} of {} nodes could be listed, {needed} needed", self.nodes))
+    }
+
     /// Says which nodes could not be listed, and whether locks may be missing.
     pub(crate) fn warn(&self) {
         for (node, why) in &self.failed {
@@ -69,18 +77,18 @@ impl Survey {
     }
 }
 
-/// Looks at the locks of these names, at a bounded rate, and returns those that are held, in the same order.
+/// Looks at the locks of these names, at a bounded rate, and returns those that are held, or may be, in the same order.
 pub(crate) fn entries(
     coordinator: &Coordinator,
     names: impl Iterator<Item = Arc<str>>,
-) -> impl Stream<Item = Entry> {
+) -> impl Stream<Item = Seen> {
     let began = now();
     iter(names.enumerate())
         .map(move |(number, name)| async move {
             let turn = EACH.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX));
             sleep_until(began + turn).await;
             // A name that cannot work belongs to other data.
-            look_at(coordinator, name.to_string()).await.ok().and_then(Entry::of)
+            look_at(coordinator, name.to_string()).await.ok().and_then(Seen::of)
         })
         .buffered(AT_A_TIME)
         .filter_map(async |entry| entry)

@@ -191,7 +191,11 @@ const OBJECTS: &[Object] = &[
         events: &[],
         fields: &[
             RESOURCE,
-            ("state", "string", "`held`, or `retained` for the rest of a slot"),
+            (
+                "state",
+                "string",
+                "`held`; `retained` for the rest of a slot; or `unknown`, without the fields below: too few nodes answered",
+            ),
             ("holder", "string", "host, process id and label; of a shared lock, its readers"),
             ("token", "string", "first eight digits of its token"),
             ("fencing_token", FENCE, "its fencing token, if the nodes have one"),
@@ -210,6 +214,8 @@ const OBJECTS: &[Object] = &[
         fields: &[
             ("at", "string", "time of the picture, RFC 3339"),
             ("listed", "integer", "number of names that the nodes store"),
+            ("current", "boolean", "whether enough nodes could be listed the last time"),
+            ("unknown", "integer", "number of locks of which too few nodes say whether they are held"),
             ("locks", "array", "locks, the longest waits first"),
         ],
     },

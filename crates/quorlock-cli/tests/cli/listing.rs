@@ -161,5 +161,40 @@ async fn a_minority_of_nodes_may_be_down_and_a_majority_may_not() {
     servers.iter().skip(1).take(1).for_each(Server::kill);
     let few = list(&servers, &["--json"]).await.expect(69);
     assert!(few.stderr.contains("held locks may be missing"), "{}", few.stderr);
+    let table = list(&servers, &[]).await.expect(69).stdout;
+    assert!(
+        !table.contains("no lock is held") && table.contains("1 of 3 nodes could be listed, 2 needed"),
+        "{table}"
+    );
     Quorlock::new(["top", "--iterations", "1"]).on(&servers).end().await.expect(69);
+}
+
+#[tokio::test]
+async fn while_too_many_nodes_hang_no_lock_is_called_free() {
+    let Some(servers) = servers(3).await else { return };
+    let _holder = hold(&servers, &[], "job").await;
+    let top = Quorlock::new(["top", "--json", "--interval", "100ms"]).on(&servers).start();
+    let seen = async |wanted: &str| {
+        let seen = eventually(wanted, patience(), async || {
+            top.stdout().lines().last().unwrap_or_default().contains(wanted)
+        });
+        seen.await
+            .unwrap_or_else(|error| panic!("{error}: {}", top.stdout().lines().last().unwrap_or_default()));
+    };
+    seen("\"current\":true,\"unknown\":0,\"locks\":[{\"resource\":\"job\"").await;
+    for server in servers.iter().take(2) {
+        server.freeze().unwrap();
+    }
+    for options in [&[][..], &["--limit", "5", "j"]] {
+        let hung = list(&servers, options).await.expect(69);
+        assert!(hung.stdout.starts_with("unknown whether a lock is held"), "{hung:?}");
+        assert!(hung.stdout.contains("too few nodes answered about `job`"), "{hung:?}");
+    }
+    let hung = list(&servers, &["--json"]).await.expect(69);
+    assert_eq!(hung.stdout, "{\"resource\":\"job\",\"state\":\"unknown\"}\n", "{hung:?}");
+    seen("\"current\":false,\"unknown\":1,\"locks\":[]").await;
+    for server in servers.iter().take(2) {
+        server.thaw().unwrap();
+    }
+    seen("\"current\":true,\"unknown\":0").await;
 }
