@@ -36,7 +36,7 @@ from quorlock.errors import (
     QuorlockError,
     Unconfirmed,
 )
-from quorlock.votes import Holder, Leader, NodeHealth, UnknownLeader, Vote, VoteReport, Waiter
+from quorlock.votes import Holder, Leader, NodeHealth, UnknownLeader, Vote, VoteReport, Waiter, Waiters
 
 __all__ = [
     "AcquireError",
@@ -64,6 +64,7 @@ __all__ = [
     "Vote",
     "VoteReport",
     "Waiter",
+    "Waiters",
     "connect",
 ]
 
@@ -298,8 +299,8 @@ class Lock(_Wanted):
         assert isinstance(report, VoteReport)
         return report
 
-    def waiters(self) -> list[Waiter]:
-        """Lists the clients that wait for the lock, the first in the queue first."""
+    def waiters(self) -> Waiters:
+        """Lists the clients that wait for the lock, the first in the queue first; `has_more` if there may be others."""
         return self._lock.waiters()
 
     def until_free(self) -> None:

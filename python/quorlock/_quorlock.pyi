@@ -2,7 +2,7 @@
 
 from typing import Literal, final, overload
 
-from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
+from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiters
 
 __all__ = [
     "Connection",
@@ -110,7 +110,7 @@ class Lock:
     @overload
     def inspect(self, reactor: Reactor) -> int: ...
     @overload
-    def waiters(self, reactor: None = None) -> list[Waiter]: ...
+    def waiters(self, reactor: None = None) -> Waiters: ...
     @overload
     def waiters(self, reactor: Reactor) -> int: ...
     @overload

@@ -20,7 +20,7 @@ from quorlock import _events, _quorlock, _settings
 from quorlock._lease import BaseLease, BaseLostEvent, Contexts, report
 from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
 from quorlock.errors import Lost
-from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
+from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiters
 
 __all__ = ["Coordinator", "Election", "Lease", "Lock", "LostEvent", "Observer", "Semaphore", "connect"]
 
@@ -326,9 +326,9 @@ class Lock(_Wanted):
         assert isinstance(report, VoteReport)
         return report
 
-    async def waiters(self) -> list[Waiter]:
+    async def waiters(self) -> Waiters:
         """As `quorlock.Lock.waiters`."""
-        waiters: list[Waiter] = await _run(self._lock.waiters)
+        waiters: Waiters = await _run(self._lock.waiters)
         return waiters
 
     async def until_free(self) -> None:

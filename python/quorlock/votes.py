@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Holder", "Leader", "NodeHealth", "UnknownLeader", "Vote", "VoteReport", "Waiter"]
+__all__ = ["Holder", "Leader", "NodeHealth", "UnknownLeader", "Vote", "VoteReport", "Waiter", "Waiters"]
 
 Outcome = Literal[
     "granted",
@@ -126,3 +127,15 @@ class Waiter:
     waited: float
     #: `host:pid`, and the label of the client.
     context: str
+
+
+class Waiters(list[Waiter]):
+    """The clients in the queue for a lock, the first in it first."""
+
+    #: Whether there may be more than these. So it is if no node with a queue has answered: an empty list does not
+    #: mean then that nobody waits.
+    has_more: bool
+
+    def __init__(self, waiters: Iterable[Waiter] = (), has_more: bool = False) -> None:
+        super().__init__(waiters)
+        self.has_more = has_more

@@ -67,7 +67,7 @@ pub(crate) fn queue(py: Python<'_>, listing: &QueueListing) -> PyResult<Py<PyAny
     let waiters = listing.waiters.iter().map(|waiter| {
         make(py, "Waiter", (waiter.id.to_string(), waiter.waited.as_secs_f64(), &waiter.context))
     });
-    waiters.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+    make(py, "Waiters", (waiters.collect::<PyResult<Vec<_>>>()?, listing.has_more))
 }
 
 pub(crate) fn health(py: Python<'_>, nodes: &[NodeHealth]) -> PyResult<Py<PyAny>> {

@@ -54,6 +54,18 @@ def test_a_waiter_gets_the_lock_when_it_is_released(q: quorlock.Coordinator, nod
         got[0].release()
 
 
+def test_that_nobody_waits_is_not_said_without_an_answer() -> None:
+    with servers(3) as nodes, nodes.connect() as q:
+        nobody = q.lock("waited").waiters()
+        assert nobody == []
+        assert not nobody.has_more
+        for node in range(3):
+            nodes.kill(node)
+        unknown = q.lock("waited").waiters()
+        assert unknown == []
+        assert unknown.has_more
+
+
 def test_without_a_quorum_the_body_never_runs() -> None:
     with servers(3) as nodes, nodes.connect() as q:
         nodes.kill(0)

@@ -49,6 +49,12 @@ pub enum NodeError {
         /// Why there is no connection.
         reason: Reason,
     },
+    /// The server accepts connections and does not answer: it is hung, or what is in front of it. The request was not
+    /// sent.
+    Unresponsive {
+        /// For how long it was silent.
+        reason: Reason,
+    },
     /// The request was sent, and no response arrived in time.
     Unanswered {
         /// The timeout that has passed.
@@ -109,9 +115,10 @@ impl NodeError {
         match self {
             NodeError::Unfit { kind, .. } | NodeError::Failed { kind, .. } => *kind,
             NodeError::Unreachable { .. } | NodeError::Disconnected { .. } => NodeErrorKind::Unreachable,
-            NodeError::Unanswered { .. } | NodeError::Unconfirmed { .. } | NodeError::NotAsked => {
-                NodeErrorKind::TimedOut
-            }
+            NodeError::Unresponsive { .. }
+            | NodeError::Unanswered { .. }
+            | NodeError::Unconfirmed { .. }
+            | NodeError::NotAsked => NodeErrorKind::TimedOut,
             NodeError::Overloaded { .. } => NodeErrorKind::Busy,
             NodeError::OtherLimit { .. } => NodeErrorKind::WrongData,
             NodeError::UnexpectedReply { .. } => NodeErrorKind::Other,
@@ -128,6 +135,7 @@ impl NodeError {
             | NodeError::UnexpectedReply { .. }
             | NodeError::OtherLimit { .. } => true,
             NodeError::Unreachable { .. }
+            | NodeError::Unresponsive { .. }
             | NodeError::Overloaded { .. }
             | NodeError::NotAsked
             | NodeError::Unfit { .. }
@@ -155,6 +163,7 @@ impl NodeError {
     fn reason(&self) -> Option<&Reason> {
         match self {
             NodeError::Unreachable { reason }
+            | NodeError::Unresponsive { reason }
             | NodeError::Disconnected { reason }
             | NodeError::Unfit { reason, .. }
             | NodeError::UnexpectedReply { reason }
@@ -185,6 +194,9 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NodeError::Unreachable { reason } => reason.write_after("unreachable", f),
+            NodeError::Unresponsive { reason } => {
+                reason.write_after("it accepts connections and does not answer", f)
+            }
             NodeError::Unanswered { waited } => {
                 write!(f, "no answer within {}", crate::duration::format(*waited))
             }

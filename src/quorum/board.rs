@@ -78,8 +78,10 @@ impl fmt::Display for NodeStatus {
                 write!(f, "connected, restarted too recently to vote: {left} to go (restart guard)")
             }
             NodeStatus::Partial { reason } => write!(f, "partially available: {reason:#}"),
-            // What the error says after "unreachable", which would contradict the open connection.
-            NodeStatus::Stalled { reason: NodeError::Unreachable { reason } } => {
+            // Without what the error says first: "unreachable" would contradict the open connection.
+            NodeStatus::Stalled {
+                reason: NodeError::Unresponsive { reason } | NodeError::Unreachable { reason },
+            } => {
                 write!(f, "not responding: {reason:#}")
             }
             NodeStatus::Stalled { reason } => write!(f, "not responding: {reason:#}"),

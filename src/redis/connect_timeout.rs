@@ -1,7 +1,7 @@
 //! Timeouts for making a connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::runtime::clock::Clock;
@@ -53,11 +53,22 @@ pub(super) struct Steps {
     clock: Arc<dyn Clock>,
     /// In nanoseconds since the origin of the clock.
     until: AtomicU64,
+    /// Whether the server has accepted the connection.
+    accepted: AtomicBool,
 }
 
 impl Steps {
     pub(super) fn new(limit: ConnectTimeout, clock: Arc<dyn Clock>) -> Arc<Steps> {
-        Arc::new(Steps { limit, clock, until: AtomicU64::new(0) })
+        Arc::new(Steps { limit, clock, until: AtomicU64::new(0), accepted: AtomicBool::new(false) })
+    }
+
+    /// Records whether the server has accepted the connection.
+    pub(super) fn set_accepted(&self, accepted: bool) {
+        self.accepted.store(accepted, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_accepted(&self) -> bool {
+        self.accepted.load(Ordering::Relaxed)
     }
 
     /// Starts the next step, or several `steps` whose ends are not observed.
@@ -77,6 +88,7 @@ impl Steps {
     /// Starts the first step, and waits until a step, or the whole, has timed out.
     pub(super) fn late(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
         self.give(self.limit.step());
+        self.set_accepted(false);
         let steps = Arc::clone(self);
         async move {
             loop {

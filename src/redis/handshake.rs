@@ -339,14 +339,24 @@ impl Connector {
         let limit = humantime::format_duration(self.settings.connect_timeout.step());
         let likely = match self.login.target.endpoint() {
             // A plain Redis takes the first bytes of TLS for a command, and waits for the end of its line.
-            Endpoint::Tls { .. } => "write redis:// if its port does not speak TLS: ",
-            Endpoint::Tcp { .. } | Endpoint::Unix { .. } | Endpoint::Sentinel { .. } => "",
+            Endpoint::Tls { .. } if !self.login.steps.is_accepted() => {
+                "write redis:// if its port does not speak TLS: "
+            }
+            Endpoint::Tls { .. }
+            | Endpoint::Tcp { .. }
+            | Endpoint::Unix { .. }
+            | Endpoint::Sentinel { .. } => "",
         };
         let missed = match self.settings.connect_timeout {
             ConnectTimeout::Whole(_) => "complete the handshake",
             ConnectTimeout::EachStep(_) => "complete a step of the handshake",
         };
-        NodeError::Unreachable { reason: format!("{likely}it did not {missed} within {limit}").into() }
+        let reason = format!("{likely}it did not {missed} within {limit}").into();
+        if self.login.steps.is_accepted() {
+            NodeError::Unresponsive { reason }
+        } else {
+            NodeError::Unreachable { reason }
+        }
     }
 
     /// Returns the identity of `process`, which answered at `now`.

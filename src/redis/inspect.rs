@@ -44,12 +44,20 @@ pub(in crate::redis) async fn examine(address: Address, settings: Settings, key:
     match ask_all(&mut connector, &address, &settings, &key, end, &mut facts).await {
         Ok(()) => {}
         Err(error) => {
-            facts.trouble = Some(if speaks_without_tls(connector.target(), &settings, &error).await {
-                let error = failed(NodeErrorKind::Tls, "no TLS: its port speaks plain text");
-                ConnectFailure { cure: Some(WITHOUT_TLS), error }
-            } else {
-                let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
-                ConnectFailure { cure: cure(&error), error }
+            facts.trouble = Some(match without_tls(connector.target(), &settings, &error).await {
+                Plain::Spoken => {
+                    let error = failed(NodeErrorKind::Tls, "no TLS: its port speaks plain text");
+                    ConnectFailure { cure: Some(WITHOUT_TLS), error }
+                }
+                Plain::Silent => {
+                    let silent = humantime::format_duration(settings.connect_timeout.step());
+                    let reason = format!("it was silent for {silent}, with TLS and without").into();
+                    ConnectFailure { cure: None, error: NodeError::Unresponsive { reason } }
+                }
+                Plain::Unknown => {
+                    let error = first_words(connector.target(), &settings, &error).await.unwrap_or(error);
+                    ConnectFailure { cure: cure(&error), error }
+                }
             });
         }
     }
@@ -104,24 +112,40 @@ async fn ask_all(
 /// The fix for an address with TLS where there is none.
 const WITHOUT_TLS: &str = "write redis:// instead of rediss://, or give the server's TLS port";
 
-/// Returns whether a port on which TLS failed speaks plain text. A server that takes the first bytes of TLS
-/// for a line waits for its end: to a TLS client it is as silent as a stopped one.
-async fn speaks_without_tls(address: &Address, settings: &Settings, error: &NodeError) -> bool {
-    let Endpoint::Tls { host, port } = address.endpoint() else { return false };
+/// What a port on which TLS failed says to a client without TLS.
+enum Plain {
+    /// It answers.
+    Spoken,
+    /// It accepts the connection and says nothing.
+    Silent,
+    /// Not asked, or anything else.
+    Unknown,
+}
+
+/// Asks a port on which TLS failed without TLS. A server that takes the first bytes of TLS for a line waits for its
+/// end: to a TLS client it is as silent as a stopped one.
+async fn without_tls(address: &Address, settings: &Settings, error: &NodeError) -> Plain {
+    let Endpoint::Tls { host, port } = address.endpoint() else { return Plain::Unknown };
     if !matches!(error.kind(), NodeErrorKind::Tls | NodeErrorKind::Unreachable) {
-        return false;
+        return Plain::Unknown;
     }
     // Without the password, which must not be sent in plain text.
     let plain = address.at(Endpoint::Tcp { host: host.clone(), port: *port });
+    let limit = settings.connect_timeout.step();
+    let dialled = within(&*settings.clock, limit, settings.dial.dial(&plain)).await;
+    let Some(Ok(mut stream)) = dialled else { return Plain::Unknown };
     let answers = async {
-        let mut stream = settings.dial.dial(&plain).await.ok()?;
         stream.write_all(b"PING\r\n").await.ok()?;
         let mut first = [0];
         stream.read_exact(&mut first).await.ok()?;
         // A status, or an error such as that a password is required.
         Some(matches!(&first, b"+" | b"-"))
     };
-    within(&*settings.clock, settings.connect_timeout.step(), answers).await.flatten() == Some(true)
+    match within(&*settings.clock, limit, answers).await {
+        Some(Some(true)) => Plain::Spoken,
+        Some(Some(false) | None) => Plain::Unknown,
+        None => Plain::Silent,
+    }
 }
 
 /// How long to wait for a server to send something before the first request.

@@ -81,7 +81,9 @@ impl Login {
     async fn log_in(&self) -> Result<Connection, Refusal> {
         let negotiates = matches!(self.target.endpoint(), Endpoint::Tls { .. });
         self.steps.next(if negotiates { 2 } else { 1 });
+        self.steps.set_accepted(false);
         let dialled = self.settings.dial.dial(&self.target).await;
+        self.steps.set_accepted(dialled.is_ok());
         let mut connection =
             Connection::new(dialled.map_err(|error| Refusal::Error(NodeError::undialled(error)))?);
         let mut login = Pipeline::with_capacity(4);

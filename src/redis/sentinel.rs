@@ -168,7 +168,10 @@ impl Member {
     async fn ask(&mut self, service: &str, settings: &Settings) -> Result<Named, NodeError> {
         let Some(connection) = self.connection.take() else { return self.ask_anew(service, settings).await };
         match self.say(connection, service).await {
-            Err(error) if error.may_have_acted() || matches!(error, NodeError::Unreachable { .. }) => {
+            Err(error)
+                if error.may_have_acted()
+                    || matches!(error, NodeError::Unreachable { .. } | NodeError::Unresponsive { .. }) =>
+            {
                 self.ask_anew(service, settings).await
             }
             said => said,

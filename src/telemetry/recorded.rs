@@ -329,6 +329,7 @@ const ERRORS: &[&str] = &[
     "other_limit",
     "unconfirmed",
     "unexpected_reply",
+    "unresponsive",
 ];
 
 fn error_kind(error: &NodeError) -> usize {
@@ -343,6 +344,7 @@ fn error_kind(error: &NodeError) -> usize {
         NodeError::OtherLimit { .. } => 7,
         NodeError::Unconfirmed { .. } => 8,
         NodeError::UnexpectedReply { .. } => 9,
+        NodeError::Unresponsive { .. } => 10,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use quorlock::{
@@ -53,6 +54,15 @@ const MOST_RESULTS: usize = 16_384;
 const MORE_RESULTS: u64 = 8;
 const QUERY: &[u8] = &[3];
 
+/// The error of a login that has not ended within `limit`.
+fn late(accepted: &AtomicBool, limit: Duration) -> NodeError {
+    if accepted.load(Ordering::Relaxed) {
+        NodeError::Unresponsive { reason: format!("the login did not end within {limit:?}").into() }
+    } else {
+        NodeError::Unreachable { reason: format!("it did not accept the connection within {limit:?}").into() }
+    }
+}
+
 impl Connection {
     /// Connects and logs in within `limit`, which is then also the timeout of each packet.
     pub(crate) async fn open(
@@ -61,9 +71,9 @@ impl Connection {
         limit: Duration,
     ) -> Result<Connection, NodeError> {
         let clock = Arc::clone(seams.clock());
-        let opened = within(&*clock, limit, log_in(database, seams)).await;
-        let late = || Reason::new(format!("it did not accept the connection within {limit:?}"));
-        let wire = opened.unwrap_or_else(|| Err(NodeError::Unreachable { reason: late() }))?;
+        let accepted = AtomicBool::new(false);
+        let opened = within(&*clock, limit, log_in(database, seams, &accepted)).await;
+        let wire = opened.unwrap_or_else(|| Err(late(&accepted, limit)))?;
         Ok(Connection { wire, clock, limit, changed: 0 })
     }
 

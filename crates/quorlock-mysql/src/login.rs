@@ -9,6 +9,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mysql_common::crypto::encrypt;
 use mysql_common::scramble::{create_response_for_ed25519, scramble_native, scramble_sha256};
@@ -53,9 +54,14 @@ const NATIVE: &[u8] = b"mysql_native_password";
 const ED25519: &[u8] = b"client_ed25519";
 
 /// Connects and logs in. It takes as long as the server makes it take: the caller drops the future.
-pub(crate) async fn log_in(database: &Database, seams: &Seams) -> Result<Wire, NodeError> {
+pub(crate) async fn log_in(
+    database: &Database,
+    seams: &Seams,
+    accepted: &AtomicBool,
+) -> Result<Wire, NodeError> {
     let address = Endpoint::Tcp { host: database.host().to_owned(), port: database.port() }.into();
     let stream = seams.dial().dial(&address).await.map_err(NodeError::undialled)?;
+    accepted.store(true, Ordering::Relaxed);
     let mut wire = Wire::new(stream);
     let greeting = Greeting::read(&wire.read().await.map_err(unreachable)?)?;
     let mut able = able::NEEDED | able::LONG_PASSWORD | able::LONG_FLAG | able::WITH_DATABASE;

@@ -1,7 +1,7 @@
 //! Opens a connection and logs in.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use quorlock::{
     node::{NodeError, Seams},
@@ -35,10 +35,15 @@ pub(crate) struct Opened {
 /// # Cancel safety
 ///
 /// Dropping the future closes the connection.
-pub(crate) async fn open(url: &DatabaseUrl, seams: &Seams) -> Result<Opened, NodeError> {
+pub(crate) async fn open(
+    url: &DatabaseUrl,
+    seams: &Seams,
+    logging_in: &AtomicBool,
+) -> Result<Opened, NodeError> {
     let endpoint = url.endpoint();
     let address = endpoint.clone().into();
     let stream = seams.dial().dial(&address).await.map_err(NodeError::undialled)?;
+    logging_in.store(true, Ordering::Relaxed);
     let stream = if url.encrypted { encrypt(stream, &endpoint, seams).await? } else { stream };
     let pid = Arc::new(AtomicI32::new(0));
     let way = if url.encrypted || url.is_local() { Way::Private } else { Way::Public };

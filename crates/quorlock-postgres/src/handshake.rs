@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -80,18 +81,26 @@ pub(crate) async fn connect(
     predecessor: &mut Option<Witness>,
 ) -> Result<(Session, Facts), NodeError> {
     let limit = settings.connect_timeout();
-    let connecting = Box::pin(greet(settings, predecessor));
+    let logging_in = AtomicBool::new(false);
+    let connecting = Box::pin(greet(settings, predecessor, &logging_in));
     within(&**settings.seams.clock(), limit, connecting).await.unwrap_or_else(|| {
         let reason = format!("no connection within {limit:?}").into();
-        Err(NodeError::Unreachable { reason })
+        Err(if logging_in.load(Ordering::Relaxed) {
+            NodeError::Unresponsive { reason }
+        } else {
+            NodeError::Unreachable { reason }
+        })
     })
 }
 
 async fn greet(
     settings: &Settings,
     predecessor: &mut Option<Witness>,
+    logging_in: &AtomicBool,
 ) -> Result<(Session, Facts), NodeError> {
-    let Opened { client, mut carrier, greeted_by } = open(&settings.url, &settings.seams).await?;
+    let Opened { client, mut carrier, greeted_by } = open(&settings.url, &settings.seams, logging_in).await?;
+    // It has answered; what it is asked from here on may have to wait for others.
+    logging_in.store(false, Ordering::Relaxed);
     let (session, facts) = {
         let work = Box::pin(introduce(settings, &client, greeted_by, predecessor));
         let mut unsolicited = 0;

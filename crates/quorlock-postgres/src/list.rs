@@ -1,6 +1,7 @@
 //! Lists the keys of locks, over a connection of its own.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures::stream::{Stream, try_unfold};
 use quorlock::node::{ListedKeys, Node as _, NodeError, NodeErrorKind};
@@ -70,7 +71,7 @@ async fn page(
     let mut listing = if let Some(listing) = listing {
         listing
     } else {
-        let opened = open(&settings.url, &settings.seams).await?;
+        let opened = open(&settings.url, &settings.seams, &AtomicBool::new(false)).await?;
         // It ends with an error if the connection is lost, which the next statement reports.
         let carrier = tokio::spawn(async move { drop(opened.carrier.await) });
         // Names without a schema are those of the server.

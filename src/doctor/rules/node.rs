@@ -58,7 +58,8 @@ pub(super) fn findings(name: &Arc<str>, facts: &Facts, setting: &Setting) -> Vec
 fn trouble(facts: &Facts, _: &Setting, sheet: &mut Findings<'_>) {
     let Some(trouble) = &facts.trouble else { return };
     let check = match trouble.error.kind() {
-        NodeErrorKind::Unreachable | NodeErrorKind::TimedOut => Check::Unreachable,
+        NodeErrorKind::Unreachable => Check::Unreachable,
+        NodeErrorKind::TimedOut => Check::Unresponsive,
         NodeErrorKind::Login => Check::Login,
         NodeErrorKind::HostRefused => Check::ProtectedMode,
         NodeErrorKind::Tls => Check::Tls,

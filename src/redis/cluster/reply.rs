@@ -36,6 +36,10 @@ impl ReplyProxy {
                 let reason = reason.within(format_args!("its master {}", self.identity.name));
                 Err(NodeError::Unreachable { reason })
             }
+            Err(NodeError::Unresponsive { reason }) => {
+                let reason = reason.within(format_args!("its master {}", self.identity.name));
+                Err(NodeError::Unresponsive { reason })
+            }
             Err(error) => Err(error),
         }
     }

@@ -51,5 +51,5 @@ impl Session<'_> {
 
 pub(super) fn stalled(after: Duration) -> NodeError {
     let reason = format!("it has not answered for more than {}", humantime::format_duration(after));
-    NodeError::Unreachable { reason: reason.into() }
+    NodeError::Unresponsive { reason: reason.into() }
 }

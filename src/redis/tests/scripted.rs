@@ -28,7 +28,7 @@ async fn a_silent_server_is_given_up_within_the_timeout() {
     let began = Virtual.now();
     let error = ask(&node, inspect()).await.unwrap_err();
     assert!(
-        matches!(&error, NodeError::Unreachable { reason } if reason.to_string().contains("within 1s")),
+        matches!(&error, NodeError::Unresponsive { reason } if reason.to_string().contains("within 1s")),
         "{error:?}"
     );
     assert_eq!(Virtual.now().since(began).as_secs(), 1);

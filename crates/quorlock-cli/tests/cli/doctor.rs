@@ -142,7 +142,7 @@ async fn every_fault_that_can_be_made_here_is_named() {
     has(of(&locked), "login", "warning");
     has(of(&no_scripts), "missing-right", "warning");
     has(of(&mute), "no-hints", "note");
-    has(of(&stopped), "unreachable", "warning");
+    has(of(&stopped), "unresponsive", "warning");
     has(found_of(&ended, &closed.to_string()), "unreachable", "warning");
     has(found_of(&ended, &proxy.url()), "short-ttl", "warning");
     has(of(&barred), "missing-right", "warning");

@@ -65,6 +65,19 @@ async fn dead_nodes_are_shown_and_too_many_of_them_are_69() {
 }
 
 #[tokio::test]
+async fn hung_nodes_are_told_from_dead_ones() {
+    let Some(servers) = servers(3).await else { return };
+    servers[0].freeze().unwrap();
+    servers[1].kill();
+    let looked = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
+    for (server, why) in [(0, "it accepts connections and does not answer: "), (1, "unreachable: ")] {
+        let line = format!("127.0.0.1:{}: {why}", servers[server].port());
+        assert!(looked.stdout.contains(&line), "{line}: {looked:?}");
+    }
+    servers[0].thaw().unwrap();
+}
+
+#[tokio::test]
 async fn a_silent_node_that_could_decide_makes_it_unclear() {
     let Some(servers) = servers(3).await else { return };
     servers[0].command(&["SET", "job", "of another program", "PX", "60000"]).await.unwrap();

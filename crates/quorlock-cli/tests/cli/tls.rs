@@ -178,6 +178,17 @@ async fn a_wrong_scheme_names_the_right_one() {
 }
 
 #[tokio::test]
+async fn a_hung_server_is_not_said_to_lack_tls_or_to_be_away() {
+    let Some(world) = World::start("no", |_| {}).await else { return };
+    world.servers[0].freeze().unwrap();
+    let examined = Quorlock::new(["doctor", "--json"]).env("QUORLOCK_NODES", &world.url());
+    let examined = examined.env("SSL_CERT_FILE", &world.path("ca.pem")).end().await.expect(69);
+    assert!(examined.stdout.contains(r#""finding":"unresponsive""#), "{examined:?}");
+    assert!(examined.stdout.contains("look at its process"), "{examined:?}");
+    world.servers[0].thaw().unwrap();
+}
+
+#[tokio::test]
 async fn a_server_may_want_our_certificate() {
     let Some(world) = World::start("yes", |_| {}).await else { return };
     let [ca, certificate, key] = ["ca.pem", "me.pem", "me.key"].map(|name| world.path(name));

@@ -57,20 +57,20 @@ fn on_the_login() -> Vec<Attack> {
     let login = |name, words| Attack::new(name, words).after("", greeted());
     let long = [&[0xfe, 0xff, 0x3f, 0, 0xff, 21, 4][..], &[b'x'; 1000]].concat();
     vec![
-        attack("silence", "did not accept the connection within").within(SHORT),
+        attack("silence", "the login did not end within").within(SHORT),
         attack("a packet of 16 MB first", "announced a packet of 16777215 bytes")
             .then([&[0xff, 0xff, 0xff, 0][..], &vec![10; 65_536]].concat()),
         attack("zeros", "ends too soon").then(vec![0; 4096]),
         attack("a greeting without an end", "ends too soon")
             .then(packet(0, &[&b"\x0a"[..], &vec![b'x'; 100_000]].concat())),
         Attack::new("an error of 4 MB", "ERROR 1045").after("", long).then(vec![b'x'; 65_536]),
-        Attack::new("a byte each 100 ms", "did not accept the connection within")
+        Attack::new("a byte each 100 ms", "the login did not end within")
             .after("", vec![100, 0, 0, 0])
             .then([b'x'])
             .slowly(Duration::from_millis(100))
             .within(SHORT),
         Attack::new("a greeting twice", "sent packet 0").after("", greeted().repeat(2)),
-        login("silence after the greeting", "did not accept the connection within").within(SHORT),
+        login("silence after the greeting", "the login did not end within").within(SHORT),
         login("a login without an end", "in the middle of the login")
             .after("locks", Vec::new())
             .then(packets(2, &[1, 3])),
@@ -259,5 +259,5 @@ async fn no_password_leaves_this_machine_without_tls() {
     let near = Coordinator::builder().kind(MysqlKind::new()).connect_timeout(Duration::from_millis(300));
     let near = near.nodes([format!("mysql://locks:secret@{}/locks", server.address())]).build().unwrap();
     let error = format!("{:#}", near.lock(KEY).wait(Wait::Never).acquire().await.unwrap_err());
-    assert!(error.contains("did not accept the connection within"), "{error}");
+    assert!(error.contains("the login did not end within"), "{error}");
 }
