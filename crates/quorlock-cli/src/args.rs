@@ -229,6 +229,10 @@ pub(crate) struct DoctorArgs {
     /// those of the last check.
     #[arg(short, long, value_name = "DURATION")]
     pub(crate) wait: Option<WaitArg>,
+    /// Write the result as metrics to this file, for the textfile collector of the node exporter [default:
+    /// off]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
     /// TTL of the locks, by which round trips are judged [default: 30s]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,

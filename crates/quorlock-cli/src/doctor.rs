@@ -17,6 +17,7 @@ use crate::args::{DeploymentArgs, DoctorArgs, WaitArg};
 use crate::config::Settings;
 use crate::exit;
 use crate::failure::Failure;
+use crate::metrics;
 use crate::paint::Paint;
 use crate::report::{self, json_line, millis, row};
 use crate::runtime::block_on;
@@ -37,6 +38,9 @@ pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool)
     let report = report::Report::to(args.json, quiet);
     let examination = block_on(async { Ok(examine(&settings.examiner()?, wait, report, in_the_way).await) })?;
     let code = exit_code(&examination, args.strict);
+    if let Some(path) = &args.metrics_file {
+        metrics::of_doctor(path, &examination, code)?;
+    }
     let text = if args.json {
         json_line(&in_json(&examination, code))
     } else if quiet {

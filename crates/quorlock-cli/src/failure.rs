@@ -111,6 +111,23 @@ impl Failure {
         }
     }
 
+    /// Whether the job could not be done, rather than that another client does it or somebody ended it.
+    pub(crate) fn is_of_the_job(&self) -> bool {
+        match self {
+            Failure::Held { .. }
+            | Failure::Interrupted { .. }
+            | Failure::StdinEnded
+            | Failure::BrokenPipe => false,
+            Failure::Usage(_)
+            | Failure::Config(_)
+            | Failure::NoQuorum(_)
+            | Failure::NotFound(_)
+            | Failure::NotExecutable { .. }
+            | Failure::NoInterpreter { .. }
+            | Failure::Internal { .. } => true,
+        }
+    }
+
     /// Returns the `event` of its JSON line.
     pub(crate) fn event(&self) -> &'static str {
         match self {

@@ -13,6 +13,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use quorlock::runtime::Mutex;
 use quorlock::{
     LeaseWatch,
+    doctor::{Report, Standing, Subject},
     runtime::{Clock as _, SystemClock},
 };
 
@@ -44,9 +45,14 @@ const ENDED: &str = "quorlock_run_end_timestamp_seconds";
 const COMMAND_CODE: &str = "quorlock_run_command_exit_code";
 const STOPPED: &str = "quorlock_run_command_stopped";
 const CODE: &str = "quorlock_run_exit_code";
+const SUCCEEDED: &str = "quorlock_run_last_success_timestamp_seconds";
+const FAILED: &str = "quorlock_run_last_failure_timestamp_seconds";
+
+/// What a file keeps over runs: a run that is refused, because another host has the lock, says nothing of the job.
+const KEPT: [&str; 2] = [SUCCEEDED, FAILED];
 
 /// The metrics of the run itself, all gauges: name, unit and meaning.
-pub(crate) const OWN: [(&str, &str, &str); 6] = [
+pub(crate) const OWN: [(&str, &str, &str); 8] = [
     (STARTED, "s", "When quorlock run started, since 1970"),
     (WAITED, "s", "How long quorlock run waited for its lock; only once it has the lock"),
     (
@@ -57,7 +63,35 @@ pub(crate) const OWN: [(&str, &str, &str); 6] = [
     (STOPPED, "", "1 if the command was stopped because its lock was lost, 0 if it ended on its own"),
     (CODE, "", "The exit code of quorlock run, as its help lists them"),
     (ENDED, "s", "When quorlock run ended, since 1970; only then"),
+    (
+        SUCCEEDED,
+        "s",
+        "When the command last ended with 0 here, since 1970; --metrics-file keeps it over runs",
+    ),
+    (
+        FAILED,
+        "s",
+        "When it last ended otherwise, was stopped or could not begin, unless the lock was held, since 1970; kept as well",
+    ),
 ];
+
+/// The metrics of `quorlock doctor`, all gauges: name, unit, labels and meaning.
+pub(crate) const OF_DOCTOR: [(&str, &str, &str, &str); 4] = [
+    (
+        FINDING,
+        "",
+        "`severity`, `finding`, `node`",
+        "1 for each finding; node is empty if it is of the deployment",
+    ),
+    (VOTES, "", "`node`", "1 if the node votes, 0 if not"),
+    (CHECK_CODE, "", "", "The exit code of quorlock doctor, as its help lists them"),
+    (CHECKED, "s", "", "When the nodes were checked, since 1970"),
+];
+
+const FINDING: &str = "quorlock_doctor_finding";
+const VOTES: &str = "quorlock_doctor_node_votes";
+const CHECK_CODE: &str = "quorlock_doctor_exit_code";
+const CHECKED: &str = "quorlock_doctor_timestamp_seconds";
 
 /// A metric of the library, which counts the losses that the library sees itself.
 const LOST: &str = "quorlock_lost_total";
@@ -82,10 +116,20 @@ pub(crate) fn counted(
         describe_gauge!(name, help);
     }
     gauge!(STARTED).set(SystemClock::default().wall());
+    if let Some(path) = &args.metrics_file {
+        for name in KEPT {
+            if let Some(value) = textfile::kept(path, name, resource) {
+                gauge!(name).set(value);
+            }
+        }
+    }
     let file = args.metrics_file.as_deref().map(|path| create(path, &handle)).transpose()?;
     endpoint::serve(listener, handle, file.clone()).map_err(Failure::to("serve metrics"))?;
     let outcome = work();
     gauge!(CODE).set(outcome.as_ref().map_or_else(Failure::code, |code| *code));
+    if outcome.as_ref().is_err_and(Failure::is_of_the_job) {
+        gauge!(FAILED).set(SystemClock::default().wall());
+    }
     gauge!(ENDED).set(SystemClock::default().wall());
     if let Some(file) = file {
         file.finish();
@@ -115,6 +159,7 @@ pub(crate) fn waited(waited: Duration) {
 /// Records the end of the command: `None` if it was stopped because of its lock.
 pub(crate) fn command_ended(code: Option<u8>) {
     gauge!(STOPPED).set(u8::from(code.is_none()));
+    gauge!(if code == Some(0) { SUCCEEDED } else { FAILED }).set(SystemClock::default().wall());
     if let Some(code) = code {
         gauge!(COMMAND_CODE).set(code);
     }
@@ -126,11 +171,39 @@ pub(crate) fn lost(reason: Reason) {
     counter!(LOST, "reason" => reason.label()).increment(1);
 }
 
+/// Writes the result of a check-up to the file at `path`: not the metrics of the library, whose connections it does not
+/// use.
+pub(crate) fn of_doctor(path: &Path, examination: &Report, code: u8) -> Result<(), Failure> {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    ::metrics::with_local_recorder(&recorder, || {
+        for (name, _, _, help) in OF_DOCTOR {
+            describe_gauge!(name, help);
+        }
+        for finding in &examination.findings {
+            let node = match &finding.subject {
+                Subject::Node(node) => node.to_string(),
+                Subject::Deployment | _ => String::new(),
+            };
+            let (severity, check) = (finding.severity.word(), finding.check.code());
+            gauge!(FINDING, "severity" => severity, "finding" => check, "node" => node).set(1);
+        }
+        for node in &examination.nodes {
+            let votes = u8::from(node.standing == Standing::Votes);
+            gauge!(VOTES, "node" => node.name.to_string()).set(votes);
+        }
+        gauge!(CHECK_CODE).set(code);
+        gauge!(CHECKED).set(SystemClock::default().wall());
+    });
+    textfile::write(path, &recorder.handle()).map_err(|error| unwritable(path, &error))
+}
+
 fn create(path: &Path, handle: &PrometheusHandle) -> Result<Textfile, Failure> {
-    Textfile::create(path, handle).map_err(|error| {
-        let cure = "give --metrics-file a path in a folder that exists and is writable";
-        Failure::Config(format!("cannot write metrics to {}: {error}; {cure}", path.display()))
-    })
+    Textfile::create(path, handle).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let cure = "give --metrics-file a path in a folder that exists and is writable";
+    Failure::Config(format!("cannot write metrics to {}: {error}; {cure}", path.display()))
 }
 
 /// Listens on an address, or on a port of 127.0.0.1.

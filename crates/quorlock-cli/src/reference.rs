@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use crate::args::{Args, SOURCES};
 use crate::config::KEYS;
 use crate::exit;
-use crate::metrics::OWN;
+use crate::metrics::{OF_DOCTOR, OWN};
 
 mod events;
 mod json;
@@ -149,6 +149,18 @@ Of the run itself; `hold` has the same, but for those of a command:
     for (name, unit, help) in OWN {
         let _ =
             writeln!(table, "| `{name}` | gauge | {unit} | `resource` | {} |", text(Some(help.to_owned())));
+    }
+    table.push_str(
+        "
+Of `quorlock doctor --metrics-file`:
+
+| metric | type | unit | labels | meaning |
+|---|---|---|---|---|
+",
+    );
+    for (name, unit, labels, help) in OF_DOCTOR {
+        let help = text(Some(help.to_owned()));
+        let _ = writeln!(table, "| `{name}` | gauge | {unit} | {labels} | {help} |");
     }
     table
 }

@@ -1,7 +1,7 @@
 //! The file for the textfile collector of the node exporter.
 
-use std::fs::Permissions;
-use std::io::{self, Write as _};
+use std::fs::{File, Permissions};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,17 +54,38 @@ impl Textfile {
         *self.progress.lock() = Progress::Finished;
     }
 
-    /// Writes to a temporary name, which the collector ignores, and renames it.
     fn write(&self) -> io::Result<()> {
-        let folder = self.path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new()
-            .prefix(".quorlock-")
-            .suffix(".tmp")
-            // The collector usually runs as another user.
-            .permissions(Permissions::from_mode(0o644))
-            .tempfile_in(folder)?;
-        file.write_all(self.handle.render().as_bytes())?;
-        file.persist(&self.path)?;
-        Ok(())
+        write(&self.path, &self.handle)
     }
+}
+
+/// Writes to a temporary name, which the collector ignores, and renames it.
+pub(super) fn write(path: &Path, handle: &PrometheusHandle) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".quorlock-")
+        .suffix(".tmp")
+        // The collector usually runs as another user.
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(folder)?;
+    file.write_all(handle.render().as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// The longest file that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// Returns the value of the gauge `name` of `resource` in the file of an earlier run, if there is one.
+pub(super) fn kept(path: &Path, name: &str, resource: &str) -> Option<f64> {
+    // Opening another thing, such as a pipe, might wait for ever.
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    let escaped = resource.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let series = format!("{name}{{resource=\"{escaped}\"}} ");
+    let value: f64 = text.lines().find_map(|line| line.strip_prefix(&series))?.trim().parse().ok()?;
+    value.is_finite().then_some(value)
 }

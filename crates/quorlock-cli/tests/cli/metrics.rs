@@ -290,3 +290,63 @@ async fn the_file_is_written_while_the_command_runs() {
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.end().await.expect(143);
 }
+
+#[tokio::test]
+async fn the_file_keeps_the_last_success_and_failure_over_runs_that_were_refused() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.prom");
+    let options = ["-n", "--metrics-file", path.to_str().unwrap()];
+    let read = || std::fs::read_to_string(&path).unwrap();
+    let of = |text: &str, what: &str| sample(text, &format!("quorlock_run_last_{what}_timestamp_seconds"));
+    run(&servers, &options, "exit 3").end().await.expect(3);
+    let failed = of(&read(), "failure");
+    assert!(!read().contains("quorlock_run_last_success"), "there was none: {}", read());
+    run(&servers, &options, "true").end().await.expect(0);
+    let succeeded = of(&read(), "success");
+    assert_eq!(of(&read(), "failure"), failed);
+
+    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
+    holder.lines(1).await;
+    run(&servers, &options, "true").end().await.expect(75);
+    let refused = read();
+    assert_eq!((of(&refused, "success"), of(&refused, "failure")), (succeeded.clone(), failed.clone()));
+    assert_eq!(sample(&refused, "quorlock_run_exit_code"), "75");
+    drop(holder);
+
+    // Another lock in the same file is another job, and a node that is away is a failure.
+    let other = Quorlock::new(["run", "other", "--metrics-file", path.to_str().unwrap(), "--", "true"]);
+    let nowhere = "redis://127.0.0.1:1";
+    other.on(&servers).env("QUORLOCK_NODES", nowhere).env("QUORLOCK_WAIT", "0s").end().await.expect(69);
+    assert!(!read().contains("quorlock_run_last_success"), "{}", read());
+    assert!(
+        read().contains("quorlock_run_last_failure_timestamp_seconds{resource=\"other\"} "),
+        "{}",
+        read()
+    );
+}
+
+#[tokio::test]
+async fn doctor_writes_what_it_finds() {
+    let Some(servers) = servers(3).await else { return };
+    servers[0].kill();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("doctor.prom");
+    let words = ["doctor", "--restart-guard", "on", "--metrics-file", path.to_str().unwrap()];
+    Quorlock::new(words).on(&servers).end().await.expect(69);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (dead, young) = (servers[0].url(), servers[1].url());
+    for line in [
+        format!("quorlock_doctor_finding{{severity=\"warning\",finding=\"unreachable\",node=\"{dead}\"}} 1"),
+        format!("quorlock_doctor_finding{{severity=\"warning\",finding=\"restarted\",node=\"{young}\"}} 1"),
+        "quorlock_doctor_finding{severity=\"warning\",finding=\"no-quorum\",node=\"\"} 1".to_owned(),
+        format!("quorlock_doctor_node_votes{{node=\"{dead}\"}} 0"),
+        "quorlock_doctor_exit_code 69".to_owned(),
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line}: {text}");
+    }
+    assert!(!text.contains("quorlock_node_up"), "its connections are no client's: {text}");
+    let nowhere = ["doctor", "--metrics-file", "/nowhere/at/all/doctor.prom"];
+    let refused = Quorlock::new(nowhere).on(&servers).end().await.expect(78);
+    assert!(refused.stderr.contains("/nowhere/at/all/doctor.prom"), "{refused:?}");
+}

@@ -17,7 +17,7 @@ use serde_json::Value;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::metrics::{address, scrape};
-use crate::support::{run, servers};
+use crate::support::{Quorlock, run, servers};
 
 /// The values of each label.
 type Labels = BTreeMap<String, BTreeSet<String>>;
@@ -133,6 +133,12 @@ async fn emitted() -> Option<Emitted> {
     emitted.add(&scrape(&address(&running).await, "/metrics"));
     fs::write(running.path("go"), "").unwrap();
     running.end().await.expect(0);
+    emitted.add(&fs::read_to_string(&path).unwrap());
+    // A failure is in the file from the first one on; and what is unsafe, if there is anything.
+    run(&servers, &["--metrics-file", path.to_str().unwrap()], "exit 1").end().await.expect(1);
+    emitted.add(&fs::read_to_string(&path).unwrap());
+    let check = ["doctor", "--restart-guard", "off", "--metrics-file", path.to_str().unwrap()];
+    Quorlock::new(check).on(&servers).end().await.expect(79);
     emitted.add(&fs::read_to_string(&path).unwrap());
     // A histogram exists from its first sample on, and this run renewed nothing.
     for metric in quorlock::metrics::ALL {
