@@ -162,13 +162,13 @@ impl Picture {
     fn lines(&self, size: Option<Size>) -> Vec<String> {
         let waited_for = self.entries.iter().filter(|entry| entry.has_waiters()).count();
         let at = format_rfc3339_millis(self.at);
-        let mut head = format!("{at}  stored: {}, shown with waiters: {waited_for}", self.listed);
-        if self.unknown > 0 {
-            head.push_str(&format!(", held or free, unknown: {}", self.unknown));
-        }
-        if !self.is_current {
-            head.push_str(", not up to date: too few nodes can be listed");
-        }
+        let unclear = match self.unknown {
+            0 => String::new(),
+            unknown => format!(", held or free, unknown: {unknown}"),
+        };
+        let old = if self.is_current { "" } else { ", not up to date: too few nodes can be listed" };
+        let listed = self.listed;
+        let mut head = format!("{at}  stored: {listed}, shown with waiters: {waited_for}{unclear}{old}");
         head.truncate(size.map_or(head.len(), |size| size.columns));
         let mut lines = vec![head, String::new()];
         match size {

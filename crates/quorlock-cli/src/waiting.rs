@@ -164,10 +164,8 @@ mod tests {
         const MOST: usize = 50;
         let asked = AtomicUsize::new(0);
         WrappedNode::new(MemoryNode::new(name)).on_request(move |request, responder, inner| {
-            let asked = match &*request {
-                Request::Acquire { .. } => asked.fetch_add(1, Ordering::Relaxed),
-                _ => asked.load(Ordering::Relaxed),
-            };
+            let count = usize::from(matches!(&*request, Request::Acquire { .. }));
+            let asked = asked.fetch_add(count, Ordering::Relaxed);
             if matches!(&*request, Request::Renew { .. }) && asked < MOST {
                 responder.send(Err(NodeError::Disconnected { reason: "it was reset".into() }));
             } else {

@@ -463,6 +463,29 @@ async fn a_service_whose_sentinels_refuse_the_password_lacks_a_login() {
 }
 
 #[tokio::test]
+async fn a_hung_server_of_any_kind_is_told_from_one_that_is_down() {
+    // The system accepts connections for a process that does not.
+    let hung: Vec<_> = (0..3).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+    let down: Vec<_> = (0..3).map(|_| ClosedPort::bind().unwrap()).collect();
+    let schemes = ["redis://", "postgres://ann:pw@", "mysql://ann:pw@"];
+    let hung = hung.iter().map(|listener| listener.local_addr().unwrap().to_string());
+    let down = down.iter().map(|port| port.address().unwrap().to_string());
+    let url = |(scheme, address): (&str, String)| {
+        let database = if scheme == "redis://" { "" } else { "/locks" };
+        format!("{scheme}{address}{database}")
+    };
+    let urls: Vec<_> = schemes.into_iter().zip(hung).chain(schemes.into_iter().zip(down)).map(url).collect();
+    let ended = doctor(&urls, &["--json"]).end().await.expect(69);
+    for (number, url) in urls.iter().enumerate() {
+        let finding = if number < 3 { "unresponsive" } else { "unreachable" };
+        let found = found_of(&ended, &url[url.find("127.").unwrap()..]);
+        assert!(found.contains(&(finding.to_owned(), "warning".to_owned())), "{url}: {finding}: {ended:?}");
+    }
+    let cure = "look at its process";
+    assert_eq!(ended.stdout.matches(cure).count(), 3, "{ended:?}");
+}
+
+#[tokio::test]
 async fn it_says_in_its_help_what_its_exit_codes_mean() {
     let help = Quorlock::new(["doctor", "--help"]).end().await.expect(0);
     for word in ["79     something makes locks unsafe", "69     no quorum", "--strict", "--json"] {
