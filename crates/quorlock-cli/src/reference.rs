@@ -152,7 +152,7 @@ Of the run itself; `hold` has the same, but for those of a command:
     }
     table.push_str(
         "
-Of `quorlock doctor --metrics-file`:
+Of `quorlock doctor --metrics-file FILE`:
 
 | metric | type | unit | labels | meaning |
 |---|---|---|---|---|
