@@ -15,7 +15,7 @@
 // replies, and `push` handles what the server pushes. A `connection` reads and writes bytes; `resp` has the
 // codec. `error` classifies errors. `inspect` is the health check, and `list` lists keys, over connections of their own. `info` parses
 // what a server reports about itself, and `promotion` finds out what it does not report: since when it is
-// master. `replicas` makes votes wait for replicas, and `sentinel` finds the master of a service.
+// master. `max_ttl` compares the `max_ttl` of clients. `replicas` makes votes wait for replicas, and `sentinel` finds the master of a service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +57,7 @@ mod inspect;
 mod kind;
 mod list;
 mod login;
+mod max_ttl;
 mod met;
 mod observers;
 mod process;

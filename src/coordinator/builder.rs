@@ -183,9 +183,9 @@ impl Builder {
     /// counted for that long. 30 s unless set: the shorter, the sooner a restarted node votes again.
     ///
     /// Every client must use the same. Each leaves its own at the nodes when it connects, under
-    /// `PREFIX{…}:quorlock:gate:max-ttl`, for a month; a client that finds another one there warns,
+    /// `PREFIX{…}:quorlock:gate:max-ttl`, for a month; a client that finds another one there, then or later, warns,
     /// [tells the program](Coordinator::warnings), and waits for restarted nodes as long as the larger asks
-    /// for. Nodes of other kinds may, by [`Seams::max_ttls`](crate::node::Seams::max_ttls).
+    /// for. PostgreSQL servers have a table for it. Nodes of other kinds may do the same by [`Seams::max_ttls`](crate::node::Seams::max_ttls).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self

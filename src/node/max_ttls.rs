@@ -82,7 +82,7 @@ impl MaxTtls {
 /// A restarted node is not counted for as long as a lock may last, so all clients must have the same
 /// [`max_ttl`](crate::Builder::max_ttl). To detect differences, a node keeps it in a note in its store: each
 /// client that connects reads the note, passes it to [`hear`](MaxTtlNotes::hear), and writes its own if that
-/// is larger.
+/// is larger. If it can learn of later changes of the note, it does the same again.
 #[derive(Clone, Debug)]
 pub struct MaxTtlNotes {
     all: Arc<MaxTtls>,

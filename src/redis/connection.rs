@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     pub(crate) client: Option<i64>,
     out: Outbox,
     inbox: Inbox,
+    /// Whether a push was ignored between the replies of the handshake.
+    pub(crate) missed_push: bool,
     /// How many more bytes the server may push.
     allowance: usize,
 }
@@ -71,7 +73,8 @@ pub(crate) enum ConnectionError {
 
 impl Connection {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Connection {
-        Connection { stream, client: None, out: Outbox::default(), inbox: Inbox::default(), allowance: FREE }
+        let (out, inbox) = (Outbox::default(), Inbox::default());
+        Connection { stream, client: None, out, inbox, missed_push: false, allowance: FREE }
     }
 
     /// Returns the buffer to write requests to.
@@ -109,7 +112,7 @@ impl Connection {
         self.inbox.passes(messages)
     }
 
-    /// Sends requests and waits for as many replies. Pushes in between are ignored.
+    /// Sends requests and waits for as many replies. Of pushes in between it only records that there was one.
     ///
     /// # Cancel safety
     ///
@@ -145,7 +148,7 @@ impl Connection {
                         Some(Message::Push(push)) if subscribes && is_subscription(push) => {
                             expected = requests.len() - 1;
                         }
-                        Some(Message::Push(_)) => {}
+                        Some(Message::Push(_)) => self.missed_push = true,
                         None => break,
                     }
                 }

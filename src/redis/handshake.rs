@@ -13,9 +13,10 @@ use super::connection::{Connection, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
 use super::info::facts_in;
 use super::login::Login;
+use super::max_ttl::{MaxTtlNote, max_ttl_answer};
 use super::met::Met;
 use super::process::{Process, history_in};
-use super::promotion::{max_ttl_answer, max_ttl_request, reign};
+use super::promotion::reign;
 use super::push::Listeners;
 use super::replicas::ReplicaAck;
 use super::sentinel::{Sentinels, Watch};
@@ -52,6 +53,8 @@ pub(crate) struct ReadyConnection {
     pub(crate) pushes_own: bool,
     /// The secret that proves messages to our inboxes (rule O-11), if it pushes them.
     pub(crate) inbox: Option<Box<[u8]>>,
+    /// The note of the largest `max_ttl`, unless the user may not read it.
+    pub(crate) max_ttl: Option<MaxTtlNote>,
     /// The facts of the handshake.
     pub(crate) facts: Facts,
     /// The history ID of its data, if it is a cluster member.
@@ -145,13 +148,6 @@ impl Connector {
         if let Some(gate) = &self.settings.gate {
             start::ask(&mut introduction, gate);
         }
-        let max_ttl = self.settings.gate.as_ref().zip(self.settings.max_ttls.as_ref());
-        let asked_for_max_ttl = max_ttl.is_some();
-        if let Some((gate, max_ttls)) = max_ttl {
-            // Before `CLIENT TRACKING` is switched on. A user without the permission can still vote.
-            let [command, words @ ..] = max_ttl_request(gate, max_ttls.ours());
-            introduction.cmd(&command).arg(&words[..]);
-        }
         // The name is for people who read the server's list of clients. The reply does not check: a user
         // without the permission can still vote.
         introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
@@ -159,6 +155,12 @@ impl Connector {
         if hints {
             // NOLOOP: our own changes need no notification.
             introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
+        }
+        let max_ttl = MaxTtlNote::of(&self.settings);
+        if let Some(note) = &max_ttl {
+            // After that, so that the server pushes later changes. A user without the permission can still
+            // vote.
+            note.ask_in(&mut introduction);
         }
         let alone = self.settings.membership == Membership::Alone;
         if alone {
@@ -195,11 +197,13 @@ impl Connector {
         } else {
             SupportedCommands::default()
         };
+        let max_ttl = max_ttl.filter(|_| {
+            let noted = answers.pop();
+            facts.max_ttl = noted.as_ref().and_then(max_ttl_answer);
+            matches!(noted, Some(Value::Int(_)))
+        });
         // Hints are optional: a server or user that does not support them can still vote.
         let hints = hints && matches!(answers.pop(), Some(Value::Okay));
-        if asked_for_max_ttl {
-            facts.max_ttl = answers.get(1).and_then(max_ttl_answer);
-        }
         if let Some(gate) = &self.settings.gate {
             let wall = self.settings.clock.wall();
             // The reply to the first request.
@@ -236,6 +240,7 @@ impl Connector {
             hints,
             pushes_own,
             inbox,
+            max_ttl,
             facts,
             history,
             watch,

@@ -13,9 +13,7 @@ use super::connection::{Connection, text};
 use super::error::{Peer, SentCommand, failed, refused, unconnected, unexpected};
 use super::process::Process;
 use super::scripts;
-use crate::node::max_ttls::millis;
 use crate::node::{NodeError, NodeErrorKind};
-use quorlock_protocol::max_ttl_note;
 
 /// Returns how long the promoted server process has been known as master. Records it, if no client has
 /// before.
@@ -60,21 +58,6 @@ pub(super) fn request(gate: &str, run_id: &str, history: &str) -> [String; 5] {
 pub(super) fn answer(noted: &Value) -> Option<Duration> {
     let Value::Int(millis) = noted else { return None };
     u64::try_from(*millis).ok().map(Duration::from_millis)
-}
-
-/// How long a node remembers the `max_ttl` of a client after its last connection: longer than most programs
-/// run, but not forever, since it may have been a mistake.
-const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// Returns the command that reads the `max_ttl` of other clients, and records ours.
-pub(super) fn max_ttl_request(gate: &str, ours: Duration) -> [String; 6] {
-    let (script, note) = (scripts::MAX_TTL.text().to_owned(), max_ttl_note(gate));
-    ["EVAL".into(), script, "1".into(), note, millis(ours).to_string(), millis(REMEMBERED).to_string()]
-}
-
-/// Returns the `max_ttl` in the reply. `None` if the node may not say, or has none.
-pub(super) fn max_ttl_answer(noted: &Value) -> Option<Duration> {
-    answer(noted).filter(|theirs| !theirs.is_zero())
 }
 
 fn silence() -> NodeError {

@@ -142,6 +142,24 @@ pub(super) fn is_change_of(push: &[u8], key: &[u8]) -> bool {
     )
 }
 
+/// Returns whether the push says that this key may have changed.
+pub(super) fn may_change(push: &[u8], key: &[u8]) -> bool {
+    let mut parts = RespReader::of(push);
+    let is_change = matches!(
+        (parts.next(), parts.next()),
+        (Some(RespValue::List(_)), Some(RespValue::Text(b"invalidate")))
+    );
+    let named = |mut parts: RespReader<'_>| match parts.next() {
+        Some(RespValue::List(keys)) => {
+            // Anything but a text is unknown.
+            (0..keys).any(|_| !matches!(parts.next(), Some(RespValue::Text(told)) if told != key))
+        }
+        // Nil means all keys.
+        _ => true,
+    };
+    is_change && named(parts)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -199,6 +217,17 @@ mod tests {
         assert!(!is_change_of(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"a"));
         assert!(!is_change_of(b">2\r\n$10\r\ninvalidate\r\n_\r\n", b"a"), "all of them");
         assert!(!is_change_of(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\na\r\n", b"a"));
+    }
+
+    #[test]
+    fn a_change_of_one_key_among_others_is_found() {
+        let of_both = b">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n";
+        assert!(may_change(of_both, b"a") && may_change(of_both, b"b") && !may_change(of_both, b"c"));
+        for said in ["_\r\n", "*-1\r\n", "$3\r\nkey\r\n", "*1\r\n:5\r\n", "*1\r\n"] {
+            let push = format!(">2\r\n+invalidate\r\n{said}");
+            assert!(may_change(push.as_bytes(), b"a"), "{said:?} may be any key");
+        }
+        assert!(!may_change(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\na\r\n", b"a"));
     }
 
     #[test]

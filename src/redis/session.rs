@@ -14,6 +14,7 @@ use super::admission::{Ask, State};
 use super::command::transaction::SupportedCommands;
 use super::connection::Connection;
 use super::handshake::{Connector, ReadyConnection};
+use super::max_ttl::MaxTtlNote;
 use super::push::Listeners;
 use super::replicas::ReplicaAck;
 use super::scripts::Library;
@@ -47,11 +48,14 @@ pub(crate) async fn run(
     connector: &mut Connector,
     queue: &mut UnboundedReceiver<Ask>,
     state: &State,
-    listeners: &Listeners,
+    (name, listeners): (&str, &Listeners),
     clock: &dyn Clock,
 ) -> (End, bool) {
+    // A push that the handshake has ignored may have been about the note.
+    let note = if ready.connection.missed_push { NoteStatus::Outdated } else { NoteStatus::Known };
     let mut session = Session {
         connection: ready.connection,
+        name,
         identity: ready.identity,
         history: ready.history,
         listeners: ready.hints.then_some(listeners),
@@ -65,6 +69,8 @@ pub(crate) async fn run(
         transactions_from: Moment::ORIGIN,
         watch: ready.watch,
         replica_ack: ready.replica_ack,
+        max_ttl: ready.max_ttl.filter(|_| ready.hints),
+        note,
         unconfirmed: Vec::new(),
         batch: Vec::new(),
         library: Library::default(),
@@ -93,7 +99,7 @@ impl Drop for Session<'_> {
         let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.expected {
             Expected::Ask { ask, .. } => Some(ask),
             Expected::Undo(undo) => Some(undo.ask),
-            Expected::ReplicaAck => None,
+            Expected::ReplicaAck | Expected::MaxTtl => None,
         });
         let asked: Vec<_> = in_flight.collect();
         if asked.iter().any(|ask| ask.request.may_create()) {
@@ -106,6 +112,16 @@ impl Drop for Session<'_> {
     }
 }
 
+/// Whether we know the note of the largest `max_ttl`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NoteStatus {
+    Known,
+    /// The server has pushed that it has changed.
+    Outdated,
+    /// It is being read.
+    Asked,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Fluent,
@@ -116,6 +132,8 @@ enum Pace {
 /// needs neither a task of its own nor a wake-up between two.
 struct Session<'a> {
     connection: Connection,
+    /// The name of the node.
+    name: &'a str,
     identity: Arc<Identity>,
     /// The history ID of a cluster member.
     history: Option<Arc<str>>,
@@ -138,6 +156,9 @@ struct Session<'a> {
     watch: Option<Watch>,
     /// The replicas that must confirm a vote.
     replica_ack: Option<ReplicaAck>,
+    /// The note of the largest `max_ttl`, if the server pushes its changes.
+    max_ttl: Option<MaxTtlNote>,
+    note: NoteStatus,
     /// Granted votes that are not confirmed by replicas yet.
     unconfirmed: Vec<(Ask, Response)>,
     /// Requests to be sent next.
@@ -169,6 +190,7 @@ impl Session<'_> {
             return Poll::Ready(End::Lost(reason));
         }
         self.take(context, queue);
+        self.ask_for_max_ttl();
         if let Poll::Ready(Err(reason)) = self.connection.poll_send(context) {
             return Poll::Ready(End::Lost(reason.into()));
         }

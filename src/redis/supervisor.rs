@@ -17,7 +17,7 @@ use super::session::{End, run};
 use super::settings::{Notices, Settings};
 use crate::address::Address;
 use crate::doctor::Finding;
-use crate::doctor::rules::{max_ttl_differs, on_sight};
+use crate::doctor::rules::on_sight;
 use crate::node::NodeError;
 use crate::runtime::Mutex;
 use quorlock_protocol::Backoff;
@@ -144,15 +144,10 @@ impl Supervisor {
                         for Finding { check, evidence, cure, .. } in on_sight(name, &facts) {
                             warn!(node = %name, finding = %check, cure, "the server {evidence}");
                         }
-                        // Before its first vote is counted.
-                        let told = settings.max_ttls.as_ref().zip(facts.max_ttl);
-                        let found = told.and_then(|(max_ttls, theirs)| {
-                            let differs = max_ttls.hear(theirs)?;
-                            Some(max_ttl_differs(max_ttls.ours(), differs))
-                        });
-                        if let Some(Finding { check, evidence, cure, .. }) = found {
-                            warn!(node = %name, finding = %check, cure, "{evidence}");
-                        }
+                    }
+                    // Before its first vote is counted.
+                    if let Some((note, theirs)) = greeted.max_ttl.as_ref().zip(facts.max_ttl) {
+                        note.hear(name, theirs);
                     }
                     state.introduced(facts, greeted.round_trip);
                     let since = clock.now();
@@ -164,7 +159,8 @@ impl Supervisor {
                     if let Some(secret) = greeted.inbox.take() {
                         listeners.inbox_open(secret);
                     }
-                    let (end, has_answered) = run(greeted, connector, queue, state, listeners, clock).await;
+                    let (end, has_answered) =
+                        run(greeted, connector, queue, state, (name, listeners), clock).await;
                     listeners.deaf();
                     if has_answered || clock.now().since(since) >= LASTING {
                         *backoff = fresh_backoff();

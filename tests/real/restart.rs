@@ -79,49 +79,75 @@ async fn a_restarted_server_is_another_instance_and_gets_nothing_twice() {
     .unwrap();
 }
 
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn with_max_ttl(world: &World, max_ttl: Duration) -> Coordinator {
+    client(&world.servers.urls(), |builder| {
+        builder.ttl(MAX_TTL).max_ttl(max_ttl).restart_guard(RestartGuard::On)
+    })
+}
+
 /// The findings of a client about other clients with a different `max_ttl`.
+fn found(coordinator: &Coordinator) -> Vec<String> {
+    let noticed = coordinator.warnings().into_iter();
+    noticed.filter(|finding| finding.check == Check::MaxTtl).map(|finding| finding.evidence).collect()
+}
+
+/// Restarts two of three servers, which lose their notes, and waits until the client counts neither for an hour.
+async fn waits_an_hour_for_restarted_servers(world: &World, coordinator: &Coordinator) {
+    for server in &world.servers[..2] {
+        server.restart_empty().await.unwrap();
+    }
+    let waits_an_hour = async || {
+        let Err(AcquireError::Unavailable { report, .. }) = coordinator.lock("r").try_acquire().await else {
+            return false;
+        };
+        let long = |said: &VoteOutcome| matches!(said, VoteOutcome::Quarantined { left } if *left > HOUR / 2);
+        report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
+    };
+    eventually("two nodes that do not vote for an hour", patience(), waits_an_hour).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn i37_differing_max_ttl_warns_and_the_larger_one_counts() {
     let world = World::start(3).await;
-    let hour = Duration::from_secs(3600);
-    let with = |max_ttl: Duration| {
-        client(&world.servers.urls(), |builder| {
-            builder.ttl(MAX_TTL).max_ttl(max_ttl).restart_guard(RestartGuard::On)
-        })
-    };
-    let found = |coordinator: &Coordinator| {
-        let noticed = coordinator.warnings().into_iter();
-        noticed.filter(|finding| finding.check == Check::MaxTtl).map(|finding| finding.evidence).collect()
-    };
+    let with = |max_ttl| with_max_ttl(&world, max_ttl);
     let alone = with(MAX_TTL);
     drop(alone.lock("r").inspect().await);
-    let none: Vec<String> = found(&alone);
-    assert!(none.is_empty(), "{none:?}");
+    assert_eq!(found(&alone), [""; 0]);
 
-    let longer = with(hour);
+    let longer = with(HOUR);
     drop(longer.lock("r").inspect().await);
     eventually("it finds the shorter one", patience(), async || !found(&longer).is_empty()).await.unwrap();
-    let warnings: Vec<String> = found(&longer);
+    let warnings = found(&longer);
     assert!(warnings[0].contains("max_ttl is 1h here, and another client has 2s"), "{warnings:?}");
 
     let shorter = with(MAX_TTL);
     drop(shorter.lock("r").inspect().await);
     eventually("it finds the longer one", patience(), async || !found(&shorter).is_empty()).await.unwrap();
-    let warnings: Vec<String> = found(&shorter);
+    let warnings = found(&shorter);
     assert!(warnings[0].contains("max_ttl is 2s here, and another client has 1h"), "{warnings:?}");
     let examined = shorter.doctor().await;
     assert_eq!(examined.findings.iter().filter(|finding| finding.check == Check::MaxTtl).count(), 1);
 
-    // The servers have lost their notes, and the client remembers.
-    for server in &world.servers[..2] {
-        server.restart_empty().await.unwrap();
-    }
-    let waits_an_hour = async || {
-        let Err(AcquireError::Unavailable { report, .. }) = shorter.lock("r").try_acquire().await else {
-            return false;
-        };
-        let long = |said: &VoteOutcome| matches!(said, VoteOutcome::Quarantined { left } if *left > hour / 2);
-        report.votes().iter().filter(|vote| long(&vote.outcome)).count() >= 2
-    };
-    eventually("two nodes that do not vote for an hour", patience(), waits_an_hour).await.unwrap();
+    waits_an_hour_for_restarted_servers(&world, &shorter).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i37_a_larger_max_ttl_that_comes_later_is_learnt_by_those_who_are_connected() {
+    let world = World::start(3).await;
+    let shorter = with_max_ttl(&world, MAX_TTL);
+    drop(shorter.lock("r").inspect().await);
+    let connected = async || shorter.health().now().iter().all(|node| node.identity.is_some());
+    eventually("it is connected to all", patience(), connected).await.unwrap();
+    assert_eq!(found(&shorter), [""; 0]);
+
+    let longer = with_max_ttl(&world, HOUR);
+    drop(longer.lock("r").inspect().await);
+    eventually("it finds the longer one", patience(), async || !found(&shorter).is_empty()).await.unwrap();
+    let warnings = found(&shorter);
+    assert!(warnings[0].contains("max_ttl is 2s here, and another client has 1h"), "{warnings:?}");
+    // No node may tell the one with the shorter again.
+    drop(longer);
+    waits_an_hour_for_restarted_servers(&world, &shorter).await;
 }

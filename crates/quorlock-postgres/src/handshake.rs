@@ -19,8 +19,9 @@ use tokio_postgres::{Client, Error};
 use crate::connect::{Opened, open};
 use crate::error::{failed, of_statement, reason, unfit};
 use crate::guard::Refusal;
+use crate::max_ttl::MaxTtlRecord;
 use crate::request::Statements;
-use crate::session::Session;
+use crate::session::{Session, says_max_ttl};
 use crate::shedlock;
 use crate::url::DatabaseUrl;
 
@@ -101,13 +102,18 @@ async fn greet(
     let Opened { client, mut carrier, greeted_by } = open(&settings.url, &settings.seams, logging_in).await?;
     // It has answered; what it is asked from here on may have to wait for others.
     logging_in.store(false, Ordering::Relaxed);
+    // Whether the `max_ttl` of other clients has changed meanwhile.
+    let mut changed = false;
     let (session, facts) = {
         let work = Box::pin(introduce(settings, &client, greeted_by, predecessor));
         let mut unsolicited = 0;
         let carrying = Box::pin(futures::future::poll_fn(|context| {
             while unsolicited < MOST_UNSOLICITED {
                 match ready!(carrier.poll_message(context)) {
-                    Some(Ok(_)) => unsolicited += 1,
+                    Some(Ok(message)) => {
+                        changed |= says_max_ttl(&message);
+                        unsolicited += 1;
+                    }
                     Some(Err(error)) => return Poll::Ready(Some(error)),
                     None => return Poll::Ready(None),
                 }
@@ -128,15 +134,18 @@ async fn greet(
             }
         }
     };
-    let Introduced { identity, statements, shedlock, witness, round_trip } = session;
+    let Introduced { identity, statements, shedlock, max_ttl, witness, round_trip } = session;
     *predecessor = Some(witness);
-    Ok((Session { client: Arc::new(client), carrier, statements, shedlock, identity, round_trip }, facts))
+    let max_ttl = max_ttl.map(|record| (record, changed));
+    let client = Arc::new(client);
+    Ok((Session { client, carrier, statements, shedlock, max_ttl, identity, round_trip }, facts))
 }
 
 struct Introduced {
     identity: Arc<Identity>,
     statements: Statements,
     shedlock: Option<shedlock::Prepared>,
+    max_ttl: Option<MaxTtlRecord>,
     witness: Witness,
     round_trip: Duration,
 }
@@ -191,11 +200,14 @@ async fn introduce(
     let since: i64 = begun.try_get(1).map_err(before)?;
     let now: i64 = begun.try_get(2).map_err(before)?;
     let age = Duration::from_micros(u64::try_from(now.saturating_sub(since)).unwrap_or_default());
-    note_max_ttl(settings, client, &mut facts).await?;
+    let max_ttl = MaxTtlRecord::of(settings);
+    if let Some(record) = &max_ttl {
+        (_, facts.max_ttl) = record.compare(client).await.map_err(before)?;
+    }
     facts.identity = Some(identity.as_str().into());
     facts.uptime = Some(age);
     let identity = Arc::new(Identity::new(identity, sent, age));
-    Ok((Introduced { identity, statements, shedlock: None, witness, round_trip }, facts))
+    Ok((Introduced { identity, statements, shedlock: None, max_ttl, witness, round_trip }, facts))
 }
 
 /// The counterpart for `ShedLock`'s table, with which no state of ours is stored.
@@ -226,7 +238,8 @@ async fn introduce_shedlock(
     facts.uptime = Some(age);
     facts.hints = Some(false);
     let (identity, statements) = (Arc::new(Identity::new(identity, sent, age)), Statements::none());
-    Ok((Introduced { identity, statements, shedlock: Some(prepared), witness, round_trip }, facts))
+    let shedlock = Some(prepared);
+    Ok((Introduced { identity, statements, shedlock, max_ttl: None, witness, round_trip }, facts))
 }
 
 /// Session settings. The server's timeouts are shorter than the client's, so that a row locked by another
@@ -294,23 +307,6 @@ async fn end(client: &Client, Witness(number): Witness, settings: &Settings) -> 
         clock.sleep_until(clock.now() + PREDECESSOR_LIMIT / 50).await;
     }
     Ok(false)
-}
-
-async fn note_max_ttl(settings: &Settings, client: &Client, facts: &mut Facts) -> Result<(), NodeError> {
-    let Some(notes) = settings.seams.max_ttls().filter(|_| settings.seams.guards_restarts()) else {
-        return Ok(());
-    };
-    let ours = i64::try_from(notes.ours().as_millis()).unwrap_or(i64::MAX);
-    let prefix = settings.seams.key_prefix().as_bytes();
-    let row = client.query_one("SELECT quorlock.max_ttl($1, $2)", &[&prefix, &ours]).await.map_err(before)?;
-    let theirs: i64 = row.try_get(0).map_err(before)?;
-    if let Some(theirs) = u64::try_from(theirs).ok().filter(|theirs| *theirs > 0).map(Duration::from_millis) {
-        facts.max_ttl = Some(theirs);
-        if let Some(theirs) = notes.hear(theirs) {
-            tracing::warn!(node = %settings.url, ?theirs, "other clients use a different max_ttl");
-        }
-    }
-    Ok(())
 }
 
 /// Maps an error from before the first request.

@@ -26,6 +26,7 @@ mod line;
 mod lines;
 mod list;
 mod listeners;
+mod max_ttl;
 mod node;
 mod request;
 mod session;

@@ -870,7 +870,8 @@ BEGIN
     RETURN noted;
 END $$;
 
--- Returns the largest max_ttl of other clients, in milliseconds, and records ours if none is larger.
+-- Returns the largest max_ttl of other clients, in milliseconds, and records ours if none is larger. Notifies the
+-- other clients of a change: those that are connected would not learn of it otherwise.
 CREATE FUNCTION quorlock.max_ttl(of_prefix bytea, ours bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -887,7 +888,12 @@ BEGIN
         SELECT FROM quorlock.max_ttls WHERE prefix = of_prefix AND expires > t + month - 86400 * 1000000::bigint
     ) THEN
         INSERT INTO quorlock.max_ttls VALUES (of_prefix, ours, t + month)
-        ON CONFLICT (prefix) DO UPDATE SET millis = EXCLUDED.millis, expires = EXCLUDED.expires;
+        ON CONFLICT (prefix) DO UPDATE SET millis = EXCLUDED.millis, expires = EXCLUDED.expires
+        -- Another client may have recorded a larger one at the same time.
+        WHERE max_ttls.millis <= EXCLUDED.millis OR max_ttls.expires <= t;
+        IF theirs IS DISTINCT FROM ours THEN
+            PERFORM pg_notify('quorlock', 'max-ttl');
+        END IF;
     END IF;
     RETURN COALESCE(theirs, 0);
 END $$;

@@ -22,6 +22,7 @@ use crate::error::{of_statement, reason};
 use crate::line::{Barrier, Job};
 use crate::lines::Unanswered;
 use crate::listeners::Listeners;
+use crate::max_ttl::{self, MaxTtlRecord};
 use crate::request::{Statements, response, statement};
 use crate::shedlock::{self, Plan};
 
@@ -46,6 +47,8 @@ pub(crate) struct Session {
     pub(crate) statements: Statements,
     /// The statements for `ShedLock`'s table, if locks are its rows.
     pub(crate) shedlock: Option<shedlock::Prepared>,
+    /// The `max_ttl` of other clients, and whether it may have changed since it was read.
+    pub(crate) max_ttl: Option<(MaxTtlRecord, bool)>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) round_trip: Duration,
 }
@@ -91,11 +94,17 @@ struct Run<'a> {
     /// The number of messages without a request that have arrived one after the other.
     in_a_row: u32,
     until_sweep: u32,
+    max_ttl: Option<MaxTtlRecord>,
+    /// Whether that has changed since it was last requested.
+    max_ttl_changed: bool,
+    /// The number of requests sent when it was.
+    max_ttl_asked: u64,
 }
 
 /// The next event.
 enum Event {
     Notified(Vec<u8>),
+    MaxTtlChanged,
     Ended(Option<Error>),
     Answered(Result<Vec<Row>, Error>),
     Asked(Option<Job>),
@@ -121,7 +130,9 @@ impl Session {
         listeners: &Listeners,
         limit: Duration,
     ) -> End {
-        let Session { client, mut carrier, statements, shedlock, identity, .. } = self;
+        let Session { client, mut carrier, statements, shedlock, max_ttl, identity, .. } = self;
+        let (max_ttl, max_ttl_changed) =
+            max_ttl.map_or((None, false), |(record, changed)| (Some(record), changed));
         let mut run = Run {
             client,
             statements,
@@ -136,12 +147,16 @@ impl Session {
             untold: 0,
             in_a_row: 0,
             until_sweep: SWEEP_EVERY,
+            max_ttl,
+            max_ttl_changed,
+            max_ttl_asked: 0,
         };
         let patience = limit.saturating_mul(2);
         let mut progress: Moment = clock.now();
         let mut alarm: Option<Sleep> = None;
         let mut held: Option<Held> = first.take().and_then(|job| run.take(job));
         let end = loop {
+            run.ask_for_max_ttl();
             if alarm.is_none() && !run.pending.is_empty() {
                 alarm = Some(clock.sleep_until(progress + patience));
             }
@@ -158,6 +173,12 @@ impl Session {
                         let reason = "it sent notifications without end, and no answer".into();
                         break End::Lost(NodeError::Disconnected { reason });
                     }
+                }
+                Event::MaxTtlChanged => {
+                    if run.pending.is_empty() {
+                        (progress, alarm) = (clock.now(), None);
+                    }
+                    run.max_ttl_changed = true;
                 }
                 Event::Answered(answer) => {
                     progress = clock.now();
@@ -218,6 +239,9 @@ fn next(
     while !pauses {
         run.in_a_row += 1;
         match carrier.poll_message(context) {
+            Poll::Ready(Some(Ok(message))) if says_max_ttl(&message) => {
+                return Poll::Ready(Event::MaxTtlChanged);
+            }
             Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => {
                 if let Some(key) = unhex(told.payload()) {
                     return Poll::Ready(Event::Notified(key));
@@ -355,6 +379,19 @@ impl Run<'_> {
         }
     }
 
+    /// Reads the `max_ttl` of other clients again, if it has changed and no such request is unanswered.
+    fn ask_for_max_ttl(&mut self) {
+        if !self.max_ttl_changed || self.answered < self.max_ttl_asked {
+            return;
+        }
+        self.max_ttl_changed = false;
+        let Some(record) = self.max_ttl.clone() else { return };
+        let client = Arc::clone(&self.client);
+        let asking = async move { record.compare(&client).await.map(|(rows, _)| rows) };
+        self.push(asking.boxed(), Pending { asked: None, leave: None, unanswered: None });
+        self.max_ttl_asked = self.sent;
+    }
+
     /// Polls once, which sends the request, so that requests are executed in the order in which they were
     /// asked.
     fn push(&mut self, mut asking: Answer, pending: Pending) {
@@ -415,6 +452,11 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// Whether it is the notification that the `max_ttl` of other clients has changed.
+pub(crate) fn says_max_ttl(message: &AsyncMessage) -> bool {
+    matches!(message, AsyncMessage::Notification(told) if told.payload() == max_ttl::CHANGED)
 }
 
 /// Decodes hexadecimal digits.

@@ -173,7 +173,7 @@ pub(crate) fn max_ttl_differs(ours: Duration, theirs: Duration) -> Finding {
              nodes report it than may be wrong, we wait as long as it does"
         )
     } else {
-        format!("{both}: it counts restarted nodes before our locks have expired, unless it reconnects")
+        format!("{both}: it counts restarted nodes before our locks have expired, unless it learns of ours")
     };
     let cure = format!(
         "{}; if no client has the other value any more, delete the key `…:quorlock:gate:max-ttl` on the nodes",

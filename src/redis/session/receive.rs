@@ -10,10 +10,12 @@ use super::super::command::transaction::{Deletion, decode_acquisition, decode_de
 use super::super::command::{ByHash, encode};
 use super::super::connection::{ConnectionError, Message, READS, yield_later};
 use super::super::error::unexpected;
+use super::super::max_ttl::max_ttl_in;
+use super::super::push::may_change;
 use super::super::replicas::{copies_in, must_last};
 use super::super::scripts::Library;
-use super::Session;
 use super::sent::{Expected, Sent, SentAs, Undo};
+use super::{NoteStatus, Session};
 use crate::node::{NodeError, ReceivedAt, Request, Response, Vote};
 
 /// How long only scripts are used after the server has refused a transaction: it may be out of memory for a
@@ -50,6 +52,11 @@ impl Session<'_> {
             let Some(message) = message? else { break };
             match message {
                 Message::Push(push) => {
+                    if self.note == NoteStatus::Known
+                        && self.max_ttl.as_ref().is_some_and(|note| may_change(push, note.key()))
+                    {
+                        self.note = NoteStatus::Outdated;
+                    }
                     if let Some(listeners) = self.listeners
                         && !(self.pushes_own
                             && self.in_flight.front().is_some_and(|sent| sent.changes_own_place(push)))
@@ -88,6 +95,13 @@ impl Session<'_> {
                         Expected::ReplicaAck => {
                             let copies = copies_in(answer);
                             self.copied(copies);
+                            continue;
+                        }
+                        Expected::MaxTtl => {
+                            if let Some((note, theirs)) = self.max_ttl.as_ref().zip(max_ttl_in(answer)) {
+                                note.hear(self.name, theirs);
+                            }
+                            self.note = NoteStatus::Known;
                             continue;
                         }
                     };

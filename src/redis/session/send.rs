@@ -15,8 +15,9 @@ use super::super::command::{
 use super::super::replicas::must_last;
 use super::sent::{Expected, Sent, SentAs};
 use super::stall::stalled;
-use super::{Pace, Session};
+use super::{NoteStatus, Pace, Session};
 use crate::node::{NodeError, Request};
+use quorlock_protocol::Moment;
 
 /// The most requests taken in a row: replies are handled between two such batches.
 const BATCH: usize = 128;
@@ -112,6 +113,25 @@ impl Session<'_> {
             copies.ask(self.connection.outbox());
             self.in_flight.push_back(Sent { expected: Expected::ReplicaAck, at, prelude: 0 });
         }
+        self.watch_for_stall(at);
+    }
+
+    /// Reads the note of the largest `max_ttl` again, if it has changed. At most one such request is in flight:
+    /// a change before its reply is in the reply, such as our own, which Redis 6.0 pushes to us.
+    pub(super) fn ask_for_max_ttl(&mut self) {
+        if self.note != NoteStatus::Outdated || self.shutdown.is_some() {
+            return;
+        }
+        let Some(note) = &self.max_ttl else { return };
+        note.ask(self.connection.outbox());
+        let at = self.clock.now();
+        self.in_flight.push_back(Sent { expected: Expected::MaxTtl, at, prelude: 0 });
+        self.note = NoteStatus::Asked;
+        self.watch_for_stall(at);
+    }
+
+    /// Arms the timer for requests that were sent at this moment.
+    fn watch_for_stall(&mut self, at: Moment) {
         if self.timer.is_none() && !self.in_flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + self.stall));
         }

@@ -33,7 +33,7 @@ impl Sent {
             }
             Expected::Ask { sent_as: SentAs::Plain, .. } => Some(STORED),
             Expected::Ask { sent_as: SentAs::Scripted(_), .. } => Some(DONE),
-            Expected::Ask { .. } | Expected::Undo(_) | Expected::ReplicaAck => None,
+            Expected::Ask { .. } | Expected::Undo(_) | Expected::ReplicaAck | Expected::MaxTtl => None,
         }
     }
 }
@@ -46,6 +46,8 @@ pub(super) enum Expected {
     Undo(Box<Undo>),
     /// The number of replicas that have all votes sent before.
     ReplicaAck,
+    /// The largest `max_ttl` of the clients.
+    MaxTtl,
 }
 
 /// Releases what a failed request may have stored, before its error is reported.

@@ -2,16 +2,19 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::{NO_TRANSACTIONS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
 use crate::address::Address;
+use crate::node::max_ttls::{MaxTtlNotes, MaxTtls};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Responder, Response, Vote, ask};
 use crate::redis::{RedisNode, Settings};
 use crate::runtime::clock::{Clock, SystemClock};
 use crate::transport::{Dial, Stream};
+use quorlock_protocol::{Drift, Quorum, gate, max_ttl_note};
 
 pub(super) const FREE: &str = "*2\r\n$4\r\nfree\r\n:0\r\n";
 /// For a lock without fencing, from a server that is sent scripts.
@@ -129,6 +132,39 @@ async fn ready_callers_share_one_write() {
 }
 
 #[tokio::test]
+async fn i37_a_max_ttl_that_is_left_later_is_read() {
+    let (node, max_ttls) = comparing(&noted(OURS), move |mut server| async move {
+        server.hears(1).await?;
+        server.says(&[FREE, &note_changed()].concat()).await?;
+        server.hears(1).await?;
+        server.says(&noted(OURS * 2)).await?;
+        // Now as Redis 6.0 does, which pushes our own change to us, before its reply.
+        server.says(&note_changed()).await?;
+        server.hears(1).await?;
+        server.says(&[note_changed(), noted(OURS * 3)].concat()).await?;
+        server.hears(1).await?;
+        server.says(FREE).await?;
+        Ok(server)
+    });
+    assert_eq!(ask(&node, inspect()).await.unwrap().vote, Vote::Free);
+    within("it reads the note twice", async || max_ttls.differing() == Some(OURS * 3)).await;
+    // If it had asked for the note yet again, the server would have taken that for this request.
+    assert_eq!(ask(&node, inspect()).await.unwrap().vote, Vote::Free);
+    assert_eq!(max_ttls.differing(), Some(OURS * 3));
+}
+
+#[tokio::test]
+async fn i37_a_change_during_the_handshake_is_read() {
+    let (node, max_ttls) = comparing(&[noted(OURS), note_changed()].concat(), move |mut server| async move {
+        server.hears(1).await?;
+        server.says(&noted(OURS * 2)).await?;
+        Ok(server)
+    });
+    node.ready().await.unwrap();
+    within("it reads the note again", async || max_ttls.differing() == Some(OURS * 2)).await;
+}
+
+#[tokio::test]
 async fn answered_requests_make_room_for_others() {
     let (node, _) = node(1024, move |mut server| async move {
         loop {
@@ -157,6 +193,33 @@ async fn a_connection_lost_within_a_reply_leaves_unknown_outcomes() {
         let lines = events.entries();
         assert!(lines.contains(&"held".into()) && lines.contains(&"unknown".into()), "{told}: {lines:?}");
     }
+}
+
+/// The `max_ttl` of the client in the tests of the note.
+const OURS: Duration = Duration::from_secs(30);
+
+/// Returns the push that the note of the largest `max_ttl` has changed.
+fn note_changed() -> String {
+    let key = max_ttl_note(&gate(""));
+    format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n${}\r\n{key}\r\n", key.len())
+}
+
+/// Returns the reply to the request for the note.
+fn noted(max_ttl: Duration) -> String {
+    format!(":{}\r\n", max_ttl.as_millis())
+}
+
+/// Returns a node whose server `says` this in the handshake, for the note, and then `behaves` as given; and what
+/// the client knows of other clients.
+fn comparing<B, F>(says: &str, behaves: B) -> (RedisNode, Arc<MaxTtls>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
+    let max_ttls = Arc::new(MaxTtls::new(OURS, Drift::default(), Quorum::majority(1)));
+    let settings = Settings { max_ttls: Some(MaxTtlNotes::of(&max_ttls, 0)), ..settings() };
+    let (node, _) = introduced_to(1024, settings, [says, NO_TRANSACTIONS].concat(), "", behaves);
+    (node, max_ttls)
 }
 
 /// Returns a node whose server completes the handshake and then `behaves` as given, and a record of what
@@ -194,6 +257,21 @@ where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
+    introduced_to(cut, settings(), means, more, behaves)
+}
+
+/// Like [`introduced`], for a client with these settings.
+fn introduced_to<B, F>(
+    cut: usize,
+    settings: Settings,
+    means: impl Into<String>,
+    more: &'static str,
+    behaves: B,
+) -> (RedisNode, Arc<EventLog>)
+where
+    B: FnOnce(Server) -> F + Send + 'static,
+    F: Future<Output = io::Result<Server>> + Send,
+{
     let (near, far) = tokio::io::duplex(cut);
     let means = means.into();
     tokio::spawn(async move {
@@ -204,7 +282,7 @@ where
         server.hears(usize::MAX).await
     });
     let dial = Arc::new(Once { stream: Mutex::new(Some(near)) });
-    let node = RedisNode::with(Address::parse("scripted").unwrap(), Settings { dial, ..settings() });
+    let node = RedisNode::with(Address::parse("scripted").unwrap(), Settings { dial, ..settings });
     let events = Arc::new(EventLog::default());
     node.listen(Arc::clone(&events) as Arc<dyn HintListener>);
     (node, events)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use quorlock::protocol::WaiterId;
 use quorlock::{
     Coordinator, Wait,
+    doctor::Check,
     node::{Hint, HintListener, Node, NodeError, NodeErrorKind, NodeKind as _, Request, Response, Vote, ask},
 };
 use quorlock_postgres::PostgresKind;
@@ -492,6 +493,29 @@ async fn a_new_database_votes_once_it_is_older_than_any_lock_may_be() {
     let client = server.client().await;
     let noted = client.query_one("SELECT millis FROM quorlock.max_ttls", &[]).await.unwrap();
     assert_eq!(noted.get::<_, i64>(0), 3000, "other clients must know how long to wait");
+}
+
+#[tokio::test]
+async fn i37_a_larger_max_ttl_that_comes_later_is_learnt_by_those_who_are_connected() {
+    let Some(server) = server() else { return };
+    let with = |seconds| {
+        let builder = Coordinator::builder().kind(PostgresKind::new()).nodes([server.url("")]);
+        builder.ttl(Duration::from_secs(3)).max_ttl(Duration::from_secs(seconds)).build().unwrap()
+    };
+    let found = |coordinator: &Coordinator| {
+        let noticed = coordinator.warnings().into_iter();
+        noticed.filter(|finding| finding.check == Check::MaxTtl).map(|finding| finding.evidence).next()
+    };
+    let shorter = with(3);
+    drop(shorter.lock("orders/42").inspect().await);
+    assert_eq!(found(&shorter), None);
+    let longer = with(3600);
+    drop(longer.lock("orders/42").inspect().await);
+    let evidence = found(&longer).unwrap();
+    assert!(evidence.contains("max_ttl is 1h here, and another client has 3s"), "{evidence}");
+    until("the other one learns of it", async || found(&shorter).is_some()).await;
+    let evidence = found(&shorter).unwrap();
+    assert!(evidence.contains("max_ttl is 3s here, and another client has 1h"), "{evidence}");
 }
 
 #[test]

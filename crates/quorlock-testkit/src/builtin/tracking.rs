@@ -1,14 +1,17 @@
 //! `CLIENT TRACKING`: notifies clients of changes.
 //!
 //! Like a real server, it remembers which keys a client has read and notifies it once, at the next change of
-//! each. Of the scripts it remembers the locks that refused them; of several locks all, as Redis 7.0 does.
+//! each. Of the scripts it remembers the locks that refused them, of several locks all, as Redis 7.0 does; and the
+//! note of the largest `max_ttl`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorlock::protocol::{InboxId, prove};
+use quorlock::redis::scripts;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Shared;
+use super::eval::is;
 use crate::resp::Resp;
 use crate::store::Change;
 
@@ -140,7 +143,7 @@ pub(super) fn read_keys<'a>(name: &str, arguments: &'a [Vec<u8>], answer: &Resp)
         "GET" | "PTTL" => first(arguments),
         "EXISTS" => arguments,
         // The script and the number of keys precede the lock.
-        "EVAL" | "EVALSHA" if refuses(answer) => {
+        "EVAL" | "EVALSHA" if refuses(answer) || is_note(arguments) => {
             let count = arguments.get(1).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
             let keys = arguments.get(2..).and_then(|rest| rest.get(..count.unwrap_or_default()));
             // A waiter far from the front has read only the key that signals its turn.
@@ -148,6 +151,11 @@ pub(super) fn read_keys<'a>(name: &str, arguments: &'a [Vec<u8>], answer: &Resp)
         }
         _ => &[],
     }
+}
+
+/// Whether it is the script that reads the note of the largest `max_ttl`.
+fn is_note(arguments: &[Vec<u8>]) -> bool {
+    arguments.first().is_some_and(|script| is(script, &scripts::MAX_TTL))
 }
 
 /// Whether a script of quorlock has answered that another client comes first.

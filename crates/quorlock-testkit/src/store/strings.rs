@@ -62,7 +62,7 @@ impl Store {
     }
 
     /// `max_ttl.lua`: returns the largest value that a client has recorded, in milliseconds, and records
-    /// `ours` if none is larger.
+    /// `ours` if it is larger, or the same and half of the time for which it is `kept` has passed.
     ///
     /// # Errors
     ///
@@ -76,7 +76,8 @@ impl Store {
     ) -> Result<i64, Failure> {
         let noted = self.get(now, note)?.and_then(|noted| std::str::from_utf8(noted).ok()?.parse().ok());
         let (theirs, ours) = (noted.unwrap_or(0), i64::try_from(ours.as_millis()).unwrap_or(i64::MAX));
-        if theirs <= ours {
+        let is_old = matches!(self.pttl(now, note), Some(Expiry::In(left)) if left < kept / 2);
+        if theirs < ours || theirs == ours && is_old {
             let ends = millis(now).saturating_add(span(kept));
             self.put(note, Value::Text(ours.to_string().into_bytes()), Some(ends));
         }

@@ -1,0 +1,45 @@
+//! The largest `max_ttl` of the clients, which each database keeps for them (rule I-37).
+//!
+//! A client reads it, and leaves its own there if that is larger, when it connects, and again when the server
+//! notifies it of a change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::MaxTtlNotes;
+use tokio_postgres::{Client, Error, Row};
+
+use crate::handshake::Settings;
+
+/// The payload of a notification that it has changed. Those about keys are hexadecimal digits.
+pub(crate) const CHANGED: &str = "max-ttl";
+
+/// The record of one database.
+#[derive(Clone)]
+pub(crate) struct MaxTtlRecord {
+    all: MaxTtlNotes,
+    prefix: Arc<[u8]>,
+    node: Arc<str>,
+}
+
+impl MaxTtlRecord {
+    /// Returns the record, unless the restart guard is off or nobody compares.
+    pub(crate) fn of(settings: &Settings) -> Option<MaxTtlRecord> {
+        let all = settings.seams.max_ttls().filter(|_| settings.seams.guards_restarts())?.clone();
+        let (prefix, node) = (settings.seams.key_prefix().as_bytes().into(), settings.url.to_string().into());
+        Some(MaxTtlRecord { all, prefix, node })
+    }
+
+    /// Compares the largest `max_ttl` there with ours, logs a new difference, and records ours if it is larger.
+    /// Returns the answer, and in it the `max_ttl` of others.
+    pub(crate) async fn compare(&self, client: &Client) -> Result<(Vec<Row>, Option<Duration>), Error> {
+        let ours = i64::try_from(self.all.ours().as_millis()).unwrap_or(i64::MAX);
+        let rows = client.query("SELECT quorlock.max_ttl($1, $2)", &[&&*self.prefix, &ours]).await?;
+        let millis: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+        let theirs = u64::try_from(millis).ok().filter(|millis| *millis > 0).map(Duration::from_millis);
+        if let Some(theirs) = theirs.and_then(|theirs| self.all.hear(theirs)) {
+            tracing::warn!(node = %self.node, ?theirs, "other clients use a different max_ttl");
+        }
+        Ok((rows, theirs))
+    }
+}
