@@ -113,7 +113,7 @@ impl Coordinator {
     }
 
     /// Returns the warnings about the connected nodes, as they described themselves: eviction, replicas, a promotion,
-    /// memory that is nearly full, other clients with another `max_ttl`. Sends nothing; the same warnings are logged
+    /// memory that is nearly full, other clients with another `max_ttl` or other nodes. Sends nothing; the same warnings are logged
     /// for each connection. [`doctor`](Coordinator::doctor) finds far more.
     #[must_use]
     pub fn warnings(&self) -> Vec<Finding> {
@@ -121,7 +121,11 @@ impl Coordinator {
         let of_nodes = known.flat_map(|(name, facts)| rules::on_sight(&name, &facts));
         let max_ttls = &self.shared.nodes.max_ttls;
         let differs = max_ttls.differing().map(|theirs| rules::max_ttl_differs(max_ttls.ours(), theirs));
-        differs.into_iter().chain(of_nodes).collect()
+        let lists = &self.shared.lists;
+        let lists = lists
+            .differing(self.shared.now())
+            .map(|(ours, theirs)| rules::lists_differ(&ours, lists.quorum(), &theirs, None));
+        differs.into_iter().chain(lists).chain(of_nodes).collect()
     }
 
     /// Returns the status of the nodes, now and whenever it changes. Sends nothing.

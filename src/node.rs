@@ -24,6 +24,7 @@ pub mod facts;
 mod hint;
 mod kind;
 mod kinds;
+pub(crate) mod lists;
 pub(crate) mod max_ttls;
 mod observers;
 mod request;

@@ -15,6 +15,7 @@ use crate::engine::options::Options;
 use crate::engine::queue::{HintSink, WaitQueues};
 use crate::error::ConfigError;
 use crate::lease::TEN_YEARS;
+use crate::node::lists::NodeLists;
 use crate::node::max_ttls::MaxTtls;
 use crate::node::{Kinds, MaxTtlNotes, Node, NodeKind, Reach, Seams, risk_of_one};
 use crate::quorum::members::Nodes;
@@ -185,7 +186,8 @@ impl Builder {
     /// Every client must use the same. Each leaves its own at the nodes when it connects, under
     /// `PREFIX{…}:quorlock:gate:max-ttl`, for a month; a client that finds another one there, then or later, warns,
     /// [tells the program](Coordinator::warnings), and waits for restarted nodes as long as the larger asks
-    /// for. PostgreSQL servers have a table for it. Nodes of other kinds may do the same by [`Seams::max_ttls`](crate::node::Seams::max_ttls).
+    /// for. The list of nodes of each client is compared likewise, under `PREFIX{…}:quorlock:gate:lists`.
+    /// PostgreSQL servers have a table for the `max_ttl`. Nodes of other kinds may do the same by [`Seams::max_ttls`](crate::node::Seams::max_ttls).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
         self.max_ttl = Some(max_ttl);
         self
@@ -301,7 +303,8 @@ impl Builder {
             Some(needed) => Quorum::of(needed, count).ok_or(ConfigError::Quorum { needed, nodes: count })?,
         };
         let max_ttls = Arc::new(MaxTtls::new(max_ttl, drift, quorum));
-        let nodes = self.make_nodes(&max_ttls)?;
+        let lists = NodeLists::new(quorum);
+        let nodes = self.make_nodes(&max_ttls, &lists)?;
         let alone = |reach| nodes.iter().find(|node| count > 1 && node.capabilities().reach == reach);
         if let Some(node) = alone(Reach::OneHost) {
             return Err(ConfigError::OneHostOfSeveral { name: node.name().into() });
@@ -330,6 +333,7 @@ impl Builder {
             }
             let (offers, queues) = (Arc::downgrade(&offers), Arc::downgrade(&queues));
             listened.listen(Arc::new(Inbox { offers, queues, clock: self.seams.clock.clone(), node }));
+            listened.observe(lists.observer(node, &self.seams.clock));
         }
         let (host, label) = (host(), self.seams.label);
         let meters = Meters::new(quorum);
@@ -338,6 +342,7 @@ impl Builder {
         let (tasks, registry) = Tasks::new(nodes.timers.clone());
         let shared = EngineContext {
             nodes: Arc::new(nodes),
+            lists,
             entropy: self.seams.entropy,
             drift,
             ttl,
@@ -362,7 +367,11 @@ impl Builder {
         Ok(Coordinator { shared: Arc::new(shared), together: Arc::default(), registry })
     }
 
-    fn make_nodes(&self, max_ttls: &Arc<MaxTtls>) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
+    fn make_nodes(
+        &self,
+        max_ttls: &Arc<MaxTtls>,
+        lists: &Arc<NodeLists>,
+    ) -> Result<Vec<Arc<dyn Node>>, ConfigError> {
         if let Some(scheme) = self.kinds.ambiguous_scheme() {
             return Err(ConfigError::SchemeTwice { scheme: scheme.into() });
         }
@@ -379,7 +388,8 @@ impl Builder {
             known.extend(servers);
             let max_ttls = Some(MaxTtlNotes::of(max_ttls, nodes.len()));
             let guards_restarts = self.guard == RestartGuard::On;
-            let seams = Seams { guards_restarts, max_ttls, ..self.seams.clone() };
+            let lists = Some(Arc::clone(lists));
+            let seams = Seams { guards_restarts, max_ttls, lists, ..self.seams.clone() };
             nodes.push(address.node(&seams).map_err(|problem| ConfigError::Node { name: name(), problem })?);
         }
         nodes.extend(self.custom.iter().cloned());

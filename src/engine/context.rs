@@ -12,6 +12,7 @@ use super::offer::Offers;
 use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::WaitQueues;
 use crate::error::ConfigError;
+use crate::node::lists::NodeLists;
 use crate::quorum::members::Nodes;
 use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::Entropy;
@@ -29,6 +30,8 @@ pub(crate) struct EngineContext {
     pub(crate) ttl: Duration,
     pub(crate) least_ttl: Duration,
     pub(crate) max_ttl: Duration,
+    /// The lists of nodes of other clients.
+    pub(crate) lists: Arc<NodeLists>,
     /// The longest that the first acquisition waits for connections.
     pub(crate) introduction: Duration,
     pub(crate) key_prefix: Arc<str>,

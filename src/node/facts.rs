@@ -48,6 +48,8 @@ pub struct Facts {
     pub reign: Option<Duration>,
     /// The largest `max_ttl` that a client of this deployment has recorded.
     pub max_ttl: Option<Duration>,
+    /// The lists of nodes that clients of this deployment have recorded.
+    pub node_lists: Vec<NodeList>,
     /// The name of the service, if Sentinels report its address.
     pub service: Option<Arc<str>>,
     /// Whether it stops accepting writes when too few replicas are connected: `min-replicas-to-write`.
@@ -84,6 +86,24 @@ pub struct Facts {
     pub shards: Vec<ShardFacts>,
     /// Of a cluster: how many of the 16384 slots have no master.
     pub unserved: Option<u16>,
+}
+
+/// The list of nodes of a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct NodeList {
+    /// The nodes: see [`list_of_nodes`](crate::protocol::list_of_nodes).
+    pub nodes: Arc<str>,
+    /// How long ago a client with this list last recorded it.
+    pub recorded: Duration,
+}
+
+impl NodeList {
+    /// Creates an entry for a list that was recorded so long ago.
+    #[must_use]
+    pub fn new(nodes: impl Into<Arc<str>>, recorded: Duration) -> NodeList {
+        NodeList { nodes: nodes.into(), recorded }
+    }
 }
 
 /// Programs that lock in the same store without this library.

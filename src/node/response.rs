@@ -242,6 +242,11 @@ impl Identity {
         Identity { members: Some(members), ..self }
     }
 
+    /// Returns the ID, unless other clients may know the history under another one, as that of a cluster.
+    pub(crate) fn lasting_id(&self) -> Option<&str> {
+        self.members.is_none().then_some(&*self.id)
+    }
+
     /// Returns whether both are the same history, and so have one vote: the ID is the same, or a server is a
     /// member of both. Two clients that first met a cluster at different times may have named it after
     /// different members (rule C-7).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::lists::NodeLists;
 use super::max_ttls::MaxTtlNotes;
 use crate::reason::Reason;
 use crate::runtime::clock::{Clock, SystemClock};
@@ -34,6 +35,8 @@ pub struct Seams {
     pub(crate) key_prefix: Arc<str>,
     pub(crate) label: Arc<str>,
     pub(crate) max_ttls: Option<MaxTtlNotes>,
+    /// Where to report the lists of nodes of other clients.
+    pub(crate) lists: Option<Arc<NodeLists>>,
 }
 
 impl Default for Seams {
@@ -53,6 +56,7 @@ impl Default for Seams {
             key_prefix: Arc::default(),
             label: Arc::default(),
             max_ttls: None,
+            lists: None,
         }
     }
 }

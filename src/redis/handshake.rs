@@ -15,6 +15,7 @@ use super::info::facts_in;
 use super::login::Login;
 use super::max_ttl::{MaxTtlNote, max_ttl_answer};
 use super::met::Met;
+use super::node_lists::NodeListsNote;
 use super::process::{Process, history_in};
 use super::promotion::reign;
 use super::push::Listeners;
@@ -109,6 +110,11 @@ impl Connector {
     /// Returns the ACL user of the requests.
     pub(crate) fn user(&self) -> &str {
         self.login.user()
+    }
+
+    /// Returns where to compare the lists of nodes of the clients.
+    pub(super) fn node_lists(&self) -> Option<NodeListsNote> {
+        NodeListsNote::of(&self.settings)
     }
 
     /// Returns whether the server can push, as found at the last login.

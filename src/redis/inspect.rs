@@ -17,7 +17,7 @@ use super::promotion;
 use super::sentinel::SentinelErrors;
 use super::server_error::ServerError;
 use super::settings::{Membership, Notices, Settings};
-use super::{RedisNode, start};
+use super::{RedisNode, node_lists, start};
 use crate::address::{Address, Endpoint};
 use crate::node::facts::{ClockReading, ConnectFailure, Facts, Fsync, Location, Role};
 use crate::node::{NodeError, NodeErrorKind};
@@ -98,10 +98,12 @@ async fn ask_all(
     if facts.role == Some(Role::Master) && facts.unfit.is_none() && facts.loading != Some(true) {
         reign(&mut session, settings, &info, facts).await?;
         max_ttl(&mut session, settings, facts).await?;
+        node_lists(&mut session, settings, facts).await?;
         let probe = Probe::new(key, &*settings.entropy);
         permissions::ask(&mut session, &probe, facts).await?;
         // The settings of a health check may differ from those of locks: it leaves no `max_ttl` note.
-        let settings = Settings { notices: Notices::ToldElsewhere, max_ttls: None, ..settings.clone() };
+        let settings =
+            Settings { notices: Notices::ToldElsewhere, max_ttls: None, lists: None, ..settings.clone() };
         let node = RedisNode::with(address.clone(), settings);
         facts.lock = Some(probe.lock(&node, session.clock(), end, facts).await);
         session.ask_each(&probe.removal()).await?;
@@ -229,6 +231,20 @@ async fn max_ttl(
     let noted = text(session.ask(&["GET", &max_ttl_note(gate)]).await?);
     let millis = noted.and_then(|noted| noted.parse().ok());
     facts.max_ttl = millis.map(Duration::from_millis).filter(|theirs| !theirs.is_zero());
+    Ok(())
+}
+
+/// Reads the lists of nodes of the clients.
+async fn node_lists(
+    session: &mut InspectSession,
+    settings: &Settings,
+    facts: &mut Facts,
+) -> Result<(), NodeError> {
+    let Some(gate) = settings.gate.as_ref().filter(|_| settings.membership == Membership::Alone) else {
+        return Ok(());
+    };
+    let answers = session.ask_each(&[node_lists::reading(gate).to_vec()]).await?;
+    facts.node_lists = answers.into_iter().next().map(node_lists::lists_in).unwrap_or_default();
     Ok(())
 }
 

@@ -109,6 +109,8 @@ pub static DRAW: LazyLock<Script> = script!(23, "fence", "draw");
 pub(crate) static GATE: LazyLock<Script> = script!(21, "gate");
 /// Returns the `max_ttl` of other clients, and records ours. Not a vote: requested once for a connection.
 pub static MAX_TTL: LazyLock<Script> = script!(25, "max_ttl");
+/// Returns the lists of nodes of clients, and records ours. Not a vote: requested now and then.
+pub static NODE_LISTS: LazyLock<Script> = script!(28, "node_lists");
 
 /// Returns all scripts.
 #[must_use]

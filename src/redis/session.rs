@@ -15,6 +15,7 @@ use super::command::transaction::SupportedCommands;
 use super::connection::Connection;
 use super::handshake::{Connector, ReadyConnection};
 use super::max_ttl::MaxTtlNote;
+use super::node_lists::NodeListsNote;
 use super::push::Listeners;
 use super::replicas::ReplicaAck;
 use super::scripts::Library;
@@ -53,6 +54,7 @@ pub(crate) async fn run(
 ) -> (End, bool) {
     // A push that the handshake has ignored may have been about the note.
     let note = if ready.connection.missed_push { NoteStatus::Outdated } else { NoteStatus::Known };
+    let lists = connector.node_lists();
     let mut session = Session {
         connection: ready.connection,
         name,
@@ -71,6 +73,8 @@ pub(crate) async fn run(
         replica_ack: ready.replica_ack,
         max_ttl: ready.max_ttl.filter(|_| ready.hints),
         note,
+        lists,
+        lists_from: Moment::ORIGIN,
         unconfirmed: Vec::new(),
         batch: Vec::new(),
         library: Library::default(),
@@ -99,7 +103,7 @@ impl Drop for Session<'_> {
         let in_flight = mem::take(&mut self.in_flight).into_iter().filter_map(|sent| match sent.expected {
             Expected::Ask { ask, .. } => Some(ask),
             Expected::Undo(undo) => Some(undo.ask),
-            Expected::ReplicaAck | Expected::MaxTtl => None,
+            Expected::ReplicaAck | Expected::MaxTtl | Expected::NodeLists => None,
         });
         let asked: Vec<_> = in_flight.collect();
         if asked.iter().any(|ask| ask.request.may_create()) {
@@ -159,6 +163,10 @@ struct Session<'a> {
     /// The note of the largest `max_ttl`, if the server pushes its changes.
     max_ttl: Option<MaxTtlNote>,
     note: NoteStatus,
+    /// The lists of nodes of the clients.
+    lists: Option<NodeListsNote>,
+    /// When ours may be recorded again.
+    lists_from: Moment,
     /// Granted votes that are not confirmed by replicas yet.
     unconfirmed: Vec<(Ask, Response)>,
     /// Requests to be sent next.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect_timeout::ConnectTimeout;
+use crate::node::lists::NodeLists;
 use crate::node::{MaxTtlNotes, Seams};
 use crate::runtime::clock::Clock;
 use crate::runtime::entropy::Entropy;
@@ -27,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) gate: Option<Arc<str>>,
     /// Compares the `max_ttl` of other clients, as the node reports it, with ours.
     pub(crate) max_ttls: Option<MaxTtlNotes>,
+    /// Compares the lists of nodes of other clients, as the node reports them, with ours.
+    pub(crate) lists: Option<Arc<NodeLists>>,
 }
 
 /// Whether findings at a connection are logged.
@@ -61,6 +64,7 @@ impl Settings {
             key_prefix: Arc::clone(&seams.key_prefix),
             gate: seams.guards_restarts().then(|| gate(seams.key_prefix()).into()),
             max_ttls: seams.max_ttls().cloned(),
+            lists: seams.lists.clone(),
         }
     }
 }

@@ -26,6 +26,7 @@ mod health;
 mod hostile;
 mod impostors;
 mod interop;
+mod lists;
 mod noticed;
 mod offers;
 mod one;

@@ -1,7 +1,11 @@
 //! Servers and their clients.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use quorlock::protocol::Moment;
+use quorlock::runtime::{Clock, Sleep, SystemClock};
 use quorlock::{Builder, Coordinator, Lock, RestartGuard, Wait};
 use quorlock_testkit::{Servers, eventually, patience};
 
@@ -46,6 +50,32 @@ impl World {
 pub(crate) fn client(urls: &[String], set: impl FnOnce(Builder) -> Builder) -> Coordinator {
     let builder = Coordinator::builder().nodes(urls).restart_guard(RestartGuard::Off).ttl(TTL).max_ttl(TTL);
     set(builder).build().unwrap()
+}
+
+/// The system clock, which jumps ahead when a test wants it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ahead {
+    seconds: Arc<AtomicU64>,
+}
+
+impl Ahead {
+    pub(crate) fn jump(&self, by: Duration) {
+        self.seconds.fetch_add(by.as_secs(), Ordering::Relaxed);
+    }
+
+    fn by(&self) -> Duration {
+        Duration::from_secs(self.seconds.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for Ahead {
+    fn now(&self) -> Moment {
+        SystemClock::default().now() + self.by()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        SystemClock::default().sleep_until(moment.back(self.by()))
+    }
 }
 
 /// How many running servers have `key`.

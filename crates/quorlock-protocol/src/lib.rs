@@ -55,8 +55,8 @@ pub use several::{Keys, MOST_RESOURCES};
 pub use shared::{Mode, SHARED_MARKER};
 pub use sibling::{
     FENCE_MEMBER, Sibling, companion, fence_counter, fence_counter_key, gate, gate_in, intents_key,
-    intents_sibling, is_auxiliary_key, keeps_companions, lock_of_queue, max_ttl_note, readers_key,
-    readers_sibling, semaphore_limit,
+    intents_sibling, is_auxiliary_key, keeps_companions, list_of_nodes, lists_note, lock_of_queue,
+    max_ttl_note, readers_key, readers_sibling, semaphore_limit,
 };
 pub use slot::Slot;
 pub use tally::{Tally, Verdict};

@@ -46,6 +46,24 @@ pub fn max_ttl_note(gate: &str) -> String {
     format!("{}max-ttl", gate.strip_suffix("reign").unwrap_or(gate))
 }
 
+/// Returns the key in which a node stores the [lists of nodes](list_of_nodes) of the clients that use this
+/// [`gate`].
+#[must_use]
+#[inline]
+pub fn lists_note(gate: &str) -> String {
+    format!("{}lists", gate.strip_suffix("reign").unwrap_or(gate))
+}
+
+/// Returns the list of the nodes with these identities, whatever their order: the first eight hexadecimal digits of
+/// the SHA-1 of each, in order, with spaces between them.
+#[must_use]
+pub fn list_of_nodes(ids: Vec<&str>) -> String {
+    let short = |id: &str| sha1_smol::Sha1::from(id).digest().to_string().get(..8).map(str::to_owned);
+    let mut short: Vec<String> = ids.into_iter().filter_map(short).collect();
+    short.sort_unstable();
+    short.join(" ")
+}
+
 /// Returns the key in which a node stores the number of permits of the semaphore at `key`.
 #[must_use]
 #[inline]
@@ -220,7 +238,13 @@ mod tests {
         for key in ["a", "{a}b", "a}b", "a{b", "{}"] {
             let claim = Claim::new(key.into(), Token::new(7, ""));
             let auxiliary = [readers_key(key), intents_key(key), fence_counter(key), semaphore_limit(key)];
-            let more = [gate(key), max_ttl_note(&gate(key)), claim.tombstone(), claim.want_mark()];
+            let more = [
+                gate(key),
+                max_ttl_note(&gate(key)),
+                lists_note(&gate(key)),
+                claim.tombstone(),
+                claim.want_mark(),
+            ];
             for auxiliary in auxiliary.iter().chain(&more).chain([&turn_key(key, WaiterId::new(7))]) {
                 assert!(is_auxiliary_key(auxiliary), "{auxiliary}");
             }

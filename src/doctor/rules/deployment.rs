@@ -1,20 +1,22 @@
 //! Findings about the deployment as a whole.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Findings, alike, duration, network};
+use super::{Findings, age, alike, duration, network};
 use crate::doctor::finding::{Check, Finding, Severity, Subject};
 use crate::doctor::report::{NodeReport, Standing};
 use crate::doctor::setting::Setting;
-use crate::node::facts::{ClockReading, Facts, Location};
+use crate::node::facts::{ClockReading, Facts, Location, Role};
+use crate::node::lists::SETTLED;
+use quorlock_protocol::{Quorum, list_of_nodes};
 
 /// A node that reported facts, with its name.
 pub(crate) type Examined<'a> = (&'a Arc<str>, &'a Facts);
 
-const CHECKS: [fn(&Case<'_>, &mut Findings<'_>); 8] =
-    [votes, number, same_server, max_ttls, shared_host, loopback, clocks, plain_text];
+const CHECKS: [fn(&Case<'_>, &mut Findings<'_>); 9] =
+    [votes, number, same_server, max_ttls, other_nodes, shared_host, loopback, clocks, plain_text];
 
 struct Case<'a> {
     examined: &'a [Examined<'a>],
@@ -190,6 +192,54 @@ fn max_ttls(case: &Case<'_>, sheet: &mut Findings<'_>) {
     let differing: BTreeSet<Duration> =
         reported.filter(|theirs| theirs.as_millis() != ours.as_millis()).collect();
     sheet.findings.extend(differing.into_iter().map(|theirs| max_ttl_differs(ours, theirs)));
+}
+
+/// Returns the finding that another client has the list of nodes `theirs`, which differs from `ours`.
+pub(crate) fn lists_differ(ours: &str, quorum: Quorum, theirs: &str, recorded: Option<Duration>) -> Finding {
+    let (count, known): (usize, BTreeSet<&str>) = (theirs.split(' ').count(), ours.split(' ').collect());
+    let shared = theirs.split(' ').filter(|node| known.contains(node)).count();
+    let ours = ours.split(' ').count();
+    let seen = recorded.map_or_else(String::new, |ago| format!(", {} ago", duration::format(ago)));
+    // If theirs is a majority: it may be more.
+    let meet = quorum.needed() + Quorum::majority(count).needed() > ours + count - shared;
+    let (severity, so) = if meet {
+        (
+            Severity::Warning,
+            "each of our quorums shares a node with each majority of its nodes, but one more change may end that",
+        )
+    } else {
+        (Severity::Unsafe, "its quorum may have no node in common with ours, and then both hold one lock")
+    };
+    let evidence = format!(
+        "another client locks on {}, of which {shared} {} among our {ours}{seen}: {so}",
+        if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") },
+        if shared == 1 { "is" } else { "are" },
+    );
+    let cure = Check::OtherNodes.cure().to_owned();
+    Finding { severity, subject: Subject::Deployment, check: Check::OtherNodes, evidence, cure }
+}
+
+/// Compares the lists of nodes that clients have recorded with ours. The identity of a node changes when it
+/// restarts, so lists from before the last restart, and shortly after it, say nothing.
+fn other_nodes(case: &Case<'_>, sheet: &mut Findings<'_>) {
+    let ids: Option<Vec<&str>> = case
+        .examined
+        .iter()
+        .map(|(_, facts)| facts.identity.as_deref().filter(|_| facts.role != Some(Role::Cluster)))
+        .collect();
+    let complete = case.examined.len() == case.setting.quorum.nodes();
+    let Some(ours) = ids.filter(|_| complete).map(list_of_nodes) else { return };
+    let young = case.examined.iter().map(|(_, facts)| age(facts)).min().unwrap_or_default();
+    let mut theirs: BTreeMap<&str, Duration> = BTreeMap::new();
+    for list in case.examined.iter().flat_map(|(_, facts)| &facts.node_lists) {
+        if *list.nodes != *ours && list.recorded.saturating_add(SETTLED) < young {
+            let latest = theirs.entry(&list.nodes).or_insert(list.recorded);
+            *latest = list.recorded.min(*latest);
+        }
+    }
+    let quorum = case.setting.quorum;
+    let found = theirs.into_iter().map(|(theirs, ago)| lists_differ(&ours, quorum, theirs, Some(ago)));
+    sheet.findings.extend(found);
 }
 
 fn plain_text(case: &Case<'_>, sheet: &mut Findings<'_>) {

@@ -4,11 +4,11 @@ use super::node::has_hole;
 use super::*;
 use crate::doctor::{Report, Summary};
 use crate::node::facts::{
-    ClockReading, ConnectFailure, Exposure, Fsync, Location, Memory, Missing, MissingPermission,
+    ClockReading, ConnectFailure, Exposure, Fsync, Location, Memory, Missing, MissingPermission, NodeList,
     OtherClients, Software,
 };
 use crate::node::{NodeError, NodeErrorKind};
-use quorlock_protocol::{Drift, Quarantine, Quorum};
+use quorlock_protocol::{Drift, Quarantine, Quorum, list_of_nodes};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -345,6 +345,30 @@ fn the_longest_of_twenty_is_the_99th_percentile() {
     let trips = RoundTrips::of(&samples).unwrap();
     assert_eq!((trips.median, trips.p99), (Duration::from_millis(10), Duration::from_millis(20)));
     assert_eq!(RoundTrips::of(&[]), None);
+}
+
+#[test]
+fn i49_clients_that_differ_about_the_nodes_are_found() {
+    let found = |ids: &[&str], minutes: u64, uptime: Duration, setting: &Setting| {
+        let list = NodeList::new(list_of_nodes(ids.to_vec()), Duration::from_secs(minutes * 60));
+        let told = [sound(0), sound(1), sound(2)];
+        let told = told.map(|facts| Facts { node_lists: vec![list.clone()], uptime: Some(uptime), ..facts });
+        let found = examine(&told, setting).findings.into_iter();
+        found.filter(|finding| finding.check == Check::OtherNodes).collect::<Vec<_>>()
+    };
+    let (three, all) = (setting(3), ["run-2", "run-0", "run-1"]);
+    assert_eq!(found(&all, 1, HOUR, &three), [], "the same nodes");
+    let other = found(&["run-0", "run-1", "x"], 5, HOUR, &three);
+    assert!(other.len() == 1 && other[0].severity == Severity::Unsafe, "{other:?}");
+    let said = "another client locks on 3 nodes, of which 2 are among our 3, 5m ago: its quorum may";
+    assert!(other[0].evidence.starts_with(said), "{other:?}");
+    assert_eq!(found(&["run-0", "run-1", "x"], 5, Duration::from_secs(300), &three), [], "before a restart");
+
+    let one = found(&["run-0"], 5, HOUR, &three);
+    assert!(one[0].evidence.contains("on 1 node, of which 1 is among our 3"), "{one:?}");
+    // While a node is replaced: two of two and two of three always meet.
+    let fewer = found(&["run-0", "run-1"], 5, HOUR, &three);
+    assert_eq!(fewer[0].severity, Severity::Warning, "{fewer:?}");
 }
 
 #[test]

@@ -97,6 +97,12 @@ impl Session<'_> {
                             self.copied(copies);
                             continue;
                         }
+                        Expected::NodeLists => {
+                            if let Some(note) = &self.lists {
+                                note.hear(self.name, answer, self.last_reply);
+                            }
+                            continue;
+                        }
                         Expected::MaxTtl => {
                             if let Some((note, theirs)) = self.max_ttl.as_ref().zip(max_ttl_in(answer)) {
                                 note.hear(self.name, theirs);

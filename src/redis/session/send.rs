@@ -12,6 +12,7 @@ use super::super::command::transaction::{
 use super::super::command::{
     Form, encode_draw, encode_notify_next, encode_once, encode_plain, plain_acquisition, write_once,
 };
+use super::super::node_lists::EVERY;
 use super::super::replicas::must_last;
 use super::sent::{Expected, Sent, SentAs};
 use super::stall::stalled;
@@ -113,7 +114,20 @@ impl Session<'_> {
             copies.ask(self.connection.outbox());
             self.in_flight.push_back(Sent { expected: Expected::ReplicaAck, at, prelude: 0 });
         }
+        self.note_list(at);
         self.watch_for_stall(at);
+    }
+
+    /// Records our list of nodes, behind requests that are sent anyway.
+    fn note_list(&mut self, at: Moment) {
+        let Some(note) = self.lists.as_ref().filter(|note| at >= self.lists_from && note.all.is_complete())
+        else {
+            return;
+        };
+        if note.ask(self.connection.outbox()) {
+            self.lists_from = at + EVERY;
+            self.in_flight.push_back(Sent { expected: Expected::NodeLists, at, prelude: 0 });
+        }
     }
 
     /// Reads the note of the largest `max_ttl` again, if it has changed. At most one such request is in flight:

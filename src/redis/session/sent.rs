@@ -33,7 +33,11 @@ impl Sent {
             }
             Expected::Ask { sent_as: SentAs::Plain, .. } => Some(STORED),
             Expected::Ask { sent_as: SentAs::Scripted(_), .. } => Some(DONE),
-            Expected::Ask { .. } | Expected::Undo(_) | Expected::ReplicaAck | Expected::MaxTtl => None,
+            Expected::Ask { .. }
+            | Expected::Undo(_)
+            | Expected::ReplicaAck
+            | Expected::MaxTtl
+            | Expected::NodeLists => None,
         }
     }
 }
@@ -48,6 +52,8 @@ pub(super) enum Expected {
     ReplicaAck,
     /// The largest `max_ttl` of the clients.
     MaxTtl,
+    /// The lists of nodes of the clients.
+    NodeLists,
 }
 
 /// Releases what a failed request may have stored, before its error is reported.

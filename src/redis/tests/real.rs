@@ -13,7 +13,23 @@ use crate::address::Address;
 use crate::node::{Collect, Expiry, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
-use quorlock_protocol::{WaiterId, turn_key, want_mark};
+use quorlock_protocol::{WaiterId, gate, lists_note, turn_key, want_mark};
+
+#[tokio::test]
+async fn a_health_check_reads_the_lists_of_nodes_and_leaves_none() {
+    let Some(server) = Server::start(&[]) else { return };
+    let key = lists_note(&gate(""));
+    let lists = async || server.node().examine("a-probe".into()).await.unwrap().node_lists;
+    assert_eq!(lists().await, []);
+    server.cli(&["ZADD", &key, "1000", "aaaaaaaa bbbbbbbb", "99999999999999", "cccccccc"]);
+    let read = lists().await;
+    assert!(
+        read.len() == 1 && &*read[0].nodes == "aaaaaaaa bbbbbbbb",
+        "{read:?}: the other is of the future"
+    );
+    assert!(read[0].recorded > LONG, "{read:?}");
+    assert_eq!(server.cli(&["ZCARD", &key]), "2");
+}
 
 #[tokio::test]
 async fn a_node_answers_each_request_as_documented() {

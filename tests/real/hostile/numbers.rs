@@ -3,19 +3,19 @@
 //!
 //! `QUORLOCK_HOSTILE` sets how many servers are tried on each runtime, `QUORLOCK_SEED` selects them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use quorlock::protocol::Moment;
 use quorlock::{
     Coordinator, RestartGuard, Wait,
-    runtime::{Clock, Entropy, Sleep, SystemClock},
+    runtime::{Clock as _, Entropy, SystemClock},
 };
 use quorlock_testkit::{SeededEntropy, memory_nodes};
+
+use crate::world::Ahead;
 
 use super::server::{Hostile, Words, bulk};
 use super::{THREADS, babble, in_time, on_both_runtimes};
@@ -26,28 +26,6 @@ on_both_runtimes! {
 
 /// How many servers run concurrently.
 const TOGETHER: usize = 100;
-
-/// The system clock, which jumps ahead when a test wants it, to provoke overflows that need time.
-#[derive(Clone, Debug, Default)]
-struct Ahead {
-    seconds: Arc<AtomicU64>,
-}
-
-impl Ahead {
-    fn by(&self) -> Duration {
-        Duration::from_secs(self.seconds.load(Ordering::Relaxed))
-    }
-}
-
-impl Clock for Ahead {
-    fn now(&self) -> Moment {
-        SystemClock::default().now() + self.by()
-    }
-
-    fn sleep_until(&self, moment: Moment) -> Sleep {
-        SystemClock::default().sleep_until(moment.back(self.by()))
-    }
-}
 
 /// Numbers that no server should send, and some that are not numbers.
 fn number(entropy: &SeededEntropy) -> String {
@@ -178,7 +156,7 @@ async fn ask(words: Words, what: &str) -> (usize, usize) {
         drop(lock().inspect().await);
         drop(coordinator.health());
         lease.release().await.unwrap_or_else(|lost| panic!("{lost}; {what}"));
-        clock.seconds.fetch_add(step, Ordering::Relaxed);
+        clock.jump(Duration::from_secs(step));
     }
     let examination = coordinator.doctor().await;
     assert!(

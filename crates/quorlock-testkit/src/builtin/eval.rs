@@ -87,7 +87,7 @@ pub(super) fn eval<'a>(shared: &Shared, parts: &'a [Vec<u8>]) -> Resp {
     if let Some(told) = waiting(&mut store, now, script, &keys, &arguments) {
         return told.map_or_else(|failure| Resp::Error(failure.to_string()), |told| answer(&told, &keys));
     }
-    if let Some(told) = max_ttl(&mut store, now, script, &keys, &arguments) {
+    if let Some(told) = notes(&mut store, (now, shared.clock.wall()), script, &keys, &arguments) {
         return told;
     }
     let told = match (script.as_slice(), keys.as_slice(), arguments.as_slice()) {
@@ -189,18 +189,24 @@ fn waiting(
     })
 }
 
-/// Executes the script that compares the `max_ttl` of clients; `None` for any other.
-fn max_ttl(
+/// Executes a script that compares the settings of clients; `None` for any other.
+fn notes(
     store: &mut Store,
-    now: Moment,
+    (now, wall): (Moment, Duration),
     script: &[u8],
     keys: &[&[u8]],
     arguments: &[&[u8]],
 ) -> Option<Resp> {
-    let ([note], [ours, kept], true) = (keys, arguments, is(script, &scripts::MAX_TTL)) else { return None };
-    let (ours, kept) = (millis(ours).unwrap_or_default(), millis(kept).unwrap_or_default());
-    let told = store.max_ttl(now, note, ours, kept);
-    Some(told.map_or_else(|failure| Resp::Error(failure.to_string()), Resp::Number))
+    let ([note], [ours, kept]) = (keys, arguments) else { return None };
+    let time = |digits| millis(digits).unwrap_or_default();
+    let told = if is(script, &scripts::MAX_TTL) {
+        store.max_ttl(now, note, time(ours), time(kept)).map(Resp::Number)
+    } else if is(script, &scripts::NODE_LISTS) {
+        store.node_lists((now, wall), note, ours, time(kept)).map(|lists| answer_lists(&lists))
+    } else {
+        return None;
+    };
+    Some(told.unwrap_or_else(|failure| Resp::Error(failure.to_string())))
 }
 
 /// Executes a script about several locks, all of which have the same order of arguments; `None` for any
@@ -297,6 +303,10 @@ fn answer(ScriptResult { vote, fencing_token }: &ScriptResult, keys: &[&[u8]]) -
         parts.extend(holding.readers.iter().map(|token| Resp::text(token.as_bytes())));
     }
     Resp::List(parts)
+}
+
+fn answer_lists(lists: &[(Vec<u8>, i64)]) -> Resp {
+    Resp::List(lists.iter().flat_map(|(list, since)| [Resp::text(list), Resp::Number(*since)]).collect())
 }
 
 fn number(digits: &[u8]) -> Option<u64> {

@@ -10,6 +10,9 @@ use super::{Counter, Entry, Failure, Store, Value, millis};
 /// The maximum length of a string, as on a server with the default configuration.
 const LONGEST: usize = 512 << 20;
 
+/// The most lists of nodes that a server keeps.
+const MOST_LISTS: usize = 16;
+
 /// The members of a sorted set, with their scores.
 pub type Scores = BTreeMap<Vec<u8>, u64>;
 /// The fields of a hash, with their values.
@@ -36,6 +39,37 @@ impl Store {
             Some(Value::Text(_) | Value::List(_) | Value::Fields(_)) => Err(Failure::WrongType),
             None => Ok(Scores::new()),
         }
+    }
+
+    /// `node_lists.lua`: records the list of nodes of a client, unless it is empty, at `wall`, and returns all lists
+    /// with the milliseconds since.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::scores`].
+    pub fn node_lists(
+        &mut self,
+        (now, wall): (Moment, Duration),
+        key: &[u8],
+        list: &[u8],
+        kept: Duration,
+    ) -> Result<Vec<(Vec<u8>, i64)>, Failure> {
+        let in_millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let at = in_millis(wall);
+        let mut lists = self.scores(now, key)?;
+        if !list.is_empty() {
+            lists.insert(list.to_vec(), at);
+            lists.retain(|_, recorded| *recorded > at.saturating_sub(in_millis(kept)));
+            while lists.len() > MOST_LISTS {
+                let oldest =
+                    lists.iter().min_by_key(|(_, recorded)| **recorded).map(|(list, _)| list.clone());
+                lists.remove(&oldest.unwrap_or_default());
+            }
+            self.put_scores(now, key, lists.clone());
+            self.pexpire(now, key, kept);
+        }
+        let since = |recorded: u64| at.cast_signed().saturating_sub(recorded.cast_signed());
+        Ok(lists.into_iter().map(|(list, recorded)| (list, since(recorded))).collect())
     }
 
     /// Stores a sorted set under a key, which keeps its expiry. An empty set deletes the key.
