@@ -12,9 +12,9 @@ use quorlock::protocol::{
 use quorlock::{
     Coordinator, Lease, Lock, Wait,
     node::{Expiry, Request, ask},
-    runtime::Clock as _,
+    runtime::Clock,
 };
-use quorlock_testkit::MemoryNode;
+use quorlock_testkit::{MemoryNode, SkewedClock};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -161,7 +161,11 @@ async fn waiter_of(bench: &Bench, client: &Coordinator) -> tokio::task::JoinHand
 
 /// Releases until there was an offer: one release in eight is open.
 async fn until_offered(bench: &Bench) -> Lease {
-    let mut held = lock(&client(bench)).acquire().await.unwrap();
+    let held = lock(&client(bench)).acquire().await.unwrap();
+    until_offered_after(bench, held).await
+}
+
+async fn until_offered_after(bench: &Bench, mut held: Lease) -> Lease {
     loop {
         let (waiting, before) = (waiter(bench).await, offers(bench));
         held.release().await.unwrap();
@@ -221,6 +225,27 @@ async fn o2_a_process_at_two_addresses_has_one_vote() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn o4_a_lease_has_ended_when_an_offer_of_it_is_sent() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(10 * MS, 10 * MS);
+    }
+    let mut held = until_offered(&bench).await;
+    loop {
+        let (waiting, before, watch) = (waiter(&bench).await, offers(&bench), held.watch());
+        let releasing = tokio::spawn(held.release());
+        // The nodes have read the requests, and their answers are on the way.
+        bench.pass(12 * MS).await;
+        assert!(!releasing.is_finished());
+        if offers(&bench) > before {
+            assert!(watch.check().is_err(), "it is offered, and goes on");
+            return;
+        }
+        held = waiting.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn o5_an_offer_that_arrives_too_late_is_ignored() {
     let bench = bench(5);
     let held = until_offered(&bench).await;
@@ -254,6 +279,28 @@ async fn o6_an_offer_to_a_waiter_that_left_is_released() {
             return;
         }
         held = until_offered(&bench).await;
+    }
+}
+
+/// The waiter's calendar is behind, and the nodes have forgotten their counters.
+#[tokio::test(start_paused = true)]
+async fn o10_the_number_of_an_offer_is_above_that_of_its_releaser() {
+    let bench = bench(5);
+    let clock = Arc::new(SkewedClock::new(bench.clock.clone(), 1.0));
+    clock.calendar_back(Duration::from_secs(9));
+    let behind: Arc<dyn Clock> = clock;
+    let mut held = until_offered(&bench).await;
+    loop {
+        let waiting = waiter_of(&bench, &another(&behind, &bench.nodes, |builder| builder)).await;
+        let (number, before) = (held.fencing_token(), offers(&bench));
+        lock(&bench.coordinator).delete_fencing_counter().await.unwrap();
+        held.release().await.unwrap();
+        held = waiting.await.unwrap();
+        if offers(&bench) > before {
+            assert!(held.fencing_token() > number, "{:?} after {number:?}", held.fencing_token());
+            return;
+        }
+        held = until_offered_after(&bench, held).await;
     }
 }
 

@@ -182,6 +182,13 @@ mod tests {
     }
 
     #[test]
+    fn the_first_renewal_of_a_lease_from_an_offer_is_not_postponed() {
+        let mut schedule = automatic();
+        schedule.begin_at(second(102));
+        assert!(schedule.is_due(second(102)) && !schedule.put_off(second(102), || 0));
+    }
+
+    #[test]
     fn a_lease_that_its_holder_renews_is_never_due() {
         let mut schedule = RenewalSchedule::new(None, TTL, second(100));
         schedule.fail(second(101), TTL, 0);

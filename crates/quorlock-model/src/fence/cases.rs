@@ -79,6 +79,13 @@ fn pruning() -> Vec<Case> {
                 1,
             )
         }),
+        // The assumption of the page on fencing: no node's clock is set back.
+        violated("counters_that_ended_by_clocks_put_forward_and_back_break_the_order", |_| {
+            prove(
+                two_attempts(Quorlock, World { clock_steps: 4, clock_step: 4, ..World::pruning(&[0, 4]) }),
+                1,
+            )
+        }),
     ]
 }
 

@@ -34,6 +34,8 @@ cases! {
     #[test]
     fn counters_may_end_early_by_clocks_that_are_put_forward();
     #[test]
+    fn counters_that_ended_by_clocks_put_forward_and_back_break_the_order();
+    #[test]
     fn five_nodes_and_four_attempts_keep_the_order_at_random();
     #[test]
     fn random_walks_find_the_missing_write_back();

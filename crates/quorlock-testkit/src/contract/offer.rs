@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, InboxId, NextWaiter, OfferTerms, WaiterId};
+use quorlock::protocol::{Claim, FenceHint, InboxId, NextWaiter, OfferTerms, WaiterId};
 use quorlock::{
     lock::QueuedWaiter,
     node::{Request, Vote},
@@ -39,10 +39,15 @@ pub(super) async fn an_offer_replaces_the_own_token_and_is_sent_with_its_number(
     let key = bench.key();
     let (holder, next) = (bench.claim(&key), bench.claim(&key));
     let drawn = bench.drawn(acquisition(&holder, LONG, bench.fence_hint())).await?;
-    is(&bench.vote(offer(bench, &holder, (WAITERS[0], terms(&next, inbox)), false)).await?, &Vote::Notified)?;
+    // The calendar of its waiter, or the number of its releaser, is ahead of the node (rule O-10).
+    let hint = FenceHint::at(bench.clock.wall() + Duration::from_secs(1), None, LONG);
+    let waiter = Arc::new(NextWaiter { waiter: WAITERS[0], terms: terms(&next, inbox) });
+    let offer = Request::Offer { claim: holder, next: waiter, queued: false, fence_hint: Some(hint) };
+    is(&bench.vote(offer).await?, &Vote::Notified)?;
     bench.held(&next, LIFE).await?;
     let number = bench.counter(&key).await?.ok_or("no number was drawn")?;
     ensure(number > drawn, format!("{number} was drawn after {drawn}"))?;
+    ensure(number >= hint.usual(), format!("{number} was drawn for a hint of {}", hint.usual()))?;
     bench.until_received(&format!("offered {} {number} {}", name(&next), LIFE.as_millis())).await
 }
 
