@@ -194,7 +194,8 @@ async fn a_lock_that_no_other_process_wants_is_written_without_being_read() {
         cycle().await;
     }
     let (reads, writes) = (count("select").await - reads, count("update").await - writes);
-    assert_eq!(writes, 200);
+    // One by what was known two seconds ago may miss its row.
+    assert!((200..210).contains(&writes), "{writes} statements have written");
     // Some for dead rows, and some for the clock after two seconds.
     assert!(reads < 100, "{reads} statements have read");
 }
