@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, another, bench};
-use quorlock::protocol::{Claim, Moment, WaiterId, preferred_node, want_mark};
+use quorlock::protocol::{Claim, Moment, WaiterId, preferred_node, turn, want_mark};
 use quorlock::{
-    Coordinator, Lock, Wait,
+    Coordinator, Lock, Renewal, Wait,
     node::{Capabilities, Capability, Expiry, Node as _, Request, Vote, ask},
     runtime::{Clock, Sleep},
 };
@@ -127,6 +127,32 @@ async fn a_waiter_that_gives_up_leaves_the_queue() {
     drop(waiting.await.unwrap().unwrap());
     let held_up = bench.clock.now().since(before);
     assert!(held_up <= MS, "a waiter that left must delay no other: {held_up:?}");
+}
+
+/// A lease that is renewed by hand accepts no offer, so its waiter has a turn.
+#[tokio::test(start_paused = true)]
+async fn w5_a_waiter_that_gives_up_in_its_turn_passes_it_on() {
+    let bench = bench(5);
+    for node in &bench.nodes {
+        node.delay(20 * MS, 20 * MS);
+    }
+    let by_hand = |client: &Coordinator| lock(client).renewal(Renewal::Manual);
+    let first = by_hand(&client(&bench)).acquire().await.unwrap();
+    let (gives_up, stays) = (client(&bench), client(&bench));
+    let [gives_up, stays] = [&gives_up, &stays].map(by_hand);
+    let first_waiter = tokio::spawn(async move { gives_up.acquire().await.map(drop) });
+    bench.pass(500 * MS).await;
+    let staying = tokio::spawn(async move { stays.acquire().await });
+    bench.pass(500 * MS).await;
+    let released = tokio::spawn(first.release());
+    // It has been notified, and has asked the nodes, which have not read that.
+    bench.pass(50 * MS).await;
+    first_waiter.abort();
+    let before = bench.clock.now();
+    drop(staying.await.unwrap().unwrap());
+    let waited = bench.clock.now().since(before);
+    assert!(waited < turn(40 * MS), "it waited {waited:?}, as if its turn had to end by itself");
+    drop(released.await);
 }
 
 #[tokio::test(start_paused = true)]

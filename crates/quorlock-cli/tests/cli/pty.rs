@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
@@ -19,8 +20,13 @@ pub(crate) struct OnTerminal {
     process: Child,
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
+    /// Reads what is written to the screen, until no process has the terminal.
+    reader: JoinHandle<()>,
     _quorlock: Quorlock,
 }
+
+/// How long the rest of the screen is waited for, once the process has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl OnTerminal {
     /// Starts `quorlock` on a terminal.
@@ -65,13 +71,13 @@ impl OnTerminal {
         let keyboard = File::from(pty.master);
         let screen = Arc::new(Mutex::new(Vec::new()));
         let (mut reader, seen) = (keyboard.try_clone().expect("the terminal"), Arc::clone(&screen));
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut part = [0; 4096];
             while let Ok(length @ 1..) = reader.read(&mut part) {
                 seen.lock().expect("the screen").extend_from_slice(&part[..length]);
             }
         });
-        OnTerminal { process, keyboard, screen, _quorlock: quorlock }
+        OnTerminal { process, keyboard, screen, reader, _quorlock: quorlock }
     }
 
     pub(crate) fn types(&mut self, text: &str) {
@@ -120,6 +126,9 @@ impl OnTerminal {
             status.is_some()
         });
         ended.await.unwrap_or_else(|error| panic!("{error}; the screen: {}", self.screen()));
+        // Its last words may not have been read. A process that it has left in the background, or one that was started
+        // at the same moment, may still have the terminal.
+        drop(eventually("the last words", LAST_WORDS, async || self.reader.is_finished()).await);
         status.and_then(|status| status.code())
     }
 
