@@ -64,7 +64,7 @@ class Held(AcquireError):
 
     @property
     def remaining(self) -> float | None:
-        """For how many more seconds it is held if nobody renews or releases it. A holder at work renews."""
+        """For how many more seconds it is held if no holder renews or releases it. A holder at work renews."""
         return None if self.holder is None else self.holder.remaining
 
 
@@ -87,7 +87,7 @@ class Full(Held):
 
     @property
     def remaining(self) -> float | None:
-        """For how many more seconds all permits are held if nobody renews or releases one."""
+        """For how many more seconds all permits are held if no holder renews or releases one."""
         return min((holder.remaining for holder in self.holders if holder is not None), default=None)
 
 

@@ -133,7 +133,7 @@ class Waiters(list[Waiter]):
     """The clients in the queue for a lock, the first in it first."""
 
     #: Whether there may be more than these. So it is if no node with a queue has answered: an empty list does not
-    #: mean then that nobody waits.
+    #: mean then that no client waits.
     has_more: bool
 
     def __init__(self, waiters: Iterable[Waiter] = (), has_more: bool = False) -> None:

@@ -56,9 +56,9 @@ def test_a_waiter_gets_the_lock_when_it_is_released(q: quorlock.Coordinator, nod
 
 def test_that_nobody_waits_is_not_said_without_an_answer() -> None:
     with servers(3) as nodes, nodes.connect() as q:
-        nobody = q.lock("waited").waiters()
-        assert nobody == []
-        assert not nobody.has_more
+        waiters = q.lock("waited").waiters()
+        assert waiters == []
+        assert not waiters.has_more
         for node in range(3):
             nodes.kill(node)
         unknown = q.lock("waited").waiters()

@@ -14,7 +14,7 @@ use super::wait::{Wait, Waiting, notify_listener};
 use crate::error::AcquireError;
 use crate::quorum::vote_report::{Holder, VoteReport};
 use intent::Intent;
-use places::GuestPlace;
+use places::OpenPlace;
 use quorlock_protocol::{Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, fraction};
 use turn::Chance;
 
@@ -45,7 +45,7 @@ pub(crate) struct Contender {
     /// Our place in the queue of a node.
     queue: NodeQueue,
     /// Places that accept no offers, of a reader or of a caller of several locks.
-    places: Vec<GuestPlace>,
+    places: Vec<OpenPlace>,
     /// The last known holder.
     holder: Option<Holder>,
 }
@@ -177,7 +177,7 @@ impl Contender {
                 self.report(plan, News { verdict, report: Box::new(report) }, None, now);
             }
             self.order = AskOrder::PreferredFirst(self.preference);
-            if self.is_guest(plan) && verdict == Verdict::Contended {
+            if self.keeps_places(plan) && verdict == Verdict::Contended {
                 let closing = self.shared.closing.clone();
                 tokio::select! {
                     biased;

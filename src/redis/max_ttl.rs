@@ -34,7 +34,7 @@ pub(crate) struct MaxTtlNote {
 }
 
 impl MaxTtlNote {
-    /// Returns the note, unless the restart guard is off or nobody compares.
+    /// Returns the note, unless the restart guard is off or no client compares.
     pub(super) fn of(settings: &Settings) -> Option<MaxTtlNote> {
         let (gate, all) = settings.gate.as_ref().zip(settings.max_ttls.clone())?;
         Some(MaxTtlNote { key: max_ttl_note(gate).into(), all, notices: settings.notices })

@@ -28,7 +28,7 @@ pub(crate) struct NodeListsNote {
 }
 
 impl NodeListsNote {
-    /// Returns the note, unless the restart guard is off, nobody compares, or the server is a part of its node.
+    /// Returns the note, unless the restart guard is off, no client compares, or the server is a part of its node.
     pub(super) fn of(settings: &Settings) -> Option<NodeListsNote> {
         let (gate, all) = settings.gate.as_ref().zip(settings.lists.clone())?;
         let compares = settings.membership == Membership::Alone && settings.notices == Notices::Logged;

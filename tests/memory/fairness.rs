@@ -15,15 +15,15 @@ fn client(bench: &Bench) -> Coordinator {
 
 /// Who waits beside the queue.
 #[derive(Clone, Copy, Debug)]
-enum Guest {
+enum Caller {
     Writer,
     Reader,
     Several,
 }
 
 /// Lets `writers` hold each of two locks for `hold`, one after the other, without a pause, and returns how long each call
-/// of the guest waited for the first lock, or for both.
-async fn waits(guest: Guest, writers: usize, hold: Duration, calls: usize) -> Vec<Duration> {
+/// of the caller waited for the first lock, or for both.
+async fn waits(caller: Caller, writers: usize, hold: Duration, calls: usize) -> Vec<Duration> {
     let bench = bench(5);
     for node in &bench.nodes {
         node.delay(MS / 2, MS / 2);
@@ -51,18 +51,18 @@ async fn waits(guest: Guest, writers: usize, hold: Duration, calls: usize) -> Ve
     let (client, mut waits) = (client(&bench), Vec::new());
     for _ in 0..calls {
         let before = bench.clock.now();
-        match guest {
-            Guest::Writer => {
+        match caller {
+            Caller::Writer => {
                 let lease = client.lock("a").ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
                 waits.push(bench.clock.now().since(before));
                 lease.release().await.unwrap();
             }
-            Guest::Reader => {
+            Caller::Reader => {
                 let lease = client.lock("a").shared().ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
                 waits.push(bench.clock.now().since(before));
                 lease.release().await.unwrap();
             }
-            Guest::Several => {
+            Caller::Several => {
                 let lease = client.lock_all(["a", "b"]).ttl(TTL).wait(Wait::Forever).acquire().await.unwrap();
                 assert_eq!(*inside.lock(), [0, 0], "two holders");
                 waits.push(bench.clock.now().since(before));
@@ -81,9 +81,9 @@ async fn w9_readers_and_callers_of_several_wait_no_longer_than_writers() {
     for (writers, hold) in [(4, 1000 * MS), (8, 20 * MS)] {
         // One more for the clients that have just come, as holds differ by a third, and for what is not free.
         let longest = hold * u32::try_from(writers + 1).unwrap() + 50 * MS;
-        for guest in [Guest::Writer, Guest::Reader, Guest::Several] {
-            let waits = waits(guest, writers, hold, 20).await;
-            assert!(waits[19] <= longest, "{writers} writers, {hold:?}, {guest:?}: {waits:?}");
+        for caller in [Caller::Writer, Caller::Reader, Caller::Several] {
+            let waits = waits(caller, writers, hold, 20).await;
+            assert!(waits[19] <= longest, "{writers} writers, {hold:?}, {caller:?}: {waits:?}");
         }
     }
 }

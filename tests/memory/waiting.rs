@@ -444,7 +444,7 @@ async fn of_many_short_waits_for_one_lock_none_finds_an_outage() {
         acquired
     });
     let acquired: usize = join_all(tries).await.into_iter().sum();
-    assert!(acquired > 0, "somebody gets it");
+    assert!(acquired > 0, "one client gets it");
 }
 
 #[tokio::test(start_paused = true)]

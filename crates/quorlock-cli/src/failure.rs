@@ -111,7 +111,7 @@ impl Failure {
         }
     }
 
-    /// Whether the job could not be done, rather than that another client does it or somebody ended it.
+    /// Whether the job could not be done, rather than that another client does it or the user ended it.
     pub(crate) fn is_of_the_job(&self) -> bool {
         match self {
             Failure::Held { .. }
@@ -147,17 +147,7 @@ impl Failure {
     /// Whether to print it. With `quiet` the exit code suffices for a held lock and an interruption;
     /// nothing is printed for a reader that has gone.
     pub(crate) fn is_worth_saying(&self, quiet: bool) -> bool {
-        match self {
-            Failure::BrokenPipe => false,
-            Failure::Held { .. } | Failure::Interrupted { .. } | Failure::StdinEnded => !quiet,
-            Failure::Usage(_)
-            | Failure::Config(_)
-            | Failure::NoQuorum(_)
-            | Failure::NotFound(_)
-            | Failure::NotExecutable { .. }
-            | Failure::NoInterpreter { .. }
-            | Failure::Internal { .. } => true,
-        }
+        self.is_of_the_job() || !(quiet || matches!(self, Failure::BrokenPipe))
     }
 
     /// Returns the message with its causes.

@@ -25,7 +25,7 @@ pub(crate) struct InitArgs {
     /// The file to write; `-` is stdout
     #[arg(long, value_name = "FILE", default_value = "quorlock.toml")]
     file: PathBuf,
-    /// Write the file at once, even if the check finds something unsafe or no quorum, and over a file that exists
+    /// Write the file immediately, even if the check finds something unsafe or no quorum, and over a file that exists
     #[arg(long)]
     force: bool,
     /// Report on stdout as JSON, in one line

@@ -167,7 +167,7 @@ impl Drop for Keyboard {
             drop(open);
             drop(thread.join());
         }
-        // Whoever has the terminal in the foreground has set it as needed.
+        // The job in the foreground has set the terminal as it needs.
         if is_in_foreground() {
             self.terminal.restore_modes();
         }

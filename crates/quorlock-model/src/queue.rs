@@ -14,7 +14,7 @@ use crate::names::name;
 
 /// Every live process has had the lock, or some step is possible.
 pub(crate) const GOES_ON: &str = "waiters are never stranded";
-/// Nobody is served twice before a waiter that came earlier.
+/// No client is served twice before a waiter that came earlier.
 pub(crate) const IN_ORDER: &str = "no waiter is passed over more than once by each of the others";
 pub(crate) const SERVED: &str = "every process may get the lock";
 
@@ -43,7 +43,7 @@ pub(crate) struct Queue<const K: usize> {
     /// How many may give up.
     pub(crate) departures: usize,
     /// Whether the first process is a reader, or wants several locks: it accepts no offers, as the others then do.
-    pub(crate) guest: bool,
+    pub(crate) reader: bool,
     /// How often processes come back.
     pub(crate) returns: usize,
 }
@@ -75,12 +75,12 @@ pub(crate) struct State<const K: usize> {
     losses: usize,
     departures: usize,
     returns: usize,
-    /// How often another one got the lock while the guest waited.
+    /// How often another one got the lock while the reader waited.
     passed_over: usize,
 }
 
 /// The process that accepts no offers.
-const GUEST: usize = 0;
+const READER: usize = 0;
 
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,7 +146,7 @@ impl<const K: usize> Model for Queue<K> {
                 Process::Holds => steps.push(Step::Release(process)),
                 Process::Waits | Process::Done | Process::Dead => {}
             }
-            if state.returns > 0 && *stands == Process::Done && process != GUEST {
+            if state.returns > 0 && *stands == Process::Done && process != READER {
                 steps.push(Step::Return(process));
             }
             if state.departures > 0 && matches!(stands, Process::Waits | Process::Told) {
@@ -163,7 +163,7 @@ impl<const K: usize> Model for Queue<K> {
             }
         }
         // How often a waiter is passed over is bounded if turns are taken in time.
-        let ends = self.variant != Variant::EndlessTurn && !self.guest;
+        let ends = self.variant != Variant::EndlessTurn && !self.reader;
         if state.turn.is_some() && Self::is_free(state) && ends {
             steps.push(Step::End);
         }
@@ -179,7 +179,7 @@ impl<const K: usize> Model for Queue<K> {
                     next.processes[process] = Process::Told;
                 } else {
                     next.processes[process] = Process::Waits;
-                    let has_place = self.variant != Variant::NoPlace || process != GUEST;
+                    let has_place = self.variant != Variant::NoPlace || process != READER;
                     if has_place && !next.queue.contains(&process) {
                         next.queue.push(process);
                     }
@@ -194,7 +194,7 @@ impl<const K: usize> Model for Queue<K> {
                 next.turn = None;
                 match next.queue.first() {
                     // It is offered: the lock is never free.
-                    Some(&first) if self.guest && first != GUEST => {
+                    Some(&first) if self.reader && first != READER => {
                         next.queue.remove(0);
                         next.grant(first);
                     }
@@ -269,8 +269,8 @@ impl<const K: usize> Model for Queue<K> {
 impl<const K: usize> State<K> {
     fn grant(&mut self, process: usize) {
         self.processes[process] = Process::Holds;
-        let guest_waits = matches!(self.processes[GUEST], Process::Waits | Process::Told);
-        self.passed_over += usize::from(guest_waits);
+        let reader_waits = matches!(self.processes[READER], Process::Waits | Process::Told);
+        self.passed_over += usize::from(reader_waits);
     }
 }
 

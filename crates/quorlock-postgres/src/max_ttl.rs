@@ -23,7 +23,7 @@ pub(crate) struct MaxTtlRecord {
 }
 
 impl MaxTtlRecord {
-    /// Returns the record, unless the restart guard is off or nobody compares.
+    /// Returns the record, unless the restart guard is off or no client compares.
     pub(crate) fn of(settings: &Settings) -> Option<MaxTtlRecord> {
         let all = settings.seams.max_ttls().filter(|_| settings.seams.guards_restarts())?.clone();
         let (prefix, node) = (settings.seams.key_prefix().as_bytes().into(), settings.url.to_string().into());

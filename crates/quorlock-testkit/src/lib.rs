@@ -14,6 +14,7 @@ mod folder;
 #[doc(hidden)]
 pub mod hostile;
 mod memory;
+mod outward;
 #[doc(hidden)]
 pub mod program;
 mod proxy;
@@ -33,6 +34,7 @@ pub use {
     closed_port::ClosedPort,
     entropy::SeededEntropy,
     memory::{MemoryNode, Requests, UnreadRequests, memory_nodes, memory_nodes_on},
+    outward::outward,
     proxy::{Proxy, Traffic, Way},
     resp::Resp,
     rng::SeededRng,

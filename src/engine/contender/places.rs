@@ -30,7 +30,7 @@ use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn
 const CONFIRMED_EVERY: Duration = Duration::from_secs(1);
 
 /// A place in the queue of one lock.
-pub(super) struct GuestPlace {
+pub(super) struct OpenPlace {
     key: Arc<str>,
     queue: NodeQueue,
     /// When to ask for it again.
@@ -42,12 +42,12 @@ pub(super) struct GuestPlace {
 }
 
 impl Contender {
-    /// Whether this is a waiter that cannot wait in a queue alone.
-    pub(super) fn is_guest(&self, plan: &AcquireRequest) -> bool {
+    /// Whether this waiter has such places.
+    pub(super) fn keeps_places(&self, plan: &AcquireRequest) -> bool {
         plan.wait != Wait::Never && (self.mode == Mode::Shared || self.keys.are_several())
     }
 
-    /// Keeps the places, and returns whether to ask for the lock at once, because it is our turn at one of them. Otherwise
+    /// Keeps the places, and returns whether to ask for the lock immediately, because it is our turn at one of them. Otherwise
     /// the `pause` is over, or enough nodes have hinted at a change.
     pub(super) async fn rest_in_places(
         &mut self,
@@ -80,7 +80,7 @@ impl Contender {
     ) -> bool {
         let (shared, now) = (&self.shared, self.shared.now());
         if self.places.is_empty() {
-            self.places = self.keys.iter().map(|key| GuestPlace::new(key, shared, now)).collect();
+            self.places = self.keys.iter().map(|key| OpenPlace::new(key, shared, now)).collect();
         }
         for place in &mut self.places {
             let turns = subscription.turns(&place.key, place.queue.waiter);
@@ -103,7 +103,7 @@ impl Contender {
 
     /// Leaves the queues: the waiter `won` or gave up.
     pub(super) fn leave_places(&mut self, plan: &AcquireRequest, won: bool) {
-        for GuestPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
+        for OpenPlace { key, mut queue, .. } in std::mem::take(&mut self.places) {
             let waiter = queue.waiter;
             let nodes = queue.end(won, &*self.shared.entropy);
             leave(&self.shared, plan, (key, waiter), nodes);
@@ -111,9 +111,9 @@ impl Contender {
     }
 }
 
-impl GuestPlace {
-    fn new(key: &Arc<str>, shared: &EngineContext, now: Moment) -> GuestPlace {
-        GuestPlace {
+impl OpenPlace {
+    fn new(key: &Arc<str>, shared: &EngineContext, now: Moment) -> OpenPlace {
+        OpenPlace {
             key: key.clone(),
             queue: NodeQueue::new(Accepts::OpenReleases, &*shared.entropy),
             next: now,
@@ -126,7 +126,7 @@ impl GuestPlace {
 /// Confirms a place that is due, and returns whether its turn has come; that of a lock that was free, as it `blocks` no
 /// attempt, is none. While `others_are_kept`, no place must be missing.
 async fn confirm(
-    place: &mut GuestPlace,
+    place: &mut OpenPlace,
     shared: &Arc<EngineContext>,
     plan: &Arc<AcquireRequest>,
     outliers: NodeSet,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use quorlock::{
 };
 use quorlock_book::block::blocks;
 use quorlock_book::page::page;
-use quorlock_testkit::{Kind, Servers, eventually, patience};
+use quorlock_testkit::{Kind, Servers, eventually, outward, patience};
 use serde_json::Value;
 
 /// Short, so that the quarantine is short.
@@ -157,16 +157,6 @@ fn password_hash(folder: &Path) -> String {
     let made = Command::new("sh").args(["-e", "-c", &commands]).current_dir(folder).output().unwrap();
     assert!(made.status.success(), "{made:?}");
     String::from_utf8(made.stdout).unwrap().split(' ').next().unwrap().to_owned()
-}
-
-/// Returns an address of this machine at which others reach it. Sends nothing.
-fn outward() -> Option<Ipv4Addr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
-    match socket.local_addr().ok()?.ip() {
-        IpAddr::V4(address) if !address.is_loopback() => Some(address),
-        IpAddr::V4(_) | IpAddr::V6(_) => None,
-    }
 }
 
 /// Runs `quorlock` with the page's file of settings, in `folder`.

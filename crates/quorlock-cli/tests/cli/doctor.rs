@@ -7,11 +7,13 @@
 )]
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use quorlock_testkit::{ClosedPort, Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, patience};
+use quorlock_testkit::{
+    ClosedPort, Kind, Proxy, Resp, Server, Servers, Setup, Way, eventually, outward, patience,
+};
 use serde_json::Value;
 
 use crate::support::{Ended, Quorlock, servers};
@@ -59,16 +61,6 @@ async fn told(server: &Server, words: &[&str]) {
 async fn says(server: &Server, what: &str) {
     let said = async || server.command(&["INFO"]).await.is_ok_and(|info| info.to_string().contains(what));
     eventually(what, patience(), said).await.unwrap();
-}
-
-/// Returns an address of this machine that is not loopback. Sends nothing.
-fn outward() -> Option<Ipv4Addr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
-    match socket.local_addr().ok()?.ip() {
-        IpAddr::V4(address) if !address.is_loopback() => Some(address),
-        IpAddr::V4(_) | IpAddr::V6(_) => None,
-    }
 }
 
 #[tokio::test]
@@ -282,7 +274,7 @@ async fn with_wait_it_ends_when_every_server_votes_and_not_while_one_is_misconfi
         .unwrap();
         told(&servers[0], cure).await;
         let ended = running.end().await.expect(0);
-        assert_eq!(ended.stderr.matches("waiting: ").count(), 1, "it is told once: {ended:?}");
+        assert_eq!(ended.stderr.matches("waiting: ").count(), 1, "it is said once: {ended:?}");
     }
 }
 

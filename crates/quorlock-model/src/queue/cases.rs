@@ -20,18 +20,18 @@ pub(crate) fn all() -> Vec<Case> {
             hunt(&Queue::<3> { deaths: 0, losses: 0, ..queue(Variant::TurnNotLeft) })
         }),
         holds("a_reader_in_the_queue_is_passed_over_once_by_each_other_at_most", |_| {
-            prove(guest::<3>(Variant::Right), 1)
+            prove(reader::<3>(Variant::Right), 1)
         }),
         violated("a_reader_without_a_place_is_passed_over_again_and_again", |_| {
-            hunt(&guest::<3>(Variant::NoPlace))
+            hunt(&reader::<3>(Variant::NoPlace))
         }),
     ]
 }
 
-fn guest<const K: usize>(variant: Variant) -> Queue<K> {
-    Queue { variant, deaths: 0, losses: 0, departures: 0, guest: true, returns: 3 }
+fn reader<const K: usize>(variant: Variant) -> Queue<K> {
+    Queue { variant, deaths: 0, losses: 0, departures: 0, reader: true, returns: 3 }
 }
 
 fn queue<const K: usize>(variant: Variant) -> Queue<K> {
-    Queue { variant, deaths: 2, losses: 1, departures: 1, guest: false, returns: 0 }
+    Queue { variant, deaths: 2, losses: 1, departures: 1, reader: false, returns: 0 }
 }
