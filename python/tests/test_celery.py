@@ -27,7 +27,7 @@ from celery.signals import before_task_publish
 name, out, schedule, *nodes = sys.argv[1:]
 app = Celery("app", broker="memory://")
 app.conf.update(
-    quorlock_nodes=nodes, quorlock_name=name, quorlock_settings={"ttl": 1, "restart_guard": False},
+    quorlock_nodes=nodes, quorlock_name=name, quorlock_settings={"ttl": 3, "restart_guard": False},
     beat_schedule={"often": {"task": "often", "schedule": 0.1}},
 )
 
