@@ -26,14 +26,13 @@
 //!
 //! # What it does not support
 //!
-//! Shared locks, several locks in one request and fair queues, which it refuses by name. It gives no hints:
-//! waiters ask again after pauses.
+//! Several locks in one request, as two files cannot be replaced in one step, and fair queues, which it
+//! refuses by name. It gives no hints: waiters ask again after pauses.
 #![cfg(unix)]
 
+mod files;
 mod kind;
-mod locks;
 mod node;
-mod records;
 
 pub use kind::DirectoryKind;
 pub use node::DirectoryNode;

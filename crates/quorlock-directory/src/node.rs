@@ -13,11 +13,11 @@ use quorlock::{
     node::{
         Access, Capabilities, Capability, ConnectionState, Identity, Node, NodeError, NodeErrorKind,
         Observers, Order, Reason, Request, Responder, Response, Seams, SharedRequest, StatusListener, ask,
+        record::Records,
     },
 };
 
-use crate::locks::Outcome;
-use crate::records::{Records, file_name};
+use crate::files::{Files, file_name};
 
 /// A node that keeps its locks as files in a directory.
 ///
@@ -64,7 +64,11 @@ impl DirectoryNode {
 }
 
 fn capabilities() -> Capabilities {
-    Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable()
+    Capabilities::default()
+        .with(Capability::Transfer)
+        .with(Capability::Shared)
+        .in_order(Order::PerKey)
+        .durable()
 }
 
 impl Node for DirectoryNode {
@@ -151,13 +155,14 @@ impl Worker {
     }
 
     fn carry_out(&mut self, request: &Request) -> Result<Response, NodeError> {
+        capabilities().check(request)?;
         let clock = self.seams.clock();
-        let opened = Records::lock(&self.directory, || clock.wall()).and_then(|records| {
-            let identity = records.identity(|| self.seams.entropy().next_u128())?;
-            Ok((records, identity))
+        let opened = Files::lock(&self.directory, || clock.wall()).and_then(|files| {
+            let identity = files.identity(|| self.seams.entropy().next_u128())?;
+            Ok((files, identity))
         });
-        let (mut records, identity) = match opened {
-            Ok((records, (id, age))) => (records, Arc::new(Identity::new(id, clock.now(), age))),
+        let (mut files, identity) = match opened {
+            Ok((files, (id, age))) => (files, Arc::new(Identity::new(id, clock.now(), age))),
             Err(error) => {
                 let error = failure(error, false);
                 self.observers.notify(ConnectionState::Lost(error.clone()));
@@ -167,38 +172,24 @@ impl Worker {
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
         if self.until_sweep == 0 {
             // If deleting fails now, a later sweep retries.
-            drop(records.sweep());
+            drop(files.sweep());
         }
         self.until_sweep = self.until_sweep.checked_sub(1).unwrap_or(SWEEP_EVERY);
-        let told = carried_out(&mut records, request)?;
-        let told = told.and_then(|told| records.commit().map(|()| told));
-        let (vote, number) = told.map_err(|error| failure(error, records.wrote()))?;
+        let mut records = Records::at(files.now()).without_queues();
+        for key in request.keys() {
+            let record = files.read(key).map_err(|error| failure(error, false))?;
+            records.add(Arc::clone(key), None, record);
+        }
+        let (vote, number) = records.apply(request)?;
+        let mut changes = records.changes().into_iter();
+        let written = changes.try_for_each(|change| files.write(change.key, change.record));
+        written.and_then(|()| files.commit()).map_err(|error| failure(error, files.wrote()))?;
         Ok(Response::new(vote, identity).with_fencing_token(number))
     }
 }
 
 /// The number of requests between two sweeps for expired records.
 const SWEEP_EVERY: u32 = 10_000;
-
-/// Applies the request; fails if this kind does not support it.
-#[expect(clippy::wildcard_enum_match_arm, reason = "refused above, or newer than this node")]
-fn carried_out(records: &mut Records, request: &Request) -> Result<io::Result<Outcome>, NodeError> {
-    capabilities().check(request)?;
-    Ok(match request {
-        Request::Acquire { claim, ttl, fence_hint } => records.acquire(claim, *ttl, *fence_hint),
-        Request::Transfer { from, to, ttl, fence_hint } => records.transfer(from, to, *ttl, *fence_hint),
-        Request::Renew { claim, ttl, fencing_token } => records.renew(claim, *ttl, *fencing_token),
-        Request::Release { claim } => records.release(claim),
-        Request::Cancel { claim, linger } => records.cancel(claim, *linger),
-        Request::WriteBack { claim, fencing_token } => records.write_back(claim, *fencing_token),
-        Request::DeleteFencingCounter { key } => records.forget(key),
-        Request::Inspect { key } => records.inspect(key),
-        _ => {
-            let reason = Reason::new("a directory does not know this request");
-            return Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason });
-        }
-    })
-}
 
 /// Maps an error of the file system.
 fn failure(error: io::Error, may_have_acted: bool) -> NodeError {

@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::record::{Record, Records};
 use quorlock::protocol::Moment;
-
-use crate::locks::Rows;
-use crate::row::{Beside, Row};
 
 /// The cache of one connection.
 #[derive(Debug, Default)]
@@ -23,7 +21,7 @@ pub(crate) struct Memory {
 
 #[derive(Debug)]
 struct Remembered {
-    row: Row,
+    record: Record,
     nonce: Option<u64>,
     at: Moment,
 }
@@ -37,29 +35,30 @@ const MOST: usize = 1024;
 impl Memory {
     /// Returns the rows of these keys, if all are cached and none might expire before the server's clock says
     /// so: the extrapolated time may be ahead of the server by a round trip.
-    pub(crate) fn rows(&self, keys: &[Arc<str>], now: Moment) -> Option<Rows> {
+    pub(crate) fn rows(&self, keys: &[Arc<str>], now: Moment) -> Option<Records> {
         let (server, asked) = self.clock.filter(|(_, asked)| now.since(*asked) < KEPT)?;
         let passed = u64::try_from(now.since(asked).as_micros()).ok()?;
-        let mut rows = Rows::at(server.saturating_add(passed));
+        let mut rows = Records::at(server.saturating_add(passed));
         for key in keys {
-            let Remembered { row, nonce, at } = self.rows.get(key)?;
-            let lives = row.held.as_ref().is_none_or(|held| held.ends.is_none_or(|ends| ends > rows.now()));
-            if now.since(*at) >= KEPT || !lives || row.beside != Beside::default() {
+            let Remembered { record, nonce, at } = self.rows.get(key)?;
+            let lives =
+                record.held.as_ref().is_none_or(|held| held.ends.is_none_or(|ends| ends > rows.now()));
+            if now.since(*at) >= KEPT || !lives || has_entries(record) {
                 return None;
             }
-            rows.add(Arc::clone(key), *nonce, Ok(row.clone()));
+            rows.add(Arc::clone(key), *nonce, Ok(record.clone()));
         }
         Some(rows)
     }
 
     /// Caches rows that were read by a query sent at `asked`.
-    pub(crate) fn read(&mut self, rows: &Rows, asked: Moment) {
+    pub(crate) fn read(&mut self, rows: &Records, asked: Moment) {
         self.clock = Some((rows.now(), asked));
         self.keep(rows, None, asked);
     }
 
     /// Caches rows that were written with this nonce.
-    pub(crate) fn written(&mut self, rows: &Rows, nonce: u64, now: Moment) {
+    pub(crate) fn written(&mut self, rows: &Records, nonce: u64, now: Moment) {
         self.keep(rows, Some(nonce), now);
     }
 
@@ -73,9 +72,9 @@ impl Memory {
         *self = Memory::default();
     }
 
-    fn keep(&mut self, rows: &Rows, written: Option<u64>, at: Moment) {
-        for (key, row, nonce) in rows.all(written) {
-            self.rows.insert(Arc::clone(key), Remembered { row: row.clone(), nonce, at });
+    fn keep(&mut self, rows: &Records, written: Option<u64>, at: Moment) {
+        for (key, record, nonce) in rows.all(written) {
+            self.rows.insert(Arc::clone(key), Remembered { record: record.clone(), nonce, at });
         }
         if self.rows.len() > MOST {
             self.rows.retain(|_, remembered| at.since(remembered.at) < KEPT);
@@ -86,12 +85,16 @@ impl Memory {
     }
 }
 
+fn has_entries(record: &Record) -> bool {
+    !(record.readers.is_empty() && record.intents.is_empty() && record.tombstones.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
+    use quorlock::node::record::{Entry, Held};
     use quorlock::protocol::Token;
 
     use super::*;
-    use crate::row::Held;
 
     fn at(millis: u64) -> Moment {
         Moment::since_origin(Duration::from_millis(millis))
@@ -99,23 +102,24 @@ mod tests {
 
     /// Returns a cache with a row that was read when the server's clock was `now`, by a query sent at the
     /// first moment.
-    fn remembered(row: Row, now: u64) -> (Memory, [Arc<str>; 1]) {
+    fn remembered(row: Record, now: u64) -> (Memory, [Arc<str>; 1]) {
         let keys = ["a".into()];
-        let mut rows = Rows::at(now);
+        let mut rows = Records::at(now);
         rows.add(Arc::clone(&keys[0]), Some(7), Ok(row));
         let mut memory = Memory::default();
         memory.read(&rows, at(0));
         (memory, keys)
     }
 
-    fn held(ends: u64) -> Row {
-        let held = Held { token: Token::found(b"a"), ends: Some(ends), number: None, wanted: false };
-        Row { held: Some(held), ..Row::default() }
+    fn held(ends: u64) -> Record {
+        let held =
+            Held { token: Token::found(b"a"), ends: Some(ends), number: None, wanted: false, mark: None };
+        Record { held: Some(held), ..Record::default() }
     }
 
     #[test]
     fn the_servers_clock_is_extrapolated_from_its_query() {
-        let (memory, keys) = remembered(Row::default(), 1_000_000);
+        let (memory, keys) = remembered(Record::default(), 1_000_000);
         assert_eq!(memory.rows(&keys, at(5)).unwrap().now(), 1_005_000);
         assert!(memory.rows(&keys, at(1_999)).is_some());
         assert!(memory.rows(&keys, at(2_000)).is_none(), "by then it is read again");
@@ -131,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_row_with_readers_or_tombstones_is_read_again() {
-        let mut row = Row::default();
-        row.beside.tombstones.insert(b"a".to_vec(), 9_000_000);
+        let mut row = Record::default();
+        row.tombstones.insert(b"a".to_vec(), Entry { ends: 9_000_000, mark: None });
         let (memory, keys) = remembered(row, 1_000_000);
         assert!(memory.rows(&keys, at(1)).is_none());
     }
@@ -141,8 +145,8 @@ mod tests {
     fn the_number_of_cached_rows_is_bounded() {
         let mut memory = Memory::default();
         for number in 0..=MOST {
-            let mut rows = Rows::at(0);
-            rows.add(number.to_string().into(), None, Ok(Row::default()));
+            let mut rows = Records::at(0);
+            rows.add(number.to_string().into(), None, Ok(Record::default()));
             memory.read(&rows, at(0));
             assert!(memory.rows.len() <= MOST);
         }

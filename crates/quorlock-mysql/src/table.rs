@@ -2,21 +2,19 @@
 //!
 //! Only rows are locked, found by their primary key under READ COMMITTED, so that there are no gap locks; and
 //! no row lock outlives the packet of statements that took it. A row is read without any lock, its change is
-//! decided in [`locks`](crate::locks), and it is written only if its `nonce` is still the one that was read:
+//! decided in [`Records`], and it is written only if its `nonce` is still the one that was read:
 //! a compare-and-swap. Each write has a new random nonce, so a late write of a dead connection changes
 //! nothing once a cancellation has written to the row.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use quorlock::node::record::{Change, Held, Record, Records};
 use quorlock::node::{NodeError, NodeErrorKind, Reason};
 use quorlock::protocol::{FencingToken, Token};
 
-use crate::connection::{Connection, Row as SqlRow};
+use crate::connection::{Connection, Row};
 use crate::error::Trouble;
-use crate::locks::{Change, Rows};
-use crate::queue::Queue;
-use crate::row::{Beside, Held, Row, hex};
 
 /// The server's clock in microseconds since 1970, in sessions whose time zone is UTC. `UNIX_TIMESTAMP` ends
 /// in 2038.
@@ -62,7 +60,7 @@ pub(crate) const COLUMNS: [[&str; 4]; 16] = [
 ];
 
 /// Reads the rows of these keys and then the clock, in one statement.
-pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Result<Rows, Trouble> {
+pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Result<Records, Trouble> {
     let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
     let statement = format!(
         "SELECT name, nonce, token, ends, number, wanted, counter, beside, waiters, NULL FROM {LOCKS} WHERE name IN ({}) \
@@ -73,42 +71,39 @@ pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Resu
     let of_clock = found.iter().position(|row| bytes(row, 0).is_none());
     let now = of_clock.and_then(|place| number(&found.swap_remove(place), 9));
     let now = now.ok_or_else(|| unread("rows of locks, and the time"))?;
-    let mut rows = Rows::at(now);
+    let mut rows = Records::at(now);
     for key in keys {
-        rows.add(Arc::clone(key), None, Ok(Row::default()));
+        rows.add(Arc::clone(key), None, Ok(Record::default()));
     }
     for row in &found {
         let name = bytes(row, 0).and_then(|name| str::from_utf8(name).ok());
         let key = name.and_then(|name| keys.iter().find(|key| &***key == name));
         let key = key.ok_or_else(|| unread("the rows that were asked for"))?;
         let nonce = number(row, 1).ok_or_else(|| unread("a nonce"))?;
-        rows.add(Arc::clone(key), Some(nonce), row_of(row));
+        rows.add(Arc::clone(key), Some(nonce), record_of(row));
     }
     Ok(rows)
 }
 
 /// Decodes a row. Fails if another program has changed it.
-fn row_of(row: &SqlRow) -> Result<Row, Reason> {
+fn record_of(row: &Row) -> Result<Record, Reason> {
     let wrong = |column| {
         Reason::new(format!(
             "the row of the key does not hold a lock: its column `{column}` was not written by quorlock"
         ))
     };
-    let beside = match bytes(row, 7) {
-        None => Beside::default(),
-        Some(lines) => Beside::decode(lines).ok_or_else(|| wrong("beside"))?,
-    };
-    let queue = match bytes(row, 8) {
-        None => Queue::default(),
-        Some(lines) => Queue::decode(lines).ok_or_else(|| wrong("waiters"))?,
-    };
-    let held = bytes(row, 2).map(|token| Held {
+    let mut record = Record { counter: number(row, 6).ok_or_else(|| wrong("counter"))?, ..Record::default() };
+    for (name, column) in [("beside", 7), ("waiters", 8)] {
+        record.read(bytes(row, column).unwrap_or_default()).ok_or_else(|| wrong(name))?;
+    }
+    record.held = bytes(row, 2).map(|token| Held {
         token: Token::found(token),
         ends: number(row, 3),
         number: number(row, 4).and_then(FencingToken::new),
         wanted: number(row, 5).is_some_and(|wanted| wanted > 0),
+        mark: None,
     });
-    Ok(Row { held, counter: number(row, 6).ok_or_else(|| wrong("counter"))?, beside, queue })
+    Ok(record)
 }
 
 /// Writes all changes or none. Returns `false` if another client has changed one of the rows since.
@@ -133,7 +128,7 @@ pub(crate) async fn swap(
 
 async fn swap_one(connection: &mut Connection, change: &Change<'_>, nonce: u64) -> Result<bool, Trouble> {
     let name = literal(change.key.as_bytes());
-    let statement = match change.nonce {
+    let statement = match change.version {
         Some(before) => {
             format!("UPDATE {LOCKS} SET {} WHERE name = {name} AND nonce = {before}", set(change, nonce))
         }
@@ -144,7 +139,7 @@ async fn swap_one(connection: &mut Connection, change: &Change<'_>, nonce: u64) 
 
 async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u64) -> Result<bool, Trouble> {
     let mut packet = "SET @same = 0; START TRANSACTION".to_owned();
-    for Change { key, nonce: before, .. } in changes {
+    for Change { key, version: before, .. } in changes {
         let name = literal(key.as_bytes());
         // An empty row is equivalent to none, and may remain.
         if before.is_none() {
@@ -178,22 +173,22 @@ async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u6
 }
 
 /// Returns the assignments of a row's columns.
-fn set(Change { row, queue, .. }: &Change<'_>, nonce: u64) -> String {
-    let held = row.held.as_ref();
+fn set(Change { record, queue, .. }: &Change<'_>, nonce: u64) -> String {
+    let held = record.held.as_ref();
     let token = held.map_or_else(null, |held| literal(held.token.as_bytes()));
     let ends = held.and_then(|held| held.ends).map_or_else(null, |ends| ends.to_string());
     let number = held.and_then(|held| held.number).map_or_else(null, |number| number.to_string());
     let wanted = u8::from(held.is_some_and(|held| held.wanted));
-    let beside = row.beside.encode();
+    let beside = record.encode_entries();
     let beside = if beside.is_empty() { null() } else { literal(beside.as_bytes()) };
     let mut set = format!(
         "nonce = {nonce}, token = {token}, ends = {ends}, number = {number}, wanted = {wanted}, counter = {}, \
          beside = {beside}, dead_at = {}",
-        row.counter,
-        row.dead_at()
+        record.counter,
+        record.ends().max(record.counter_ends())
     );
     if *queue {
-        let waiters = row.queue.encode();
+        let waiters = record.queue.encode();
         let waiters = if waiters.is_empty() { null() } else { literal(waiters.as_bytes()) };
         let _ = write!(set, ", waiters = {waiters}");
     }
@@ -228,21 +223,25 @@ pub(crate) async fn sweep(connection: &mut Connection, key: &str) -> Result<(), 
 
 /// Returns the SQL literal of any bytes.
 pub(crate) fn literal(bytes: &[u8]) -> String {
-    format!("x'{}'", hex(bytes))
+    let mut literal = "x'".to_owned();
+    for byte in bytes {
+        let _ = write!(literal, "{byte:02x}");
+    }
+    literal + "'"
 }
 
 /// Returns the number in this column; `None` if there is none.
-pub(crate) fn number(row: &SqlRow, column: usize) -> Option<u64> {
+pub(crate) fn number(row: &Row, column: usize) -> Option<u64> {
     str::from_utf8(bytes(row, column)?).ok()?.parse().ok()
 }
 
 /// Returns the bytes in this column; `None` if there are none.
-pub(crate) fn bytes(row: &SqlRow, column: usize) -> Option<&[u8]> {
+pub(crate) fn bytes(row: &Row, column: usize) -> Option<&[u8]> {
     row.get(column)
 }
 
 /// Returns the text in this column; `None` if there is none.
-pub(crate) fn text(row: &SqlRow, column: usize) -> Option<String> {
+pub(crate) fn text(row: &Row, column: usize) -> Option<String> {
     bytes(row, column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 

@@ -8,11 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorlock::node::record::{Queue, Record, Records};
 use quorlock::node::{Expiry, Reason, Request, Vote};
 use quorlock::protocol::{MOST_PLACES, Mode, Moment, WaiterId, micros, turn_key};
-
-use crate::locks::Rows;
-use crate::row::Row;
 
 /// The minimum time between two looks.
 const SHORTEST: Duration = Duration::from_millis(2);
@@ -84,7 +82,7 @@ impl Watches {
     }
 
     /// Records what a client waits for after the answer to its request.
-    pub(crate) fn note(&mut self, request: &Request, vote: &Vote, rows: &Rows, now: Moment) {
+    pub(crate) fn note(&mut self, request: &Request, vote: &Vote, rows: &Records, now: Moment) {
         match (request, vote) {
             (Request::Enqueue { key, waiter, patience, .. }, Vote::Queued(queued)) => {
                 let row = rows.seen(key).and_then(Result::ok);
@@ -139,7 +137,7 @@ impl Watches {
     }
 
     /// Compares the rows that were read, and returns the keys of changed locks and of turns that have begun.
-    pub(crate) fn look(&mut self, rows: &Rows, now: Moment) -> Vec<String> {
+    pub(crate) fn look(&mut self, rows: &Records, now: Moment) -> Vec<String> {
         let mut changed = Vec::new();
         self.keys.retain(|key, watch| {
             let Some(row) = rows.seen(key) else { return true };
@@ -174,7 +172,7 @@ impl Watch {
         place
     }
 
-    fn look(&mut self, key: &str, row: Result<&Row, &Reason>, now: Moment, changed: &mut Vec<String>) {
+    fn look(&mut self, key: &str, row: Result<&Record, &Reason>, now: Moment, changed: &mut Vec<String>) {
         let has_changed = match (&self.known, row) {
             (Some(known), Ok(row)) => known.differs(row),
             (Some(_), Err(_)) => true,
@@ -198,7 +196,7 @@ impl Watch {
             }
             place.until > now
         });
-        let pace = Duration::from_micros(queue.map_or(0, crate::queue::Queue::pace));
+        let pace = Duration::from_micros(queue.map_or(0, Queue::pace));
         let of_waiter = |waiter: &Waiter| pause(waiter.ahead, now.since(waiter.since), pace);
         let of_refused = self.refused.map(|(asked, _)| {
             let [shortest, longest] = REFUSED;
@@ -227,13 +225,13 @@ fn pause(ahead: usize, quiet: Duration, pace: Duration) -> Duration {
 const MOST_DOUBLED: u32 = 6;
 
 impl Known {
-    fn of(row: &Row) -> Known {
+    fn of(row: &Record) -> Known {
         let held = row.held.as_ref();
         let token = held.map(|held| held.token.as_bytes().to_vec());
-        Known { token, ends: held.and_then(|held| held.ends), behind: !row.beside.intents.is_empty() }
+        Known { token, ends: held.and_then(|held| held.ends), behind: !row.intents.is_empty() }
     }
 
-    fn differs(&self, row: &Row) -> bool {
+    fn differs(&self, row: &Record) -> bool {
         let now = Known::of(row);
         // Readers share one token, and its expiry moves forward when one of them leaves.
         let shortened = row.is_shared() && self.ends.zip(now.ends).is_some_and(|(known, ends)| ends < known);
@@ -242,7 +240,7 @@ impl Known {
 }
 
 /// Returns the expiry of the lock, by the server's clock.
-fn ends(expiry: Expiry, rows: &Rows) -> Option<u64> {
+fn ends(expiry: Expiry, rows: &Records) -> Option<u64> {
     let Expiry::In(left) = expiry else { return None };
     Some(rows.now().saturating_add(micros(left)))
 }
@@ -251,10 +249,10 @@ fn ends(expiry: Expiry, rows: &Rows) -> Option<u64> {
 mod tests {
     use std::iter::successors;
 
+    use quorlock::node::record::Held;
     use quorlock::protocol::Token;
 
     use super::*;
-    use crate::row::Held;
 
     const KEY: &str = "a";
     const PATIENCE: Duration = Duration::from_secs(6);
@@ -273,23 +271,29 @@ mod tests {
         )
     }
 
-    fn rows(row: &Row) -> Rows {
-        let mut rows = Rows::at(1_000);
+    fn rows(row: &Record) -> Records {
+        let mut rows = Records::at(1_000);
         rows.add(KEY.into(), Some(1), Ok(row.clone()));
         rows
     }
 
-    fn held(token: &[u8]) -> Row {
-        let held = Held { token: Token::found(token), ends: Some(u64::MAX), number: None, wanted: false };
-        Row { held: Some(held), ..Row::default() }
+    fn held(token: &[u8]) -> Record {
+        let held = Held {
+            token: Token::found(token),
+            ends: Some(u64::MAX),
+            number: None,
+            wanted: false,
+            mark: None,
+        };
+        Record { held: Some(held), ..Record::default() }
     }
 
     /// Returns the row after these requests, and a watch that has recorded the last answer.
-    fn asked(mut row: Row, requests: &[Request], now: Moment) -> (Watches, Row) {
+    fn asked(mut row: Record, requests: &[Request], now: Moment) -> (Watches, Record) {
         let mut watches = Watches::default();
         for request in requests {
             let mut rows = rows(&row);
-            let (vote, _) = rows.carry_out(request).unwrap();
+            let (vote, _) = rows.apply(request).unwrap();
             watches = Watches::default();
             watches.note(request, &vote, &rows, now);
             assert!(watches.look(&rows, now).is_empty(), "the answer itself is not a change");
@@ -364,7 +368,7 @@ mod tests {
         let acquire = Request::Acquire { claim, ttl: PATIENCE, fence_hint: None };
         watches.note(&acquire, &refused, &rows(&row), now);
         let mut of_row = rows(&row);
-        let (vote, _) = of_row.carry_out(&enqueue(8)).unwrap();
+        let (vote, _) = of_row.apply(&enqueue(8)).unwrap();
         watches.note(&enqueue(8), &vote, &of_row, now);
         let mut looks = 0;
         while now < at(5_000) {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use quorlock::node::record::Records;
 use quorlock::node::{
     ConnectionState, Hint, HintListener, Identity, NodeError, Observers, Responder, Response, Seams,
     SharedRequest, StatusListener,
@@ -20,7 +21,6 @@ use crate::address::Database;
 use crate::connection::Connection;
 use crate::error::Trouble;
 use crate::handshake::{Ready, connect};
-use crate::locks::Rows;
 use crate::memory::Memory;
 use crate::node::Shared;
 use crate::shedlock::{self, Predecessor, Tombstones};
@@ -302,7 +302,7 @@ impl Worker {
     }
 
     /// Reports the changes in these rows to the listeners.
-    fn pass_on(&mut self, rows: &Rows) {
+    fn pass_on(&mut self, rows: &Records) {
         for key in self.watches.look(rows, self.seams.clock().now()) {
             self.say(Hint::Invalidated(key.as_bytes()));
         }

@@ -27,6 +27,7 @@ mod names;
 mod offer;
 mod order;
 mod queue;
+mod records;
 mod release;
 mod renew;
 mod restart;
@@ -37,6 +38,7 @@ mod unsupported;
 
 use bench::{Bench, Finding};
 use ear::HintRecorder;
+pub use records::{OfRecords, RecordStore};
 
 /// Checks every clause of the contract, one after the other: that `node` does what it [reports](Capabilities)
 /// to support, and that it refuses everything else by name.

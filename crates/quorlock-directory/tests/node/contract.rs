@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, ready};
 use quorlock::{
-    node::{Expiry, Node, Request, Seams},
+    node::{Node, Request, Seams},
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_directory::DirectoryNode;
-use quorlock_testkit::contract::{Plant, check_contract};
-use quorlock_testkit::{Value, WrappedNode};
+use quorlock_testkit::WrappedNode;
+use quorlock_testkit::contract::{OfRecords, RecordStore, check_contract};
 
 /// Another client: an administrator with an editor.
 struct Editor(PathBuf);
@@ -23,46 +22,27 @@ impl Editor {
         self.0.join("keys").join(DirectoryNode::file_name(key))
     }
 
-    fn write(&self, key: &str, value: &Value, expiry: Expiry) -> io::Result<()> {
-        let what = match value {
-            Value::Text(text) => {
-                text.iter().fold("lock ".to_owned(), |line, byte| format!("{line}{byte:02x}"))
-            }
-            Value::Number(counter) => format!("counter {}", counter.current),
-            Value::List(_) | Value::Scores(_) | Value::Fields(_) => "list of items".to_owned(),
-        };
-        let ends = match expiry {
-            Expiry::In(left) => {
-                format!("ends {}\n", (SystemClock::default().wall() + left).as_micros())
-            }
-            Expiry::Never => String::new(),
-        };
-        fs::write(self.file(key), format!("key {}\n{ends}{what}\n", key.escape_default()))
-    }
-
-    fn ends(&self, key: &str) -> io::Result<Option<Expiry>> {
-        let text = match fs::read_to_string(self.file(key)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let ends = text.lines().find_map(|line| line.strip_prefix("ends ")?.parse().ok());
-        let left = |ends| Duration::from_micros(ends).saturating_sub(SystemClock::default().wall());
-        Ok(Some(ends.map_or(Expiry::Never, |ends| Expiry::In(left(ends)))))
+    fn plant(&self) -> OfRecords<Editor> {
+        OfRecords(Editor(self.0.clone()))
     }
 }
 
-impl Plant for Editor {
-    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(ready(self.write(key, &value, expiry)))
+impl RecordStore for Editor {
+    fn read(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        match fs::read_to_string(self.file(key)) {
+            Ok(text) => Ok(text.split_once('\n').map(|(_, record)| record.into())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(ready(fs::remove_file(self.file(key))))
+    fn write(&self, key: &str, record: &[u8]) -> io::Result<()> {
+        let head = format!("key {}\n", key.escape_default());
+        fs::write(self.file(key), [head.as_bytes(), record].concat())
     }
 
-    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
-        Box::pin(ready(self.ends(key)))
+    fn now(&self) -> [Duration; 2] {
+        [SystemClock::default().wall(); 2]
     }
 }
 
@@ -72,8 +52,8 @@ fn node(directory: &Path) -> DirectoryNode {
 
 /// Returns the clauses that `node` breaks.
 async fn broken(node: &dyn Node, directory: &Path) -> Vec<String> {
-    let editor = Editor(directory.to_owned());
-    let Err(breach) = check_contract(node, &editor, &SystemClock::default()).await else { return Vec::new() };
+    let plant = Editor(directory.to_owned()).plant();
+    let Err(breach) = check_contract(node, &plant, &SystemClock::default()).await else { return Vec::new() };
     breach.to_string().lines().filter(|line| line.starts_with("- ")).map(str::to_owned).collect()
 }
 

@@ -92,10 +92,10 @@ async fn a_file_of_another_key_is_an_error_and_no_lock() {
 async fn unsupported_requests_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let node = node(directory.path());
-    let shared = Arc::new(Claim::clone(&claim("a")).shared());
-    let error = acquire(&node, &shared).await.unwrap_err();
+    let several = Arc::new(Claim::clone(&claim("a")).and(["b".into()].into()));
+    let error = acquire(&node, &several).await.unwrap_err();
     assert!(error.is_permanent() && !error.may_have_acted());
-    assert_eq!(error.to_string(), "nodes of this kind do not support shared locks");
+    assert_eq!(error.to_string(), "nodes of this kind do not support locks of several resources");
 }
 
 #[test]

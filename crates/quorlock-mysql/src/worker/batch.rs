@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use quorlock::node::record::Outcome;
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
 
 use super::{ATTEMPTS, Session, Worker};
 use crate::error::Trouble;
-use crate::locks::Outcome;
 use crate::node::capabilities;
 use crate::shedlock;
 use crate::table::{read, swap, too_long};
@@ -94,7 +94,7 @@ impl Worker {
                 self.memory.read(&rows, asked);
             }
             let decided: Vec<Result<Outcome, NodeError>> =
-                batch.iter().map(|(request, _)| rows.carry_out(request)).collect();
+                batch.iter().map(|(request, _)| rows.apply(request)).collect();
             let changes = rows.changes();
             // Cached rows are confirmed only by a write.
             if !is_read && changes.len() < names.len() {

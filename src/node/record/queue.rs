@@ -1,15 +1,15 @@
-//! The queue of the waiters for a lock, stored in the column `waiters`. Pure.
+//! The queue of the waiters for a lock, stored with it. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use quorlock::protocol::WaiterId;
+use quorlock_protocol::WaiterId;
 
-use crate::row::{bytes, hex};
+use super::text::visible;
 
-/// The processes that wait for a lock. Moments are microseconds since 1970 by the server's clock.
+/// The processes that wait for a lock. Moments are microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Queue {
+pub struct Queue {
     /// Ordered by the start of the wait, which is the order of their turns.
     waiters: BTreeMap<(u64, WaiterId), Waiting>,
     /// When the last turn began; 0 for never.
@@ -22,14 +22,14 @@ pub(crate) struct Queue {
 
 /// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+struct Waiting {
     /// When the entry expires unless the waiter asks again.
     ends: u64,
     /// Describes the waiter's process, for display.
-    pub(crate) context: String,
+    context: String,
 }
 
-/// The maximum number of waiters in a row. Later ones retry until there is a place.
+/// The maximum number of waiters in a record. Later ones retry until there is a place.
 const MOST_WAITERS: usize = 256;
 /// How long after its expiry a waiter keeps its place, and for how long the last turn is remembered; in
 /// microseconds.
@@ -40,7 +40,7 @@ const REFRESHED_AFTER: u64 = 3;
 
 impl Queue {
     /// Returns the queue without entries that expired long ago.
-    pub(crate) fn at(mut self, now: u64) -> Queue {
+    pub(super) fn at(mut self, now: u64) -> Queue {
         self.waiters.retain(|_, waiting| waiting.ends.saturating_add(KEPT) > now);
         if self.turned.saturating_add(KEPT) < now {
             (self.turned, self.whose, self.pace) = (0, None, 0);
@@ -50,28 +50,29 @@ impl Queue {
 
     /// Returns how many waiters are ahead. `None` if it is not in the queue: it has had its turn, or has
     /// left.
-    pub(crate) fn place(&self, waiter: WaiterId) -> Option<usize> {
+    #[must_use]
+    pub fn place(&self, waiter: WaiterId) -> Option<usize> {
         self.waiters.keys().position(|(_, other)| *other == waiter)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
     /// Whether it is this waiter's turn if the lock is free: it was notified, or no turn has begun for
     /// `turn`.
-    pub(crate) fn is_turn_of(&self, waiter: WaiterId, now: u64, turn: u64) -> bool {
+    pub(super) fn is_turn_of(&self, waiter: WaiterId, now: u64, turn: u64) -> bool {
         self.whose == Some(waiter) || self.turned == 0 || self.turned.saturating_add(turn) <= now
     }
 
     /// Whether the waiter has a place that lasts nearly until `ends`, which is `patience` from now.
-    pub(crate) fn keeps(&self, waiter: WaiterId, ends: u64, patience: u64) -> bool {
+    pub(super) fn keeps(&self, waiter: WaiterId, ends: u64, patience: u64) -> bool {
         let place = self.waiters.iter().find(|((_, other), _)| *other == waiter);
         place.is_some_and(|(_, waiting)| waiting.ends.saturating_add(patience / REFRESHED_AFTER) >= ends)
     }
 
     /// Adds a waiter, or extends its place.
-    pub(crate) fn join(&mut self, waiter: WaiterId, since: u64, ends: u64, context: &str) {
+    pub fn join(&mut self, waiter: WaiterId, since: u64, ends: u64, context: &str) {
         if let Some((_, waiting)) = self.waiters.iter_mut().find(|((_, other), _)| *other == waiter) {
             waiting.ends = ends;
         } else if self.waiters.len() < MOST_WAITERS {
@@ -80,21 +81,21 @@ impl Queue {
     }
 
     /// Removes a waiter. Returns whether it was in the queue.
-    pub(crate) fn leave(&mut self, waiter: WaiterId) -> bool {
+    pub(super) fn leave(&mut self, waiter: WaiterId) -> bool {
         let before = self.waiters.len();
         self.waiters.retain(|(_, other), _| *other != waiter);
         self.waiters.len() < before
     }
 
     /// Begins the turn of a waiter that has asked, and so knows it.
-    pub(crate) fn begin_turn(&mut self, waiter: WaiterId, now: u64) {
+    pub(super) fn begin_turn(&mut self, waiter: WaiterId, now: u64) {
         self.leave(waiter);
         (self.turned, self.whose) = (now, None);
     }
 
-    /// Begins the turn of the first waiter that has not expired, if there is one, and removes it from the
-    /// queue.
-    pub(crate) fn next_turn(&mut self, now: u64) -> bool {
+    /// Begins the turn of the first waiter that has not expired, and removes it from the queue. Returns
+    /// whether there is one.
+    pub fn next_turn(&mut self, now: u64) -> bool {
         while let Some(((_, waiter), waiting)) = self.waiters.pop_first() {
             if waiting.ends > now {
                 let took = now.saturating_sub(self.turned);
@@ -113,66 +114,46 @@ impl Queue {
         false
     }
 
-    /// The recent time from one turn to the next, in microseconds.
-    pub(crate) fn pace(&self) -> u64 {
+    /// Returns the recent time from one turn to the next, in microseconds; 0 if it is unknown.
+    #[must_use]
+    pub fn pace(&self) -> u64 {
         self.pace
     }
 
     /// The live waiters in order, and when each began to wait.
-    pub(crate) fn living(&self, now: u64) -> impl Iterator<Item = (WaiterId, u64, &str)> {
+    pub(super) fn living(&self, now: u64) -> impl Iterator<Item = (WaiterId, u64, &str)> {
         let living = self.waiters.iter().filter(move |(_, waiting)| waiting.ends > now);
         living.map(|((since, waiter), waiting)| (*waiter, *since, &*waiting.context))
     }
 
-    /// When the queue can be deleted.
-    pub(crate) fn dead_at(&self) -> u64 {
+    /// Returns when everything in it has expired; 0 if it is empty.
+    pub(super) fn ends(&self) -> u64 {
         let turned = if self.turned == 0 { 0 } else { self.turned.saturating_add(KEPT) };
         self.waiters.values().map(|waiting| waiting.ends).fold(turned, u64::max)
     }
 }
 
-const TURN: &str = "turn";
-const WAITER: &str = "waiter";
-
 impl Queue {
-    /// Encodes the lines of the column `waiters`: when the last turn began, the pace and whose turn it is;
-    /// then for each waiter when it began to wait, when it expires, and its process.
-    pub(crate) fn encode(&self) -> String {
-        let mut lines = String::new();
+    /// Encodes when the last turn began, the pace and whose turn it is; then the waiters.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
         if self.turned > 0 {
-            let _ = write!(lines, "{TURN} {} {}", self.turned, self.pace);
-            if let Some(waiter) = self.whose {
-                let _ = write!(lines, " {waiter}");
-            }
-            lines.push('\n');
+            let whose = self.whose.map_or_else(|| "-".to_owned(), |waiter| waiter.to_string());
+            let _ = writeln!(text, "turn {} {} {whose}", self.turned, self.pace);
         }
         for ((since, waiter), Waiting { ends, context }) in &self.waiters {
-            let _ = writeln!(lines, "{WAITER} {waiter} {since} {ends} {}", hex(context.as_bytes()));
+            let _ = writeln!(text, "waiter {waiter} {since} {ends} {}", visible(context.as_bytes()));
         }
-        lines
+        text
     }
 
-    /// Decodes the same. `None` if the text is something else.
-    pub(crate) fn decode(text: &[u8]) -> Option<Queue> {
-        let mut queue = Queue::default();
-        for line in str::from_utf8(text).ok()?.lines() {
-            match *line.split(' ').collect::<Vec<_>>() {
-                [TURN, turned, pace, ref whose @ ..] if whose.len() < 2 => {
-                    (queue.turned, queue.pace) = (turned.parse().ok()?, pace.parse().ok()?);
-                    if let [waiter] = whose {
-                        queue.whose = Some(WaiterId::parse(waiter.as_bytes())?);
-                    }
-                }
-                [WAITER, waiter, since, ends, context] => {
-                    let waiter = WaiterId::parse(waiter.as_bytes())?;
-                    let context = String::from_utf8_lossy(&bytes(context)?).into_owned();
-                    let waiting = Waiting { ends: ends.parse().ok()?, context };
-                    queue.waiters.insert((since.parse().ok()?, waiter), waiting);
-                }
-                _ => return None,
-            }
-        }
-        Some(queue)
+    pub(super) fn set_turn(&mut self, began: u64, pace: u64, whose: Option<WaiterId>) {
+        (self.turned, self.pace, self.whose) = (began, pace, whose);
+    }
+
+    pub(super) fn add(&mut self, waiter: WaiterId, since: u64, ends: u64, context: String) {
+        self.waiters.insert((since, waiter), Waiting { ends, context });
     }
 }
 
@@ -186,27 +167,6 @@ mod tests {
             queue.join(WaiterId::new(waiter), since, ends, "anna:1");
         }
         queue
-    }
-
-    #[test]
-    fn a_queue_is_read_as_it_was_written() {
-        let mut written = queue([(9, 10, 90), (8, 5, u64::MAX)]);
-        written.join(WaiterId::new(7), 20, 80, "");
-        written.begin_turn(WaiterId::new(7), 33);
-        assert_eq!(Queue::decode(written.encode().as_bytes()).as_ref(), Some(&written));
-        assert!(written.next_turn(44));
-        assert_eq!(Queue::decode(written.encode().as_bytes()), Some(written));
-        assert_eq!(Queue::decode(b""), Some(Queue::default()));
-        for wrong in [
-            "list of items",
-            "turn 1",
-            "turn 1 x",
-            "turn 1 2 3",
-            "waiter 1 2 3 61",
-            "waiter 0000000000000001 2 3 6",
-        ] {
-            assert_eq!(Queue::decode(wrong.as_bytes()), None, "{wrong}");
-        }
     }
 
     #[test]
@@ -269,11 +229,11 @@ mod tests {
 
     #[test]
     fn a_queue_lives_as_long_as_its_last_waiter_and_a_minute_after_its_last_turn() {
-        assert_eq!(queue([(1, 10, 50), (2, 20, 90)]).dead_at(), 90);
+        assert_eq!(queue([(1, 10, 50), (2, 20, 90)]).ends(), 90);
         let mut empty = Queue::default();
-        assert_eq!(empty.dead_at(), 0);
+        assert_eq!(empty.ends(), 0);
         empty.begin_turn(WaiterId::new(1), 7);
-        assert_eq!(empty.dead_at(), 60_000_007);
+        assert_eq!(empty.ends(), 60_000_007);
         assert_eq!(empty.at(60_000_008), Queue::default());
         assert!(queue([(1, 10, 50)]).at(60_000_049).place(WaiterId::new(1)).is_some());
         assert!(queue([(1, 10, 50)]).at(60_000_050).place(WaiterId::new(1)).is_none());

@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::{MOST_PLACES, WaiterId};
-use quorlock::{
-    lock::{QueueListing, QueuedWaiter},
-    node::{Queued, Vote},
-};
+use quorlock_protocol::{MOST_PLACES, WaiterId};
 
-use super::{Decision, Rows, micros};
-use crate::row::Row;
+use super::{Decision, Record, Records, micros};
+use crate::node::{QueueListing, Queued, QueuedWaiter, Vote};
 
-impl Rows {
+impl Records {
     /// Enqueues a waiter, unless the lock is free and no waiter's turn. The first two waiters learn the
     /// holder.
     pub(super) fn enqueue(
@@ -22,7 +18,7 @@ impl Rows {
         turn: u64,
     ) -> Decision {
         let (now, ends) = (self.now, self.after(patience));
-        let Row { held, queue, .. } = self.row(key)?;
+        let Record { held, queue, .. } = self.record(key)?;
         if held.is_none() && queue.is_turn_of(waiter, now, turn) {
             self.change_queue(key)?.begin_turn(waiter, now);
             return Ok((Vote::Free, None));
@@ -30,7 +26,7 @@ impl Rows {
         if !queue.keeps(waiter, ends, micros(patience)) {
             self.change_queue(key)?.join(waiter, since, ends, context);
         }
-        let Row { held, queue, .. } = self.row(key)?;
+        let Record { held, queue, .. } = self.record(key)?;
         let ahead = queue.place(waiter).and_then(|place| u32::try_from(place).ok());
         let ahead = ahead.map_or(MOST_PLACES, |ahead| ahead.min(MOST_PLACES));
         let holding = held.as_ref().filter(|_| ahead < 2).map(|held| self.holding(held));
@@ -39,7 +35,7 @@ impl Rows {
 
     /// Removes a waiter from the queue. If it was its turn, the turn goes to the next one.
     pub(super) fn leave_queue(&mut self, key: &str, waiter: WaiterId) -> Decision {
-        let Row { held, queue, .. } = self.row(key)?;
+        let Record { held, queue, .. } = self.record(key)?;
         if queue.place(waiter).is_some() {
             self.change_queue(key)?.leave(waiter);
             return Ok((Vote::Granted, None));
@@ -50,7 +46,7 @@ impl Rows {
     }
 
     pub(super) fn list_waiters(&self, key: &str) -> Decision {
-        let mut living = self.row(key)?.queue.living(self.now);
+        let mut living = self.record(key)?.queue.living(self.now);
         let waited = |since| Duration::from_micros(self.now.saturating_sub(since));
         let listed = living.by_ref().take(MOST_LISTED);
         let listed =

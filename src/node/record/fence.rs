@@ -1,9 +1,9 @@
-//! The fencing counters of rows.
+//! The fencing counters of records.
 
-use quorlock::node::{NodeError, Reason, Vote};
-use quorlock::protocol::{Claim, FenceHint, FencingToken};
+use quorlock_protocol::{Claim, FenceHint, FencingToken};
 
-use super::{Decision, Outcome, Rows, wrong_data};
+use super::{Decision, Outcome, Records, wrong_data};
+use crate::node::{NodeError, Reason, Vote};
 
 /// A fencing token that can be drawn.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +13,18 @@ pub(super) struct Drawing {
     pub(super) next: FencingToken,
 }
 
-impl Rows {
+impl Records {
     /// Returns the counter if it can still be raised; zero if there is none.
     pub(super) fn usable_counter(&self, key: &str) -> Result<FencingToken, NodeError> {
         let counter =
-            FencingToken::new(self.row(key)?.counter).filter(|counter| *counter < FencingToken::MAX);
+            FencingToken::new(self.record(key)?.counter).filter(|counter| *counter < FencingToken::MAX);
         counter.ok_or_else(|| wrong_data("the fencing counter is exhausted or not a number".into()))
+    }
+
+    /// Returns the largest value that the counter may have had before the store lost it.
+    fn may_have_been(&self, counter: FencingToken) -> FencingToken {
+        let matters = self.floor.counter_ends() > self.wall;
+        if matters { counter.max(self.floor) } else { counter }
     }
 
     /// Determines the next number. Changes nothing; every error occurs here.
@@ -31,7 +37,7 @@ impl Rows {
         let mut drawing = Drawing { current: FencingToken::ZERO, next: FencingToken::ZERO };
         for key in claim.keys() {
             let current = self.usable_counter(key)?;
-            let next = hint.from(current, self.wall());
+            let next = hint.from(self.may_have_been(current), self.wall);
             let next = next.map_err(|why| wrong_data(Reason::new(why.to_string())))?;
             drawing = Drawing { current: drawing.current.max(current), next: drawing.next.max(next) };
         }
@@ -42,9 +48,9 @@ impl Rows {
     pub(super) fn draw(&mut self, claim: &Claim, number: Option<FencingToken>) -> Decision {
         if let Some(number) = number {
             for key in claim.keys() {
-                let row = self.change(key)?;
-                row.counter = number.get();
-                if let Some(held) = &mut row.held {
+                let record = self.change(key)?;
+                record.counter = number.get();
+                if let Some(held) = &mut record.held {
                     held.number = Some(number);
                 }
             }
@@ -60,10 +66,10 @@ impl Rows {
         fencing_token: FencingToken,
     ) -> Result<Option<Outcome>, NodeError> {
         for key in claim.keys() {
-            let counter = self.usable_counter(key)?;
-            if !fencing_token.may_follow(counter, self.wall()) {
+            let counter = self.may_have_been(self.usable_counter(key)?);
+            if !fencing_token.may_follow(counter, self.wall) {
                 let gone = counter == FencingToken::ZERO;
-                let counter = if gone { FencingToken::forgotten(self.wall()) } else { counter };
+                let counter = if gone { FencingToken::forgotten(self.wall) } else { counter };
                 return Ok(Some((Vote::FenceAhead, above_zero(counter))));
             }
         }

@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use quorlock::protocol::{Claim, FenceHint, FencingToken, Mode};
-use quorlock::{
-    Token,
-    node::{NodeError, Vote},
-};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token};
 
 use super::fence::{above_zero, current};
-use super::{Decision, Hindrance, Rows};
-use crate::row::Held;
+use super::{Decision, Entry, Held, Hindrance, Records};
+use crate::node::{NodeError, Vote};
 
-impl Rows {
+impl Records {
     pub(super) fn acquire(&mut self, claim: &Claim, ttl: Duration, hint: Option<FenceHint>) -> Decision {
         if self.is_cancelled(claim)? {
             return Ok((Vote::Free, None));
@@ -39,7 +35,7 @@ impl Rows {
             return Ok((Vote::Free, None));
         }
         let drawing = self.prepare(to, hint)?;
-        match self.row(to.key())?.held.clone() {
+        match self.record(to.key())?.held.clone() {
             Some(held) if held.token == *to.token() => {
                 self.prolong(to.key(), ttl)?;
                 Ok((Vote::Granted, current(drawing)))
@@ -47,10 +43,10 @@ impl Rows {
             Some(held) if held.token != *from.token() => Ok((self.holding(&held).into(), current(drawing))),
             before => {
                 let wanted = before.is_some_and(|held| held.wanted);
-                let ends = Some(self.after(ttl));
-                let row = self.change(to.key())?;
-                row.held = Some(Held { token: to.token().clone(), ends, number: None, wanted });
-                row.beside.readers.clear();
+                let held = Held { wanted, ..self.held(to.token(), self.after(ttl)) };
+                let record = self.change(to.key())?;
+                record.held = Some(held);
+                record.readers.clear();
                 self.draw(to, drawing.map(|drawing| drawing.next))
             }
         }
@@ -120,8 +116,8 @@ impl Rows {
         }
         let mut vote = Vote::Free;
         for key in claim.keys() {
-            let held = match self.row(key) {
-                Ok(row) => row.held.as_ref().filter(|held| held.token == *claim.token()),
+            let held = match self.record(key) {
+                Ok(record) => record.held.as_ref().filter(|held| held.token == *claim.token()),
                 // Anything that this claim does not hold stays.
                 Err(_) if claim.is_several() => continue,
                 Err(error) => return Err(error),
@@ -141,16 +137,17 @@ impl Rows {
         let ends = self.after(linger);
         let (vote, _) = self.release(claim)?;
         // A tombstone at any key stops the whole claim.
-        let place: &str = claim.keys().find(|key| self.row(key).is_ok()).map_or(claim.key(), |key| key);
-        let tombstones = &mut self.change(place)?.beside.tombstones;
-        let kept = tombstones.entry(claim.token().random_part().to_vec()).or_default();
-        *kept = ends.max(*kept);
+        let place: &str = claim.keys().find(|key| self.record(key).is_ok()).map_or(claim.key(), |key| key);
+        let tombstones = &mut self.change(place)?.tombstones;
+        let random = claim.token().random_part();
+        let ends = tombstones.get(random).map_or(ends, |kept| kept.ends.max(ends));
+        tombstones.insert(random.to_vec(), Entry { ends, mark: None });
         Ok((if vote == Vote::Free { vote } else { Vote::Granted }, None))
     }
 
     /// Frees a lock, and gives the turn to the first in its queue.
     pub(super) fn free(&mut self, key: &str) -> Result<Vote, NodeError> {
-        let (now, queue) = (self.now, &self.row(key)?.queue);
+        let (now, queue) = (self.now, &self.record(key)?.queue);
         let turn = !queue.is_empty() && self.change_queue(key)?.next_turn(now);
         let wanted = self.change(key)?.held.take().is_some_and(|held| held.wanted);
         Ok(match (turn, wanted) {
@@ -161,7 +158,7 @@ impl Rows {
     }
 
     pub(super) fn forget(&mut self, key: &str) -> Decision {
-        let there = self.row(key)?.counter != 0;
+        let there = self.record(key)?.counter != 0;
         if there {
             self.change(key)?.counter = 0;
         }
@@ -169,11 +166,11 @@ impl Rows {
     }
 
     pub(super) fn inspect(&self, key: &str) -> Decision {
-        let row = self.row(key)?;
-        let counter = FencingToken::new(row.counter).and_then(above_zero);
-        let Some(held) = &row.held else { return Ok((Vote::Free, counter)) };
+        let record = self.record(key)?;
+        let counter = FencingToken::new(record.counter).and_then(above_zero);
+        let Some(held) = &record.held else { return Ok((Vote::Free, counter)) };
         let number = held.number.or_else(|| held.token.number()).or(counter);
-        let mut shares: Vec<_> = row.beside.readers.iter().map(|(token, ends)| (ends, token)).collect();
+        let mut shares: Vec<_> = record.readers.iter().map(|(token, entry)| (entry.ends, token)).collect();
         shares.sort_unstable();
         let readers = shares.into_iter().take(100).map(|(_, token)| Token::found(token)).collect();
         Ok((self.holding(held).with_readers(readers).into(), number))
