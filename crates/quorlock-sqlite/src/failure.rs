@@ -32,10 +32,6 @@ impl From<NodeError> for Failure {
     }
 }
 
-pub(crate) fn wrong(what: impl Into<String>) -> Failure {
-    Failure::Wrong(what.into())
-}
-
 impl Failure {
     /// Converts to the error of the request, for the database at `path`. `committing`: whether the commit
     /// itself failed, so that it may have taken effect.

@@ -27,16 +27,13 @@
 //! ahead, and only advancing it waits for the disk. After a boot all fencing tokens are drawn above it.
 #![cfg(unix)]
 
-mod entries;
 mod failure;
 mod kind;
 mod mark;
 mod node;
 mod place;
-mod requests;
-mod several;
-mod shared;
 mod store;
+mod table;
 mod watch;
 mod worker;
 

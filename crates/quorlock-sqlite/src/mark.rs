@@ -12,6 +12,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::fstat;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -29,12 +30,12 @@ pub(crate) struct Marks {
 #[derive(Debug)]
 pub(crate) struct Mark {
     file: File,
-    name: String,
+    name: Arc<str>,
 }
 
 impl Mark {
     /// The name, as stored in the rows of locks.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 }
@@ -54,7 +55,7 @@ impl Marks {
         let file = open(path).ok().filter(|file| name_of(file).is_ok_and(|name| name == self.file))?;
         // A random offset is already taken once in a billion times.
         let place = (0..3).map(|_| random() >> 34).find(|place| ofd::lock(&file, *place))?;
-        let mark = Mark { file, name: format!("{}:{place}", self.file) };
+        let mark = Mark { file, name: format!("{}:{place}", self.file).into() };
         fcntl_setfd(&mark.file, FdFlags::empty()).ok()?;
         Some(mark)
     }

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use quorlock::node::record::Outcome;
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Request, Seams};
-use quorlock::protocol::{FencingToken, Moment};
+use quorlock::protocol::{FencingToken, Moment, micros};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::entries::{Entries, Outcome, micros};
 use crate::failure::Failure;
 use crate::mark::{Mark, Marks};
 use crate::place;
+use crate::table::Table;
 
 /// The version of the tables, in `user_version`.
 const TABLES: i64 = 1;
@@ -31,19 +32,12 @@ const SCHEMA: &str = "
         reserve INTEGER NOT NULL,   -- no fencing token is above this, even if power is lost
         floor INTEGER NOT NULL      -- the reserve of the boot before
     );
-    CREATE TABLE entries (
-        key TEXT NOT NULL,
-        part INTEGER NOT NULL,      -- 0: the lock, counter or tombstone of this name; else as `what`
-        member BLOB NOT NULL,       -- which reader or intent
-        what INTEGER NOT NULL,      -- 1 lock, 2 counter, 3 tombstone, 4 reader, 5 intent
-        ends INTEGER,               -- microseconds: since the boot; of a counter, since 1970
-        token BLOB,
-        number INTEGER,
-        wanted INTEGER NOT NULL DEFAULT 0,
-        mark TEXT,                  -- by which others see that its holder has crashed
-        PRIMARY KEY (key, part, member)
+    CREATE TABLE locks (
+        key TEXT NOT NULL PRIMARY KEY,
+        record TEXT NOT NULL,       -- holder, counter, readers and so on, one a line
+        dead_at INTEGER NOT NULL    -- when all of it has expired: microseconds since the boot
     ) WITHOUT ROWID;
-    CREATE INDEX entries_by_end ON entries (what, ends);
+    CREATE INDEX locks_by_end ON locks (dead_at);
 ";
 
 /// How far ahead the reserve is: numbers up to it need no flush to disk.
@@ -116,7 +110,7 @@ impl Store {
     pub(crate) fn carry_out(&mut self, request: &Request) -> Result<Outcome, NodeError> {
         // Most acquisitions of a contended lock change nothing.
         if matches!(request, Request::Acquire { .. } | Request::Inspect { .. }) {
-            match self.read(|entries| entries.carry_out(request)) {
+            match self.read(|table| table.apply(request)) {
                 Err(Failure::MustWrite) => {}
                 told => return told.map_err(|failure| failure.explain(&self.path, false)),
             }
@@ -131,7 +125,7 @@ impl Store {
     pub(crate) fn keys(&self, prefix: &str, last: &str) -> Result<Vec<String>, NodeError> {
         let read = || -> rusqlite::Result<Vec<String>> {
             let mut page = self.database.prepare_cached(
-                "SELECT key FROM entries WHERE part = 0 AND what = 1 AND key >= ?1 AND key > ?2 \
+                "SELECT key FROM locks WHERE substr(record, 1, 7) = 'holder ' AND key >= ?1 AND key > ?2 \
                  ORDER BY key LIMIT ?3",
             )?;
             page.query_map(params![prefix, last, PAGE], |row| row.get(0))?.collect()
@@ -145,10 +139,10 @@ impl Store {
     /// Reads without changing anything.
     pub(crate) fn read<T>(
         &self,
-        look: impl FnOnce(&mut Entries<'_>) -> Result<T, Failure>,
+        look: impl FnOnce(&mut Table<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let transaction = self.database.unchecked_transaction()?;
-        look(&mut self.entries(&transaction, false))
+        look(&mut self.table(&transaction, false))
     }
 
     fn write(&mut self, request: &Request, durably: bool) -> Result<Outcome, NodeError> {
@@ -159,9 +153,9 @@ impl Store {
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.database, TransactionBehavior::Immediate);
         let transaction = transaction.map_err(|error| explain(error.into()))?;
-        let mut entries = self.entries(&transaction, true);
-        let told = entries.carry_out(request).map_err(explain)?;
-        let (largest, wall) = (entries.largest, entries.wall);
+        let mut table = self.table(&transaction, true);
+        let told = table.apply(request).map_err(explain)?;
+        let (largest, wall) = (table.largest, table.wall);
         let mut reserve = self.about.reserve;
         if largest > reserve {
             if !durably {
@@ -185,9 +179,9 @@ impl Store {
         Ok(told)
     }
 
-    fn entries<'a>(&'a self, database: &'a Connection, may_write: bool) -> Entries<'a> {
+    fn table<'a>(&'a self, database: &'a Connection, may_write: bool) -> Table<'a> {
         let clock = self.seams.clock();
-        Entries {
+        Table {
             database,
             marks: &self.marks,
             mark: self.mark.as_ref().map(Mark::name),
@@ -231,7 +225,7 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
     }
     let mut about = read_about(&database)?;
     if about.boot != boot {
-        about = begin_boot(&database, boot)?;
+        about = begin_boot(&database, boot, &marks, seams)?;
     }
     let file = file_at(path).ok_or_else(|| Failure::Node(place::unopened(path)))?;
     Ok(Store { database, path: path.to_owned(), file, marks, mark: None, about, seams: seams.clone() })
@@ -296,11 +290,14 @@ fn create(
 }
 
 /// Deletes all locks, which are of an earlier boot and therefore void.
-fn begin_boot(database: &Connection, boot: &str) -> Result<About, Failure> {
+fn begin_boot(database: &Connection, boot: &str, marks: &Marks, seams: &Seams) -> Result<About, Failure> {
     let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
     // Another process may have been first.
     if read_about(&transaction)?.boot != boot {
-        transaction.execute("DELETE FROM entries WHERE what <> 2", [])?;
+        let (mark, floor) = (None, FencingToken::ZERO);
+        let (now, wall) = (since_boot(seams.clock().now()), seams.clock().wall());
+        let (may_write, largest) = (true, FencingToken::ZERO);
+        Table { database: &transaction, marks, mark, now, wall, floor, may_write, largest }.begin_boot()?;
         let sql = "UPDATE about SET boot = ?1, counted_from = NULL, floor = reserve";
         transaction.execute(sql, [boot])?;
     }

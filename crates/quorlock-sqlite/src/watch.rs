@@ -1,14 +1,15 @@
 //! Watches refused locks, and detects when they may have become free.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Request, Vote};
 use quorlock::protocol::Moment;
 
-use crate::entries::{Entries, What};
 use crate::failure::Failure;
 use crate::store::{Store, since_boot};
+use crate::table::Table;
 
 /// The minimum and maximum time between two looks; in between, a 32nd of how long clients have been waiting.
 const SHORTEST: Duration = Duration::from_millis(2);
@@ -30,7 +31,7 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 enum Awaited {
     /// The end of this holder, by expiry or earlier.
-    End { ends: Option<u64>, mark: Option<String>, shared: bool },
+    End { ends: Option<u64>, mark: Option<Arc<str>>, shared: bool },
     /// The absence of waiting writers.
     NoIntent,
     /// The presence of a holder.
@@ -49,7 +50,7 @@ impl Watch {
         let (key, awaited) = match (request, vote) {
             (_, Vote::Held(holding)) => {
                 let Some(key) = holding.key.as_deref().or_else(|| key_of(request)) else { return };
-                let found = store.read(|entries| look(entries, key));
+                let found = store.read(|table| look(table, key));
                 // Already free: the next look reports it.
                 let gone = Awaited::End { ends: Some(0), mark: None, shared: false };
                 (key, found.ok().flatten().unwrap_or(gone))
@@ -75,18 +76,18 @@ impl Watch {
         let unchanged = self.version.replace(version) == Some(version);
         let at = since_boot(now);
         let mut changed = Vec::new();
-        store.read(|entries| {
+        store.read(|table| {
             for (key, awaited) in &mut self.keys {
                 let due = match awaited {
                     Awaited::End { ends, mark, .. } => {
-                        ends.is_some_and(|ends| ends <= at) || entries.is_gone(mark.as_deref())
+                        ends.is_some_and(|ends| ends <= at) || table.is_gone(mark.as_deref())
                     }
                     Awaited::NoIntent => true,
                     Awaited::Holder => false,
                 };
                 // Readers have their own marks.
                 let shared = matches!(awaited, Awaited::End { shared: true, .. });
-                if (due || shared || !unchanged) && has_changed(entries, key, awaited)? {
+                if (due || shared || !unchanged) && has_changed(table, key, awaited)? {
                     changed.push(key.clone());
                 }
             }
@@ -120,8 +121,8 @@ fn key_of(request: &Request) -> Option<&str> {
     if let Request::Inspect { key } = request { Some(key) } else { None }
 }
 
-fn look(entries: &Entries<'_>, key: &str) -> Result<Option<Awaited>, Failure> {
-    Ok(entries.held(key)?.map(|held| {
+fn look(table: &Table<'_>, key: &str) -> Result<Option<Awaited>, Failure> {
+    Ok(table.record(key)?.held.map(|held| {
         let shared = held.token.is_marker();
         Awaited::End { ends: held.ends, mark: held.mark, shared }
     }))
@@ -129,14 +130,15 @@ fn look(entries: &Entries<'_>, key: &str) -> Result<Option<Awaited>, Failure> {
 
 /// Whether the state has changed for a waiter. A change from one holder to another does not count: the waiter
 /// would still be refused.
-fn has_changed(entries: &Entries<'_>, key: &str, awaited: &mut Awaited) -> Result<bool, Failure> {
+fn has_changed(table: &Table<'_>, key: &str, awaited: &mut Awaited) -> Result<bool, Failure> {
     match awaited {
-        Awaited::Holder => Ok(entries.held(key).map_or(true, |held| held.is_some())),
+        Awaited::Holder => Ok(table.record(key).map_or(true, |record| record.held.is_some())),
         Awaited::NoIntent => {
-            Ok(entries.held(key)?.is_none() || entries.members(What::Intent, key)?.is_empty())
+            let record = table.record(key)?;
+            Ok(record.held.is_none() || record.intents.is_empty())
         }
         Awaited::End { shared, .. } => {
-            let Some(found) = look(entries, key)? else { return Ok(true) };
+            let Some(found) = look(table, key)? else { return Ok(true) };
             // A writer that has become a reader lets others share the lock.
             let opened = !*shared && matches!(found, Awaited::End { shared: true, .. });
             *awaited = found;

@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, ready};
 use quorlock::protocol::Moment;
 use quorlock::{
-    node::{Capabilities, Expiry, HintListener, Node, Request, Responder, Seams, SharedRequest},
+    node::{Capabilities, HintListener, Node, Request, Responder, Seams, SharedRequest},
     runtime::{Clock as _, SystemClock},
 };
 use quorlock_sqlite::SqliteNode;
-use quorlock_testkit::contract::{Plant, check_contract};
-use quorlock_testkit::{Value, WrappedNode};
+use quorlock_testkit::WrappedNode;
+use quorlock_testkit::contract::{OfRecords, RecordStore, check_contract};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 /// Another client of the file, which changes rows without going through the node.
@@ -31,51 +30,27 @@ impl Editor {
     }
 }
 
-/// Returns the clock of `ends` for this kind of row.
-fn clock_of(what: i64) -> u64 {
-    let clock = SystemClock::default();
-    let now = if what == 2 { clock.wall() } else { clock.now().since(Moment::ORIGIN) };
-    u64::try_from(now.as_micros()).unwrap()
-}
-
-impl Plant for Editor {
-    fn plant<'a>(&'a self, key: &'a str, value: Value, expiry: Expiry) -> BoxFuture<'a, io::Result<()>> {
-        let (what, token, number) = match value {
-            Value::Text(text) => (1, text, None),
-            // The maximum integer in SQL.
-            Value::Number(counter) => {
-                (2, Vec::new(), Some(i64::try_from(counter.current).unwrap_or(i64::MAX)))
-            }
-            Value::List(_) | Value::Scores(_) | Value::Fields(_) => (9, Vec::new(), None),
-        };
-        let ends = match expiry {
-            Expiry::In(left) => Some(clock_of(what) + u64::try_from(left.as_micros()).unwrap()),
-            Expiry::Never => None,
-        };
-        let sql = "INSERT INTO entries (key, part, member, what, ends, token, number) VALUES (?1, 0, x'', ?2, ?3, ?4, ?5)";
-        let done = self.open().execute(sql, params![key, what, ends, token, number]);
-        Box::pin(ready(done.map(drop).map_err(io::Error::other)))
+impl RecordStore for Editor {
+    fn read(&self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        let sql = "SELECT record FROM locks WHERE key = ?1";
+        let found = self.open().query_row(sql, [key], |row| row.get::<_, String>(0)).optional();
+        Ok(found.map_err(io::Error::other)?.map(String::into_bytes))
     }
 
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<()>> {
-        let done = self.open().execute("DELETE FROM entries WHERE key = ?1 AND part = 0", [key]);
-        Box::pin(ready(done.map(drop).map_err(io::Error::other)))
+    fn write(&self, key: &str, record: &[u8]) -> io::Result<()> {
+        let sql = "INSERT OR REPLACE INTO locks (key, record, dead_at) VALUES (?1, ?2, ?3)";
+        let text = str::from_utf8(record).unwrap();
+        self.open().execute(sql, params![key, text, i64::MAX]).map(drop).map_err(io::Error::other)
     }
 
-    fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
-        let sql = "SELECT what, ends FROM entries WHERE key = ?1 AND part = 0";
-        let found = self.open().query_row(sql, [key], |row| Ok((row.get(0)?, row.get(1)?))).optional();
-        let left = |(what, ends): (i64, Option<u64>)| {
-            ends.map_or(Expiry::Never, |ends| {
-                Expiry::In(Duration::from_micros(ends.saturating_sub(clock_of(what))))
-            })
-        };
-        Box::pin(ready(found.map(|found| found.map(left)).map_err(io::Error::other)))
+    fn now(&self) -> [Duration; 2] {
+        let clock = SystemClock::default();
+        [clock.now().since(Moment::ORIGIN), clock.wall()]
     }
 
-    fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
+    fn restart(&self) -> io::Result<()> {
         self.node.reboot();
-        Box::pin(ready(Ok(())))
+        Ok(())
     }
 }
 
@@ -126,8 +101,8 @@ impl Node for Rebooted {
 }
 
 /// Returns the clauses that `node` breaks.
-async fn broken(node: &dyn Node, editor: &Editor) -> Vec<String> {
-    let Err(breach) = check_contract(node, editor, &SystemClock::default()).await else { return Vec::new() };
+async fn broken(node: &dyn Node, plant: &OfRecords<Editor>) -> Vec<String> {
+    let Err(breach) = check_contract(node, plant, &SystemClock::default()).await else { return Vec::new() };
     breach.to_string().lines().filter(|line| line.starts_with("- ")).map(str::to_owned).collect()
 }
 
@@ -136,7 +111,7 @@ async fn a_database_keeps_the_contract() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let node = Rebooted::new(&path);
-    let broken = broken(&*node, &Editor { path, node: Arc::clone(&node) }).await;
+    let broken = broken(&*node, &OfRecords(Editor { path, node: Arc::clone(&node) })).await;
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
@@ -156,7 +131,7 @@ async fn a_database_that_breaks_the_contract_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
     let node = Rebooted::new(&path);
-    let editor = Editor { path, node: Arc::clone(&node) };
+    let editor = OfRecords(Editor { path, node: Arc::clone(&node) });
     let found = broken(&without_tombstones(node), &editor).await.join("\n");
     assert!(found.contains("a late acquisition of a cancelled attempt does nothing"), "{found}");
     assert!(!found.contains("a free key is granted"), "{found}");

@@ -92,7 +92,7 @@ async fn fencing_tokens_grow_over_a_boot_that_has_lost_counters_and_the_time() {
     let first = acquire(&booted(&path, "one"), &claim("a")).await.unwrap().fencing_token.unwrap();
     let database = Connection::open(&path).unwrap();
     // Rows written without a flush may be lost.
-    assert_eq!(database.execute("DELETE FROM entries WHERE what = 2", []).unwrap(), 1);
+    assert_eq!(database.execute("DELETE FROM locks", []).unwrap(), 1);
     let reserve: u64 = database.query_row("SELECT reserve FROM about", [], |row| row.get(0)).unwrap();
     assert!(first.get() < reserve);
     let behind = SystemClock::default().wall().saturating_sub(Duration::from_secs(120));
@@ -138,10 +138,10 @@ async fn expired_rows_are_deleted_over_time() {
     acquire(&node, &claim("first")).await.unwrap();
     let database = Connection::open(&path).unwrap();
     let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40) \
-                  INSERT INTO entries (key, part, member, what, ends) SELECT 'old/' || i, 0, x'', 1 + i % 3, 1 FROM n";
+                  INSERT INTO locks (key, record, dead_at) SELECT 'old/' || i, 'counter 1', 1 FROM n";
     database.execute(insert, []).unwrap();
     let left =
-        || database.query_row("SELECT count(*) FROM entries WHERE ends = 1", [], |row| row.get::<_, u32>(0));
+        || database.query_row("SELECT count(*) FROM locks WHERE dead_at = 1", [], |row| row.get::<_, u32>(0));
     let mut before = left().unwrap();
     for round in 0..10 {
         acquire(&node, &claim(&format!("new/{round}"))).await.unwrap();
@@ -168,7 +168,7 @@ async fn an_unsuitable_file_is_refused_with_a_remedy() {
     acquire(&node(&at("newer")), &claim("a")).await.unwrap();
     Connection::open(at("newer")).unwrap().pragma_update(None, "user_version", 7).unwrap();
     acquire(&node(&at("changed")), &claim("a")).await.unwrap();
-    Connection::open(at("changed")).unwrap().execute_batch("DROP TABLE entries").unwrap();
+    Connection::open(at("changed")).unwrap().execute_batch("DROP TABLE locks").unwrap();
     fs::create_dir(at("folder")).unwrap();
     for (name, kind, words) in [
         ("text", NodeErrorKind::WrongServer, "is not a database of SQLite: name another file"),
