@@ -54,6 +54,7 @@ mod handshake;
 mod home;
 mod info;
 mod inspect;
+mod introduction;
 mod kind;
 mod list;
 mod login;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use redis::{Pipeline, Value};
+use redis::{Pipeline, Value, cmd};
 
 use super::command::transaction::SupportedCommands;
 use super::connect_timeout::ConnectTimeout;
 use super::connection::{Connection, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};
 use super::info::facts_in;
+use super::introduction::{Introduction, Replies, ReplyTo};
 use super::login::Login;
 use super::max_ttl::{MaxTtlNote, max_ttl_answer};
 use super::met::Met;
@@ -89,6 +90,12 @@ struct Seen {
     answered: Moment,
 }
 
+/// The requests about the inboxes of offers.
+struct Inboxes {
+    secret: ReplyTo,
+    subscription: ReplyTo,
+}
+
 impl Connector {
     pub(crate) fn new(address: Address, settings: Settings, listeners: Arc<Listeners>) -> Connector {
         Connector {
@@ -150,40 +157,31 @@ impl Connector {
     async fn attempt(&mut self) -> Result<ReadyConnection, NodeError> {
         let (mut connection, watch) = self.greet().await?;
 
-        let mut introduction = Pipeline::with_capacity(13);
-        if let Some(gate) = &self.settings.gate {
-            start::ask(&mut introduction, gate);
-        }
+        let mut introduction = Introduction::new();
+        let gate = self.settings.gate.as_ref();
+        let start = gate.map(|gate| introduction.add(&start::request(gate)));
         // The name is for people who read the server's list of clients. The reply does not check: a user
         // without the permission can still vote.
-        introduction.cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME);
+        introduction.add(cmd("CLIENT").arg("SETNAME").arg(CLIENT_NAME));
         let hints = self.login.hears_pushes() && self.listeners.any();
-        if hints {
-            // NOLOOP: our own changes need no notification.
-            introduction.cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP");
-        }
+        // NOLOOP: our own changes need no notification.
+        let tracking = hints.then(|| introduction.add(cmd("CLIENT").arg(&["TRACKING", "ON", "NOLOOP"])));
+        // After that, so that the server pushes later changes. A user without the permission can still vote.
         let max_ttl = MaxTtlNote::of(&self.settings);
-        if let Some(note) = &max_ttl {
-            // After that, so that the server pushes later changes. A user without the permission can still
-            // vote.
-            note.ask_in(&mut introduction);
-        }
+        let noted = max_ttl.as_ref().map(|note| introduction.add(&note.request()));
         let alone = self.settings.membership == Membership::Alone;
-        if alone {
-            SupportedCommands::ask(&mut introduction, &self.settings.key_prefix);
-        }
-        let asks_for_inboxes = hints && self.subscribe(&mut introduction);
-        introduction.cmd("INFO");
+        let supported = alone.then(|| SupportedCommands::ask(&mut introduction, &self.settings.key_prefix));
+        let inbox = if hints { self.subscribe(&mut introduction) } else { None };
+        let info = introduction.add(&cmd("INFO"));
         self.login.steps.next(1);
         let asked = self.settings.clock.now();
-        let (mut answers, subscribed) =
-            connection.exchange_subscribing(&introduction, asks_for_inboxes).await.map_err(unconnected)?;
+        let mut replies = introduction.exchange(&mut connection).await.map_err(unconnected)?;
         let round_trip = self.settings.clock.now().since(asked);
-        let info = match answers.pop() {
+        let info = match replies.take(info) {
             Some(Value::ServerError(error)) => return Err(refused(&error, self.login.asked("INFO"))),
             info => info.and_then(text).ok_or_else(|| unexpected("unexpected answer to INFO"))?,
         };
-        let inbox = if asks_for_inboxes { self.secret_in(&mut answers, subscribed)? } else { None };
+        let inbox = inbox.map(|asked| self.secret_in(&mut replies, &asked)).transpose()?.flatten();
         let mut facts = facts_in(&info);
         let membership = self.settings.membership;
         let mut process =
@@ -195,25 +193,24 @@ impl Connector {
             Membership::Alone => None,
             Membership::OfCluster => Some(history_in(&info)?.into()),
         };
-        let supported = if alone {
-            let now = self.settings.clock.now();
-            SupportedCommands::take(&mut answers, connection.client, facts.software.as_ref(), now).map_err(
-                |reason| NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() },
-            )?
+        let supported = if let Some(asked) = supported {
+            let (client, software, now) =
+                (connection.client, facts.software.as_ref(), self.settings.clock.now());
+            SupportedCommands::read(&mut replies, &asked, client, software, now).map_err(|reason| {
+                NodeError::Unfit { kind: NodeErrorKind::WrongServer, reason: reason.into() }
+            })?
         } else {
             SupportedCommands::default()
         };
-        let max_ttl = max_ttl.filter(|_| {
-            let noted = answers.pop();
-            facts.max_ttl = noted.as_ref().and_then(max_ttl_answer);
-            matches!(noted, Some(Value::Int(_)))
-        });
+        let noted = noted.and_then(|noted| replies.take(noted));
+        facts.max_ttl = noted.as_ref().and_then(max_ttl_answer);
+        let max_ttl = max_ttl.filter(|_| matches!(noted, Some(Value::Int(_))));
         // Hints are optional: a server or user that does not support them can still vote.
-        let hints = hints && matches!(answers.pop(), Some(Value::Okay));
+        let hints = tracking.is_some_and(|reply| matches!(replies.take(reply), Some(Value::Okay)));
         if let Some(gate) = &self.settings.gate {
             let wall = self.settings.clock.wall();
-            // The reply to the first request.
-            facts.known = start::known(answers.into_iter().next(), &process.run_id, wall);
+            let note = start.and_then(|start| replies.take(start));
+            facts.known = start::known(note, &process.run_id, wall);
             process.uptime = believed(process.uptime, process.turns, facts.known);
             if facts.known.is_none() {
                 start::note(&mut connection, gate, &process, wall).await.map_err(unconnected)?;
@@ -255,38 +252,34 @@ impl Connector {
         })
     }
 
-    /// Subscribes to the inboxes of the listeners, if the server may offer locks, and returns whether it did.
-    fn subscribe(&self, introduction: &mut Pipeline) -> bool {
+    /// Subscribes to the inboxes of the listeners, if the server may offer locks.
+    fn subscribe(&self, introduction: &mut Introduction) -> Option<Inboxes> {
         if !self.has_channels || !may_offer(&self.login.address, &self.settings) {
-            return false;
+            return None;
         }
         let channel = |inbox: InboxId| inbox.channel(&self.settings.key_prefix);
         let channels: Vec<_> = self.listeners.inboxes().into_iter().map(channel).collect();
-        if !channels.is_empty() {
-            let secret = InboxId::secret_key(&self.settings.key_prefix);
-            let random = format!("{:032x}", self.settings.entropy.next_u128());
-            introduction.cmd("SET").arg(&secret).arg(random).arg("NX");
-            introduction.cmd("GET").arg(secret);
-            introduction.cmd("SUBSCRIBE").arg(&channels[..]);
+        if channels.is_empty() {
+            return None;
         }
-        !channels.is_empty()
+        let secret = &InboxId::secret_key(&self.settings.key_prefix);
+        let random = format!("{:032x}", self.settings.entropy.next_u128());
+        introduction.add(cmd("SET").arg(secret).arg(random).arg("NX"));
+        let secret = introduction.add(cmd("GET").arg(secret));
+        Some(Inboxes { secret, subscription: introduction.subscribe(&channels) })
     }
 
-    /// Takes the answers to [`subscribe`](Self::subscribe), and returns the server's secret.
-    fn secret_in(
-        &mut self,
-        answers: &mut Vec<Value>,
-        subscribed: bool,
-    ) -> Result<Option<Box<[u8]>>, NodeError> {
-        if !subscribed && !matches!(answers.pop(), Some(Value::ServerError(_))) {
+    /// Reads the replies to [`subscribe`](Self::subscribe), and returns the server's secret.
+    fn secret_in(&mut self, replies: &mut Replies, asked: &Inboxes) -> Result<Option<Box<[u8]>>, NodeError> {
+        let refused = matches!(replies.take(asked.subscription), Some(Value::ServerError(_)));
+        if !replies.subscribed && !refused {
             // Messages to the channels would be taken for replies. A user without the permission gets an
             // error, and no offers.
             self.has_channels = false;
             return Err(unexpected("it replies to SUBSCRIBE but does not push; reconnecting without"));
         }
-        let secret = answers.pop().and_then(text);
-        answers.pop();
-        Ok(secret.filter(|_| subscribed).map(|secret| secret.into_bytes().into()))
+        let secret = replies.take(asked.secret).and_then(text).filter(|_| replies.subscribed);
+        Ok(secret.map(|secret| secret.into_bytes().into()))
     }
 
     /// Makes the server end our earlier connections, if it is the process that they led to: requests that are

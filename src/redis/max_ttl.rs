@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
+use redis::{Cmd, Value, cmd};
 use tracing::warn;
 
 use super::connection::value;
@@ -45,10 +45,12 @@ impl MaxTtlNote {
         self.key.as_bytes()
     }
 
-    /// Appends the request for the note to those of the handshake.
-    pub(super) fn ask_in(&self, introduction: &mut Pipeline) {
-        let script = introduction.cmd("EVAL").arg(scripts::MAX_TTL.text()).arg(1).arg(&*self.key);
+    /// Returns the request for the note in the handshake.
+    pub(super) fn request(&self) -> Cmd {
+        let mut script = cmd("EVAL");
+        script.arg(scripts::MAX_TTL.text()).arg(1).arg(&*self.key);
         script.arg(millis(self.all.ours())).arg(millis(REMEMBERED));
+        script
     }
 
     /// Appends the same request to those of the session.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
+use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::connection::{Connection, ConnectionError, text};
 use super::process::Process;
@@ -20,9 +20,9 @@ pub(super) fn key(gate: &str) -> String {
     format!("{}start", gate.strip_suffix("reign").unwrap_or(gate))
 }
 
-/// Appends the request for the note.
-pub(super) fn ask(introduction: &mut Pipeline, gate: &str) {
-    introduction.cmd("GET").arg(key(gate));
+/// Returns the request for the note.
+pub(super) fn request(gate: &str) -> Cmd {
+    cmd("GET").arg(key(gate)).clone()
 }
 
 /// Returns how long this process has been known at `wall`, our time. A note of another process is ignored, as

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
+use redis::{Value, cmd};
 
 use super::reply::{CommandOutcome, not_understood};
 use super::{Form, millis};
@@ -12,6 +12,7 @@ use crate::redis::admission::{Ask, Stage};
 use crate::redis::connection::server_error;
 use crate::redis::error::{Peer, SentCommand, explain};
 use crate::redis::info::time_in;
+use crate::redis::introduction::{Introduction, Replies, ReplyTo};
 use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::resp::encode::CommandWriter;
 use crate::redis::server_error::{ServerError, ServerErrorKind};
@@ -46,34 +47,48 @@ impl WallClock {
 /// What follows the key prefix in a key that never exists: its user may access it, and it belongs to no lock.
 const NO_KEY: &str = ":quorlock:tomb:";
 
+/// The requests that find out the supported commands.
+pub(in crate::redis) struct Asked {
+    id: ReplyTo,
+    kill: ReplyTo,
+    time: ReplyTo,
+    script: ReplyTo,
+    exec: ReplyTo,
+    deleting: [ReplyTo; Deleting::ALL.len()],
+}
+
 impl SupportedCommands {
-    /// Appends the requests that find out the supported commands to the handshake.
-    pub(in crate::redis) fn ask(introduction: &mut Pipeline, key_prefix: &str) {
-        introduction.cmd("CLIENT").arg("ID");
-        // No connection has this ID: the reply shows whether the user may run the command.
-        introduction.cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX);
-        introduction.cmd("TIME");
-        // A user that may not run scripts is refused immediately, because later requests need them.
-        introduction.cmd("EVAL").arg("return 1").arg(0);
-        // There is no transaction to run: the reply shows whether one could be.
-        introduction.cmd("EXEC");
-        for deleting in Deleting::ALL {
-            let (command, condition) = deleting.words();
-            introduction.cmd(command).arg(format!("{key_prefix}{NO_KEY}")).arg(condition).arg("");
+    /// Adds the requests that find out the supported commands to the handshake.
+    pub(in crate::redis) fn ask(introduction: &mut Introduction, key_prefix: &str) -> Asked {
+        Asked {
+            id: introduction.add(cmd("CLIENT").arg("ID")),
+            // No connection has this ID: the reply shows whether the user may run the command.
+            kill: introduction.add(cmd("CLIENT").arg("KILL").arg("ID").arg(i64::MAX)),
+            time: introduction.add(&cmd("TIME")),
+            // A user that may not run scripts is refused immediately, because later requests need them.
+            script: introduction.add(cmd("EVAL").arg("return 1").arg(0)),
+            // There is no transaction to run: the reply shows whether one could be.
+            exec: introduction.add(&cmd("EXEC")),
+            deleting: Deleting::ALL.map(|deleting| {
+                let (command, condition) = deleting.words();
+                let key = format!("{key_prefix}{NO_KEY}");
+                introduction.add(cmd(command).arg(key).arg(condition).arg(""))
+            }),
         }
     }
 
-    /// Takes the replies from the end of those to the handshake, which were received at `now` over connection
-    /// `client`. Returns an error as text if they came over several connections.
-    pub(in crate::redis) fn take(
-        answers: &mut Vec<Value>,
+    /// Reads the replies, which were received at `now` over connection `client`. Returns an error as text if
+    /// they came over several connections.
+    pub(in crate::redis) fn read(
+        replies: &mut Replies,
+        asked: &Asked,
         client: Option<i64>,
         software: Option<&Software>,
         now: Moment,
     ) -> Result<SupportedCommands, String> {
-        let deleting = how_it_deletes(answers);
-        let (exec, script, time) = (answers.pop(), answers.pop(), answers.pop());
-        let (kill, id) = (answers.pop(), answers.pop());
+        let deleting = how_it_deletes(replies, asked);
+        let [id, kill, time, script, exec] =
+            [asked.id, asked.kill, asked.time, asked.script, asked.exec].map(|reply| replies.take(reply));
         if let (Some(client), Some(Value::Int(id))) = (client, id)
             && client != id
         {
@@ -97,9 +112,9 @@ impl SupportedCommands {
 }
 
 /// Returns the first command that has replied that there is no such key.
-fn how_it_deletes(answers: &mut Vec<Value>) -> Option<Deleting> {
-    let said = answers.split_off(answers.len().saturating_sub(Deleting::ALL.len()));
-    let known = Deleting::ALL.into_iter().zip(said).find(|(_, said)| matches!(said, Value::Int(0)));
+fn how_it_deletes(replies: &mut Replies, asked: &Asked) -> Option<Deleting> {
+    let mut known = Deleting::ALL.into_iter().zip(asked.deleting);
+    let known = known.find(|(_, reply)| matches!(replies.take(*reply), Some(Value::Int(0))));
     known.map(|(deleting, _)| deleting)
 }
 
