@@ -226,6 +226,8 @@ pub struct Identity {
     /// The minimum age of the history at that moment: for a process that keeps data in memory, its uptime. A
     /// history has no vote before it is older than the largest `max_ttl` in use, plus drift.
     pub age: Duration,
+    /// The server that keeps it, where that is known, and where one server may keep several.
+    pub(crate) server: Option<Box<str>>,
     /// Of a whole cluster: the permanent IDs of its servers.
     pub(crate) members: Option<Arc<BTreeSet<Arc<str>>>>,
 }
@@ -234,7 +236,13 @@ impl Identity {
     /// Creates a history called `id` that was at least `age` old when it was `seen`.
     #[must_use]
     pub fn new(id: impl Into<Box<str>>, seen: Moment, age: Duration) -> Identity {
-        Identity { id: id.into(), seen, age, members: None }
+        Identity { id: id.into(), seen, age, server: None, members: None }
+    }
+
+    /// Names the server that keeps this history. All that one server keeps have one vote.
+    #[must_use]
+    pub fn on_server(self, server: impl Into<Box<str>>) -> Identity {
+        Identity { server: Some(server.into()), ..self }
     }
 
     /// Sets the servers of the cluster.
@@ -247,12 +255,16 @@ impl Identity {
         self.members.is_none().then_some(&*self.id)
     }
 
-    /// Returns whether both are the same history, and so have one vote: the ID is the same, or a server is a
-    /// member of both. Two clients that first met a cluster at different times may have named it after
+    /// Returns what has one vote: the server, where the history does not name a server of its own.
+    pub(crate) fn voter(&self) -> &str {
+        self.server.as_deref().unwrap_or(&self.id)
+    }
+
+    /// Returns whether both have one vote: the history or its server is the same, or a server is a member of both. Two clients that first met a cluster at different times may have named it after
     /// different members (rule C-7).
     pub(crate) fn is_one_with(&self, other: &Identity) -> bool {
         let shared = || Some(!self.members.as_ref()?.is_disjoint(other.members.as_ref()?));
-        self.id == other.id || shared().unwrap_or(false)
+        self.voter() == other.voter() || shared().unwrap_or(false)
     }
 
     /// Returns the remaining time at `now` until its vote counts.

@@ -13,8 +13,8 @@ use crate::guard::Refusal;
 /// The number of characters of a server's text that are kept.
 const LONGEST_TEXT: usize = 1024;
 /// What to do about a schema of another shape.
-const SHAPE: &str = "the schema `quorlock` is not the one that this program creates: rename it, or drop it when no lock is held; it is \
-                     created again on the next use";
+const SHAPE: &str = "the schema `quorlock` is not the one that this program creates: rename it, or drop it when no lock is held; the next \
+                     connection creates it again";
 /// What to do about missing privileges.
 const RIGHTS: &str = "the user may not use the lock tables: as their owner, run `GRANT USAGE ON SCHEMA quorlock TO \"…\"; GRANT \
                       SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA quorlock TO \"…\"` with the user's name";

@@ -20,7 +20,7 @@ use crate::connect::{Opened, open};
 use crate::error::{failed, of_statement, reason, unfit};
 use crate::guard::Refusal;
 use crate::max_ttl::MaxTtlRecord;
-use crate::request::Statements;
+use crate::request::{NOTE, Statements};
 use crate::session::{Session, says_max_ttl};
 use crate::shedlock;
 use crate::url::DatabaseUrl;
@@ -165,7 +165,6 @@ async fn introduce(
     let server = Server::read(&row).map_err(before)?;
     let mut facts = server.facts(&settings.url, wall, round_trip);
     server.check(greeted_by)?;
-    let identity = server.identity();
     settings.check_timeline(&server)?;
     if let Some(layout) = &settings.url.shedlock {
         return introduce_shedlock(settings, client, layout, (server, sent, round_trip, facts), predecessor)
@@ -185,17 +184,26 @@ async fn introduce(
         );
     }
     let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
-    let told: [&(dyn ToSql + Sync); 2] = [&witness.0, &identity];
+    let (place, fresh) = (server.place(), format!("{:032x}", settings.seams.entropy().next_u128()));
+    let told: [&(dyn ToSql + Sync); 3] = [&witness.0, &place, &fresh];
     let channel = format!("quorlock_{:016x}", witness.0);
     let listen = format!("LISTEN quorlock; LISTEN {channel}; SELECT quorlock.sweep(100)");
-    let (begun, statements, listening) = futures::join!(
-        client
-            .query_one("SELECT pg_try_advisory_lock($1), quorlock.known_since($2), quorlock.clock()", &told),
+    let asked = format!("SELECT {NOTE}");
+    let (begun, history, statements, listening) = futures::join!(
+        client.query_one(
+            "SELECT pg_try_advisory_lock($1), quorlock.known_since($2, $3), quorlock.clock()",
+            &told
+        ),
+        client.query_one(&asked, &[]),
         Statements::prepare(client, channel),
         client.batch_execute(&listen)
     );
     let begun = begun.map_err(before)?;
     let statements = statements.map_err(before)?;
+    let history = history.and_then(|row| row.try_get::<_, Option<String>>(0)).map_err(before)?;
+    let Some(history) = history else {
+        return Err(NodeError::Unreachable { reason: "its lock tables were restored just now".into() });
+    };
     listening.map_err(before)?;
     let since: i64 = begun.try_get(1).map_err(before)?;
     let now: i64 = begun.try_get(2).map_err(before)?;
@@ -204,9 +212,11 @@ async fn introduce(
     if let Some(record) = &max_ttl {
         (_, facts.max_ttl) = record.compare(client).await.map_err(before)?;
     }
-    facts.identity = Some(identity.as_str().into());
+    let voter = server.voter();
+    facts.identity = Some(voter.as_str().into());
     facts.uptime = Some(age);
-    let identity = Arc::new(Identity::new(identity, sent, age));
+    let identity = Arc::new(Identity::new(history.as_str(), sent, age).on_server(voter));
+    let statements = statements.of_history(history);
     Ok((Introduced { identity, statements, shedlock: None, max_ttl, witness, round_trip }, facts))
 }
 
@@ -233,7 +243,7 @@ async fn introduce_shedlock(
     let witness = Witness(settings.seams.entropy().next_u64().cast_signed());
     let locked = client.query_one("SELECT pg_try_advisory_lock($1)", &[&witness.0]).await;
     locked.map_err(before)?;
-    let (identity, age) = (server.identity(), server.data_age());
+    let (identity, age) = (server.voter(), server.data_age());
     facts.identity = Some(identity.as_str().into());
     facts.uptime = Some(age);
     facts.hints = Some(false);
@@ -254,7 +264,8 @@ fn setting_up(limit: Duration) -> String {
          SET default_transaction_deferrable = off; SET client_min_messages = error; SET plan_cache_mode = force_generic_plan;
          SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off;
          SET DateStyle = ISO; SET bytea_output = hex; SET search_path = pg_catalog;
-         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+         SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'",
         limit.as_millis().max(1)
     )
 }

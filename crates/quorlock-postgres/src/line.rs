@@ -77,20 +77,22 @@ impl NodeConnection {
                     }
                     let clock = Arc::clone(self.settings.seams.clock());
                     let limit = self.settings.limit();
+                    let begun = clock.now();
                     let end = session.run(&mut kept, &mut self.jobs, &clock, &self.listeners, limit).await;
                     self.listeners.unsubscribed(self.number);
                     match end {
                         End::Unused => return,
+                        // Requests wait for the next connection: nothing says yet that there is none.
+                        End::Lost(error) if clock.now().since(begun) >= LONGEST_WAIT => {
+                            self.lost(&mut kept, &error).await;
+                            continue;
+                        }
                         End::Lost(error) => error,
                     }
                 }
                 Err(error) => error,
             };
-            tracing::debug!(node = %self.settings.url, %error, "no connection");
-            self.listeners.tell(ConnectionState::Lost(error.clone()));
-            if let Some(job) = kept.take() {
-                refuse(job, &error).await;
-            }
+            self.lost(&mut kept, &error).await;
             if self.is_given_up() {
                 let Some(next) = self.jobs.recv().await else { return };
                 kept = Some(next);
@@ -100,6 +102,15 @@ impl NodeConnection {
                 return;
             }
             wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Reports the end of a connection, and refuses the request for which it was made.
+    async fn lost(&self, kept: &mut Option<Job>, error: &NodeError) {
+        tracing::debug!(node = %self.settings.url, %error, "no connection");
+        self.listeners.tell(ConnectionState::Lost(error.clone()));
+        if let Some(job) = kept.take() {
+            refuse(job, error).await;
         }
     }
 

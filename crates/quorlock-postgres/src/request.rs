@@ -79,17 +79,24 @@ const FUNCTIONS: [(&str, &[Type]); 18] = [
     ("list_waiters", &[Type::BYTEA]),
 ];
 
+/// The name in the note, as it is now; `NULL` if that row was restored. So a connection that was open when the data
+/// were replaced notices with its next answer.
+pub(crate) const NOTE: &str =
+    "(SELECT CASE WHEN h.writer = h.xmin THEN h.name END FROM quorlock.history h WHERE h.one)";
+
 /// The functions, prepared on one connection.
 pub(crate) struct Statements {
     prepared: Vec<Statement>,
     /// The channel on which this connection is notified of its turns in queues.
     channel: String,
+    /// The name of the history for which the connection was made.
+    history: String,
 }
 
 impl Statements {
     /// No statements: for tables of other programs.
     pub(crate) fn none() -> Statements {
-        Statements { prepared: Vec::new(), channel: String::new() }
+        Statements { prepared: Vec::new(), channel: String::new(), history: String::new() }
     }
 
     /// Prepares all statements in one round trip.
@@ -97,13 +104,23 @@ impl Statements {
         let prepared = FUNCTIONS.iter().map(|(name, types)| {
             let places: Vec<_> = (1..=types.len()).map(|place| format!("${place}")).collect();
             let text = format!(
-                "SELECT vote, number, holder, remaining, place, readers, waited FROM quorlock.{name}({})",
+                "SELECT vote, number, holder, remaining, place, readers, waited, {NOTE} FROM quorlock.{name}({})",
                 places.join(", ")
             );
             async move { client.prepare_typed(&text, types).await }
         });
         let prepared = futures::future::try_join_all(prepared).await?;
-        Ok(Statements { prepared, channel })
+        Ok(Statements { prepared, channel, history: String::new() })
+    }
+
+    /// Sets the name of the history that the connection was made for.
+    pub(crate) fn of_history(self, history: String) -> Statements {
+        Statements { history, ..self }
+    }
+
+    /// Whether this answer is of that history.
+    pub(crate) fn know(&self, row: &Row) -> bool {
+        row.try_get::<_, Option<&str>>(7).is_ok_and(|name| name == Some(&*self.history))
     }
 
     fn of(&self, function: Function) -> Option<&Statement> {

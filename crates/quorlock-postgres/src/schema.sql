@@ -73,10 +73,16 @@ CREATE TABLE quorlock.waiters (
     PRIMARY KEY (key, waiter)
 ) WITH (fillfactor = 50);
 
--- The histories of this database that clients have seen, and when each was first seen.
-CREATE TABLE quorlock.histories (
-    name text PRIMARY KEY,
-    since bigint NOT NULL
+-- One row: the note by which clients see whether this is the data that they knew. Its place is what a copy does not
+-- carry and a restore changes.
+CREATE TABLE quorlock.history (
+    one boolean PRIMARY KEY CHECK (one),
+    -- The random name of this history, and since when it is known.
+    name text NOT NULL,
+    since bigint NOT NULL,
+    place text NOT NULL,
+    -- The transaction that wrote the row, as in its xmin: a row that was restored has another one.
+    writer xid NOT NULL
 );
 
 -- The largest max_ttl of the clients with keys of a prefix, in milliseconds.
@@ -856,16 +862,22 @@ BEGIN
     );
 END $$;
 
--- Returns since when this history of the database is known. The first client that sees it records the time.
-CREATE FUNCTION quorlock.known_since(history text) RETURNS bigint
+-- Returns since when the data are known. Begins a new history, with this name, if they are others than those of the
+-- note: tables without one, a copy, or a restored dump.
+CREATE FUNCTION quorlock.known_since(here text, fresh text) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     noted bigint;
 BEGIN
-    SELECT since INTO noted FROM quorlock.histories WHERE name = history;
+    SELECT since INTO noted FROM quorlock.history WHERE one AND place = here AND writer = xmin;
     IF NOT FOUND THEN
-        INSERT INTO quorlock.histories VALUES (history, quorlock.clock()) ON CONFLICT DO NOTHING;
-        SELECT since INTO noted FROM quorlock.histories WHERE name = history;
+        -- Of several clients the first one writes.
+        INSERT INTO quorlock.history AS h
+        VALUES (true, fresh, quorlock.clock(), here, (txid_current() & 4294967295)::text::xid)
+        ON CONFLICT (one) DO UPDATE SET name = EXCLUDED.name, since = EXCLUDED.since, place = EXCLUDED.place,
+            writer = EXCLUDED.writer
+        WHERE h.place <> here OR h.writer <> h.xmin;
+        SELECT since INTO noted FROM quorlock.history WHERE one;
     END IF;
     RETURN noted;
 END $$;

@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesOrdered, StreamExt as _, TryStreamExt as _};
 use quorlock::protocol::Moment;
 use quorlock::{
-    node::{Hint, Identity, NodeError, Responder, Response, SharedRequest},
+    node::{Hint, Identity, NodeError, NodeErrorKind, Responder, Response, SharedRequest},
     runtime::{Clock, Sleep},
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -183,8 +183,11 @@ impl Session {
                 Event::Answered(answer) => {
                     progress = clock.now();
                     alarm = None;
-                    run.answer(answer);
+                    let over = run.answer(answer);
                     run.tell();
+                    if let Some(error) = over {
+                        break End::Lost(error);
+                    }
                 }
                 Event::Asked(Some(job)) => {
                     if run.pending.is_empty() {
@@ -405,19 +408,29 @@ impl Run<'_> {
         self.sent += 1;
     }
 
-    /// Delivers the answer to the oldest request.
-    fn answer(&mut self, answer: Result<Vec<Row>, Error>) {
+    /// Delivers the answer to the oldest request. Returns why the connection must end, if it must: it was made for
+    /// other data.
+    fn answer(&mut self, answer: Result<Vec<Row>, Error>) -> Option<NodeError> {
         self.answered += 1;
         let Some(Pending { asked: Some((request, responder)), .. }) = self.pending.pop_front() else {
-            return;
+            return None;
         };
+        let knows = |row: &Row| self.shedlock.is_some() || self.statements.know(row);
+        if answer.as_ref().is_ok_and(|rows| rows.first().is_some_and(|row| !knows(row))) {
+            let error = replaced();
+            responder.send(Err(error.clone()));
+            return Some(error);
+        }
         let told = answer.map_err(of_statement).and_then(|rows| {
             let row = rows
                 .first()
                 .ok_or_else(|| NodeError::UnexpectedReply { reason: "the response has no row".into() })?;
             response(&request, row, &self.identity)
         });
+        // Only a new connection creates tables that are gone.
+        let gone = told.as_ref().is_err_and(|error| error.kind() == NodeErrorKind::Misconfigured);
         responder.send(told);
+        gone.then(replaced)
     }
 
     /// Reports changes, as far as earlier refusals have been answered.
@@ -440,7 +453,7 @@ impl Run<'_> {
             if closed {
                 break;
             }
-            self.answer(answer);
+            drop(self.answer(answer));
         }
         let error = match end {
             End::Lost(error) => error.clone(),
@@ -452,6 +465,12 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// The error of a connection whose data were replaced: its requests may have changed them.
+fn replaced() -> NodeError {
+    let words = "its lock tables were dropped, restored or moved while it was in use: the next connection looks at them anew";
+    NodeError::Disconnected { reason: words.into() }
 }
 
 /// Whether it is the notification that the `max_ttl` of other clients has changed.

@@ -102,6 +102,13 @@ pub trait Plant: Send + Sync {
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
     }
+
+    /// Makes a backup of the data and puts it in their place, as an operator would, while the node is in use. If
+    /// this fails with [`Unsupported`](io::ErrorKind::Unsupported), which is the default, the clause about it is
+    /// skipped.
+    fn restore(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(std::future::ready(Err(io::ErrorKind::Unsupported.into())))
+    }
 }
 
 impl Plant for MemoryNode {
@@ -357,5 +364,6 @@ fn clauses() -> &'static [Clause] {
         unsupported::what_it_cannot_do_is_refused_by_name_and_changes_nothing,
         restart::after_a_restart_all_is_remembered_or_the_history_is_a_new_one,
         restart::what_is_durable_survives_a_restart,
+        restart::a_restored_backup_is_a_new_history_to_connected_clients_too,
     ]
 }

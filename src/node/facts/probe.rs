@@ -63,7 +63,7 @@ impl Facts {
             let sent = clock.now();
             let response = ask(node, Request::Inspect { key: Arc::clone(&key) }).await?;
             self.round_trips.push(clock.now().since(sent));
-            self.identity = Some(response.identity.id.as_ref().into());
+            self.identity = Some(response.identity.voter().into());
             self.uptime = Some(response.identity.age_at(clock.now()));
         }
         self.lock = Some(carry_a_lock(node, seams, key, lock).await);

@@ -30,6 +30,7 @@ pub(super) const QUESTIONS: &str = "
         to_regnamespace('quorlock') IS NOT NULL,
         current_user::text,
         current_database()::text,
+        (SELECT oid || ' ' || current_setting('port') FROM pg_database WHERE datname = current_database()),
         (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS DISTINCT FROM 'sync'
             AND sync_state IS DISTINCT FROM 'quorum')";
 
@@ -47,6 +48,8 @@ pub(super) struct Server {
     pub(super) has_schema: bool,
     pub(super) user: String,
     pub(super) database: String,
+    /// The OID of the database, and the server's port.
+    pub(super) spot: String,
     pub(super) replicas: i64,
 }
 
@@ -65,7 +68,8 @@ impl Server {
             has_schema: row.try_get(9)?,
             user: row.try_get(10)?,
             database: row.try_get(11)?,
-            replicas: row.try_get(12)?,
+            spot: row.try_get(12)?,
+            replicas: row.try_get(13)?,
         })
     }
 
@@ -93,15 +97,20 @@ impl Server {
         Ok(())
     }
 
-    /// The history of the server's data. It changes with each promotion and, if a crash may lose acknowledged
-    /// writes, with each start.
-    pub(super) fn identity(&self) -> String {
+    /// The server, as one voter. It changes with each promotion and, if a crash may lose acknowledged writes,
+    /// with each start.
+    pub(super) fn voter(&self) -> String {
         let timeline = self.timeline.as_deref().unwrap_or("?");
         if self.durable {
             format!("{}:{timeline}", self.system.cast_unsigned())
         } else {
             format!("{}:{timeline}:{}", self.system.cast_unsigned(), self.started)
         }
+    }
+
+    /// Where its data are, as far as the server itself says: what a copy of the data does not carry.
+    pub(super) fn place(&self) -> String {
+        format!("{} {}", self.voter(), self.spot)
     }
 
     /// The age of the server's data: since the cluster was created (the seconds since 1970 are part of its
@@ -156,6 +165,7 @@ pub(super) mod tests {
             has_schema: true,
             user: "app".into(),
             database: "orders".into(),
+            spot: "16384 5432".into(),
             replicas: 0,
         }
     }
@@ -174,7 +184,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_history_is_a_timeline_and_a_start_if_not_durable() {
-        assert_eq!(server().identity(), "18446744073709551615:0000000A");
-        assert_eq!(Server { durable: false, ..server() }.identity(), "18446744073709551615:0000000A:5");
+        assert_eq!(server().voter(), "18446744073709551615:0000000A");
+        assert_eq!(Server { durable: false, ..server() }.voter(), "18446744073709551615:0000000A:5");
     }
 }

@@ -13,6 +13,7 @@ mod contract;
 mod hostile;
 #[cfg(feature = "tls")]
 mod login;
+mod moves;
 mod node;
 mod order;
 mod owners;

@@ -20,7 +20,7 @@ use crate::requests::{TTL, acquire, claim, coordinator, inspect, is_held_by};
 use crate::support::{Server, node, server, until};
 
 /// Retries until there is an answer.
-async fn answered(node: &dyn Node, key: &str) -> Response {
+pub(crate) async fn answered(node: &dyn Node, key: &str) -> Response {
     let mut found = None;
     until("the server answers", async || {
         found = inspect(node, key).await.ok();
@@ -451,8 +451,9 @@ async fn a_refused_statement_has_a_kind_and_was_not_executed() {
         ("40P01", NodeErrorKind::Busy, "another transaction"),
         ("QL001", NodeErrorKind::WrongData, "delete it"),
         ("QL003", NodeErrorKind::WrongData, "NTP"),
-        ("42P01", NodeErrorKind::Misconfigured, "drop it when no lock is held"),
         ("XX000", NodeErrorKind::Other, "as it says"),
+        // It ends the connection.
+        ("42P01", NodeErrorKind::Misconfigured, "drop it when no lock is held"),
     ] {
         let broken = format!(
             "CREATE OR REPLACE FUNCTION quorlock.inspect(k bytea) RETURNS quorlock.answer LANGUAGE plpgsql AS $$

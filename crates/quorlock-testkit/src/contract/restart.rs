@@ -1,9 +1,13 @@
-//! Clauses about restarts of the server.
+//! Clauses about restarts of the server, and restored data.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorlock::node::{Durability, Identity, Request, Vote};
+
+/// How long the tool that restores a backup takes, after the data are there.
+const BACKUP_TIME: Duration = Duration::from_secs(5);
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is};
 
@@ -24,6 +28,30 @@ pub(super) async fn what_is_durable_survives_a_restart(bench: &Bench<'_>) -> Fin
     let Some((remembers, before, after)) = restarted(bench).await? else { return Ok(()) };
     ensure(remembers, "it reports to be durable, but has lost the lock")?;
     ensure(before.id == after.id, format!("one history has two names: {} and {}", before.id, after.id))
+}
+
+pub(super) async fn a_restored_backup_is_a_new_history_to_connected_clients_too(
+    bench: &Bench<'_>,
+) -> Finding {
+    let claim = bench.claim(&bench.key());
+    let before = bench.ask(acquisition(&claim, LONG, bench.fence_hint())).await;
+    let before = before.map_err(|error| format!("{error:#}"))?.identity;
+    match bench.plant.restore().await {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+        Err(error) => return Err(format!("cannot restore a backup: {error}")),
+    }
+    let restored = bench.clock.now();
+    let after = bench
+        .until_answered(&acquisition(&bench.claim(&bench.key()), LONG, bench.fence_hint()))
+        .await?
+        .identity;
+    ensure(before.id != after.id, format!("the history is still {}", before.id))?;
+    let (age, most) = (after.age_at(bench.clock.now()), bench.clock.now().since(restored) + BACKUP_TIME);
+    ensure(
+        age <= most,
+        format!("what the backup lacks may be held, but the history is {age:?} old, and not {most:?}"),
+    )
 }
 
 /// Returns whether it remembers a lock after a restart, and its history before and after. `None` if it cannot

@@ -45,6 +45,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// The folder with its data, over which a disk may be mounted.
 const PLACE: &str = "disk";
 const LOG: &str = "server.log";
+/// The file with what MariaDB executes at each start.
+const SET_UP_FILE: &str = "set-up.sql";
+/// The file with a dump.
+const DUMP: &str = "dump.sql";
 /// The file that has the password before the database has.
 const PASSWORD: &str = "password";
 /// What MariaDB executes at each start. Its administrator has no password, and so no port either: only a socket, in the
@@ -234,6 +238,90 @@ impl Database {
     }
 }
 
+/// Dumps.
+impl Database {
+    /// Dumps the lock tables with the server's own tool, into a file of its folder.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such tool, or it fails.
+    pub async fn dump(&self) -> io::Result<()> {
+        let file = self.folder().join(DUMP);
+        let mut dumping = match self.engine.make {
+            Make::Postgres => {
+                let mut dumping = self.console("pg_dump");
+                dumping.args(["--schema=quorlock", "--clean", "--if-exists", "-f"]).arg(file).arg("postgres");
+                dumping
+            }
+            Make::MariaDb => {
+                let mut dumping = self.console("mariadb-dump");
+                dumping.arg(format!("--result-file={}", file.display())).arg("locks");
+                dumping
+            }
+        };
+        dumping.current_dir(self.folder());
+        run(dumping).await
+    }
+
+    /// Replaces the lock tables by those of the last [`dump`](Database::dump), as an operator does.
+    ///
+    /// # Errors
+    ///
+    /// If there is no dump, or it cannot be restored.
+    pub async fn restore(&self) -> io::Result<()> {
+        let file = self.folder().join(DUMP);
+        let mut restoring = match self.engine.make {
+            Make::Postgres => {
+                let mut restoring = self.console("psql");
+                restoring.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file).arg("postgres");
+                restoring
+            }
+            Make::MariaDb => {
+                let mut restoring = self.console("mariadb");
+                restoring.arg(format!("--execute=source {}", file.display())).arg("locks");
+                restoring
+            }
+        };
+        restoring.current_dir(self.folder());
+        run(restoring).await
+    }
+
+    /// Stops it, copies its data as they are on the disk, and starts both: it on its port, the copy on another.
+    ///
+    /// # Errors
+    ///
+    /// If the data cannot be copied, or one of them does not answer within a minute.
+    pub async fn copy(&self) -> io::Result<Database> {
+        let copy = Database::prepared(&self.engine, None)?;
+        self.kill();
+        let mut copying = Command::new("cp");
+        copying.arg("-a").arg(self.data()).arg(copy.data());
+        run(copying).await?;
+        if let Make::MariaDb = self.engine.make {
+            fs::copy(self.folder().join(SET_UP_FILE), copy.folder().join(SET_UP_FILE))?;
+        }
+        self.launch().await?;
+        copy.launch().await?;
+        Ok(copy)
+    }
+
+    /// Returns a client program that connects as the administrator.
+    fn console(&self, program: &str) -> Command {
+        let mut command = self.engine.command(program);
+        match self.engine.make {
+            Make::Postgres => {
+                let port = self.port.number().to_string();
+                command.arg("-h").arg(self.folder()).args(["-p", &port, "-U", "postgres"]);
+            }
+            Make::MariaDb => {
+                let socket = self.folder().join("socket");
+                command.arg("--no-defaults").arg(format!("--socket={}", socket.display())).arg("--user=root");
+            }
+        }
+        command
+    }
+}
+
 /// Replication.
 impl Database {
     /// Starts a standby that follows this server asynchronously. It connects to `from`: this server's
@@ -347,7 +435,7 @@ impl Database {
             }
             Make::MariaDb => {
                 let set_up = SET_UP.replace("PASSWORD", self.engine.password());
-                fs::write(self.folder().join("set-up.sql"), set_up)?;
+                fs::write(self.folder().join(SET_UP_FILE), set_up)?;
                 let template = Template::of(&self.engine).await?;
                 template.copy_to(&self.data()).await?;
                 *self.template.lock() = Some(template);
@@ -420,7 +508,7 @@ impl Database {
                 command.arg(format!("--tmpdir={}", self.folder.path().display()));
                 command.arg(format!("--socket={}", path("socket")));
                 command.arg(format!("--pid-file={}", path("pid"))).arg(format!("--port={port}"));
-                command.arg(format!("--init-file={}", path("set-up.sql")));
+                command.arg(format!("--init-file={}", path(SET_UP_FILE)));
                 // Nor may anyone who got in write files elsewhere.
                 command.arg(format!("--secure-file-priv={}", self.folder.path().display()));
                 command.args(["--bind-address=127.0.0.1", INNODB_LOG, "--innodb-buffer-pool-size=32M"]);

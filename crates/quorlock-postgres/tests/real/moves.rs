@@ -1,0 +1,110 @@
+//! What an operator does with the data, each time before the eyes of a connected client and of a new one.
+
+use std::sync::Arc;
+
+use quorlock::doctor::Check;
+use quorlock::node::{Identity, Node, Request, Vote, ask};
+
+use crate::node::answered;
+use crate::requests::{TTL, acquire, claim, coordinator};
+use crate::support::{OLD, Server, node, server, until};
+
+/// Returns a client whose history is an hour old, and that history.
+async fn client(server: &Server) -> (Arc<dyn Node>, Arc<Identity>) {
+    acquire(&*server.node(), &claim("a")).await.unwrap();
+    server.client().await.batch_execute(OLD).await.unwrap();
+    let node = server.node();
+    let identity = acquire(&*node, &claim("b")).await.unwrap().identity;
+    assert!(identity.age > TTL, "{identity:?}");
+    (node, identity)
+}
+
+/// Asserts that the connected client and a new one know another history, which is young.
+async fn is_new(server: &Server, (connected, before): &(Arc<dyn Node>, Arc<Identity>)) {
+    for node in [Arc::clone(connected), server.node()] {
+        let mut granted = None;
+        until("a lock is granted", async || {
+            granted = acquire(&*node, &claim("c")).await.ok();
+            granted.is_some()
+        })
+        .await;
+        let after = granted.unwrap().identity;
+        assert!(after.id != before.id && after.age < TTL, "{after:?}, {before:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dump_that_is_restored_into_its_own_cluster_is_a_new_history() {
+    let Some(server) = server() else { return };
+    let client = client(&server).await;
+    server.dump().await.unwrap();
+    server.restore().await.unwrap();
+    is_new(&server, &client).await;
+}
+
+#[tokio::test]
+async fn rows_that_are_written_back_into_the_tables_are_a_new_history() {
+    let Some(server) = server() else { return };
+    let client = client(&server).await;
+    let rows = "CREATE TABLE public.kept AS SELECT * FROM quorlock.history; DELETE FROM quorlock.history;
+        DELETE FROM quorlock.locks; INSERT INTO quorlock.history SELECT * FROM public.kept";
+    server.client().await.batch_execute(rows).await.unwrap();
+    is_new(&server, &client).await;
+}
+
+#[tokio::test]
+async fn dropped_tables_are_created_again_and_are_a_new_history() {
+    let Some(server) = server() else { return };
+    let client = client(&server).await;
+    server.client().await.batch_execute("DROP SCHEMA quorlock CASCADE").await.unwrap();
+    is_new(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_copy_that_is_started_beside_its_server_is_a_new_history_and_the_same_voter() {
+    let Some(server) = server() else { return };
+    let (connected, before) = client(&server).await;
+    let copy = server.copy();
+    is_new(&copy, &(copy.node(), Arc::clone(&before))).await;
+    assert_eq!(answered(&*connected, "a").await.identity.id, before.id, "the server has lost nothing");
+    let both = coordinator([server.url(""), copy.url("")]);
+    let refused = both.lock("a").try_acquire().await;
+    assert!(refused.is_err(), "{refused:?}");
+    let found = both.doctor().await;
+    assert!(found.findings.iter().any(|finding| finding.check == Check::SameServer), "{found:?}");
+}
+
+#[tokio::test]
+async fn two_databases_of_one_server_have_one_vote() {
+    let Some(server) = server() else { return };
+    server.client().await.batch_execute("CREATE DATABASE other").await.unwrap();
+    // By two ways, which only the server knows to lead to one place.
+    let other = server.engine().url(server.address());
+    let other = format!("{}/other", other.strip_suffix("/postgres").unwrap());
+    let both = coordinator([server.url(""), other]);
+    let refused = both.lock("a").try_acquire().await.unwrap_err().to_string();
+    assert!(refused.contains("same"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_session_that_is_idle_for_longer_than_the_server_allows_goes_on() {
+    let Some(server) = server() else { return };
+    let client = server.client().await;
+    let version: String = client.query_one("SHOW server_version_num", &[]).await.unwrap().get(0);
+    if version.parse::<u32>().unwrap() < 140_000 {
+        return;
+    }
+    client.batch_execute("ALTER ROLE postgres SET idle_session_timeout = 50").await.unwrap();
+    let node = node(&server.url("&connections=1"));
+    let holder = claim("a");
+    acquire(&*node, &holder).await.unwrap();
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'quorlock'";
+    let idle = "SELECT FROM pg_stat_activity WHERE application_name = 'quorlock' AND clock_timestamp() - state_change > '0.2 s'";
+    until("the session was idle for long, or is gone", async || {
+        let gone = client.query_one(others, &[]).await.unwrap().get::<_, i64>(0) == 0;
+        gone || !client.query(idle, &[]).await.unwrap().is_empty()
+    })
+    .await;
+    let released = ask(&*node, Request::Release { claim: holder }).await.unwrap();
+    assert_eq!(released.vote, Vote::Granted);
+}
