@@ -14,12 +14,14 @@ use crate::connection::{Connection, Row};
 use crate::error::Trouble;
 use crate::server::Server;
 use crate::shedlock::{self, Predecessor};
-use crate::table::{COLUMNS, CREATE, HISTORY, LOCKS, NOW, bytes, literal, number, text, unread};
+use crate::table::{COLUMNS, CREATE, HISTORY, Known, LOCKS, NOW, bytes, literal, number, text, unread};
 
 /// A connection that may vote.
 pub(crate) struct Ready {
     pub(crate) connection: Connection,
     pub(crate) identity: Arc<Identity>,
+    /// Empty for `ShedLock`'s table, which has no note.
+    pub(crate) known: Known,
     pub(crate) facts: Facts,
     pub(crate) round_trip: Duration,
     /// Set if locks are rows of `ShedLock`'s table.
@@ -40,7 +42,7 @@ pub(crate) async fn connect(
     let limit = seams.connect_timeout().unwrap_or(CONNECT_LIMIT);
     let mut connection = Connection::open(database, seams, limit).await?;
     let done = introduce(&mut connection, database, seams, predecessor).await;
-    let (identity, facts, round_trip, shedlock) = match done {
+    let Introduced { identity, known, facts, round_trip, shedlock } = match done {
         Ok(introduced) => introduced,
         Err(error) => {
             connection.close().await;
@@ -48,7 +50,15 @@ pub(crate) async fn connect(
         }
     };
     connection.set_timeout(PACKET_LIMIT.max(seams.node_timeout().unwrap_or_default()));
-    Ok(Ready { connection, identity, facts, round_trip, shedlock })
+    Ok(Ready { connection, identity: Arc::new(identity), known, facts, round_trip, shedlock })
+}
+
+struct Introduced {
+    identity: Identity,
+    known: Known,
+    facts: Facts,
+    round_trip: Duration,
+    shedlock: Option<shedlock::Table>,
 }
 
 async fn introduce(
@@ -56,7 +66,7 @@ async fn introduce(
     database: &Database,
     seams: &Seams,
     predecessor: &mut Predecessor,
-) -> Result<(Arc<Identity>, Facts, Duration, Option<shedlock::Table>), NodeError> {
+) -> Result<Introduced, NodeError> {
     let clock = seams.clock();
     prepare_session(connection).await?;
     let sent = clock.now();
@@ -76,15 +86,16 @@ async fn introduce(
         let shedlock::Introduced { table, identity } = Box::pin(introducing).await?;
         facts.identity = Some(identity.id.as_ref().into());
         facts.uptime = Some(identity.age);
-        return Ok((Arc::new(identity), facts, round_trip, Some(table)));
+        let known = Known { expression: String::new(), value: String::new() };
+        return Ok(Introduced { identity, known, facts, round_trip, shedlock: Some(table) });
     }
     create_tables(connection, &server, database).await?;
     check_rights(connection).await?;
-    let note = note_history(connection, &server, seams).await?;
+    let (note, known) = note_history(connection, &server, seams).await?;
     let identity = Identity::new(note.history.clone(), sent, note.age(&server));
     facts.identity = Some(note.history.as_str().into());
     facts.uptime = Some(identity.age);
-    Ok((Arc::new(identity), facts, round_trip, None))
+    Ok(Introduced { identity, known, facts, round_trip, shedlock: None })
 }
 
 /// Session settings that both servers support: UTC, row locks only, and lock waits shorter than the packet
@@ -100,7 +111,8 @@ async fn prepare_session(connection: &mut Connection) -> Result<(), NodeError> {
 async fn introduce_server(connection: &mut Connection) -> Result<Server, NodeError> {
     let statements = format!(
         "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({}); \
-         SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Slaves_connected', 'Replicas_connected'); \
+         SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Slaves_connected', \
+         'Replicas_connected', 'Slaves_running', 'Slave_heartbeat_period'); \
          SELECT CURRENT_USER(), {NOW}",
         Server::VARIABLES.map(|name| format!("'{name}'")).join(", ")
     );
@@ -128,17 +140,31 @@ async fn limit_statements(connection: &mut Connection, server: &Server) -> Resul
     connection.run(statement.to_owned()).await.map(drop).map_err(Trouble::before_anything_changed)
 }
 
-/// Returns the server from which this one replicates, if it does and the user may know.
+/// Returns the server from which this one replicates, if it does.
+///
+/// # Errors
+///
+/// If the user may not know, and it might.
 async fn replication_source(
     connection: &mut Connection,
     server: &Server,
 ) -> Result<Option<String>, NodeError> {
     let statement = if server.is_mariadb() { "SHOW ALL REPLICAS STATUS" } else { "SHOW REPLICA STATUS" };
-    let sets = match connection.run(statement.to_owned()).await {
+    let mut asked = connection.run(statement.to_owned()).await;
+    if asked.as_ref().is_err_and(|trouble| matches!(trouble, Trouble::Refused(_)) && !trouble.is_denied()) {
+        // MySQL before 8.0.22.
+        asked = connection.run("SHOW SLAVE STATUS".to_owned()).await;
+    }
+    let sets = match asked {
         Ok(sets) => sets,
-        // Unknown, which does not prevent voting: `read_only` identifies most replicas as well.
-        Err(Trouble::Refused(_)) => return Ok(None),
-        Err(lost) => return Err(lost.before_anything_changed()),
+        Err(refused) if refused.is_denied() => {
+            return match server.replicating {
+                Some(1..) => Ok(Some("another server".to_owned())),
+                _ if server.may_replicate() => Err(may_not_know(server, refused.into_node_error())),
+                _ => Ok(None),
+            };
+        }
+        Err(trouble) => return Err(trouble.before_anything_changed()),
     };
     let named = |row: &Row, names: &[&str]| text(row, row.column(names)?);
     let source = sets.iter().flatten().find_map(|row| {
@@ -149,6 +175,17 @@ async fn replication_source(
         runs.then_some(host)
     });
     Ok(source)
+}
+
+/// The error if the user may not know whether the server replicates.
+fn may_not_know(server: &Server, error: NodeError) -> NodeError {
+    let (user, right) =
+        (server.quoted_user(), if server.is_mariadb() { "REPLICA MONITOR" } else { "REPLICATION CLIENT" });
+    let words = format!(
+        "the user may not ask whether it is a replica, whose primary would grant the same locks: run `GRANT {right} ON \
+         *.* TO {user}`"
+    );
+    NodeError::Failed { kind: error.kind(), reason: Reason::new(words).because(error) }
 }
 
 /// Creates the tables if they are missing, and refuses tables of another shape.
@@ -298,12 +335,12 @@ async fn note_history(
     connection: &mut Connection,
     server: &Server,
     seams: &Seams,
-) -> Result<Note, NodeError> {
+) -> Result<(Note, Known), NodeError> {
     let new = format!("{:032x}", seams.entropy().next_u128());
     let durable = u8::from(server.durable());
+    let (place, followed) = (server.place(), server.followed());
     let read = format!(
-        "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT CREATE_TIME FROM \
-         information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{LOCKS}'"
+        "SELECT history, server, started, durable, noted_at FROM {HISTORY} WHERE id = 1; SELECT {place}, {followed}"
     );
     // Several clients may see the server for the first time at the same time; one of them writes.
     for _ in 0..8 {
@@ -314,10 +351,11 @@ async fn note_history(
             trouble.into_node_error()
         })?;
         let note = sets.first().and_then(|set| set.first());
-        let created =
-            sets.get(1).and_then(|set| set.first()).and_then(|row| text(row, 0)).unwrap_or_default();
-        // A restored table has another creation time.
-        let id = format!("{} {created}", server.id).into_bytes();
+        let here = sets.get(1).and_then(|set| set.first());
+        let here = here.and_then(|row| Some((text(row, 0)?, text(row, 1)?)));
+        let (here, position) =
+            here.ok_or_else(|| unread("the place of its data").before_anything_changed())?;
+        let id = here.clone().into_bytes();
         let values = (literal(&id), server.started(), server.now);
         let Some(note) = note else {
             let (id, started, now) = values;
@@ -350,7 +388,14 @@ async fn note_history(
             );
             connection.run(update).await.map_err(Trouble::into_node_error)?;
         } else {
-            return Ok(note);
+            let history = &note.history;
+            let known = Known {
+                expression: format!(
+                    "CONCAT_WS(' ', (SELECT history FROM {HISTORY} WHERE id = 1), {place}, {followed})"
+                ),
+                value: format!("{history} {here} {position}"),
+            };
+            return Ok((note, known));
         }
     }
     Err(NodeError::Unreachable { reason: "other clients keep recording another history of its data".into() })

@@ -43,7 +43,8 @@ impl Memory {
             let Remembered { record, nonce, at } = self.rows.get(key)?;
             let lives =
                 record.held.as_ref().is_none_or(|held| held.ends.is_none_or(|ends| ends > rows.now()));
-            if now.since(*at) >= KEPT || !lives || has_entries(record) {
+            // A row that does not exist cannot be written only if the data are still the same.
+            if nonce.is_none() || now.since(*at) >= KEPT || !lives || has_entries(record) {
                 return None;
             }
             rows.add(Arc::clone(key), *nonce, Ok(record.clone()));

@@ -9,6 +9,8 @@ use quorlock::{
     node::{NodeError, NodeErrorKind, Reason},
 };
 
+use crate::table::LOCKS;
+
 /// What a server reports about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
@@ -21,8 +23,10 @@ pub(crate) struct Server {
     pub(crate) uptime: Duration,
     /// The number of replicas; `None` if the server does not report it.
     pub(crate) replicas: Option<u64>,
-    /// Distinguishes the server from all others.
-    pub(crate) id: String,
+    /// The number of threads that carry out what other servers have written; `None` if the server does not report it.
+    pub(crate) replicating: Option<u64>,
+    /// Whether it was told to follow another server since its start.
+    follows: bool,
     /// The server from which it replicates.
     pub(crate) replicates_from: Option<String>,
 }
@@ -33,7 +37,7 @@ const ONE_START: u64 = 3_000_000;
 
 impl Server {
     /// The relevant settings. A server omits those that it does not have.
-    pub(crate) const VARIABLES: [&str; 13] = [
+    pub(crate) const VARIABLES: [&str; 14] = [
         "version",
         "read_only",
         "super_read_only",
@@ -43,30 +47,60 @@ impl Server {
         "log_bin",
         "sync_binlog",
         "server_uuid",
-        "server_uid",
+        "server_id",
+        "gtid_slave_pos",
         "hostname",
         "port",
         "wsrep_on",
     ];
 
+    const ID: [&str; 4] = ["server_id", "hostname", "port", "server_uuid"];
+
     /// Creates it from settings and status, both with names in lower case.
     pub(crate) fn new(told: HashMap<String, String>, user: String, now: u64) -> Server {
         let get = |name: &str| told.get(name).cloned();
         let count = |name: &str| told.get(name).and_then(|count| count.parse().ok());
-        // MariaDB has `server_uid` since 10.11.9, and nothing similar before.
-        let id = get("server_uuid").or_else(|| get("server_uid")).unwrap_or_else(|| {
-            format!("{}:{}", get("hostname").unwrap_or_default(), get("port").unwrap_or_default())
-        });
         Server {
             user,
             version: get("version").unwrap_or_default(),
             now,
             uptime: Duration::from_secs(count("uptime").unwrap_or_default()),
             replicas: count("slaves_connected").or_else(|| count("replicas_connected")),
-            id,
+            replicating: count("slaves_running"),
+            follows: get("slave_heartbeat_period").is_some_and(|period| period.parse() != Ok(0.0)),
             replicates_from: None,
             variables: told,
         }
+    }
+
+    /// The server, by what differs between a primary and its replicas, and mostly between a server and its copy.
+    pub(crate) fn id(&self) -> String {
+        let known = Server::ID.iter().filter_map(|name| self.variables.get(*name));
+        known.map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the statement for where the data are: the server, and when the table of locks was created. It is what
+    /// a copy does not carry and a restore changes.
+    pub(crate) fn place(&self) -> String {
+        let known = Server::ID.iter().filter(|name| self.variables.contains_key(**name));
+        let known: Vec<String> = known.map(|name| format!("@@GLOBAL.{name}")).collect();
+        format!(
+            "CONCAT_WS(' ', {}, (SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND \
+             TABLE_NAME = '{LOCKS}'))",
+            known.join(", ")
+        )
+    }
+
+    /// Returns the statement for what the server has carried out for other servers, where it has one.
+    pub(crate) fn followed(&self) -> &'static str {
+        if self.variables.contains_key("gtid_slave_pos") { "@@GLOBAL.gtid_slave_pos" } else { "''" }
+    }
+
+    /// Whether it might be a replica of another server, as far as it says to everybody: it was one, or nobody but
+    /// privileged users may know.
+    pub(crate) fn may_replicate(&self) -> bool {
+        let was = self.variables.get("gtid_slave_pos").is_some_and(|position| !position.is_empty());
+        self.replicating != Some(0) || self.follows || was
     }
 
     fn is(&self, variable: &str, values: &[&str]) -> bool {

@@ -105,7 +105,7 @@ pub(crate) async fn introduce(
     run(connection, "SET SESSION time_zone = @@GLOBAL.time_zone".to_owned()).await?;
     facts.other_clients = Some(other_clients(connection, &layout.table).await?);
     end(connection, predecessor, seams).await?;
-    let mut id = format!("{} {} {}", server.id, layout.table, shape.created);
+    let mut id = format!("{} {} {}", server.id(), layout.table, shape.created);
     let mut age = Duration::from_secs(shape.age);
     if !server.durable() {
         let same = predecessor.started.filter(|started| server.is_start(*started));

@@ -59,17 +59,36 @@ pub(crate) const COLUMNS: [[&str; 4]; 16] = [
     [HISTORY, "noted_at", "bigint unsigned", ""],
 ];
 
-/// Reads the rows of these keys and then the clock, in one statement.
-pub(crate) async fn read(connection: &mut Connection, keys: &[Arc<str>]) -> Result<Records, Trouble> {
+/// What a connection knows of the data: which history they are, where they are, and what other servers have written.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The expression for it, and its value when the connection was made.
+    pub(crate) expression: String,
+    pub(crate) value: String,
+}
+
+/// Reads the rows of these keys and then the clock, in one statement. Fails if the data are not those that are known:
+/// the connection is as good as lost.
+pub(crate) async fn read(
+    connection: &mut Connection,
+    keys: &[Arc<str>],
+    known: &Known,
+) -> Result<Records, Trouble> {
     let names: Vec<String> = keys.iter().map(|key| literal(key.as_bytes())).collect();
     let statement = format!(
         "SELECT name, nonce, token, ends, number, wanted, counter, beside, waiters, NULL FROM {LOCKS} WHERE name IN ({}) \
-         UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}",
-        names.join(", ")
+         UNION ALL SELECT NULL, NULL, {}, NULL, NULL, NULL, NULL, NULL, NULL, {NOW}",
+        names.join(", "),
+        known.expression
     );
     let mut found = connection.run(statement).await?.into_iter().next().unwrap_or_default();
     let of_clock = found.iter().position(|row| bytes(row, 0).is_none());
-    let now = of_clock.and_then(|place| number(&found.swap_remove(place), 9));
+    let about = of_clock.map(|place| found.swap_remove(place));
+    if about.as_ref().is_some_and(|about| bytes(about, 2) != Some(known.value.as_bytes())) {
+        let words = "its lock tables were restored or moved, or it follows another server, since the connection was made";
+        return Err(Trouble::Lost(Reason::new(words)));
+    }
+    let now = about.and_then(|about| number(&about, 9));
     let now = now.ok_or_else(|| unread("rows of locks, and the time"))?;
     let mut rows = Records::at(now);
     for key in keys {
@@ -110,15 +129,20 @@ fn record_of(row: &Row) -> Result<Record, Reason> {
 ///
 /// `nonce` must be new. A single row is one statement, which is its own transaction. Several rows are one
 /// packet with a transaction that first locks all rows in the order of their keys and counts the unchanged
-/// ones.
+/// ones. With `known` nothing is written either if the data are others by now: rows that were not read for this
+/// write may be of the data before.
 pub(crate) async fn swap(
     connection: &mut Connection,
     changes: &[Change<'_>],
     nonce: u64,
+    known: Option<&Known>,
 ) -> Result<bool, Trouble> {
+    let only =
+        |Known { expression, value }: &Known| format!(" AND {expression} = {}", literal(value.as_bytes()));
+    let only = known.map(only).unwrap_or_default();
     let done = match changes {
-        [change] => swap_one(connection, change, nonce).await,
-        changes => swap_all(connection, changes, nonce).await,
+        [change] => swap_one(connection, change, nonce, &only).await,
+        changes => swap_all(connection, changes, nonce, &only).await,
     };
     match done {
         Err(Trouble::Refused(refusal)) if refusal.is_deadlock() || refusal.is_duplicate() => Ok(false),
@@ -126,18 +150,31 @@ pub(crate) async fn swap(
     }
 }
 
-async fn swap_one(connection: &mut Connection, change: &Change<'_>, nonce: u64) -> Result<bool, Trouble> {
+async fn swap_one(
+    connection: &mut Connection,
+    change: &Change<'_>,
+    nonce: u64,
+    only: &str,
+) -> Result<bool, Trouble> {
     let name = literal(change.key.as_bytes());
     let statement = match change.version {
         Some(before) => {
-            format!("UPDATE {LOCKS} SET {} WHERE name = {name} AND nonce = {before}", set(change, nonce))
+            format!(
+                "UPDATE {LOCKS} SET {} WHERE name = {name} AND nonce = {before}{only}",
+                set(change, nonce)
+            )
         }
         None => format!("INSERT INTO {LOCKS} SET name = {name}, {}", set(change, nonce)),
     };
     Ok(connection.change(statement).await? == 1)
 }
 
-async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u64) -> Result<bool, Trouble> {
+async fn swap_all(
+    connection: &mut Connection,
+    changes: &[Change<'_>],
+    nonce: u64,
+    only: &str,
+) -> Result<bool, Trouble> {
     let mut packet = "SET @same = 0; START TRANSACTION".to_owned();
     for Change { key, version: before, .. } in changes {
         let name = literal(key.as_bytes());
@@ -148,7 +185,7 @@ async fn swap_all(connection: &mut Connection, changes: &[Change<'_>], nonce: u6
         let before = before.unwrap_or_default();
         let _ = write!(
             packet,
-            "; SELECT COUNT(*) + @same INTO @same FROM {LOCKS} WHERE name = {name} AND nonce = {before} FOR UPDATE"
+            "; SELECT COUNT(*) + @same INTO @same FROM {LOCKS} WHERE name = {name} AND nonce = {before}{only} FOR UPDATE"
         );
     }
     let all = changes.len();

@@ -24,7 +24,7 @@ use crate::handshake::{Ready, connect};
 use crate::memory::Memory;
 use crate::node::Shared;
 use crate::shedlock::{self, Predecessor, Tombstones};
-use crate::table::{read, sweep};
+use crate::table::{Known, read, sweep};
 use crate::watch::Watches;
 
 mod batch;
@@ -78,6 +78,7 @@ pub(crate) struct Worker {
 struct Session {
     connection: Connection,
     identity: Arc<Identity>,
+    known: Known,
     used: Moment,
     shedlock: Option<shedlock::Table>,
 }
@@ -155,7 +156,7 @@ impl Worker {
     }
 
     fn linked(&mut self, ready: Ready) -> Session {
-        let Ready { connection, identity, facts, round_trip, shedlock } = ready;
+        let Ready { connection, identity, known, facts, round_trip, shedlock } = ready;
         self.backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         self.shared.introduced(facts, round_trip);
         self.observers.notify(ConnectionState::Connected(Arc::clone(&identity)));
@@ -164,7 +165,7 @@ impl Worker {
         if self.hearing {
             self.say(Hint::Subscribed);
         }
-        Session { connection, identity, used: self.seams.clock().now(), shedlock }
+        Session { connection, identity, known, used: self.seams.clock().now(), shedlock }
     }
 
     /// Pauses and reconnects, refusing requests in the meantime. `None` if no handle is left.
@@ -281,7 +282,7 @@ impl Worker {
         if due.is_empty() {
             return Ok(());
         }
-        let rows = match read(&mut link.connection, &due).await {
+        let rows = match read(&mut link.connection, &due, &link.known).await {
             Ok(rows) => rows,
             Err(trouble) => {
                 let lost = matches!(trouble, Trouble::Lost(_));

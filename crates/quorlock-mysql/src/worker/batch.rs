@@ -85,7 +85,7 @@ impl Worker {
             let (is_read, asked) = (remembered.is_none(), clock.now());
             let mut rows = match remembered.take() {
                 Some(rows) => rows,
-                None => match read(&mut link.connection, &names).await {
+                None => match read(&mut link.connection, &names, &link.known).await {
                     Ok(rows) => rows,
                     Err(trouble) => return self.failed(batch, trouble, Trouble::before_anything_changed),
                 },
@@ -102,7 +102,9 @@ impl Worker {
             }
             let nonce = self.seams.entropy().next_u64().max(1);
             let wrote = !changes.is_empty();
-            let swapped = if wrote { swap(&mut link.connection, &changes, nonce).await } else { Ok(true) };
+            let known = (!is_read).then_some(&link.known);
+            let swapped =
+                if wrote { swap(&mut link.connection, &changes, nonce, known).await } else { Ok(true) };
             match swapped {
                 Ok(true) => {
                     if let Some(change) = changes.last() {

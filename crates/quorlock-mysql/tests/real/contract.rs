@@ -17,7 +17,7 @@ use quorlock_testkit::{Value, WrappedNode};
 use tokio::sync::Mutex;
 
 use crate::need_server;
-use crate::server::{Server, other};
+use crate::server::{OLD, Server, other};
 
 /// Another client: an administrator with a console.
 struct Console(Mutex<Server>);
@@ -125,6 +125,16 @@ impl Plant for Console {
 
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async { self.0.lock().await.restart_with_data().await })
+    }
+
+    fn restore(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(async {
+            let server = self.0.lock().await;
+            server.sql(OLD).await;
+            server.outlives_a_second().await;
+            server.dump().await?;
+            server.restore().await
+        })
     }
 }
 

@@ -6,6 +6,7 @@ mod contract;
 mod faults;
 mod hostile;
 mod login;
+mod moves;
 mod program;
 mod queue;
 mod rights;

@@ -18,12 +18,20 @@ impl Deref for Server {
     }
 }
 
+/// Makes the history of the data an hour older.
+pub(crate) const OLD: &str = "UPDATE locks.quorlock_history SET noted_at = noted_at - 3600000000";
+
 /// Returns why no server can be started, if so.
 pub(crate) fn missing() -> Option<String> {
     Engine::mariadb().err().map(|why| format!("skipped: {why}; Debian has it in `mariadb-server`"))
 }
 
 impl Server {
+    /// Stops it, copies its data, and starts both.
+    pub(crate) async fn copied(&self) -> Server {
+        Server(self.copy().await.unwrap())
+    }
+
     /// Starts a server with a database `locks` and a user `locks`, who has all privileges on it and a password.
     pub(crate) async fn start(settings: &[&str]) -> Server {
         let server = Server(Engine::mariadb().unwrap().settings(settings).start().await.unwrap());
@@ -42,6 +50,15 @@ impl Server {
         let rows = conn.query(statement.into()).await.unwrap();
         conn.disconnect().await.unwrap();
         rows
+    }
+
+    /// Waits until the table of locks is older than a second: servers report creation times in whole seconds.
+    pub(crate) async fn outlives_a_second(&self) {
+        let later = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'locks' AND \
+                     TABLE_NAME = 'quorlock_locks' AND CREATE_TIME < NOW()";
+        while self.sql(later).await.is_empty() {
+            self.sql("DO SLEEP(0.05)").await;
+        }
     }
 
     /// Opens a connection as an administrator.

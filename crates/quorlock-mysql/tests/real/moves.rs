@@ -1,0 +1,152 @@
+//! What an operator does with the data, each time before the eyes of a connected client and of a new one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::{Identity, Node, NodeError, NodeErrorKind, Response, Vote};
+use quorlock_mysql::MysqlNode;
+
+use crate::faults::{acquire, claim, node, release};
+use crate::need_server;
+use crate::server::{OLD, Server, until};
+
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// Retries until a free lock is granted, and releases it.
+async fn granted(node: &MysqlNode) -> Response {
+    let mut answer = None;
+    until("a lock is granted", async || {
+        let claim = claim("c");
+        answer = acquire(node, &claim).await.ok().filter(|answer| answer.vote == Vote::Granted);
+        answer.is_some() && release(node, &claim).await == Vote::Granted
+    })
+    .await;
+    answer.unwrap()
+}
+
+/// Returns a client whose history is an hour old and that remembers a row, and that history.
+async fn client(server: &Server) -> (MysqlNode, Arc<Identity>) {
+    node(server).ready().await.unwrap();
+    server.sql(OLD).await;
+    server.outlives_a_second().await;
+    let node = node(server);
+    let identity = granted(&node).await.identity;
+    assert!(identity.age > YOUNG, "{identity:?}");
+    (node, identity)
+}
+
+/// Asserts that the connected client and a new one know another history, which is young.
+async fn is_new(server: &Server, connected: &MysqlNode, before: &Identity) {
+    for node in [connected, &node(server)] {
+        let after = granted(node).await.identity;
+        assert!(after.id != before.id && after.age < YOUNG, "{after:?}, {before:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_dump_is_a_new_history() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let (node, before) = client(&server).await;
+    server.dump().await.unwrap();
+    server.restore().await.unwrap();
+    is_new(&server, &node, &before).await;
+}
+
+/// The client remembers a row, and writes it without reading it first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remembered_row_is_not_written_into_restored_tables() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let (node, before) = client(&server).await;
+    server.dump().await.unwrap();
+    server.restore().await.unwrap();
+    let written = acquire(&node, &claim("c")).await;
+    assert!(written.is_err(), "{written:?}");
+    is_new(&server, &node, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_tables_are_created_again_and_are_a_new_history() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let (node, before) = client(&server).await;
+    server.sql("DROP TABLE locks.quorlock_locks, locks.quorlock_history").await;
+    until("the tables are back", async || acquire(&node, &claim("b")).await.is_ok()).await;
+    is_new(&server, &node, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_started_beside_its_server_is_a_new_history() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let (connected, before) = client(&server).await;
+    let copy = server.copied().await;
+    is_new(&copy, &node(&copy), &before).await;
+    assert_eq!(granted(&connected).await.identity.id, before.id, "the server has lost nothing");
+}
+
+/// Host and port are those of the primary, and so is the creation time of the table, to the second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_another_id_has_another_history() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let (node, before) = client(&server).await;
+    server.sql("SET GLOBAL server_id = 77").await;
+    is_new(&server, &node, &before).await;
+}
+
+async fn refused(node: &MysqlNode) -> NodeError {
+    acquire(node, &claim("d")).await.unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_is_refused_with_the_documented_rights_and_one_that_was_promoted_is_new() {
+    need_server!();
+    let primary = Server::start(&["--log-bin=log", "--sync-binlog=1", "--server-id=1"]).await;
+    let replica = Server::start(&["--server-id=2"]).await;
+    primary.sql("CREATE USER follower@'%' IDENTIFIED BY 'secret'").await;
+    primary.sql("GRANT REPLICATION SLAVE ON *.* TO follower@'%'").await;
+    let source = format!(
+        "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'follower', \
+         MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
+        primary.port()
+    );
+    let (of_primary, before) = client(&primary).await;
+    // It is asked while it follows nobody, and goes on asking.
+    let early = node(&replica);
+    early.ready().await.unwrap();
+    replica.sql("DROP TABLE locks.quorlock_locks, locks.quorlock_history").await;
+    replica.sql(source).await;
+    replica.sql("START SLAVE").await;
+    until("the replica has the tables", async || {
+        let rows = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_NAME = 'quorlock_history'";
+        !replica.sql(rows).await.is_empty()
+    })
+    .await;
+    for node in [&early, &node(&replica)] {
+        until("the replica is refused", async || refused(node).await.kind() == NodeErrorKind::ReadOnly).await;
+        let words = refused(node).await.to_string();
+        assert!(words.contains("is a replica of another server: name the primary"), "{words}");
+    }
+    granted(&of_primary).await;
+
+    // Its user may not know whether it is a replica that is broken, or a primary.
+    replica.sql("STOP SLAVE").await;
+    until("the right is asked for", async || refused(&early).await.to_string().contains("REPLICA MONITOR"))
+        .await;
+    let words = refused(&node(&replica)).await.to_string();
+    let (_, grant) = words.split_once("run `").unwrap();
+    replica.sql(grant.trim_end_matches('`')).await;
+    is_new(&replica, &early, &before).await;
+
+    // A client that is connected hears when it follows the other again.
+    replica.sql("START SLAVE").await;
+    primary.sql("FLUSH TABLES locks.quorlock_locks").await;
+    granted(&of_primary).await;
+    until("the replica is refused", async || {
+        let asked = acquire(&early, &claim("e")).await;
+        asked.is_err_and(|error| error.kind() == NodeErrorKind::ReadOnly)
+    })
+    .await;
+}
