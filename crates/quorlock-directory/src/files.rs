@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/lock               locked while a request is carried out
-//! DIR/identity           id 5f0c…, created MICROSECONDS since 1970
+//! DIR/identity           id 5f0c…, created MICROSECONDS since 1970, place INODE:BIRTH of this file
 //! DIR/keys/HASH          key orders/42, and below it the record, as text
 //! ```
 
@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use quorlock::node::Reason;
 use quorlock::node::record::Record;
@@ -53,18 +53,22 @@ impl Files {
         Ok(Files { directory: directory.to_owned(), keys, now, wrote: false, _lock: lock })
     }
 
-    /// Returns the name of this history of the data, and its age.
+    /// Returns the name of this history of the data, and its age. A file that was restored or copied is another one,
+    /// and begins a new history.
     pub(crate) fn identity(&self, random: impl FnOnce() -> u128) -> io::Result<(String, Duration)> {
         let file = self.directory.join("identity");
-        if let Some(text) = text(&file)? {
-            let word = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let text = text(&file)?.unwrap_or_default();
+        let word = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        if let Some(place) = word("place")
+            && place == place_of(&file.metadata()?)
+        {
             let id = word("id").ok_or_else(|| wrong("the identity has no id"))?;
             let created = word("created").and_then(|created| created.parse().ok());
             let created = created.ok_or_else(|| wrong("the identity has no age"))?;
             return Ok((id.to_owned(), Duration::from_micros(self.now.saturating_sub(created))));
         }
         let id = format!("{:032x}", random());
-        replace(&file, &format!("id {id}\ncreated {}\n", self.now))?;
+        replace_by(&file, |new| format!("id {id}\ncreated {}\nplace {}\n", self.now, place_of(new)))?;
         sync(&self.directory)?;
         Ok((id, Duration::ZERO))
     }
@@ -137,11 +141,23 @@ pub(crate) fn file_name(key: &str) -> String {
 
 /// Replaces a file atomically: after a crash it has either the old text or the new one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
+    replace_by(file, |_| text.to_owned())
+}
+
+/// The same, by a text about the new file.
+fn replace_by(file: &Path, text: impl FnOnce(&fs::Metadata) -> String) -> io::Result<()> {
     let new = file.with_extension("new");
     let mut opened = File::create(&new)?;
+    let text = text(&opened.metadata()?);
     opened.write_all(text.as_bytes())?;
     opened.sync_all()?;
     fs::rename(new, file)
+}
+
+/// Where a file is, by what a copy does not have: the inode, and when that was made.
+fn place_of(found: &fs::Metadata) -> String {
+    let born = found.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    format!("{}:{}", found.ino(), born.as_nanos())
 }
 
 /// Flushes a directory, which makes the names of new files durable.

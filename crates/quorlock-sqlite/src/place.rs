@@ -4,6 +4,7 @@ use std::fs;
 use std::iter;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use quorlock::node::facts::Exposure;
 use quorlock::node::{NodeError, NodeErrorKind, Reason};
@@ -37,6 +38,27 @@ pub(crate) fn found(path: &Path) -> Result<PathBuf, NodeError> {
         return Err(NodeError::Unfit { kind: NodeErrorKind::Unsupported, reason: Reason::new(words) });
     }
     Ok(path)
+}
+
+/// Returns where the data are, by what a copy or a restored file does not have: the inode, and when that was made.
+///
+/// # Errors
+///
+/// If there is no file, or it has several names: the files next to it have names of their own for each, so that
+/// programs that use different ones do not exclude each other.
+pub(crate) fn place_of(path: &Path) -> Result<String, NodeError> {
+    let found = fs::metadata(path).map_err(|_| unopened(path))?;
+    if found.nlink() > 1 {
+        let shown = path.display();
+        let words = format!(
+            "`{shown}` has {} names (hard links), and programs that use different ones would not exclude each other: \
+             remove the others (`find / -xdev -samefile {shown}` lists them), or name another file",
+            found.nlink()
+        );
+        return Err(NodeError::Unfit { kind: NodeErrorKind::Misconfigured, reason: Reason::new(words) });
+    }
+    let born = found.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    Ok(format!("{}:{}", found.ino(), born.as_nanos()))
 }
 
 /// Creates an empty file for this user alone, or for the group of a directory that passes its group on (setgid): who

@@ -28,6 +28,7 @@ const SCHEMA: &str = "
         one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
         id TEXT NOT NULL,           -- random, of this file
         boot TEXT NOT NULL,         -- all locks are of this boot
+        place TEXT NOT NULL,        -- where this was written, by what a copy does not carry
         counted_from INTEGER,       -- from then on nothing is forgotten; NULL: nothing ever was
         reserve INTEGER NOT NULL,   -- no fencing token is above this, even if power is lost
         floor INTEGER NOT NULL      -- the reserve of the boot before
@@ -60,8 +61,8 @@ pub(crate) struct Store {
     database: Connection,
     /// The path of the database.
     path: PathBuf,
-    /// Device and inode.
-    file: (u64, u64),
+    /// Where the file is.
+    place: String,
     marks: Marks,
     mark: Option<Mark>,
     about: About,
@@ -73,6 +74,7 @@ pub(crate) struct Store {
 struct About {
     id: String,
     boot: String,
+    place: String,
     counted_from: Option<u64>,
     reserve: FencingToken,
     floor: FencingToken,
@@ -88,9 +90,9 @@ impl Store {
         open(&path, boot, seams).map_err(|failure| failure.explain(&path, false))
     }
 
-    /// Whether the file at the path was replaced or deleted.
+    /// Whether the file at the path was replaced or deleted, or has more names.
     pub(crate) fn was_replaced(&self) -> bool {
-        file_at(&self.path) != Some(self.file)
+        place::place_of(&self.path).ok().as_ref() != Some(&self.place)
     }
 
     pub(crate) fn history(&self) -> History {
@@ -219,16 +221,16 @@ fn open(path: &Path, boot: &str, seams: &Seams) -> Result<Store, Failure> {
     if database.is_readonly("main")? {
         return Err(place::read_only(path).into());
     }
+    let place = place::place_of(path).map_err(Failure::Node)?;
     let marks = open_marks(path)?;
     if is_new(&database, path)? {
-        create(&database, path, boot, &marks, seams)?;
+        create(&database, path, (boot, &place), &marks, seams)?;
     }
     let mut about = read_about(&database)?;
-    if about.boot != boot {
-        about = begin_boot(&database, boot, &marks, seams)?;
+    if about.boot != boot || about.place != place {
+        about = begin(&database, (boot, &place), &marks, seams)?;
     }
-    let file = file_at(path).ok_or_else(|| Failure::Node(place::unopened(path)))?;
-    Ok(Store { database, path: path.to_owned(), file, marks, mark: None, about, seams: seams.clone() })
+    Ok(Store { database, path: path.to_owned(), place, marks, mark: None, about, seams: seams.clone() })
 }
 
 /// Sets whether a commit waits for the disk.
@@ -268,7 +270,7 @@ fn unfit(kind: NodeErrorKind, words: String) -> Failure {
 fn create(
     database: &Connection,
     path: &Path,
-    boot: &str,
+    (boot, place): (&str, &str),
     marks: &Marks,
     seams: &Seams,
 ) -> Result<(), Failure> {
@@ -283,23 +285,37 @@ fn create(
     // lost.
     let counted_from = marks.are_any().then(|| since_boot(seams.clock().now()));
     let id = format!("{:032x}", seams.entropy().next_u128());
-    transaction.execute("INSERT INTO about VALUES (1, ?1, ?2, ?3, 0, 0)", params![id, boot, counted_from])?;
+    let insert = "INSERT INTO about VALUES (1, ?1, ?2, ?3, ?4, 0, 0)";
+    transaction.execute(insert, params![id, boot, place, counted_from])?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
     transaction.pragma_update(None, "user_version", TABLES)?;
     Ok(transaction.commit()?)
 }
 
-/// Deletes all locks, which are of an earlier boot and therefore void.
-fn begin_boot(database: &Connection, boot: &str, marks: &Marks, seams: &Seams) -> Result<About, Failure> {
+/// Begins a new history: deletes all locks if they are of an earlier boot and therefore void, or notes that those of
+/// this boot may be missing if the file was restored or copied.
+fn begin(
+    database: &Connection,
+    (boot, place): (&str, &str),
+    marks: &Marks,
+    seams: &Seams,
+) -> Result<About, Failure> {
     let transaction = rusqlite::Transaction::new_unchecked(database, TransactionBehavior::Immediate)?;
     // Another process may have been first.
-    if read_about(&transaction)?.boot != boot {
+    let noted = read_about(&transaction)?;
+    if noted.boot != boot {
         let (mark, floor) = (None, FencingToken::ZERO);
         let (now, wall) = (since_boot(seams.clock().now()), seams.clock().wall());
         let (may_write, largest) = (true, FencingToken::ZERO);
         Table { database: &transaction, marks, mark, now, wall, floor, may_write, largest }.begin_boot()?;
         let sql = "UPDATE about SET boot = ?1, counted_from = NULL, floor = reserve";
         transaction.execute(sql, [boot])?;
+    }
+    if noted.place != place {
+        let id = format!("{:032x}", seams.entropy().next_u128());
+        let from = since_boot(seams.clock().now());
+        transaction
+            .execute("UPDATE about SET id = ?1, place = ?2, counted_from = ?3", params![id, place, from])?;
     }
     let about = read_about(&transaction)?;
     transaction.commit()?;
@@ -309,13 +325,14 @@ fn begin_boot(database: &Connection, boot: &str, marks: &Marks, seams: &Seams) -
 fn read_about(database: &Connection) -> Result<About, Failure> {
     let number =
         |found: i64| u64::try_from(found).ok().and_then(FencingToken::new).unwrap_or(FencingToken::MAX);
-    Ok(database.query_row("SELECT id, boot, counted_from, reserve, floor FROM about", [], |row| {
+    Ok(database.query_row("SELECT id, boot, place, counted_from, reserve, floor FROM about", [], |row| {
         Ok(About {
             id: row.get(0)?,
             boot: row.get(1)?,
-            counted_from: row.get::<_, Option<i64>>(2)?.map(|from| u64::try_from(from).unwrap_or(0)),
-            reserve: number(row.get(3)?),
-            floor: number(row.get(4)?),
+            place: row.get(2)?,
+            counted_from: row.get::<_, Option<i64>>(3)?.map(|from| u64::try_from(from).unwrap_or(0)),
+            reserve: number(row.get(4)?),
+            floor: number(row.get(5)?),
         })
     })?)
 }
@@ -350,10 +367,6 @@ fn turn(path: &Path) -> Result<File, Failure> {
         pauses += 1;
     }
     Ok(file)
-}
-
-fn file_at(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Pauses while another process has a transaction. Returns `false` once the maximum is reached.

@@ -52,6 +52,22 @@ impl RecordStore for Editor {
         self.node.reboot();
         Ok(())
     }
+
+    fn restore(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(ready(restore(&self.path)))
+    }
+}
+
+/// Puts a backup in the place of the database.
+pub(crate) fn restore(path: &Path) -> io::Result<()> {
+    let backup = path.with_extension("backup");
+    let database = Connection::open(path).map_err(io::Error::other)?;
+    database.execute("VACUUM INTO ?1", [backup.to_str()]).map_err(io::Error::other)?;
+    for what in ["db-wal", "db-shm"] {
+        // One that is not there is not in the way.
+        drop(std::fs::remove_file(path.with_extension(what)));
+    }
+    std::fs::rename(backup, path)
 }
 
 /// A node whose host may reboot.

@@ -131,6 +131,54 @@ async fn a_database_replaced_during_use_has_a_new_identity() {
 }
 
 #[tokio::test]
+async fn a_backup_of_an_earlier_boot_that_is_restored_in_this_one_lacks_its_locks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    acquire(&booted(&path, "before"), &claim("a")).await.unwrap();
+    let kept = directory.path().join("kept.db");
+    Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [kept.to_str()]).unwrap();
+    let node = booted(&path, "now");
+    let first = acquire(&node, &claim("a")).await.unwrap().identity;
+    assert!(first.age > TTL, "locks of an earlier boot are void: {first:?}");
+    for file in ["locks.db-wal", "locks.db-shm"] {
+        fs::remove_file(directory.path().join(file)).unwrap();
+    }
+    fs::rename(kept, &path).unwrap();
+    for node in [node, booted(&path, "now")] {
+        let after = acquire(&node, &claim("b")).await.unwrap().identity;
+        assert!(after.id != first.id && after.age < TTL, "{after:?}, {first:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_beside_its_database_is_a_new_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, copy) = (directory.path().join("locks.db"), directory.path().join("copy.db"));
+    let node = node(&path);
+    let before = acquire(&node, &claim("a")).await.unwrap().identity;
+    Connection::open(&path).unwrap().execute("VACUUM INTO ?1", [copy.to_str()]).unwrap();
+    let copied = acquire(&self::node(&copy), &claim("b")).await.unwrap().identity;
+    assert!(copied.id != before.id && copied.age < TTL, "{copied:?}");
+    assert_eq!(acquire(&node, &claim("c")).await.unwrap().identity.id, before.id);
+}
+
+#[tokio::test]
+async fn a_file_with_a_second_name_is_refused_by_new_and_by_connected_clients() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("locks.db");
+    let other = directory.path().join("other.db");
+    let connected = node(&path);
+    acquire(&connected, &claim("a")).await.unwrap();
+    fs::hard_link(&path, &other).unwrap();
+    for node in [&connected, &node(&path), &node(&other)] {
+        let refused = acquire(node, &claim("b")).await.unwrap_err();
+        assert!(refused.is_permanent() && refused.to_string().contains("2 names"), "{refused:#}");
+    }
+    fs::remove_file(&other).unwrap();
+    acquire(&connected, &claim("b")).await.unwrap();
+}
+
+#[tokio::test]
 async fn expired_rows_are_deleted_over_time() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks.db");
