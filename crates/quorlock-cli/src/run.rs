@@ -25,6 +25,7 @@ use crate::wanted::{Acquired, Wanted};
 mod descendants;
 mod guardian;
 mod job;
+mod members;
 mod requests;
 mod slot;
 mod watch;

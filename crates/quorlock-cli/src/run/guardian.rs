@@ -21,6 +21,7 @@ use nix::unistd::{ForkResult, Pid, close, fork, getpgrp, pipe2, read, setpgid, w
 use quorlock::protocol::Moment;
 use rustix::process::{WaitOptions, waitpid};
 
+use super::members;
 use crate::runtime::now;
 
 /// Handle of the guardian. Dropping it kills the guardian, and leaves the group alone.
@@ -238,17 +239,17 @@ fn end(last: Option<Order>, has_marks: bool) -> ! {
     }
 }
 
-/// Forks a process that keeps the marks open until the group is gone: a killed process may take time to end, and one
-/// of another user is not killed.
+/// Forks a process that keeps the marks open until no process of the group runs: a killed one may take time to end, and
+/// one of another user is not killed.
 #[expect(unsafe_code, reason = "the guardian is killed with the group")]
 fn keep_marks(order: Order) {
-    const LOOK: u16 = 2;
+    const LOOK: u16 = 10;
     // SAFETY: the guardian has one thread, and the child makes system calls and computes with numbers.
     match unsafe { fork() } {
         Ok(ForkResult::Child) => {
             let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
             // Then the lock has expired, even if a process still has a mark.
-            while now() < order.until && killpg(order.group, None) != Err(Errno::ESRCH) {
+            while now() < order.until && !members::are_gone(order.group) {
                 let _ = poll(&mut [], PollTimeout::from(LOOK));
             }
             loop {

@@ -159,6 +159,39 @@ async fn while_a_part_of_the_command_lives_on_the_lock_of_a_dead_holder_is_not_f
     run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
 }
 
+/// Process 1 of a container is often one that does not reap.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_lock_of_a_holder_that_is_killed_is_free_although_nobody_reaps_its_processes() {
+    const NAMESPACES: [&str; 4] = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let tried = Command::new("unshare").args(NAMESPACES).arg("true").output();
+    if !tried.as_ref().is_ok_and(|output| output.status.success()) {
+        drop(writeln!(std::io::stderr(), "skipped: no process namespace can be made here: {tried:?}"));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let quorlock = env!("CARGO_BIN_EXE_quorlock");
+    let nodes = format!("sqlite://{}/locks.db", folder.path().display());
+    // It becomes a program that waits for no child.
+    let script = format!(
+        "{quorlock} run --nodes {nodes} -t 30s job -- sh -c 'echo started; sleep 1000' & echo $!; exec sleep 1000"
+    );
+    let first = Quorlock::new([""; 0])
+        .through_all("unshare", &[&NAMESPACES[..], &["sh", "-c", &script, "--"]].concat());
+    let first = first.start();
+    let lines = first.lines(2).await;
+    let holder = lines.iter().find(|line| *line != "started").unwrap();
+    let pid = first.pid();
+    let process_1 = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let wanted = format!("/proc/{}/root/proc/{holder}", process_1.trim());
+    let kill = ["-t", process_1.trim(), "-p", "-m", "kill", "-KILL", holder];
+    assert!(Command::new("nsenter").args(kill).status().unwrap().success());
+    // Well before the thirty seconds of its lease.
+    run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
+    let stat = fs::read_to_string(format!("{wanted}/stat")).unwrap();
+    assert!(stat.contains(") Z "), "nobody has reaped it: {stat}");
+}
+
 /// The guardian leaves a process that keeps the mark until the group is gone: here a process of another user, which it may
 /// not kill, and which has closed what it inherited.
 #[cfg(target_os = "linux")]
