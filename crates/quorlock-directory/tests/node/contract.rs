@@ -46,12 +46,11 @@ impl RecordStore for Editor {
         [SystemClock::default().wall(); 2]
     }
 
-    fn restore(&self) -> BoxFuture<'_, io::Result<()>> {
+    fn restore(&self) -> io::Result<()> {
         let (directory, kept) = (&self.0, self.0.with_extension("kept"));
-        let copied = Command::new("cp").arg("-a").arg(directory).arg(&kept).status();
-        let done =
-            copied.and_then(|_| fs::remove_dir_all(directory)).and_then(|()| fs::rename(kept, directory));
-        Box::pin(ready(done))
+        Command::new("cp").arg("-a").arg(directory).arg(&kept).status()?;
+        fs::remove_dir_all(directory)?;
+        fs::rename(kept, directory)
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Identity, Node, NodeError, NodeErrorKind, Response, Vote};
-use quorlock_mysql::MysqlNode;
+use quorlock::{Coordinator, RestartGuard};
+use quorlock_mysql::{MysqlKind, MysqlNode};
 
 use crate::faults::{acquire, claim, node, release};
 use crate::need_server;
@@ -94,6 +95,16 @@ async fn a_server_with_another_id_has_another_history() {
     let (node, before) = client(&server).await;
     server.sql("SET GLOBAL server_id = 77").await;
     is_new(&server, &node, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_addresses_of_one_database_have_one_vote() {
+    need_server!();
+    let server = Server::start(&[]).await;
+    let urls = [server.url(), server.url().replace("127.0.0.1", "localhost")];
+    let builder = Coordinator::builder().kind(MysqlKind::new()).nodes(urls).restart_guard(RestartGuard::Off);
+    let refused = builder.build().unwrap().lock("a").try_acquire().await.unwrap_err().to_string();
+    assert!(refused.contains("same"), "{refused}");
 }
 
 async fn refused(node: &MysqlNode) -> NodeError {

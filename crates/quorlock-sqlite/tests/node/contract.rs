@@ -53,8 +53,8 @@ impl RecordStore for Editor {
         Ok(())
     }
 
-    fn restore(&self) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(ready(restore(&self.path)))
+    fn restore(&self) -> io::Result<()> {
+        restore(&self.path)
     }
 }
 

@@ -38,6 +38,15 @@ pub trait RecordStore: Send + Sync {
     fn restart(&self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+
+    /// As [`Plant::restore`].
+    ///
+    /// # Errors
+    ///
+    /// If that is not possible, which is the default.
+    fn restore(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// Makes a [`Plant`] of a store of records.
@@ -113,5 +122,9 @@ impl<S: RecordStore> Plant for OfRecords<S> {
 
     fn restart(&self) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(ready(self.0.restart()))
+    }
+
+    fn restore(&self) -> BoxFuture<'_, io::Result<()>> {
+        Box::pin(ready(self.0.restore()))
     }
 }
