@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable
-from functools import wraps
-from threading import get_ident
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from quorlock import _events, _quorlock, _settings
-from quorlock._lease import Contexts, Lease, LostEvent, release
+from quorlock import _decorated, _events, _quorlock, _settings
+from quorlock._decorated import NeedsAio
+from quorlock._lease import Lease, LostEvent
 from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
 from quorlock.errors import (
     AcquireError,
@@ -173,7 +172,7 @@ class Coordinator:
         """
         options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
         made = self._connection.lock([name], shared=shared, metrics_class=metrics_class, **options)
-        return Lock(made, on_lost)
+        return Lock(made, _settings.raises(on_lost))
 
     def lock_all(
         self,
@@ -189,7 +188,8 @@ class Coordinator:
     ) -> Lock:
         """A lock of several names, acquired together or not at all. The order of the names does not matter."""
         options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        return Lock(self._connection.lock(list(names), together=True, **options), on_lost)
+        made = self._connection.lock(_settings.several(names), together=True, **options)
+        return Lock(made, _settings.raises(on_lost))
 
     def semaphore(
         self,
@@ -206,7 +206,8 @@ class Coordinator:
     ) -> Semaphore:
         """A semaphore of so many permits: `with q.semaphore("exports", 3) as permit:`."""
         options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        return Semaphore(self._connection.semaphore(name, permits, **options), on_lost)
+        made = self._connection.semaphore(name, _settings.permits(permits), **options)
+        return Semaphore(made, _settings.raises(on_lost))
 
     def election(
         self,
@@ -218,7 +219,7 @@ class Coordinator:
     ) -> Election:
         """An election, of which one candidate is the leader. A candidate waits for ever unless `wait` is set."""
         made = self._connection.election(
-            name, ttl=seconds(ttl), wait=_settings.waiting(wait), max_hold=seconds(max_hold)
+            name, ttl=seconds(ttl, "ttl"), wait=_settings.waiting(wait), max_hold=seconds(max_hold, "max_hold")
         )
         return Election(made)
 
@@ -228,8 +229,11 @@ class Coordinator:
 
     def close(self, timeout: Duration = 5.0) -> None:
         """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most
-        `timeout`. At exit this happens by itself, for at most a second."""
-        self._connection.close(seconds(timeout) or 0.0)
+        `timeout`. At exit this happens by itself, for all coordinators at once and at most a second."""
+        self._connection.close(seconds(timeout, "timeout") or 0.0)
+
+    def __repr__(self) -> str:
+        return f"<quorlock.Coordinator of {self._connection.text}>"
 
     def __enter__(self) -> Coordinator:
         return self
@@ -240,48 +244,57 @@ class Coordinator:
         self.close()
 
 
-class _Wanted:
-    """What locks and semaphores have in common."""
+class _Wanted(_quorlock.LockContext):
+    """What locks and semaphores have in common. `with` is in the extension module, where no handler of a signal runs
+    between an acquisition and the body, nor between the body and the release."""
 
-    __slots__ = ("_held", "_lock", "_on_lost")
+    __slots__ = ()
 
-    def __init__(self, lock: _quorlock.Lock, on_lost: OnLost) -> None:
-        self._lock = lock
-        self._on_lost: OnLost = on_lost
-        self._held: Contexts[Lease] = Contexts()
-
-    def acquire(self) -> Lease:
+    def acquire(self, *, keep: bool = False) -> Lease:
         """Waits until it is acquired. Ctrl-C ends the wait.
+
+        Keep the lease in a variable: losing the last reference to it releases it, with a warning. `keep=True` holds it
+        until `release()`, `q.close()` or the exit of the process, even if no variable does.
 
         Raises `Held` if other clients still hold it after `wait`, and `NoQuorum` if too few nodes answered to know. A
         semaphore raises `Full` instead of `Held`, and `OtherPermits` if others use it with another number of permits.
         """
-        return Lease(self._lock.acquire())
-
-    def try_acquire(self) -> Lease | None:
-        """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if no quorum could tell."""
-        lease = self._lock.try_acquire()
-        return None if lease is None else Lease(lease)
-
-    def __enter__(self) -> Lease:
-        lease = self.acquire()
-        self._held.enter(get_ident(), lease)
+        lease = Lease(self._lock.acquire())
+        if keep:
+            _events.keep(lease._lease)
         return lease
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        release(self._held.leave(get_ident()), error, self._on_lost)
+    def try_acquire(self, *, keep: bool = False) -> Lease | None:
+        """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if no quorum could tell. `keep` is
+        as for `acquire`."""
+        acquired = self._lock.try_acquire()
+        if acquired is None:
+            return None
+        if keep:
+            _events.keep(acquired)
+        return Lease(acquired)
 
-    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """As a decorator: each call of the function acquires it first."""
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        function: Callable[_P, Awaitable[Any]]
+        | Callable[_P, Generator[Any, Any, Any]]
+        | Callable[_P, AsyncIterator[Any]],
+    ) -> NeedsAio: ...
 
-        @wraps(function)
-        def locked(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
-            with self:
-                return function(*arguments, **keywords)
+    @overload
+    def __call__(self, function: Callable[_P, _T]) -> Callable[_P, _T]: ...
 
-        return locked
+    def __call__(self, function: Callable[_P, Any]) -> Callable[_P, Any] | NeedsAio:
+        """As a decorator: each call of the function acquires it first.
+
+        It refuses `async def` and generators, whose bodies run after the call: `quorlock.aio` has a decorator for
+        coroutines.
+        """
+        return _decorated.of_threads(self, function)
+
+    def __repr__(self) -> str:
+        return f"<quorlock.{type(self).__name__} {self._lock.text}>"
 
 
 class Lock(_Wanted):
@@ -292,6 +305,11 @@ class Lock(_Wanted):
     """
 
     __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The name; those of `lock_all` with commas between them."""
+        return ",".join(self._lock.names)
 
     def inspect(self) -> VoteReport:
         """Asks all nodes who holds the lock, and acquires nothing."""
@@ -320,6 +338,11 @@ class Semaphore(_Wanted):
 
     __slots__ = ()
 
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._lock.names[0]
+
     def inspect(self) -> list[VoteReport]:
         """Asks all nodes who holds each permit, by number."""
         reports = self._lock.inspect()
@@ -347,6 +370,14 @@ class Election:
         """Follows the leader, without being a candidate."""
         return Observer(self._election.observe())
 
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._election.name
+
+    def __repr__(self) -> str:
+        return f"<quorlock.Election {self._election.text}>"
+
 
 class Observer:
     """Follows the leader of an election."""
@@ -359,4 +390,4 @@ class Observer:
     def changed(self, timeout: Duration | None = None) -> Leader | UnknownLeader | Literal[False] | None:
         """Waits until the leader is another than last time; the first call returns the current one. `None` if no one
         leads, `False` if nothing has changed after `timeout`."""
-        return self._observer.changed(seconds(timeout))
+        return self._observer.changed(seconds(timeout, "timeout"))

@@ -1,25 +1,30 @@
-"""The thread that logs what the library logs, and calls what was registered for the loss of a lease.
+"""The threads that log what the library logs, and call what was registered for the loss of a lease.
 
-The library's own thread never waits for the interpreter, so that a program that computes delays no renewal.
+The library's own thread never waits for the interpreter, so that a program that computes delays no renewal. Nothing
+that a callback or a handler of logging does ends these threads.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
 from quorlock import _quorlock
+from quorlock.errors import ConfigError
 
 _LOG = logging.getLogger("quorlock")
 
-#: How long an exit waits for the releases of leases that were just dropped.
+#: How long an exit waits for the releases of leases that were just dropped, and for these threads.
 EXIT_SECONDS = 1.0
 
-#: How often what is registered by `call_now_and_then` is called.
+#: How often what is registered by `call_now_and_then` is called, and how long a callback may run until that is logged.
 _NOW_AND_THEN_SECONDS = 5.0
 
 
@@ -28,16 +33,38 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.thread: threading.Thread | None = None
+        self.threads: dict[str, threading.Thread] = {}
         self.number = 0
-        self.callbacks: dict[int, Callable[[str], None]] = {}
+        #: Each with the name of its lock.
+        self.callbacks: dict[int, tuple[str, Callable[[str], None]]] = {}
+        #: When the callback that runs now began, and what it is.
+        self.runs: tuple[float, str] | None = None
         self.level = -1
         self.counts = False
         self.now_and_then: set[Callable[[], object]] = set()
+        #: What `acquire(keep=True)` has acquired.
+        self.kept: set[_quorlock.Lease] = set()
 
 
 _state = _State()
 _connections: weakref.WeakSet[_quorlock.Connection] = weakref.WeakSet()
+_after_closing: list[Callable[[], object]] = []
+
+
+def refuse_green_threads() -> None:
+    """Refuses threads that are coroutines of gevent or eventlet: the first wait would stop all of them for ever."""
+    gevent = sys.modules.get("gevent.monkey")
+    eventlet = sys.modules.get("eventlet.patcher")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        name = "gevent"
+    elif eventlet is not None and eventlet.is_monkey_patched("thread"):
+        name = "eventlet"
+    else:
+        return
+    raise ConfigError(
+        f"{name} has replaced the threads of this process, and a wait for a lock would stop them all: use workers that "
+        "are threads or processes (gunicorn -k gthread, celery -P prefork), or asyncio with quorlock.aio"
+    )
 
 
 def follow_logging() -> None:
@@ -54,13 +81,28 @@ def register(connection: _quorlock.Connection) -> None:
     _connections.add(connection)
 
 
+def after_closing(work: Callable[[], object]) -> None:
+    """Calls `work` at exit, when all that was registered is closed."""
+    _after_closing.append(work)
+
+
+def keep(lease: _quorlock.Lease) -> None:
+    """Keeps a lease until it is over, whatever happens to the object that the program has."""
+    with _state.lock:
+        _state.kept = {kept for kept in _state.kept if kept.loss is None} | {lease}
+
+
 def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
     """Calls `callback` with the reason when the lease is over."""
     with _state.lock:
         _state.number += 1
-        number = _state.number
-        _state.callbacks[number] = callback
-    _start()
+        number, first = _state.number, not _state.callbacks
+        _state.callbacks[number] = (lease.resource, callback)
+    _start("losses")
+    _start("records")
+    if first:
+        # From now on it looks for a callback that blocks.
+        _quorlock.wake_events()
     lease.notify_lost(number)
 
 
@@ -81,45 +123,103 @@ def call_now_and_then(work: Callable[[], object]) -> None:
     _quorlock.wake_events()
 
 
-def _start() -> None:
+def _start(what: str = "records") -> None:
     with _state.lock:
-        if _state.thread is None:
-            _state.thread = threading.Thread(target=_run, args=(_state,), name="quorlock events", daemon=True)
-            _state.thread.start()
+        thread = _state.threads.get(what)
+        if thread is None or not thread.is_alive():
+            refuse_green_threads()
+            run = {"records": _tell_records, "losses": _tell_losses}[what]
+            thread = threading.Thread(target=_go_on, args=(run, _state), name=f"quorlock {what}", daemon=True)
+            _state.threads[what] = thread
+            thread.start()
 
 
-def _run(state: _State) -> None:
-    while (events := _quorlock.next_events(_NOW_AND_THEN_SECONDS if state.now_and_then else 3600.0)) is not None:
-        if not events:
+def _go_on(run: Callable[[_State], object], state: _State) -> None:
+    """Goes on after an exception from outside, such as of `PyThreadState_SetAsyncExc`, until the end of the events."""
+    while True:
+        try:
+            run(state)
+        except BaseException as error:
+            _say("the thread for the events of quorlock goes on after an exception", error)
+        else:
+            return
+
+
+def _say(what: str, error: BaseException | None = None) -> None:
+    """Logs a warning, or an exception, and writes it to stderr if logging fails."""
+    try:
+        if error is None:
+            _LOG.warning("%s", what)
+        else:
+            _LOG.error("%s: %r", what, error, exc_info=error)
+    except BaseException as failed:
+        with contextlib.suppress(BaseException):
+            print(f"quorlock: {what}: {error!r}; logging that failed: {failed!r}", file=sys.stderr)
+
+
+def _tell_records(state: _State) -> None:
+    said: object = None
+    while True:
+        busy = state.now_and_then or state.callbacks or state.runs
+        records = _quorlock.next_records(_NOW_AND_THEN_SECONDS if busy else 3600.0)
+        if records is None:
+            return
+        if not records:
             for work in list(state.now_and_then):
                 try:
                     work()
-                except RuntimeError:
-                    # A dictionary of loops has changed meanwhile. The next time will do.
-                    _LOG.debug("upkeep failed", exc_info=True)
-        for level, what, text in events:
+                except BaseException as error:
+                    # A dictionary of loops may have changed meanwhile. The next time will do.
+                    _LOG.debug("upkeep failed: %r", error)
+        for level, target, text in records:
             try:
-                if level:
-                    _LOG.log(level, text, extra={"target": what})
-                else:
-                    with state.lock:
-                        callback = state.callbacks.pop(int(what))
-                    callback(text)
-            except Exception:
-                _LOG.exception("a callback for the loss of a lock failed")
+                _LOG.log(level, text, extra={"target": target})
+            except BaseException as error:
+                _say("a handler or filter of logging failed", error)
+        runs = state.runs
+        if runs is not None and runs is not said and time.monotonic() - runs[0] >= _NOW_AND_THEN_SECONDS:
+            said = runs
+            _say(runs[1])
+
+
+def _tell_losses(state: _State) -> None:
+    while (losses := _quorlock.next_losses(3600.0)) is not None:
+        for number, reason in losses:
+            with state.lock:
+                resource, callback = state.callbacks.pop(number)
+            name = _quorlock.printable(resource)
+            state.runs = (
+                time.monotonic(),
+                f"{callback!r}, called for the loss of `{name}`, still runs, and all other callbacks wait for it",
+            )
+            try:
+                callback(reason)
+            except SystemExit as error:
+                _say(
+                    f"a callback for the loss of `{name}` raised SystemExit, which ends no process on this thread: "
+                    "call os._exit(), or signal.raise_signal(signal.SIGTERM)",
+                    error,
+                )
+            except BaseException as error:
+                _say(f"a callback for the loss of `{name}` failed", error)
+            finally:
+                state.runs = None
 
 
 @atexit.register
 def _end() -> None:
-    """Releases what is held, and ends the thread before the interpreter does."""
-    for connection in list(_connections):
-        try:
-            connection.close(EXIT_SECONDS)
-        except Exception:
-            _LOG.debug("closing at exit failed", exc_info=True)
+    """Releases what is held, and ends the threads before the interpreter does: all in a second."""
+    _quorlock.begin_exit()
+    ends = time.monotonic() + EXIT_SECONDS
+    try:
+        _quorlock.close_all(list(_connections), EXIT_SECONDS)
+    except Exception:
+        _LOG.debug("closing at exit failed", exc_info=True)
+    for work in _after_closing:
+        work()
     _quorlock.stop_events()
-    if _state.thread is not None:
-        _state.thread.join(EXIT_SECONDS)
+    for thread in _state.threads.values():
+        thread.join(max(0.0, ends - time.monotonic()))
 
 
 def _after_fork_in_child() -> None:

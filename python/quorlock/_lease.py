@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable
 
 from quorlock import _events, _quorlock
-from quorlock._settings import Duration, OnLost, seconds
+from quorlock._settings import Duration, seconds
 from quorlock.errors import Lost
 
 _LOG = logging.getLogger("quorlock")
@@ -44,11 +43,10 @@ class LostEvent(BaseLostEvent):
 class BaseLease:
     """What leases of threads and of event loops have in common."""
 
-    __slots__ = ("_lease", "_value")
+    __slots__ = ()
 
-    def __init__(self, lease: _quorlock.Lease, value: str | None = None) -> None:
-        self._lease = lease
-        self._value = value
+    _lease: _quorlock.Lease
+    _value: str | None
 
     @property
     def resource(self) -> str:
@@ -101,10 +99,11 @@ class BaseLease:
         return f"<{type(self).__name__} of {self.resource!r}: {state}>"
 
 
-class Lease(BaseLease):
-    """A held lock. It is renewed in the background until it is released or lost. Dropping it releases it, too.
+class Lease(BaseLease, _quorlock.LeaseContext):
+    """A held lock. It is renewed in the background until it is released or lost. Keep it in a variable: losing the last
+    reference to it releases it, too, with a warning.
 
-    As a context manager it releases the lock at the end.
+    As a context manager it raises `Lost` if it is over already, and releases the lock at the end.
     """
 
     __slots__ = ()
@@ -133,50 +132,6 @@ class Lease(BaseLease):
         """Ends the lease, and keeps the lock taken for `time`, held by no process: for jobs that must not run again too
         soon. `note` is what others see."""
         self._lease.retain(seconds(time) or 0.0, note)
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        release(self, error, "raise")
-
-
-_T = TypeVar("_T")
-
-
-class Contexts(Generic[_T]):
-    """What each thread or task has entered, since several may be in the context of one lock at the same time."""
-
-    __slots__ = ("_entered",)
-
-    def __init__(self) -> None:
-        self._entered: dict[Hashable, list[_T]] = {}
-
-    def enter(self, of: Hashable, what: _T) -> None:
-        """Notes what a thread or task has entered."""
-        self._entered.setdefault(of, []).append(what)
-
-    def leave(self, of: Hashable) -> _T:
-        """Returns what it entered last. A context may be left by another than has entered it, as a fixture is."""
-        if of not in self._entered:
-            of = next(reversed(self._entered))
-        entered = self._entered[of]
-        what = entered.pop()
-        if not entered:
-            del self._entered[of]
-        return what
-
-
-def release(lease: Lease, error: BaseException | None, on_lost: OnLost) -> None:
-    """Ends a context: releases, and reports a loss unless the body has failed by itself."""
-    if lease._lease.loss == "released":
-        return
-    try:
-        lease._lease.release()
-    except Lost as lost:
-        if error is None and on_lost == "raise":
-            raise
-        report(lost)
 
 
 def report(lost: Lost) -> None:

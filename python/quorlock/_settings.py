@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal, TypedDict, get_args
 
 from quorlock import _events, _quorlock
 from quorlock.errors import ConfigError
@@ -39,9 +40,60 @@ class LockOptions(TypedDict, total=False):
     fencing: bool
 
 
-def seconds(duration: Duration | None) -> float | None:
-    """The seconds of a duration."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+#: No renewal is more frequent: each costs a round to all nodes.
+_LEAST_RENEWAL = 0.01
+
+#: Longer than any TTL or wait, and short enough for every type of number.
+_MOST_SECONDS = 1e10
+
+
+def seconds(duration: Duration | None, name: str = "a duration") -> float | None:
+    """The seconds of a duration. It refuses what is none, and what is negative or beyond three centuries."""
+    if duration is None:
+        return None
+    given = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    try:
+        number = math.nan if isinstance(given, bool | str | bytes) else float(given)
+    except (TypeError, ValueError):
+        number = math.nan
+    except OverflowError:
+        number = math.inf
+    if math.isnan(number):
+        raise ConfigError(f"{name}={given!r}: a duration is a number of seconds, or a timedelta")
+    if not 0 <= number <= _MOST_SECONDS:
+        # A huge number would be shown with all its digits.
+        shown = f"{number:g}" if abs(number) > _MOST_SECONDS else given
+        raise ConfigError(f"{name}={shown}: give 0 to {_MOST_SECONDS:g} seconds")
+    return number
+
+
+def whole(number: int | None, name: str) -> int | None:
+    """A number of things. It refuses what is none, and what no one can have."""
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= 1_000_000:
+        shown = number if not isinstance(number, int) or abs(number) < 10**18 else "a huge number"
+        raise ConfigError(f"{name}={shown}: give a whole number from 1 to 1000000")
+    return number
+
+
+def permits(number: int) -> int:
+    """The permits of a semaphore."""
+    return whole(number, "permits") or 0
+
+
+def raises(on_lost: OnLost) -> bool:
+    """Whether a context raises a loss at its end."""
+    if on_lost not in get_args(OnLost):
+        raise ConfigError(f'on_lost={on_lost!r}: give "raise" or "warn"')
+    return on_lost == "raise"
+
+
+def several(names: Iterable[str]) -> list[str]:
+    """The names of several locks. A string is one name, and not a list of its letters."""
+    if isinstance(names, str | bytes):
+        raise ConfigError(f"lock_all({names!r}): give a list of names, or use lock() for one")
+    return list(names)
 
 
 def waiting(wait: Duration | Default | None) -> float | None:
@@ -50,10 +102,10 @@ def waiting(wait: Duration | Default | None) -> float | None:
         return -1.0
     if isinstance(wait, Default):
         return None
-    most = seconds(wait)
-    if most is not None and most < 0:
-        raise ConfigError(f"wait={wait}: wait=None waits for ever, wait=0 asks once")
-    return most
+    try:
+        return seconds(wait, "wait")
+    except ConfigError as error:
+        raise ConfigError(f"{error}; wait=None waits for ever, wait=0 asks once") from None
 
 
 def renewing(renew: bool | Duration) -> float | None:
@@ -62,9 +114,12 @@ def renewing(renew: bool | Duration) -> float | None:
         return None
     if renew is False:
         return 0.0
-    every = seconds(renew)
-    if not every:
-        raise ConfigError("renew=0: renew=False leaves the renewal to you, renew=True renews in time")
+    every = None if renew is None else seconds(renew, "renew")
+    if every is None or every < _LEAST_RENEWAL:
+        raise ConfigError(
+            f"renew={renew}: renew=False leaves the renewal to you, renew=True renews in time, and a number of seconds "
+            f"is {_LEAST_RENEWAL} or more"
+        )
     return every
 
 
@@ -79,10 +134,10 @@ def options(
     """The options of a lock."""
     _events.follow_logging()
     return {
-        "ttl": seconds(ttl),
+        "ttl": seconds(ttl, "ttl"),
         "wait": waiting(wait),
         "renew": renewing(renew),
-        "max_hold": seconds(max_hold),
+        "max_hold": seconds(max_hold, "max_hold"),
         "label": label,
         "fencing": fencing,
     }
@@ -112,18 +167,19 @@ def connect(
         nodes = os.environ.get("QUORLOCK_NODES")
         if not nodes:
             raise ConfigError("no nodes: give their addresses, or set QUORLOCK_NODES")
+    _events.refuse_green_threads()
     _events.follow_logging()
     return _quorlock.Connection(
-        [unicode("an address", node) for node in ([nodes] if isinstance(nodes, str) else nodes)],
-        ttl=seconds(ttl),
-        max_ttl=seconds(max_ttl),
+        [unicode("an address", node) for node in ([nodes] if isinstance(nodes, str | bytes) else nodes)],
+        ttl=seconds(ttl, "ttl"),
+        max_ttl=seconds(max_ttl, "max_ttl"),
         key_prefix=key_prefix,
         label=label,
         username=username,
         password=None if password is None else unicode("the password", password),
-        quorum=quorum,
-        node_timeout=seconds(node_timeout),
-        connect_timeout=seconds(connect_timeout),
+        quorum=whole(quorum, "quorum"),
+        node_timeout=seconds(node_timeout, "node_timeout"),
+        connect_timeout=seconds(connect_timeout, "connect_timeout"),
         drift=drift,
         restart_guard=restart_guard,
         tls_ca=_path(tls_ca),
@@ -138,6 +194,8 @@ def unicode(what: str, text: str) -> str:
 
     Python's own exception holds the whole text, and here that is a password, or an address with one.
     """
+    if not isinstance(text, str):
+        raise ConfigError(f"{what} is a {type(text).__name__}: give a str")
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from quorlock import _events, _quorlock, _settings
-from quorlock._lease import BaseLease, BaseLostEvent, Contexts, report
+from quorlock import _decorated, _events, _quorlock, _settings
+from quorlock._lease import BaseLease, BaseLostEvent, report
 from quorlock._settings import DEFAULT, Default, Duration, OnLost, seconds
 from quorlock.errors import Lost
 from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiters
@@ -25,6 +25,8 @@ from quorlock.votes import Leader, NodeHealth, UnknownLeader, VoteReport, Waiter
 __all__ = ["Coordinator", "Election", "Lease", "Lock", "LostEvent", "Observer", "Semaphore", "connect"]
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _Add = Callable[[_quorlock.Reactor], int]
 
 
@@ -85,7 +87,8 @@ class _Reactor:
         for number, value, error in self._reactor.take():
             future = self._futures.pop(number, None)
             if future is None or future.done():
-                # Cancelled: an acquired lease is released when it is dropped here.
+                # Cancelled.
+                _give_back(value)
                 continue
             if error is None:
                 future.set_result(value)
@@ -115,6 +118,13 @@ def _close_those_of_closed_loops() -> None:
             reactor.close()
 
 
+def _give_back(value: object) -> None:
+    """Releases a lease that no one has received. Dropping it would not do: the frames that have it may be kept with the
+    exception that went through them."""
+    if isinstance(value, _quorlock.Lease):
+        value.give_back()
+
+
 async def _run(add: _Add, abandon: bool = True) -> Any:
     """Does work. If the wait is cancelled, so is the work with `abandon`."""
     reactor = _reactor()
@@ -122,9 +132,12 @@ async def _run(add: _Add, abandon: bool = True) -> Any:
     number = reactor.call(add, future)
     try:
         return await future
-    except asyncio.CancelledError:
+    except BaseException:
         if abandon:
             reactor.give_up(number)
+            # It may be done since the cancellation, or before it in the same turn of the loop.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                _give_back(future.result())
         raise
 
 
@@ -182,12 +195,18 @@ class LostEvent(BaseLostEvent):
 
 
 class Lease(BaseLease):
-    """A held lock. It is renewed in the background until it is released or lost. Dropping it releases it, too.
+    """A held lock. It is renewed in the background until it is released or lost. Keep it in a variable: losing the last
+    reference to it releases it, too, with a warning.
 
-    `async with lease:` cancels the body on a loss, and releases the lock at the end.
+    `async with lease:` raises `Lost` if it is over already. It cancels the body on a loss, and releases at the end.
     """
 
-    __slots__ = ("_guard",)
+    __slots__ = ("_guard", "_lease", "_value")
+
+    def __init__(self, lease: _quorlock.Lease, value: str | None = None) -> None:
+        self._lease = lease
+        self._value = value
+        self._guard: _Guard | None = None
 
     @property
     def lost(self) -> LostEvent:
@@ -211,28 +230,33 @@ class Lease(BaseLease):
         await _run(lambda reactor: self._lease.retain(seconds(time) or 0.0, note, reactor), abandon=False)
 
     async def __aenter__(self) -> Lease:
-        self._guard = _Guard(self, "raise", None)
+        if self._guard is not None:
+            raise RuntimeError("this lease is in an `async with` already, whose end releases it")
+        self.check()
+        self._guard = _Guard(self, True, None)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._guard.end(error)
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await guard.end(error)
 
 
 class _Guard:
     """Cancels the task of a body when its lease is about to be lost, as `asyncio.timeout` does it."""
 
-    __slots__ = ("_before", "_cancelled", "_lease", "_number", "_on_lost", "_reactor", "_task")
+    __slots__ = ("_before", "_cancelled", "_lease", "_number", "_raises", "_reactor", "_task")
 
-    def __init__(self, lease: Lease, on_lost: OnLost, notice: float | None) -> None:
+    def __init__(self, lease: Lease, raises: bool, notice: float | None) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("async with needs a task")
         # Right after the acquisition. While it is renewed, a third has passed at most.
         validity = lease.remaining
         notice = min(1.0, validity / 10) if notice is None else min(notice, validity / 3)
-        self._lease, self._on_lost, self._task = lease, on_lost, task
+        self._lease, self._raises, self._task = lease, raises, task
         self._before = task.cancelling() if hasattr(task, "cancelling") else 0
         self._cancelled = False
         raw, wanted = lease._lease, notice
@@ -275,7 +299,7 @@ class _Guard:
         if lost is None:
             return
         cancelled = isinstance(error, asyncio.CancelledError) and ours
-        if cancelled or (error is None and self._on_lost == "raise"):
+        if cancelled or (error is None and self._raises):
             raise lost from error
         report(lost)
 
@@ -283,32 +307,57 @@ class _Guard:
 class _Wanted:
     """What locks and semaphores have in common."""
 
-    __slots__ = ("_guards", "_lock", "_notice", "_on_lost")
+    __slots__ = ("_contexts", "_lock", "_notice", "_raises")
 
     def __init__(self, lock: _quorlock.Lock, on_lost: OnLost, notice: Duration | None) -> None:
         self._lock = lock
-        self._on_lost: OnLost = on_lost
-        self._notice = seconds(notice)
-        self._guards: Contexts[_Guard] = Contexts()
+        self._raises = _settings.raises(on_lost)
+        self._notice = seconds(notice, "notice")
+        self._contexts = _quorlock.Contexts()
 
-    async def acquire(self) -> Lease:
+    async def acquire(self, *, keep: bool = False) -> Lease:
         """As that of `quorlock`."""
-        return Lease(await _run(self._lock.acquire))
+        acquired = await _run(self._lock.acquire)
+        if keep:
+            _events.keep(acquired)
+        return Lease(acquired)
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self, *, keep: bool = False) -> Lease | None:
         """As that of `quorlock`."""
-        lease = await _run(self._lock.try_acquire)
-        return None if lease is None else Lease(lease)
+        acquired = await _run(self._lock.try_acquire)
+        if acquired is None:
+            return None
+        if keep:
+            _events.keep(acquired)
+        return Lease(acquired)
 
-    async def __aenter__(self) -> Lease:
+    # Not coroutine functions: the frame of the `async with` is the caller of these.
+
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+        return self._enter(_quorlock.place(1))
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Coroutine[Any, Any, None]:
+        return self._leave(_quorlock.place(1), error)
+
+    async def _enter(self, place: object) -> Lease:
+        if asyncio.current_task() is None:
+            raise RuntimeError("async with needs a task")
         lease = await self.acquire()
-        self._guards.enter(asyncio.current_task(), _Guard(lease, self._on_lost, self._notice))
+        self._contexts.enter(place, _Guard(lease, self._raises, self._notice))
         return lease
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._guards.leave(asyncio.current_task()).end(error)
+    async def _leave(self, place: object, error: BaseException | None) -> None:
+        guard: _Guard = self._contexts.leave(place)
+        await guard.end(error)
+
+    def __call__(self, function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
+        """As a decorator of `async def`: each call acquires it first."""
+        return _decorated.of_tasks(self, function)
+
+    def __repr__(self) -> str:
+        return f"<quorlock.aio.{type(self).__name__} {self._lock.text}>"
 
 
 class Lock(_Wanted):
@@ -319,6 +368,11 @@ class Lock(_Wanted):
     """
 
     __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """As `quorlock.Lock.name`."""
+        return ",".join(self._lock.names)
 
     async def inspect(self) -> VoteReport:
         """As `quorlock.Lock.inspect`."""
@@ -347,6 +401,11 @@ class Semaphore(_Wanted):
 
     __slots__ = ()
 
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._lock.names[0]
+
     async def inspect(self) -> list[VoteReport]:
         """As `quorlock.Semaphore.inspect`."""
         reports: list[VoteReport] = await _run(self._lock.inspect)
@@ -373,6 +432,14 @@ class Election:
     def observe(self) -> Observer:
         """As `quorlock.Election.observe`."""
         return Observer(self._election.observe())
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._election.name
+
+    def __repr__(self) -> str:
+        return f"<quorlock.aio.Election {self._election.text}>"
 
 
 class Observer:
@@ -440,7 +507,7 @@ class Coordinator:
     ) -> Lock:
         """As `quorlock.Coordinator.lock_all`."""
         options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        return Lock(self._connection.lock(list(names), together=True, **options), on_lost, notice)
+        return Lock(self._connection.lock(_settings.several(names), together=True, **options), on_lost, notice)
 
     def semaphore(
         self,
@@ -458,7 +525,7 @@ class Coordinator:
     ) -> Semaphore:
         """As `quorlock.Coordinator.semaphore`."""
         options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
-        return Semaphore(self._connection.semaphore(name, permits, **options), on_lost, notice)
+        return Semaphore(self._connection.semaphore(name, _settings.permits(permits), **options), on_lost, notice)
 
     def election(
         self,
@@ -470,7 +537,7 @@ class Coordinator:
     ) -> Election:
         """As `quorlock.Coordinator.election`."""
         made = self._connection.election(
-            name, ttl=seconds(ttl), wait=_settings.waiting(wait), max_hold=seconds(max_hold)
+            name, ttl=seconds(ttl, "ttl"), wait=_settings.waiting(wait), max_hold=seconds(max_hold, "max_hold")
         )
         return Election(made)
 
@@ -481,6 +548,9 @@ class Coordinator:
     async def close(self, timeout: Duration = 5.0) -> None:
         """As `quorlock.Coordinator.close`."""
         await _run(lambda reactor: self._connection.close(seconds(timeout) or 0.0, reactor), abandon=False)
+
+    def __repr__(self) -> str:
+        return f"<quorlock.aio.Coordinator of {self._connection.text}>"
 
     async def __aenter__(self) -> Coordinator:
         return self

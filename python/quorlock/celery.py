@@ -13,6 +13,7 @@ With RedBeat, whose own lock is switched off by `redbeat_lock_key = None`:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -65,10 +66,10 @@ class Leading:
         try:
             super().close()  # type: ignore[misc]
         finally:
-            self._lease = None
             q, self._q = self._q, None
             if q is not None:
                 q.close()
+            self._lease = None
 
     def _lead(self) -> bool | None:
         """Whether this process leads. `None` if no one is known to."""
@@ -76,7 +77,9 @@ class Leading:
             return True
         if self._lease is not None:
             _LOG.warning("%r: this process no longer leads, and sends no tasks", self._lease)
-            self._lease = None
+            lease, self._lease = self._lease, None
+            with contextlib.suppress(QuorlockError):
+                lease.release()
         try:
             if self._q is None:
                 settings = self.app.conf.get("quorlock_settings") or {}

@@ -123,9 +123,10 @@ class Unconfirmed(QuorlockError):
     #: The name of the lock.
     resource: str
     #: What each node said.
-    report: VoteReport
+    report: VoteReport | None
 
-    def __init__(self, message: str, *, resource: str, report: VoteReport) -> None:
+    # All have a default, so that the exception survives `pickle`, which calls with the message alone.
+    def __init__(self, message: str, *, resource: str = "", report: VoteReport | None = None) -> None:
         super().__init__(message)
         self.resource = resource
         self.report = report

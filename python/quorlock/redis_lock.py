@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
@@ -106,6 +105,20 @@ def _coordinator(redis: Any) -> quorlock.Coordinator:
 _L = TypeVar("_L", quorlock.Lease, aio.Lease)
 
 
+class _Shared:
+    """What `local` of redis-py has: the token, if the lock is held."""
+
+    lease: quorlock.Lease | aio.Lease | None = None
+
+    @property
+    def token(self) -> bytes | None:
+        return None if self.lease is None else self.lease.token
+
+
+class _Local(_Shared, threading.local):
+    """The same for each thread."""
+
+
 class _Base(Generic[_L]):
     """What both kinds of lock have in common."""
 
@@ -131,7 +144,7 @@ class _Base(Generic[_L]):
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self.renew = renew
-        self.local: Any = threading.local() if self.thread_local else SimpleNamespace()
+        self.local: Any = _Local() if self.thread_local else _Shared()
         self._q = _coordinator(redis)
         # What redis-py takes for no timeout.
         self._ttl = timeout or None
@@ -147,7 +160,7 @@ class _Base(Generic[_L]):
     @property
     def lease(self) -> _L | None:
         """The lease that `acquire` got: of this thread, if `thread_local`."""
-        lease: _L | None = getattr(self.local, "lease", None)
+        lease: _L | None = self.local.lease
         return lease
 
     @property
@@ -230,7 +243,7 @@ class Lock(_Base[quorlock.Lease]):
     - `owned()` asks no node: it is the validity of the lease, which ends before others can acquire the lock.
     - When too few nodes answer, `acquire` raises `LockError` at the end of the wait, and so does `locked`
       (`ConnectionError` in redis-py).
-    - Dropping the object, or the end of a thread with `thread_local=True`, releases the lock.
+    - Dropping the object, or the end of a thread with `thread_local=True`, releases the lock, with a warning.
     - In a child after a fork the lock is not owned.
     """
 

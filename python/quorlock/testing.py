@@ -17,13 +17,12 @@ In pytest, as a fixture:
 
 from __future__ import annotations
 
-import atexit
 import weakref
 from types import TracebackType
 from typing import Any
 
 import quorlock
-from quorlock import _quorlock, aio
+from quorlock import _events, _quorlock, aio
 
 __all__ = ["Servers", "servers"]
 
@@ -97,7 +96,10 @@ class Servers:
         self.close()
 
 
-@atexit.register
 def _end() -> None:
     for running in list(_running):
         running.close()
+
+
+# The coordinators release what they hold first.
+_events.after_closing(_end)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
 use quorlock::node::Kinds;
@@ -91,15 +92,44 @@ impl Settings {
 impl Connection {
     /// Returns the coordinator of this process, which a child makes at its first use.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
-        let mut live = self.live.lock();
-        let live = live.as_mut().ok_or_else(|| error::closed(py))?;
-        if let Some(live) = live.get() {
-            return Ok(live.clone());
+        match self.connected() {
+            Ok(Some(live)) => Ok(live),
+            // Python runs without the mutex: another thread may wait for that with the interpreter.
+            Ok(None) => Err(error::closed(py)),
+            Err(error) => Err(error::of_config(py, &error)),
         }
-        let made = Arc::new(self.settings.connect().map_err(|error| error::of_config(py, &error))?);
-        *live = Own::new(made.clone());
-        Ok(made)
     }
+
+    fn connected(&self) -> Result<Option<Arc<Live>>, ConfigError> {
+        let mut live = self.live.lock();
+        let Some(live) = live.as_mut() else { return Ok(None) };
+        if let Some(live) = live.get() {
+            return Ok(Some(live.clone()));
+        }
+        let made = Arc::new(self.settings.connect()?);
+        *live = Own::new(made.clone());
+        Ok(Some(made))
+    }
+
+    /// The coordinator, if this process has one and has not closed it. It is closed from now on.
+    fn take(&self) -> Option<Arc<Live>> {
+        let live = self.live.lock().take();
+        live.as_ref().and_then(Own::get).cloned()
+    }
+}
+
+/// Closes several at the same time.
+#[pyfunction]
+pub(crate) fn close_all(py: Python<'_>, connections: Vec<Py<Connection>>, timeout: f64) -> PyResult<()> {
+    let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
+    let live: Vec<_> = connections.iter().filter_map(|connection| connection.get().take()).collect();
+    let Some(first) = live.first() else { return Ok(()) };
+    let background = first.background.clone();
+    dispatch(py, &background, None, async move {
+        join_all(live.iter().map(|live| live.coordinator.close(timeout))).await;
+        |py: Python<'_>| Ok(py.None())
+    })?;
+    Ok(())
 }
 
 #[pymethods]
@@ -222,6 +252,18 @@ impl Connection {
         Election::new(py, slf, name, options)
     }
 
+    /// Its nodes, without their passwords.
+    #[getter]
+    fn text(&self) -> String {
+        let live = self.live.lock().as_ref().and_then(Own::get).cloned();
+        let Some(live) = live else {
+            return format!("{} addresses, not connected in this process", self.settings.nodes.len());
+        };
+        let nodes: Vec<_> =
+            live.coordinator.health().now().iter().map(|node| node.node.to_string()).collect();
+        nodes.join(", ")
+    }
+
     /// The nodes now, without asking them.
     fn health(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         report::health(py, &self.live(py)?.coordinator.health().now())
@@ -231,8 +273,7 @@ impl Connection {
     #[pyo3(signature = (timeout, reactor=None))]
     fn close(&self, py: Python<'_>, timeout: f64, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
-        let live = self.live.lock().take();
-        let live = live.as_ref().and_then(Own::get).cloned();
+        let live = self.take();
         let background = match &live {
             Some(live) => live.background.clone(),
             // It is closed already, or this is a child that has not used what it inherited.

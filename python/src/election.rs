@@ -1,5 +1,6 @@
 //! Elections and their observers.
 
+use std::mem;
 use std::sync::Arc;
 
 use futures::lock::Mutex as AsyncMutex;
@@ -55,18 +56,30 @@ impl Election {
 
     fn here(&self, py: Python<'_>) -> PyResult<(quorlock::Election, Arc<Live>)> {
         let live = self.connection.get().live(py)?;
-        let mut made = self.made.lock();
-        if let Some(election) = made.get() {
+        if let Some(election) = self.made.lock().get() {
             return Ok((election.clone(), live));
         }
+        // Python may run here, so without the mutex: two threads of a child may both make one, of which either will do.
         let election = make(py, self.connection.get(), &self.name, &self.options)?;
-        *made = Own::new(election.clone());
+        let parents = mem::replace(&mut *self.made.lock(), Own::new(election.clone()));
+        drop(parents);
         Ok((election, live))
     }
 }
 
 #[pymethods]
 impl Election {
+    #[getter]
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// What it is of, and the options that are set.
+    #[getter]
+    fn text(&self) -> String {
+        format!("of `{}`{}", error::printable(&self.name), self.options.text())
+    }
+
     /// Waits until elected.
     #[pyo3(signature = (value, reactor=None))]
     fn campaign(&self, py: Python<'_>, value: String, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {

@@ -1,4 +1,4 @@
-//! Log records and losses, in a queue that a Python thread empties.
+//! Log records and losses, in queues that Python threads empty.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -8,7 +8,9 @@ use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use quorlock::runtime::Mutex;
+use quorlock::protocol::Moment;
+use quorlock::runtime::{Clock as _, Mutex, SystemClock};
+use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
@@ -19,90 +21,173 @@ use crate::process::Process;
 /// So many records wait at most; later ones are dropped, and counted.
 const MOST: usize = 10_000;
 
-pub(crate) struct Events {
-    state: Mutex<State>,
+/// So many warnings of one kind are told within [`WINDOW`]; later ones are counted. An outage has one for each lease.
+const ALIKE: u64 = 20;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// The level of warnings in Python's `logging`.
+const WARNING: u8 = 30;
+
+/// A queue that one Python thread empties.
+pub(crate) struct Events<T> {
+    state: Mutex<State<T>>,
     arrived: Condvar,
 }
 
-struct State {
-    queue: VecDeque<Event>,
-    dropped: u64,
+struct State<T> {
+    queue: VecDeque<T>,
     woken: bool,
     stopped: bool,
 }
 
-/// Something for Python.
-pub(crate) enum Event {
-    Log { level: u8, target: &'static str, message: String },
-    Lost { number: u64, reason: &'static str },
-}
-
-impl Events {
-    pub(crate) const fn new() -> Events {
-        let state = State { queue: VecDeque::new(), dropped: 0, woken: false, stopped: false };
+impl<T> Events<T> {
+    pub(crate) const fn new() -> Events<T> {
+        let state = State { queue: VecDeque::new(), woken: false, stopped: false };
         Events { state: Mutex::new(state), arrived: Condvar::new() }
     }
 
-    pub(crate) fn push(&self, event: Event) {
-        let mut state = self.state.lock();
-        if state.queue.len() >= MOST && matches!(event, Event::Log { .. }) {
-            state.dropped += 1;
-            return;
-        }
-        state.queue.push_back(event);
-        drop(state);
+    pub(crate) fn push(&self, event: T) {
+        self.state.lock().queue.push_back(event);
         self.arrived.notify_one();
     }
-}
 
-/// What Python gets of one event: the level of a record or 0, its target or the number of the loss, and its text or
-/// the reason.
-type Told = (u8, String, String);
-
-/// Waits for at most `timeout` seconds, and returns all events. `None` after [`stop_events`].
-#[pyfunction]
-pub(crate) fn next_events(py: Python<'_>, timeout: f64) -> Option<Vec<Told>> {
-    let events = &Process::here().events;
-    py.detach(|| {
-        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-        let waiting = |state: &mut State| state.queue.is_empty() && !state.stopped && !state.woken;
-        let arrived = events.arrived.wait_timeout_while(events.state.lock(), timeout, waiting);
+    /// Waits for at most `timeout`, and returns all. `None` after [`Events::stop`].
+    fn next(&self, timeout: Duration) -> Option<VecDeque<T>> {
+        let waiting = |state: &mut State<T>| state.queue.is_empty() && !state.stopped && !state.woken;
+        let arrived = self.arrived.wait_timeout_while(self.state.lock(), timeout, waiting);
         let (mut state, _) = arrived.unwrap_or_else(PoisonError::into_inner);
         if state.stopped && state.queue.is_empty() {
             return None;
         }
         state.woken = false;
-        let (queue, dropped) = (mem::take(&mut state.queue), mem::take(&mut state.dropped));
-        drop(state);
-        let mut told: Vec<Told> = queue.into_iter().map(tell).collect();
-        if dropped > 0 {
-            told.push((30, "quorlock".to_owned(), format!("{dropped} log records were dropped: too many")));
-        }
-        Some(told)
-    })
-}
+        Some(mem::take(&mut state.queue))
+    }
 
-fn tell(event: Event) -> Told {
-    match event {
-        Event::Log { level, target, message } => (level, target.to_owned(), message),
-        Event::Lost { number, reason } => (0, number.to_string(), reason.to_owned()),
+    fn len(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
+    fn wake(&self) {
+        self.state.lock().woken = true;
+        self.arrived.notify_all();
+    }
+
+    fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.arrived.notify_all();
     }
 }
 
-/// Lets [`next_events`] return what there is.
-#[pyfunction]
-pub(crate) fn wake_events() {
-    let events = &Process::here().events;
-    events.state.lock().woken = true;
-    events.arrived.notify_all();
+/// A lease is over: the number of its callback, and the reason.
+pub(crate) type Loss = (u64, &'static str);
+
+/// A log record: its level in the numbers of Python's `logging`, its target and its text.
+pub(crate) type LogRecord = (u8, &'static str, String);
+
+/// What was left out of the log.
+pub(crate) struct LeftOut {
+    state: Mutex<(Vec<Alike>, u64)>,
 }
 
-/// Ends the thread that waits in [`next_events`].
+/// The warnings of one kind within [`WINDOW`].
+struct Alike {
+    kind: Identifier,
+    since: Moment,
+    count: u64,
+    level: u8,
+    target: &'static str,
+    /// The last of them.
+    message: String,
+}
+
+impl Alike {
+    fn summary(self) -> Option<LogRecord> {
+        let more = self.count.checked_sub(ALIKE).filter(|more| *more > 0)?;
+        let text = format!("{more} more records like this one were left out: {}", self.message);
+        Some((self.level, self.target, text))
+    }
+}
+
+impl LeftOut {
+    pub(crate) const fn new() -> LeftOut {
+        LeftOut { state: Mutex::new((Vec::new(), 0)) }
+    }
+
+    /// Whether the record is to be told.
+    fn admits(&self, kind: Identifier, (level, target, message): &LogRecord, waiting: usize) -> bool {
+        let mut state = self.state.lock();
+        let (alike, dropped) = &mut *state;
+        if waiting >= MOST {
+            *dropped += 1;
+            return false;
+        }
+        if *level < WARNING {
+            return true;
+        }
+        if let Some(seen) = alike.iter_mut().find(|seen| seen.kind == kind) {
+            seen.count += 1;
+            seen.message.clone_from(message);
+            return seen.count <= ALIKE;
+        }
+        let since = SystemClock::default().now();
+        alike.push(Alike { kind, since, count: 1, level: *level, target, message: message.clone() });
+        true
+    }
+
+    /// Tells what was left out in windows that have ended, or in all.
+    fn told(&self, all: bool) -> Vec<LogRecord> {
+        let mut state = self.state.lock();
+        let (alike, dropped) = &mut *state;
+        let now = SystemClock::default().now();
+        let ended = alike.extract_if(.., |seen| all || now.since(seen.since) >= WINDOW);
+        let mut told: Vec<LogRecord> = ended.filter_map(Alike::summary).collect();
+        if mem::take(dropped) > 0 {
+            told.push((WARNING, "quorlock", "log records were dropped: too many".to_owned()));
+        }
+        told
+    }
+
+    fn any(&self) -> bool {
+        self.state.lock().0.iter().any(|seen| seen.count > ALIKE)
+    }
+}
+
+/// Waits for at most `timeout` seconds, and returns all records. `None` after [`stop_events`].
+#[pyfunction]
+pub(crate) fn next_records(py: Python<'_>, timeout: f64) -> Option<Vec<LogRecord>> {
+    let here = Process::here();
+    py.detach(|| {
+        let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+        let timeout = if here.left_out.any() { timeout.min(WINDOW) } else { timeout };
+        let records = here.records.next(timeout);
+        let left_out = here.left_out.told(records.is_none());
+        if records.is_none() && left_out.is_empty() {
+            return None;
+        }
+        Some(records.into_iter().flatten().chain(left_out).collect())
+    })
+}
+
+/// Waits for at most `timeout` seconds, and returns all losses. `None` after [`stop_events`].
+#[pyfunction]
+pub(crate) fn next_losses(py: Python<'_>, timeout: f64) -> Option<Vec<Loss>> {
+    let here = Process::here();
+    let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
+    py.detach(|| here.losses.next(timeout).map(Vec::from))
+}
+
+/// Lets [`next_records`] return what there is.
+#[pyfunction]
+pub(crate) fn wake_events() {
+    Process::here().records.wake();
+}
+
+/// Ends the threads that wait in [`next_records`] and [`next_losses`].
 #[pyfunction]
 pub(crate) fn stop_events() {
-    let events = &Process::here().events;
-    events.state.lock().stopped = true;
-    events.arrived.notify_all();
+    let here = Process::here();
+    here.records.stop();
+    here.losses.stop();
 }
 
 /// Records below this level, in the numbers of Python's `logging`, are not collected.
@@ -122,7 +207,7 @@ pub(crate) fn log_above(level: u8) {
 fn level(metadata: &Metadata<'_>) -> u8 {
     match *metadata.level() {
         Level::ERROR => 40,
-        Level::WARN => 30,
+        Level::WARN => WARNING,
         Level::INFO => 20,
         Level::DEBUG => 10,
         _ => 5,
@@ -156,11 +241,10 @@ impl Subscriber for Collector {
         event.record(&mut text);
         let metadata = event.metadata();
         let message = text.message + &text.fields;
-        Process::here().events.push(Event::Log {
-            level: level(metadata),
-            target: metadata.target(),
-            message,
-        });
+        let (here, record) = (Process::here(), (level(metadata), metadata.target(), message));
+        if here.left_out.admits(metadata.callsite(), &record, here.records.len()) {
+            here.records.push(record);
+        }
     }
 
     fn enter(&self, _: &Id) {}

@@ -1,17 +1,20 @@
 //! A held lock.
 
+use std::ffi::CString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::lock::Mutex;
+use pyo3::exceptions::PyResourceWarning;
 use pyo3::prelude::*;
 use quorlock::blocking::Background;
+use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{LeaseWatch, LossReason, Lost, MultiLease, RenewError, RetainError};
 
 use crate::connection::duration;
 use crate::error;
-use crate::events::Event;
 use crate::process::{Own, Process};
 use crate::reactor::{Outcome, Reactor, dispatch};
 
@@ -62,6 +65,9 @@ struct Lasting {
     slot: Arc<Mutex<Option<Held>>>,
     watch: LeaseWatch,
     background: Background,
+    since: Moment,
+    /// Whether it was asked to end.
+    ended: AtomicBool,
 }
 
 impl Lease {
@@ -77,21 +83,88 @@ impl Lease {
             permit,
             fencing_token: watch.fencing_token().map(u64::from),
             token: watch.token().as_bytes().to_vec(),
-            held: Own::new(Lasting { slot: Arc::new(Mutex::new(Some(held))), watch, background }),
+            held: Own::new(Lasting {
+                slot: Arc::new(Mutex::new(Some(held))),
+                watch,
+                background,
+                since: SystemClock::default().now(),
+                ended: AtomicBool::new(false),
+            }),
         };
         Ok(Py::new(py, lease)?.into_any())
+    }
+
+    /// Ends a context: releases, and raises a loss, or logs it. What the body has released is over already.
+    pub(crate) fn end(&self, py: Python<'_>, raises: bool) -> PyResult<()> {
+        if self.loss() == Some(error::reason(LossReason::Released)) {
+            return Ok(());
+        }
+        let Err(failed) = self.release(py, None) else { return Ok(()) };
+        let lost = py.import("quorlock.errors")?.getattr("Lost")?;
+        if raises || !failed.is_instance(py, &lost) {
+            return Err(failed);
+        }
+        py.import("quorlock._lease")?.getattr("report")?.call1((failed.into_value(py),))?;
+        Ok(())
     }
 
     /// Returns an error in a process that has inherited the lease: only its parent holds it.
     fn lasting(&self, py: Python<'_>) -> PyResult<&Lasting> {
         self.held.get().ok_or_else(|| error::forked(py, &self.resource))
     }
+
+    /// As [`Lease::lasting`], for calls that end it.
+    fn ending(&self, py: Python<'_>) -> PyResult<&Lasting> {
+        let held = self.lasting(py)?;
+        held.ended.store(true, Ordering::Relaxed);
+        Ok(held)
+    }
+}
+
+impl Drop for Lease {
+    /// Says that the lock is given back though no one has asked for that.
+    fn drop(&mut self) {
+        let Some(held) = self.held.get() else { return };
+        if held.ended.load(Ordering::Relaxed) || held.watch.check().is_err() {
+            return;
+        }
+        let age = SystemClock::default().now().since(held.since);
+        let warning = format!(
+            "the lease of `{}` was dropped {age:.1?} after it was acquired, and this gave the lock back: keep it in a \
+             variable, use `with`, or acquire(keep=True)",
+            error::printable(&self.resource),
+        );
+        tracing::warn!(target: "quorlock::python", "{warning}");
+        let _ = Python::try_attach(|py| {
+            // Objects may be dropped while an exception is raised.
+            let raised = PyErr::take(py);
+            let text = CString::new(warning).unwrap_or_default();
+            if let Err(error) = PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &text, 1) {
+                error.write_unraisable(py, None);
+            }
+            if let Some(raised) = raised {
+                raised.restore(py);
+            }
+        });
+    }
 }
 
 #[pymethods]
 impl Lease {
+    /// Gives the lock back without waiting for the nodes, and without a warning.
+    fn give_back(&self) {
+        let Some(held) = self.held.get() else { return };
+        held.ended.store(true, Ordering::Relaxed);
+        if let Some(mut slot) = held.slot.try_lock() {
+            drop(slot.take());
+            return;
+        }
+        let slot = held.slot.clone();
+        held.background.spawn(async move { drop(slot.lock().await.take()) });
+    }
+
     /// Raises `Lost` once the lease is over.
-    fn check(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         self.lasting(py)?.watch.check().map_err(|lost| error::of_lost(py, &lost))
     }
 
@@ -157,7 +230,7 @@ impl Lease {
         let watch = held.watch.clone();
         held.background.spawn(async move {
             let lost = watch.lost().await;
-            Process::here().events.push(Event::Lost { number, reason: error::reason(lost.reason) });
+            Process::here().losses.push((number, error::reason(lost.reason)));
         });
         Ok(())
     }
@@ -182,9 +255,9 @@ impl Lease {
     /// Gives the lock back.
     #[pyo3(signature = (reactor=None))]
     fn release(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
-        let held = self.lasting(py)?;
+        let held = self.ending(py)?;
         let (slot, watch) = (held.slot.clone(), held.watch.clone());
-        dispatch(py, &held.background, reactor, async move {
+        let released = dispatch(py, &held.background, reactor, async move {
             let taken = slot.lock().await.take();
             let released = match taken {
                 Some(held) => held.release().await,
@@ -194,7 +267,9 @@ impl Lease {
                 Ok(()) => Ok(py.None()),
                 Err(lost) => Err(error::of_lost(py, &lost)),
             }
-        })
+        });
+        // The handler of a signal may have ended the wait before it began to release.
+        released.inspect_err(|_| self.give_back())
     }
 
     /// Ends the lease, and keeps the lock taken for so many more seconds.
@@ -206,10 +281,10 @@ impl Lease {
         note: String,
         reactor: Option<&Reactor>,
     ) -> PyResult<Py<PyAny>> {
-        let held = self.lasting(py)?;
-        let (slot, watch) = (held.slot.clone(), held.watch.clone());
         let time = duration("seconds", Some(seconds))?.unwrap_or_default();
-        dispatch(py, &held.background, reactor, async move {
+        let held = self.ending(py)?;
+        let (slot, watch) = (held.slot.clone(), held.watch.clone());
+        let retained = dispatch(py, &held.background, reactor, async move {
             let taken = slot.lock().await.take();
             let retained = match taken {
                 Some(Held::One(lease)) => lease.retain(time, &note).await,
@@ -224,7 +299,8 @@ impl Lease {
                 Ok(()) => Ok(py.None()),
                 Err(error) => Err(error::of_retaining(py, &error)),
             }
-        })
+        });
+        retained.inspect_err(|_| self.give_back())
     }
 
     /// Makes a reader of a writer.

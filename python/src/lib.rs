@@ -6,6 +6,7 @@
 use pyo3::prelude::*;
 
 mod connection;
+mod context;
 mod election;
 mod error;
 mod events;
@@ -20,13 +21,15 @@ mod servers;
 #[pymodule(gil_used = false)]
 mod _quorlock {
     #[pymodule_export]
-    use super::connection::Connection;
+    use super::connection::{Connection, close_all};
+    #[pymodule_export]
+    use super::context::{Contexts, LeaseContext, LockContext, place};
     #[pymodule_export]
     use super::election::{Election, Observer};
     #[pymodule_export]
     use super::error::printable;
     #[pymodule_export]
-    use super::events::{log_above, next_events, stop_events, wake_events};
+    use super::events::{log_above, next_losses, next_records, stop_events, wake_events};
     #[pymodule_export]
     use super::lease::Lease;
     #[pymodule_export]
@@ -36,7 +39,7 @@ mod _quorlock {
     #[pymodule_export]
     use super::process::{after_fork_in_child, after_fork_in_parent, before_fork, generation};
     #[pymodule_export]
-    use super::reactor::Reactor;
+    use super::reactor::{Reactor, begin_exit};
     #[pymodule_export]
     use super::servers::Servers;
 

@@ -1,5 +1,6 @@
 //! Locks of one name or several, and semaphores: what is acquired, and its options.
 
+use std::mem;
 use std::time::Duration;
 
 use pyo3::IntoPyObjectExt as _;
@@ -57,6 +58,22 @@ impl Options {
             fencing: if fencing { Fencing::On } else { Fencing::Off },
             metrics_class,
         })
+    }
+}
+
+impl Options {
+    /// Those that are set, each with a comma before it.
+    pub(crate) fn text(&self) -> String {
+        let mut set = Vec::new();
+        set.extend(self.ttl.map(|ttl| format!(", ttl={}", ttl.as_secs_f64())));
+        set.extend(self.wait.map(|wait| match wait {
+            Wait::Never => ", wait=0".to_owned(),
+            Wait::UpTo(most) => format!(", wait={}", most.as_secs_f64()),
+            _ => ", wait=None".to_owned(),
+        }));
+        set.extend(self.max_hold.map(|longest| format!(", max_hold={}", longest.as_secs_f64())));
+        set.extend(self.label.as_ref().map(|label| format!(", label={}", error::printable(label))));
+        set.concat()
     }
 }
 
@@ -184,12 +201,13 @@ impl Lock {
     }
 
     fn wanted(&self, py: Python<'_>) -> PyResult<Wanted> {
-        let mut made = self.wanted.lock();
-        if let Some(wanted) = made.get() {
+        if let Some(wanted) = self.wanted.lock().get() {
             return Ok(wanted.clone());
         }
+        // Python may run here, so without the mutex: two threads of a child may both make one, of which either will do.
         let wanted = wanted(py, self.connection.get(), &self.names, &self.kind, &self.options)?;
-        *made = Own::new(wanted.clone());
+        let parents = mem::replace(&mut *self.wanted.lock(), Own::new(wanted.clone()));
+        drop(parents);
         Ok(wanted)
     }
 
@@ -230,8 +248,25 @@ fn wanted(
 
 #[pymethods]
 impl Lock {
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.names.clone()
+    }
+
+    /// What it is of, and the options that are set.
+    #[getter]
+    fn text(&self) -> String {
+        let names: Vec<_> = self.names.iter().map(|name| format!("`{}`", error::printable(name))).collect();
+        let kind = match self.kind {
+            Kind::One { shared: true } => " for readers".to_owned(),
+            Kind::One { shared: false } | Kind::Several => String::new(),
+            Kind::Permit(permits) => format!(" with {permits} permits"),
+        };
+        format!("of {}{kind}{}", names.join(", "), self.options.text())
+    }
+
     #[pyo3(signature = (reactor=None))]
-    fn acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+    pub(crate) fn acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
         let background = live.background.clone();
         dispatch(py, &live.background, reactor, async move {

@@ -6,6 +6,7 @@
 use std::mem;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusRecorder;
@@ -13,15 +14,19 @@ use pyo3::prelude::*;
 use quorlock::blocking::Background;
 use quorlock::runtime::Mutex;
 
-use crate::events::Events;
+use crate::events::{Events, LeftOut, LogRecord, Loss};
 
 /// The state of this module in one process.
 pub(crate) struct Process {
     /// How many forks are between the process that imported the module and this one.
     pub(crate) generation: u64,
-    pub(crate) events: Events,
+    pub(crate) records: Events<LogRecord>,
+    pub(crate) left_out: LeftOut,
+    pub(crate) losses: Events<Loss>,
     /// Set by the first coordinator.
     pub(crate) background: OnceLock<Background>,
+    /// The thread on which the exit of the interpreter has begun.
+    pub(crate) exits: OnceLock<ThreadId>,
     /// Where metrics go: nothing of the parent's, whose locks a thread may have held during the fork.
     pub(crate) recorder: OnceLock<PrometheusRecorder>,
     /// Let the background thread go on after a fork.
@@ -34,8 +39,11 @@ impl Process {
     const fn new(generation: u64) -> Process {
         Process {
             generation,
-            events: Events::new(),
+            records: Events::new(),
+            left_out: LeftOut::new(),
+            losses: Events::new(),
             background: OnceLock::new(),
+            exits: OnceLock::new(),
             recorder: OnceLock::new(),
             parked: Mutex::new(Vec::new()),
             child: OnceLock::new(),

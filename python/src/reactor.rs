@@ -6,6 +6,8 @@ use std::mem;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 use futures::future::{AbortHandle, Abortable, BoxFuture};
@@ -18,6 +20,9 @@ use crate::process::{Own, Process};
 
 /// How often a wait looks for signals such as Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// For how long a thread that waited when the exit began stays out of the interpreter.
+const AWAY: Duration = Duration::from_secs(3);
 
 /// Turns what the library returned into what Python gets.
 pub(crate) type Outcome = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -50,9 +55,32 @@ fn wait<T: Send>(
     if is_main_thread() {
         py.detach(|| background.run_checking(LOOK, look_for_signals, work))
     } else {
-        // Python runs the handlers of signals on its main thread only.
-        py.detach(|| background.run_checking(Duration::MAX, || Ok(()), work))
+        let exits = Process::here().exits.get().is_some();
+        py.detach(|| {
+            // Python runs the handlers of signals on its main thread only.
+            let output = background.run_checking(Duration::MAX, || Ok(()), work);
+            if !exits {
+                stay_away_from_an_exit();
+            }
+            output
+        })
     }
+}
+
+/// Waits for the end of the process if its exit has begun: a thread that comes back to an interpreter that ends is ended
+/// wherever it is. Not for ever, since the code that runs at the exit may wait for this thread.
+fn stay_away_from_an_exit() {
+    let ends = Process::here().exits.get();
+    if ends.is_some_and(|thread| *thread != thread::current().id()) {
+        let (_open, never) = channel::<()>();
+        let _ = never.recv_timeout(AWAY);
+    }
+}
+
+/// Notes that the exit of the interpreter has begun, on this thread.
+#[pyfunction]
+pub(crate) fn begin_exit() {
+    let _ = Process::here().exits.set(thread::current().id());
 }
 
 /// Runs the Python handlers of signals that have arrived.

@@ -1,0 +1,170 @@
+//! Contexts: `with` on a lock and on a lease.
+//!
+//! They are here and not in Python so that acquiring and noting it are one step, and likewise the end: no handler of a
+//! signal runs in between, whose exception would leave a lock held by no one.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use quorlock::runtime::Mutex;
+
+use crate::lease::Lease;
+use crate::lock::Lock;
+
+/// What is entered and not left yet, each with its place: several may be in the context of one lock at the same time.
+#[pyclass(frozen)]
+#[derive(Default)]
+pub(crate) struct Contexts {
+    entered: Mutex<Vec<(Py<PyAny>, Py<PyAny>)>>,
+}
+
+/// Several are in, and none of them was entered where this one is left.
+const CANNOT_KNOW: &str = "several are in the context of this one lock object, and it cannot know which of them ends \
+                           here, so it releases none: make a lock for each use, as in `with q.lock(...)`, or use \
+                           `lease = lock.acquire()` and `with lease:`";
+
+#[pymethods]
+impl Contexts {
+    #[new]
+    fn new() -> Contexts {
+        Contexts::default()
+    }
+
+    fn enter(&self, place: Py<PyAny>, what: Py<PyAny>) {
+        self.entered.lock().push((place, what));
+    }
+
+    /// Returns what was entered at this place, the last first. A context may be left elsewhere if no other is entered.
+    fn leave(&self, place: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let mut entered = self.entered.lock();
+        let of_this_place = entered.iter().rposition(|(at, _)| at.is(place));
+        let only = if entered.len() == 1 { Some(0) } else { None };
+        let Some(index) = of_this_place.or(only) else {
+            let none = entered.is_empty();
+            drop(entered);
+            return Err(PyRuntimeError::new_err(if none {
+                "this context was not entered"
+            } else {
+                CANNOT_KNOW
+            }));
+        };
+        let (at, what) = entered.remove(index);
+        // What it drops may run code.
+        drop(entered);
+        drop(at);
+        Ok(what)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Some(entered) = self.entered.try_lock() {
+            for (place, what) in &*entered {
+                visit.call(place)?;
+                visit.call(what)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        let entered = std::mem::take(&mut *self.entered.lock());
+        drop(entered);
+    }
+}
+
+/// Where a context is entered and left: the frame of the `with`, whatever thread or task it runs on. `depth` is how many
+/// frames are between it and the caller. What a stack of `contextlib` enters belongs to the stack, whose frame ends.
+#[pyfunction]
+pub(crate) fn place(py: Python<'_>, depth: usize) -> PyResult<Bound<'_, PyAny>> {
+    let frame = py.import("sys")?.getattr("_getframe")?.call1((depth,))?;
+    let file = frame.getattr("f_code")?.getattr("co_filename")?;
+    if file.extract::<&str>().is_ok_and(|file| file.ends_with("contextlib.py"))
+        && let Ok(stack) = frame.getattr("f_locals")?.get_item("self")
+    {
+        return Ok(stack);
+    }
+    Ok(frame)
+}
+
+/// The base of the locks and semaphores of threads.
+#[pyclass(frozen, subclass)]
+pub(crate) struct LockContext {
+    #[pyo3(get)]
+    _lock: Py<Lock>,
+    /// Whether a loss is raised at the end, or only logged.
+    raises: bool,
+    contexts: Contexts,
+}
+
+#[pymethods]
+impl LockContext {
+    #[new]
+    fn new(lock: Py<Lock>, raises: bool) -> LockContext {
+        LockContext { _lock: lock, raises, contexts: Contexts::default() }
+    }
+
+    /// Acquires it.
+    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let place = place(py, 0)?.unbind();
+        let raw = self._lock.get().acquire(py, None)?;
+        let lease = py.import("quorlock._lease")?.getattr("Lease")?.call1((raw.clone_ref(py),))?;
+        self.contexts.enter(place, raw);
+        Ok(lease.unbind())
+    }
+
+    /// Releases what was acquired.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let entered = self.contexts.leave(&place(py, 0)?)?;
+        let lease = entered.bind(py).cast::<Lease>()?;
+        lease.get().end(py, self.raises && error.is_none())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.contexts.__traverse__(visit)
+    }
+
+    fn __clear__(&self) {
+        self.contexts.__clear__();
+    }
+}
+
+/// The base of the leases of threads.
+#[pyclass(frozen, subclass)]
+pub(crate) struct LeaseContext {
+    #[pyo3(get)]
+    _lease: Py<Lease>,
+    /// What a leader announced.
+    #[pyo3(get)]
+    _value: Option<String>,
+}
+
+#[pymethods]
+impl LeaseContext {
+    #[new]
+    #[pyo3(signature = (lease, value=None))]
+    fn new(lease: Py<Lease>, value: Option<String>) -> LeaseContext {
+        LeaseContext { _lease: lease, _value: value }
+    }
+
+    /// Raises `Lost` if the lease is over: nothing runs without the lock.
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get()._lease.get().check(slf.py())?;
+        Ok(slf)
+    }
+
+    /// Releases the lock.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self._lease.get().end(py, error.is_none())
+    }
+}
