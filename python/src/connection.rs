@@ -122,7 +122,7 @@ impl Connection {
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>, connections: Vec<Py<Connection>>, timeout: f64) -> PyResult<()> {
     let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
-    let live: Vec<_> = connections.iter().filter_map(|connection| connection.get().take()).collect();
+    let live: Vec<_> = connections.into_iter().filter_map(|connection| connection.get().take()).collect();
     let Some(first) = live.first() else { return Ok(()) };
     let background = first.background.clone();
     dispatch(py, &background, None, async move {

@@ -88,8 +88,8 @@ pub(crate) fn place(py: Python<'_>, depth: usize) -> PyResult<Bound<'_, PyAny>> 
 /// The base of the locks and semaphores of threads.
 #[pyclass(frozen, subclass)]
 pub(crate) struct LockContext {
-    #[pyo3(get)]
-    _lock: Py<Lock>,
+    #[pyo3(get, name = "_lock")]
+    lock: Py<Lock>,
     /// Whether a loss is raised at the end, or only logged.
     raises: bool,
     contexts: Contexts,
@@ -99,13 +99,13 @@ pub(crate) struct LockContext {
 impl LockContext {
     #[new]
     fn new(lock: Py<Lock>, raises: bool) -> LockContext {
-        LockContext { _lock: lock, raises, contexts: Contexts::default() }
+        LockContext { lock, raises, contexts: Contexts::default() }
     }
 
     /// Acquires it.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let place = place(py, 0)?.unbind();
-        let raw = self._lock.get().acquire(py, None)?;
+        let raw = self.lock.get().acquire(py, None)?;
         let lease = py.import("quorlock._lease")?.getattr("Lease")?.call1((raw.clone_ref(py),))?;
         self.contexts.enter(place, raw);
         Ok(lease.unbind())
@@ -136,11 +136,11 @@ impl LockContext {
 /// The base of the leases of threads.
 #[pyclass(frozen, subclass)]
 pub(crate) struct LeaseContext {
-    #[pyo3(get)]
-    _lease: Py<Lease>,
+    #[pyo3(get, name = "_lease")]
+    lease: Py<Lease>,
     /// What a leader announced.
-    #[pyo3(get)]
-    _value: Option<String>,
+    #[pyo3(get, name = "_value")]
+    value: Option<String>,
 }
 
 #[pymethods]
@@ -148,12 +148,12 @@ impl LeaseContext {
     #[new]
     #[pyo3(signature = (lease, value=None))]
     fn new(lease: Py<Lease>, value: Option<String>) -> LeaseContext {
-        LeaseContext { _lease: lease, _value: value }
+        LeaseContext { lease, value }
     }
 
     /// Raises `Lost` if the lease is over: nothing runs without the lock.
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get()._lease.get().check(slf.py())?;
+        slf.get().lease.get().check(slf.py())?;
         Ok(slf)
     }
 
@@ -165,6 +165,6 @@ impl LeaseContext {
         error: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self._lease.get().end(py, error.is_none())
+        self.lease.get().end(py, error.is_none())
     }
 }

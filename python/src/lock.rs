@@ -69,7 +69,7 @@ impl Options {
         set.extend(self.wait.map(|wait| match wait {
             Wait::Never => ", wait=0".to_owned(),
             Wait::UpTo(most) => format!(", wait={}", most.as_secs_f64()),
-            _ => ", wait=None".to_owned(),
+            Wait::Forever | _ => ", wait=None".to_owned(),
         }));
         set.extend(self.max_hold.map(|longest| format!(", max_hold={}", longest.as_secs_f64())));
         set.extend(self.label.as_ref().map(|label| format!(", label={}", error::printable(label))));
