@@ -30,6 +30,23 @@ pub(crate) fn printable(text: &str) -> String {
     quorlock::protocol::printable(text).to_string()
 }
 
+/// The library's words for what a user of Python sets with a keyword.
+const KEYWORDS: [(&str, &str); 5] = [
+    ("`Tls::authority`, --tls-ca or SSL_CERT_FILE", "tls_ca or SSL_CERT_FILE"),
+    ("`Tls::identity`, or --tls-cert and --tls-key", "tls_cert and tls_key"),
+    ("`Tls::identity`, --tls-cert and --tls-key", "tls_cert and tls_key"),
+    ("`Tls::server_name` or --tls-server-name", "tls_server_name"),
+    ("with --tls-ca", "with tls_ca"),
+];
+
+/// The text with the keywords of Python.
+pub(crate) fn for_python(text: String) -> String {
+    let replace = |text: String, (word, keyword): &(&str, &str)| {
+        if text.contains(word) { text.replace(word, keyword) } else { text }
+    };
+    KEYWORDS.iter().fold(text, replace)
+}
+
 /// Calls the class with the message, and the arguments that `set` adds.
 fn make(
     py: Python<'_>,
@@ -41,6 +58,7 @@ fn make(
         let arguments = PyDict::new(py);
         set(&arguments)?;
         let class = py.import("quorlock.errors")?.getattr(class)?;
+        let message = for_python(message.to_owned());
         Ok(PyErr::from_value(class.call((message,), Some(&arguments))?))
     };
     made().unwrap_or_else(|error| error)

@@ -16,6 +16,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Level, Metadata};
 
+use crate::error::for_python;
 use crate::process::Process;
 
 /// So many records wait at most; later ones are dropped, and counted.
@@ -240,7 +241,7 @@ impl Subscriber for Collector {
         let mut text = Text::default();
         event.record(&mut text);
         let metadata = event.metadata();
-        let message = text.message + &text.fields;
+        let message = for_python(text.message + &text.fields);
         let (here, record) = (Process::here(), (level(metadata), metadata.target(), message));
         if here.left_out.admits(metadata.callsite(), &record, here.records.len()) {
             here.records.push(record);

@@ -8,6 +8,8 @@ use quorlock::health::{NodeHealth, NodeStatus};
 use quorlock::lock::QueueListing;
 use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 
+use crate::error::for_python;
+
 fn make<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
     Ok(py.import("quorlock.votes")?.getattr(class)?.call1(arguments)?.unbind())
 }
@@ -15,7 +17,11 @@ fn make<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> P
 pub(crate) fn of_votes(py: Python<'_>, report: &VoteReport) -> PyResult<Py<PyAny>> {
     let votes = report.votes().iter().map(|vote| one(py, vote)).collect::<PyResult<Vec<_>>>()?;
     let holder = holder(py, report.holder().as_ref())?;
-    make(py, "VoteReport", (votes, report.quorum().needed(), report.granted(), holder, report.to_string()))
+    make(
+        py,
+        "VoteReport",
+        (votes, report.quorum().needed(), report.granted(), holder, for_python(report.to_string())),
+    )
 }
 
 fn one(py: Python<'_>, vote: &NodeVote) -> PyResult<Py<PyAny>> {
@@ -34,7 +40,8 @@ fn one(py: Python<'_>, vote: &NodeVote) -> PyResult<Py<PyAny>> {
         _ => "unknown",
     };
     let fencing_token = vote.fencing_token.map(u64::from);
-    let arguments = (&*vote.node, outcome, vote.outcome.to_string(), vote.took.as_secs_f64(), fencing_token);
+    let arguments =
+        (&*vote.node, outcome, for_python(vote.outcome.to_string()), vote.took.as_secs_f64(), fencing_token);
     make(py, "Vote", arguments)
 }
 
@@ -86,7 +93,7 @@ pub(crate) fn health(py: Python<'_>, nodes: &[NodeHealth]) -> PyResult<Py<PyAny>
         make(
             py,
             "NodeHealth",
-            (&*node.node, status, node.status.to_string(), lasted, node.restarts, round_trip),
+            (&*node.node, status, for_python(node.status.to_string()), lasted, node.restarts, round_trip),
         )
     });
     nodes.collect::<PyResult<Vec<_>>>()?.into_py_any(py)

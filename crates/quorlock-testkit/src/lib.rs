@@ -13,6 +13,8 @@ mod folder;
 #[cfg(unix)]
 #[doc(hidden)]
 pub mod hostile;
+#[cfg(unix)]
+mod lifeline;
 mod memory;
 mod outward;
 #[doc(hidden)]

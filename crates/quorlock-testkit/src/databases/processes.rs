@@ -7,6 +7,7 @@ use std::process::Child;
 use quorlock::runtime::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::lifeline::Watched;
 use crate::wait::patience;
 
 /// A server that was started here. Dropping it ends it.
@@ -15,6 +16,8 @@ pub(super) struct Running {
     child: Child,
     /// Whether it has one process per connection.
     forks: bool,
+    /// Dropped last.
+    _watched: Watched,
 }
 
 /// A selection of the child processes of a server.
@@ -29,7 +32,7 @@ pub(super) enum Which {
 
 impl Running {
     pub(super) fn new(child: Child, forks: bool) -> Running {
-        Running { child, forks }
+        Running { _watched: Watched::new(child.id()), child, forks }
     }
 
     pub(super) fn pid(&self) -> u32 {

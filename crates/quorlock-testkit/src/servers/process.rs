@@ -53,13 +53,13 @@ impl Process {
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
         command.stdout(log.try_clone()?).stderr(log);
         command.envs(how.environment.iter().map(|(name, value)| (name, value)));
-        Ok(Process::Child(OwnChild(command.spawn()?)))
+        Ok(Process::Child(OwnChild::of(command.spawn()?)))
     }
 
     /// Returns the PID; for a task that of this process.
     pub(super) fn pid(&self) -> u32 {
         match self {
-            Process::Child(child) => child.0.id(),
+            Process::Child(child) => child.child.id(),
             Process::Task(_) => std::process::id(),
         }
     }
@@ -67,7 +67,7 @@ impl Process {
     /// Whether it has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         match self {
-            Process::Child(child) => !matches!(child.0.try_wait(), Ok(None)),
+            Process::Child(child) => !matches!(child.child.try_wait(), Ok(None)),
             Process::Task(task) => task.is_finished(),
         }
     }
@@ -94,7 +94,7 @@ impl Process {
     fn signal(&self, signal: rustix::process::Signal) -> io::Result<rustix::process::Pid> {
         match self {
             Process::Child(child) => {
-                let pid = rustix::process::Pid::from_child(&child.0);
+                let pid = rustix::process::Pid::from_child(&child.child);
                 rustix::process::kill_process(pid, signal)?;
                 Ok(pid)
             }
@@ -121,15 +121,29 @@ impl Drop for Process {
     }
 }
 
-/// A child process that ends with its handle.
+/// A child process that ends with its handle, and with this process.
 #[derive(Debug)]
-pub(super) struct OwnChild(Child);
+pub(super) struct OwnChild {
+    child: Child,
+    #[cfg(unix)]
+    _watched: crate::lifeline::Watched,
+}
+
+impl OwnChild {
+    fn of(child: Child) -> OwnChild {
+        OwnChild {
+            #[cfg(unix)]
+            _watched: crate::lifeline::Watched::new(child.id()),
+            child,
+        }
+    }
+}
 
 impl Drop for OwnChild {
     fn drop(&mut self) {
         // SIGKILL also ends a stopped process. Errors mean that it has already ended.
-        drop(self.0.kill());
-        drop(self.0.wait());
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 

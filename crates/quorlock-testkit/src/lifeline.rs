@@ -1,0 +1,62 @@
+//! Servers end with this process, also when it is killed.
+//!
+//! A shell reads their PIDs from a pipe that only this process keeps open, and kills them when the pipe closes. Linux'
+//! parent-death signal would not do, because it is sent when the parent's *thread* ends.
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{ChildStdin, Command, Stdio};
+
+use quorlock::runtime::Mutex;
+
+/// A process that is forgotten has ended, and its PID may be that of another one.
+const WATCH: &str = r#"
+while read -r what pid; do
+    others=
+    for one in $pids; do
+        [ "$one" = "$pid" ] || others="$others $one"
+    done
+    pids=$others
+    [ "$what" = forget ] || pids="$pids $pid"
+done
+[ -z "$pids" ] || kill -9 $pids
+"#;
+
+/// The pipe of the process with this PID. A fork inherits the pipe of its parent.
+static PIPE: Mutex<Option<(u32, ChildStdin)>> = Mutex::new(None);
+
+/// A child process that is killed if this process ends before. To be dropped when it was waited for.
+#[derive(Debug)]
+pub(crate) struct Watched(u32);
+
+impl Watched {
+    pub(crate) fn new(pid: u32) -> Watched {
+        tell("watch", pid);
+        Watched(pid)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        tell("forget", self.0);
+    }
+}
+
+/// Without a shell, or if it was killed, the servers end only as they always did.
+fn tell(what: &str, pid: u32) {
+    let mut pipe = PIPE.lock();
+    let here = std::process::id();
+    if pipe.as_ref().is_none_or(|(of, _)| *of != here) {
+        *pipe = start().map(|stdin| (here, stdin));
+    }
+    if let Some((_, stdin)) = &mut *pipe {
+        let _ = writeln!(stdin, "{what} {pid}");
+    }
+}
+
+fn start() -> Option<ChildStdin> {
+    let mut command = Command::new("sh");
+    command.args(["-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Ctrl-C in a terminal is for this process only.
+    command.process_group(0).spawn().ok()?.stdin
+}
