@@ -259,20 +259,12 @@ class _Wanted(_quorlock.LockContext):
         Raises `Held` if other clients still hold it after `wait`, and `NoQuorum` if too few nodes answered to know. A
         semaphore raises `Full` instead of `Held`, and `OtherPermits` if others use it with another number of permits.
         """
-        lease = Lease(self._lock.acquire())
-        if keep:
-            _events.keep(lease._lease)
-        return lease
+        return _events.keep(self._acquire()) if keep else self._acquire()
 
     def try_acquire(self, *, keep: bool = False) -> Lease | None:
         """Asks once, and returns `None` if other clients hold it. Raises `NoQuorum` if no quorum could tell. `keep` is
         as for `acquire`."""
-        acquired = self._lock.try_acquire()
-        if acquired is None:
-            return None
-        if keep:
-            _events.keep(acquired)
-        return Lease(acquired)
+        return _events.keep(self._try_acquire()) if keep else self._try_acquire()
 
     @overload
     def __call__(  # type: ignore[overload-overlap]

@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from quorlock import _quorlock
 from quorlock.errors import ConfigError
@@ -37,6 +38,8 @@ class _State:
         self.number = 0
         #: Each with the name of its lock.
         self.callbacks: dict[int, tuple[str, Callable[[str], None]]] = {}
+        #: Those that were told, and whose callbacks have not returned.
+        self.losses: list[tuple[int, str]] = []
         #: When the callback that runs now began, and what it is.
         self.runs: tuple[float, str] | None = None
         self.level = -1
@@ -86,10 +89,20 @@ def after_closing(work: Callable[[], object]) -> None:
     _after_closing.append(work)
 
 
-def keep(lease: _quorlock.Lease) -> None:
+class _HasLease(Protocol):
+    @property
+    def _lease(self) -> _quorlock.Lease: ...
+
+
+_L = TypeVar("_L", bound=_HasLease | None)
+
+
+def keep(lease: _L) -> _L:
     """Keeps a lease until it is over, whatever happens to the object that the program has."""
-    with _state.lock:
-        _state.kept = {kept for kept in _state.kept if kept.loss is None} | {lease}
+    if lease is not None:
+        with _state.lock:
+            _state.kept = {kept for kept in _state.kept if kept.loss is None} | {lease._lease}
+    return lease
 
 
 def on_lost(lease: _quorlock.Lease, callback: Callable[[str], None]) -> None:
@@ -183,27 +196,33 @@ def _tell_records(state: _State) -> None:
 
 
 def _tell_losses(state: _State) -> None:
-    while (losses := _quorlock.next_losses(3600.0)) is not None:
-        for number, reason in losses:
-            with state.lock:
-                resource, callback = state.callbacks.pop(number)
-            name = _quorlock.printable(resource)
-            state.runs = (
-                time.monotonic(),
-                f"{callback!r}, called for the loss of `{name}`, still runs, and all other callbacks wait for it",
-            )
-            try:
-                callback(reason)
-            except SystemExit as error:
-                _say(
-                    f"a callback for the loss of `{name}` raised SystemExit, which ends no process on this thread: "
-                    "call os._exit(), or signal.raise_signal(signal.SIGTERM)",
-                    error,
-                )
-            except BaseException as error:
-                _say(f"a callback for the loss of `{name}` failed", error)
-            finally:
-                state.runs = None
+    while state.losses or _quorlock.next_losses(3600.0, state.losses):
+        while state.losses:
+            number, reason = state.losses[0]
+            if number in state.callbacks:
+                _call(state, *state.callbacks[number], reason)
+                del state.callbacks[number]
+            del state.losses[0]
+
+
+def _call(state: _State, resource: str, callback: Callable[[str], None], reason: str) -> None:
+    name = _quorlock.printable(resource)
+    state.runs = (
+        time.monotonic(),
+        f"{callback!r}, called for the loss of `{name}`, still runs, and all other callbacks wait for it",
+    )
+    try:
+        callback(reason)
+    except SystemExit as error:
+        _say(
+            f"a callback for the loss of `{name}` raised SystemExit, which ends no process on this thread: "
+            "call os._exit(), or signal.raise_signal(signal.SIGTERM)",
+            error,
+        )
+    except BaseException as error:
+        _say(f"a callback for the loss of `{name}` failed", error)
+    finally:
+        state.runs = None
 
 
 @atexit.register

@@ -317,19 +317,14 @@ class _Wanted:
 
     async def acquire(self, *, keep: bool = False) -> Lease:
         """As that of `quorlock`."""
-        acquired = await _run(self._lock.acquire)
-        if keep:
-            _events.keep(acquired)
-        return Lease(acquired)
+        lease = Lease(await _run(self._lock.acquire))
+        return _events.keep(lease) if keep else lease
 
     async def try_acquire(self, *, keep: bool = False) -> Lease | None:
         """As that of `quorlock`."""
         acquired = await _run(self._lock.try_acquire)
-        if acquired is None:
-            return None
-        if keep:
-            _events.keep(acquired)
-        return Lease(acquired)
+        lease = None if acquired is None else Lease(acquired)
+        return _events.keep(lease) if keep else lease
 
     # Not coroutine functions: the frame of the `async with` is the caller of these.
 

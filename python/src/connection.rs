@@ -92,23 +92,28 @@ impl Settings {
 impl Connection {
     /// Returns the coordinator of this process, which a child makes at its first use.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
-        match self.connected() {
-            Ok(Some(live)) => Ok(live),
-            // Python runs without the mutex: another thread may wait for that with the interpreter.
-            Ok(None) => Err(error::closed(py)),
-            Err(error) => Err(error::of_config(py, &error)),
+        // Python runs without the mutex: another thread may wait for that with the interpreter.
+        match self.connected().map_err(|error| error::of_config(py, &error))? {
+            Some((live, false)) => Ok(live),
+            Some((live, true)) => {
+                // The thread that logs is the parent's.
+                py.import("quorlock._events")?.call_method0("follow_logging")?;
+                Ok(live)
+            }
+            None => Err(error::closed(py)),
         }
     }
 
-    fn connected(&self) -> Result<Option<Arc<Live>>, ConfigError> {
+    /// Returns it, and whether it was made just now.
+    fn connected(&self) -> Result<Option<(Arc<Live>, bool)>, ConfigError> {
         let mut live = self.live.lock();
         let Some(live) = live.as_mut() else { return Ok(None) };
         if let Some(live) = live.get() {
-            return Ok(Some(live.clone()));
+            return Ok(Some((live.clone(), false)));
         }
         let made = Arc::new(self.settings.connect()?);
         *live = Own::new(made.clone());
-        Ok(Some(made))
+        Ok(Some((made, true)))
     }
 
     /// The coordinator, if this process has one and has not closed it. It is closed from now on.

@@ -85,6 +85,11 @@ pub(crate) fn place(py: Python<'_>, depth: usize) -> PyResult<Bound<'_, PyAny>> 
     Ok(frame)
 }
 
+/// What users have of a lease.
+fn public(raw: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    Ok(raw.py().import("quorlock._lease")?.getattr("Lease")?.call1((raw,))?.unbind())
+}
+
 /// The base of the locks and semaphores of threads.
 #[pyclass(frozen, subclass)]
 pub(crate) struct LockContext {
@@ -102,13 +107,26 @@ impl LockContext {
         LockContext { lock, raises, contexts: Contexts::default() }
     }
 
+    /// Waits until it is acquired. No frame of Python has the lease before the caller has it.
+    #[pyo3(name = "_acquire")]
+    fn acquire(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        public(self.lock.get().acquire(py, None)?.bind(py))
+    }
+
+    /// Returns `None` if another client holds it.
+    #[pyo3(name = "_try_acquire")]
+    fn try_acquire(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let raw = self.lock.get().try_acquire(py, None)?;
+        if raw.is_none(py) { Ok(raw) } else { public(raw.bind(py)) }
+    }
+
     /// Acquires it.
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let place = place(py, 0)?.unbind();
         let raw = self.lock.get().acquire(py, None)?;
-        let lease = py.import("quorlock._lease")?.getattr("Lease")?.call1((raw.clone_ref(py),))?;
+        let lease = public(raw.bind(py))?;
         self.contexts.enter(place, raw);
-        Ok(lease.unbind())
+        Ok(lease)
     }
 
     /// Releases what was acquired.

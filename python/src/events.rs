@@ -8,6 +8,7 @@ use std::sync::{Condvar, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, Mutex, SystemClock};
 use tracing::callsite::Identifier;
@@ -24,7 +25,7 @@ const MOST: usize = 10_000;
 
 /// So many warnings of one kind are told within [`WINDOW`]; later ones are counted. An outage has one for each lease.
 const ALIKE: u64 = 20;
-const WINDOW: Duration = Duration::from_secs(10);
+const WINDOW: Duration = Duration::from_secs(5);
 
 /// The level of warnings in Python's `logging`.
 const WARNING: u8 = 30;
@@ -169,12 +170,15 @@ pub(crate) fn next_records(py: Python<'_>, timeout: f64) -> Option<Vec<LogRecord
     })
 }
 
-/// Waits for at most `timeout` seconds, and returns all losses. `None` after [`stop_events`].
+/// Waits for at most `timeout` seconds, and adds all losses to `into`, where an exception of the thread loses none.
+/// Returns `False` after [`stop_events`].
 #[pyfunction]
-pub(crate) fn next_losses(py: Python<'_>, timeout: f64) -> Option<Vec<Loss>> {
+pub(crate) fn next_losses(py: Python<'_>, timeout: f64, into: &Bound<'_, PyList>) -> PyResult<bool> {
     let here = Process::here();
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-    py.detach(|| here.losses.next(timeout).map(Vec::from))
+    let Some(losses) = py.detach(|| here.losses.next(timeout)) else { return Ok(false) };
+    losses.into_iter().try_for_each(|loss| into.append(loss))?;
+    Ok(true)
 }
 
 /// Lets [`next_records`] return what there is.

@@ -280,7 +280,7 @@ impl Lock {
 
     /// Returns `None` if another client holds it.
     #[pyo3(signature = (reactor=None))]
-    fn try_acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
+    pub(crate) fn try_acquire(&self, py: Python<'_>, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let (live, wanted) = (self.connection.get().live(py)?, self.wanted(py)?);
         let background = live.background.clone();
         dispatch(py, &live.background, reactor, async move {

@@ -15,7 +15,7 @@ import pytest
 
 import quorlock
 from programs import SOON, end, eventually, eventually_gone, run, start, start_command, stored
-from quorlock.testing import Servers
+from quorlock.testing import Servers, servers
 
 
 def test_a_forked_child_has_no_lease_and_connects_anew(nodes: Servers) -> None:
@@ -199,6 +199,106 @@ print("exit")
         )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "exit\n"
+
+
+def test_a_thread_that_waited_when_the_exit_began_stays_out_of_the_interpreter(nodes: Servers) -> None:
+    """It would be ended wherever it is, which a stack of other code may not survive."""
+    code = """
+import atexit, sys, threading, time
+def at_the_end():
+    thread.join(0.3)
+    print(ran, thread.is_alive())
+# Before the handler of the package, which is called first then.
+atexit.register(at_the_end)
+import quorlock
+ran = []
+q = quorlock.connect(sys.argv[1:], restart_guard=False)
+def wait():
+    try:
+        q.lock("held elsewhere", wait=None).acquire()
+    except quorlock.Closed:
+        ran.append("in Python")
+thread = threading.Thread(target=wait, daemon=True)
+thread.start()
+while not q.lock("held elsewhere").waiters(): time.sleep(0.01)
+"""
+    with nodes.connect() as q, q.lock("held elsewhere"):
+        ended = end(start_command([sys.executable, "-c", code, *nodes.urls]))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "[] True\n"
+
+
+def test_an_exit_takes_a_second_in_all() -> None:
+    with servers(3) as nodes:
+        program = start(
+            nodes,
+            """
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+coordinators = [connect(key_prefix=f"{number}/") for number in range(10)]
+leases = [q.lock("held").acquire() for q in coordinators]
+print("held")
+signal.sigwait([signal.SIGUSR1])
+""",
+        )
+        assert program.stdout
+        assert program.stdout.readline() == "held\n"
+        for index in range(3):
+            nodes.freeze(index)
+        began = time.monotonic()
+        program.send_signal(signal.SIGUSR1)
+        ended = end(program)
+        assert time.monotonic() - began < 5
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("how", ["os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "pass"])
+def test_servers_end_with_the_process_that_started_them(nodes: Servers, how: str) -> None:
+    if "built-in" in nodes.kind:
+        pytest.skip("these servers are tasks of the process")
+    ended = run(
+        nodes,
+        f"""
+from quorlock.testing import servers
+mine = servers(2)
+q = mine.connect()
+lease = q.lock("at exit").acquire()
+for index in range(2):
+    print(next(line for line in mine.command(index, "INFO", "server").splitlines() if "process_id" in line), flush=True)
+{how}
+""",
+    )
+    pids = [int(line.split(":")[1].strip().strip('"')) for line in ended.stdout.splitlines()]
+    assert len(pids) == 2, ended
+    eventually("the servers to end", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+    if how == "pass":
+        # The lock was released before its servers ended.
+        assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_green_threads_are_refused(nodes: Servers, library: str, when: str) -> None:
+    """A wait would stop all of them, for ever."""
+    pytest.importorskip(library)
+    patch = "import gevent.monkey; gevent.monkey.patch_all()"
+    if library == "eventlet":
+        patch = "import warnings; warnings.simplefilter('ignore'); import eventlet; eventlet.monkey_patch()"
+    ended = run(
+        nodes,
+        f"""
+{"" if when == "after" else patch}
+import quorlock
+{"" if when == "before" else patch}
+for connect in [quorlock.connect, quorlock.aio.connect]:
+    try:
+        connect(sys.argv[1:])
+    except quorlock.ConfigError as error:
+        print(error)
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count(f"{library} has replaced the threads of this process") == 2
+    assert "use workers that are threads or processes" in ended.stdout
 
 
 def test_an_exit_without_any_server_is_quick_and_clean(nodes: Servers) -> None:

@@ -51,6 +51,118 @@ def test_a_callback_that_fails_is_logged_and_the_next_is_called(
     eventually("the log", lambda: "ZeroDivisionError" in caplog.text)
 
 
+def test_nothing_that_a_callback_or_a_filter_does_ends_the_thread_that_tells(nodes: Servers) -> None:
+    """One that exits, one that interrupts, one that blocks, and a filter of logging that raises."""
+    ended = run(
+        nodes,
+        """
+import logging
+from quorlock import _events
+_events._NOW_AND_THEN_SECONDS = 0.2
+class Broken(logging.Filter):
+    def filter(self, record):
+        if "broken" in record.getMessage(): raise RuntimeError("bad filter")
+        if "exits" in record.getMessage(): raise SystemExit(5)
+        return True
+said = []
+class Handler(logging.Handler):
+    def emit(self, record): said.append(record.getMessage())
+log = logging.getLogger("quorlock")
+log.addFilter(Broken())
+log.addHandler(Handler())
+log.propagate = False
+told = []
+def exits(reason): sys.exit(3)
+def interrupts(reason): raise KeyboardInterrupt
+def fails(reason): raise ZeroDivisionError
+blocked = threading.Event()
+def blocks(reason):
+    while not any("blocks" in text and "still runs" in text for text in said): time.sleep(0.01)
+    told.append("unblocked")
+def until(what):
+    ends = time.monotonic() + 30
+    while not what() and time.monotonic() < ends: time.sleep(0.01)
+    assert what(), said
+q = connect()
+# A record of a name that breaks the filter, and one that breaks it worse.
+for name in ["broken", "exits"]:
+    q.lock(name).acquire()
+for callback in [exits, interrupts, fails, blocks, told.append]:
+    with q.lock("told") as lease:
+        lease.on_lost(callback)
+until(lambda: told == ["unblocked", "released"])
+q.lock("dropped").acquire()
+until(lambda: any("dropped" in text for text in said))
+for words in ["raised SystemExit, which ends no process on this", "KeyboardInterrupt", "ZeroDivisionError"]:
+    assert any(words in text for text in said), (words, said)
+print("told")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "told\n"
+    # Logging them failed.
+    assert ended.stderr.count("a handler or filter of logging failed") == 0
+    assert "bad filter" not in ended.stdout
+
+
+def test_an_exception_from_outside_does_not_end_the_thread_that_tells(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+import ctypes, logging
+told = []
+q = connect()
+lock = q.lock("told")
+with lock as lease: lease.on_lost(told.append)
+def until(what):
+    ends = time.monotonic() + 30
+    while not what() and time.monotonic() < ends: time.sleep(0.01)
+    assert what()
+until(lambda: len(told) == 1)
+threads = [thread for thread in threading.enumerate() if thread.name.startswith("quorlock ")]
+assert len(threads) == 2, threads
+for thread in threads:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+for _ in range(2):
+    with lock as lease: lease.on_lost(told.append)
+until(lambda: len(told) == 3)
+print("told")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "told\n"
+
+
+def test_an_outage_with_many_leases_is_told_in_few_records(caplog: pytest.LogCaptureFixture) -> None:
+    with servers(1) as nodes, nodes.connect() as q:
+        leases = [q.lock(f"many {number}", ttl=1, fencing=False).acquire() for number in range(200)]
+        nodes.kill(0)
+        for lease in leases:
+            assert lease.lost.wait(SOON)
+        eventually("what was left out", lambda: "more records like this one were left out" in caplog.text)
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) < 100, len(warnings)
+
+
+def test_a_child_that_uses_what_it_inherited_logs(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+import logging
+logging.basicConfig(format="%(message)s")
+lock = connect().lock("inherited")
+child = os.fork()
+if child == 0:
+    lock.acquire()
+    time.sleep(0.3)
+    sys.exit(0)
+os.waitpid(child, 0)
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "the lease of `inherited` was dropped" in ended.stderr
+
+
 def test_metrics_are_those_of_the_program_and_of_each_process(nodes: Servers) -> None:
     pytest.importorskip("prometheus_client")
     ended = run(

@@ -1,0 +1,122 @@
+"""Every exception of the package, and what settings are refused with."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import quorlock
+from quorlock import errors, redis_lock
+from quorlock.errors import ConfigError
+from quorlock.testing import Servers
+
+CLASSES = [getattr(errors, name) for name in errors.__all__] + [redis_lock.LockError, redis_lock.LockNotOwnedError]
+
+
+def with_all_it_carries(kind: type[quorlock.QuorlockError], report: quorlock.VoteReport) -> quorlock.QuorlockError:
+    """An exception with every attribute that its class has."""
+    error = kind("what happened")
+    for name, value in {"resource": "orders/42", "reason": "expired", "waited": 1.5, "report": report}.items():
+        if hasattr(error, name):
+            setattr(error, name, value)
+    if isinstance(error, quorlock.Full):
+        error.holders = [None, report.holder]
+    if isinstance(error, redis_lock.LockError):
+        error.lock_name = "orders/42"
+    return error
+
+
+def shown(error: BaseException) -> str:
+    return f"{type(error)} {error} {error.args} {error.__dict__}"
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_exception_survives_a_process_pool_and_a_copy(q: quorlock.Coordinator, kind: Any) -> None:
+    with q.lock("pickled") as lease:
+        assert lease.token
+        report = q.lock("pickled").inspect()
+    assert report.holder is not None
+    error = with_all_it_carries(kind, report)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert shown(pickle.loads(pickle.dumps(error, protocol))) == shown(error)
+    for again in [copy.copy(error), copy.deepcopy(error)]:
+        assert shown(again) == shown(error)
+
+
+@pytest.mark.parametrize("aio", [False, True])
+def test_a_setting_that_is_none_is_refused_in_words_of_python(nodes: Servers, aio: bool) -> None:
+    q: Any = nodes.aio_connect() if aio else nodes.connect()
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"ttl": -1}, "ttl=-1: give 0 to"),
+        ({"ttl": 10**400}, "ttl=inf: give 0 to"),
+        ({"ttl": 1e300}, r"ttl=1e\+300: give 0 to"),
+        ({"ttl": timedelta(seconds=-2)}, "ttl=-2.0: give"),
+        ({"ttl": float("nan")}, "ttl=nan: a duration is"),
+        ({"ttl": "30"}, "ttl='30': a duration is"),
+        ({"ttl": True}, "ttl=True: a duration is"),
+        ({"max_hold": -0.5}, "max_hold=-0.5"),
+        ({"wait": -1}, "wait=None waits for ever"),
+        ({"renew": None}, "renew=None: renew=False"),
+        ({"renew": 0}, "renew=0: renew=False"),
+        # 62,000 commands per second.
+        ({"renew": 1e-9}, "renew=1e-09: .* 0.01 or more"),
+        ({"on_lost": "Raise"}, 'on_lost=\'Raise\': give "raise" or "warn"'),
+        ({"on_lost": None}, "on_lost=None"),
+    ]
+    for settings, words in refused:
+        for make in [lambda s: q.lock("n", **s), lambda s: q.lock_all(["n"], **s), lambda s: q.semaphore("n", 2, **s)]:
+            with pytest.raises(ConfigError, match=words) as raised:
+                make(settings)
+            assert len(str(raised.value)) < 200
+    for permits in [-1, 0, 2.5, True, 10**30]:
+        with pytest.raises(ConfigError, match=r"permits=.*: give a whole number"):
+            q.semaphore("n", permits)
+    for names in ["abc", b"abc"]:
+        with pytest.raises(ConfigError, match="give a list of names"):
+            q.lock_all(names)
+    connect = quorlock.aio.connect if aio else quorlock.connect
+    for settings, words in [
+        ({"quorum": -1}, "quorum=-1: give a whole number"),
+        ({"node_timeout": -1}, "node_timeout=-1"),
+        ({"nodes": b"redis://a"}, "an address is a bytes: give a str"),
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            connect(**{"nodes": "redis://a", **settings})
+
+
+def test_what_is_missing_for_tls_is_named_as_python_names_it(nodes: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere")
+    monkeypatch.setenv("SSL_CERT_DIR", "/nowhere")
+    with quorlock.connect(nodes.urls[0].replace("redis:", "rediss:")) as q:
+        with pytest.raises(quorlock.NoQuorum) as refused:
+            q.lock("n", wait=0).acquire()
+        assert refused.value.report is not None
+        for text in [str(refused.value), str(refused.value.report), refused.value.report.votes[0].detail]:
+            assert "tls_ca or SSL_CERT_FILE" in text
+            assert "--" not in text
+            assert "::" not in text
+
+
+def test_every_object_shows_its_name(q: quorlock.Coordinator, nodes: Servers) -> None:
+    aio = nodes.aio_connect()
+    assert nodes.urls[4] in repr(q)
+    assert nodes.urls[4] in repr(aio)
+    for module, of in [("quorlock", q), ("quorlock.aio", aio)]:
+        made: list[tuple[Any, str, str]] = [
+            (of.lock("a\n", ttl=5, wait=0), "a\n", r"Lock of `a\n`, ttl=5, wait=0"),
+            (of.lock("a", shared=True, wait=None), "a", "Lock of `a` for readers, wait=None"),
+            (of.lock_all(["a", "b"], label="me"), "a,b", "Lock of `a`, `b`, label=me"),
+            (of.semaphore("a", 3, max_hold=9), "a", "Semaphore of `a` with 3 permits, max_hold=9"),
+            (of.election("a", wait=7), "a", "Election of `a`, wait=7"),
+        ]
+        for thing, name, text in made:
+            assert thing.name == name
+            assert repr(thing) == f"<{module}.{text}>"
+    secret = quorlock.connect("redis://:s3cret@a")
+    assert "s3cret" not in repr(secret)
+    secret.close()
+    assert "s3cret" not in repr(secret)
