@@ -1,0 +1,64 @@
+"""What type checkers accept and refuse. It is checked with the package, and never run: each `ignore` must be needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator
+
+import quorlock
+from quorlock import aio
+
+
+def blocking(q: quorlock.Coordinator) -> None:
+    @q.lock("plain")
+    def plain(number: int) -> str:
+        return str(number)
+
+    word: str = plain(1)
+    plain("1")  # type: ignore[arg-type]
+
+    @q.lock("coroutine")
+    async def coroutine() -> None: ...
+
+    coroutine()  # type: ignore[operator]
+
+    @q.semaphore("generator", 2)
+    def generator() -> Generator[int, None, None]:
+        yield 1
+
+    generator()  # type: ignore[operator]
+
+    @q.semaphore("async generator", 2)
+    async def async_generator() -> AsyncIterator[int]:
+        yield 1
+
+    async_generator()  # type: ignore[operator]
+
+    with q.lock("with") as lease:
+        number: int | None = lease.fencing_token
+    with lease as again:
+        number = again.permit
+    maybe: quorlock.Lease | None = q.lock("kept").try_acquire(keep=True)
+    q.lock("kept").acquire(keep=True).check()
+    maybe.check()  # type: ignore[union-attr]
+    q.lock("typo", on_lost="Raise")  # type: ignore[arg-type]
+    print(word, number)
+
+
+async def on_a_loop(q: aio.Coordinator) -> None:
+    @q.lock("coroutine")
+    async def coroutine(number: int) -> str:
+        return str(number)
+
+    word: str = await coroutine(1)
+    await coroutine("1")  # type: ignore[arg-type]
+
+    @q.lock("plain")  # type: ignore[arg-type]
+    def plain() -> None: ...
+
+    async with q.lock("with") as lease:
+        number: int | None = lease.fencing_token
+    async with lease as again:
+        number = again.permit
+    with lease:  # type: ignore[attr-defined]
+        pass
+    print(word, number)
