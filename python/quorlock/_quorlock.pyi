@@ -19,6 +19,7 @@ __all__ = [
     "Observer",
     "Reactor",
     "Servers",
+    "Steps",
     "__version__",
     "after_fork_in_child",
     "after_fork_in_parent",
@@ -195,6 +196,13 @@ class LockContext:
     def __enter__(self) -> quorlock.Lease: ...
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None, /
+    ) -> None: ...
+
+class Steps:
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None, /
     ) -> None: ...
 
 class LeaseContext:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import quorlock
-from quorlock import aio
+from quorlock import _quorlock, aio
 from quorlock._settings import unicode
 from quorlock.errors import ConfigError, Held, Lost, QuorlockError
 
@@ -215,7 +215,7 @@ class _Base(Generic[_L]):
         return LockError("Unable to acquire lock within the time specified", self.name)
 
 
-class Lock(_Base[quorlock.Lease]):
+class Lock(_Base[quorlock.Lease], _quorlock.Steps):
     """A lock with the calls of `redis.lock.Lock`.
 
     `redis` is a `Coordinator`, addresses, a `redis.Redis` client, or several of these in a list. From clients
@@ -292,12 +292,14 @@ class Lock(_Base[quorlock.Lease]):
         """Asks all nodes whether any client holds the lock."""
         return self._taken(self._q.lock(self.name).inspect())
 
-    def __enter__(self) -> Lock:
+    # Of `with`, whose methods are in the extension module.
+
+    def _enter(self) -> Lock:
         if self.acquire():
             return self
         raise self._failed_to_enter()
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def _leave(self) -> None:
         try:
             self.release()
         except LockError as lost:

@@ -6,6 +6,7 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use quorlock::runtime::Mutex;
 
 use crate::lease::Lease;
@@ -184,5 +185,57 @@ impl LeaseContext {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.lease.get().end(py, error.is_none())
+    }
+}
+
+/// The base of the lock with the calls of redis-py, whose steps are in Python: what an exception interrupts there is
+/// given back.
+#[pyclass(frozen, subclass)]
+pub(crate) struct Steps;
+
+impl Steps {
+    /// What the object holds now.
+    fn lease<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.getattr("local")?.getattr("lease")
+    }
+
+    /// Does one step. If it fails, what is held then, and was not `before`, is given back.
+    fn step<'py>(
+        slf: &Bound<'py, Self>,
+        what: &str,
+        before: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.call_method0(what).inspect_err(|_| {
+            let Ok(held) = Steps::lease(slf) else { return };
+            if before.is_some_and(|before| held.is(before)) {
+                return;
+            }
+            if let Ok(raw) = held.getattr("_lease").and_then(|raw| Ok(raw.cast_into::<Lease>()?)) {
+                raw.get().give_back();
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl Steps {
+    #[new]
+    #[pyo3(signature = (*_arguments, **_keywords))]
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Steps {
+        Steps
+    }
+
+    fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let before = Steps::lease(slf)?;
+        Steps::step(slf, "_enter", Some(&before))
+    }
+
+    fn __exit__(
+        slf: &Bound<'_, Self>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        Steps::step(slf, "_leave", None).map(drop)
     }
 }

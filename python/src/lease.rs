@@ -152,7 +152,7 @@ impl Drop for Lease {
 #[pymethods]
 impl Lease {
     /// Gives the lock back without waiting for the nodes, and without a warning.
-    fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         let Some(held) = self.held.get() else { return };
         held.ended.store(true, Ordering::Relaxed);
         if let Some(mut slot) = held.slot.try_lock() {

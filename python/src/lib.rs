@@ -23,7 +23,7 @@ mod _quorlock {
     #[pymodule_export]
     use super::connection::{Connection, close_all};
     #[pymodule_export]
-    use super::context::{Contexts, LeaseContext, LockContext, place};
+    use super::context::{Contexts, LeaseContext, LockContext, Steps, place};
     #[pymodule_export]
     use super::election::{Election, Observer};
     #[pymodule_export]

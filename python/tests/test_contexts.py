@@ -22,7 +22,7 @@ import pytest
 
 import quorlock
 from programs import SOON, eventually, run, stored
-from quorlock import aio
+from quorlock import aio, redis_lock
 from quorlock.testing import Servers
 
 _T = TypeVar("_T")
@@ -337,17 +337,17 @@ def test_no_frame_holds_a_lease_after_a_cancellation(nodes: Servers, what: str) 
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("use", ["with", "lease"])
+@pytest.mark.parametrize("use", ["with", "lease", "redis-py"])
 def test_an_exception_at_any_line_of_the_package_leaves_no_lock_held(nodes: Servers, use: str) -> None:
     """As the handler of a signal raises it: between an acquisition and the body, and before the release."""
 
     class Limit(Exception): ...
 
     with nodes.connect() as q, nodes.connect() as other:
-        lock = q.lock("interrupted")
+        lock, drop_in = q.lock("interrupted"), redis_lock.Lock(q, "interrupted")
 
         def used() -> None:
-            with lock if use == "with" else lock.acquire():
+            with drop_in if use == "redis-py" else lock if use == "with" else lock.acquire():
                 pass
 
         left = 0

@@ -150,6 +150,16 @@ def test_the_addresses_of_clients_are_taken() -> None:
     assert raised.value.__context__ is None
 
 
+def test_the_token_is_where_redis_py_has_it(q: quorlock.Coordinator) -> None:
+    for thread_local in [True, False]:
+        lock = Lock(q, "token", thread_local=thread_local)
+        assert lock.local.token is None
+        with lock:
+            assert lock.lease is not None
+            assert lock.local.token == lock.lease.token
+        assert lock.local.token is None
+
+
 def test_the_asyncio_lock_has_the_same_calls(q: quorlock.Coordinator) -> None:
     async def main() -> None:
         lock, other = AsyncLock(q, "aio", timeout=5), AsyncLock(q, "aio", timeout=5, blocking=False)
