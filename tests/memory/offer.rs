@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::{
@@ -245,19 +245,27 @@ async fn o4_a_lease_has_ended_when_an_offer_of_it_is_sent() {
     }
 }
 
+/// Messages held back for a while: an offer that arrives with less than a tenth of its life left is given back.
 #[tokio::test(start_paused = true)]
-async fn o5_an_offer_that_arrives_too_late_is_ignored() {
-    let bench = bench(5);
-    let held = until_offered(&bench).await;
-    let (waiting, acquired) = (waiter(&bench).await, || bench.nodes[0].requests().acquire);
-    let before = acquired();
-    bench.nodes.iter().for_each(|node| node.lose_replies(true));
-    drop(held.release().now_or_never());
-    bench.pass(Duration::from_secs(2)).await;
-    assert!(!waiting.is_finished());
-    bench.nodes.iter().for_each(MemoryNode::resume);
-    drop(waiting.await.unwrap());
-    assert!(acquired() > before, "it must ask all nodes");
+async fn o5_an_offer_that_arrives_too_late_for_a_renewal_is_given_back() {
+    let (mut late, mut accepted) = (0, 0);
+    for held_back in (24..44).map(|quarters| Duration::from_secs(quarters) / 4) {
+        let bench = bench(5);
+        let held = until_offered(&bench).await;
+        let (waiting, before) = (waiter(&bench).await, offers(&bench));
+        bench.nodes.iter().for_each(|node| node.lose_replies(true));
+        drop(held.release().now_or_never());
+        bench.pass(held_back).await;
+        assert!(!waiting.is_finished());
+        let offered = offers(&bench) > before;
+        bench.nodes.iter().for_each(MemoryNode::resume);
+        let remaining = waiting.await.unwrap().remaining();
+        assert!(remaining >= TTL / 10, "{remaining:?} are left after {held_back:?}");
+        late += usize::from(offered && remaining == VALIDITY);
+        accepted += usize::from(offered && remaining < VALIDITY);
+    }
+
+    assert!(late > 0 && accepted > 0, "{late} late, {accepted} accepted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -331,6 +339,16 @@ async fn o6_an_offer_to_a_waiter_that_gave_up_and_ended_is_an_ordinary_release()
     }
 }
 
+/// The key of the waiter at this node.
+fn turn_key(home: &MemoryNode) -> String {
+    home.keys().into_iter().find(|key| key.starts_with(&format!("{}:", want_mark("r")))).unwrap()
+}
+
+/// What the waiter has stored there.
+fn place(home: &MemoryNode) -> Token {
+    home.holder(&turn_key(home)).unwrap()
+}
+
 /// A waiter whose turn has come asks all nodes; the lock may have gone to another, which offers it
 /// meanwhile.
 #[tokio::test(start_paused = true)]
@@ -350,9 +368,8 @@ async fn an_offer_in_the_turn_of_its_waiter_is_accepted() {
     }
     let waiting = waiter(&bench).await;
     let home = &bench.nodes[preferred_node("r", 5)];
-    let turn_key =
-        home.keys().into_iter().find(|key| key.starts_with(&format!("{}:", want_mark("r")))).unwrap();
-    let terms = OfferTerms::parse(home.holder(&turn_key).unwrap().as_bytes()).unwrap();
+    let turn_key = turn_key(home);
+    let terms = OfferTerms::parse(place(home).as_bytes()).unwrap();
     // It asks all nodes, which refuse, and pauses until its turn is over: 85 ms in total.
     home.remove(&turn_key);
     bench.pass(45 * MS).await;
@@ -398,18 +415,22 @@ async fn o9_a_release_is_open_once_another_program_was_seen() {
     assert!(offers > 6 * 5, "after it left, only {offers} offers were made");
 }
 
-/// The queue's node would take it for dead, and skip it at each turn.
+/// The queue's node would take it for dead and skip it at each turn, or too few messages would arrive.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_accepts_no_offer_from_a_queue_whose_node_cannot_reach_its_inbox() {
-    let bench = bench(5);
-    let held = lock(&client(&bench)).acquire().await.unwrap();
-    let home = &bench.nodes[preferred_node("r", 5)];
-    home.hints(false);
-    let waiting = waiter(&bench).await;
-    let turn_key =
-        home.keys().into_iter().find(|key| key.starts_with(&format!("{}:", want_mark("r")))).unwrap();
-    let entry = home.holder(&turn_key).unwrap();
-    assert_eq!(OfferTerms::parse(entry.as_bytes()), None, "{entry:?}");
-    held.release().await.unwrap();
-    drop(waiting.await.unwrap());
+async fn o8_a_waiter_accepts_no_offer_while_messages_do_not_arrive() {
+    for (closed, from_the_start) in [(1, true), (1, false), (3, false)] {
+        let bench = bench(5);
+        let held = lock(&client(&bench)).acquire().await.unwrap();
+        let home = preferred_node("r", 5);
+        let connected = if from_the_start { None } else { Some(client(&bench)) };
+        // The home node, or three others: their inboxes close, or never open.
+        let first = if closed == 1 { home } else { home + 1 };
+        (first..first + closed).for_each(|node| bench.nodes[node % 5].hints(false));
+        let client = connected.unwrap_or_else(|| client(&bench));
+        let waiting = waiter_of(&bench, &client).await;
+        let entry = place(&bench.nodes[home]);
+        assert_eq!(OfferTerms::parse(entry.as_bytes()), None, "{closed}, {from_the_start}: {entry:?}");
+        held.release().await.unwrap();
+        drop(waiting.await.unwrap());
+    }
 }
