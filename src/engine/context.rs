@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::Renewals;
@@ -12,8 +13,10 @@ use super::offer::Offers;
 use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::WaitQueues;
 use crate::error::ConfigError;
+use crate::node::SharedRequest;
 use crate::node::lists::NodeLists;
 use crate::quorum::members::Nodes;
+use crate::quorum::round::{Expect, Round};
 use crate::runtime::clock::Sleep;
 use crate::runtime::entropy::Entropy;
 use crate::runtime::tasks::Tasks;
@@ -123,6 +126,19 @@ impl EngineContext {
     /// Whether the renewals in flight have reached the limit, so that others must wait.
     pub(crate) fn are_many_renewing(&self) -> bool {
         self.renewals.are_many(|| self.nodes.quorum_round_trip())
+    }
+
+    /// Asks nodes what no caller waits for. Closing the coordinator does: a process that ends then leaves no trace of a
+    /// waiter on the nodes.
+    pub(crate) fn ask_in_background<Q: Into<SharedRequest>>(
+        &self,
+        ttl: Duration,
+        request: impl Fn(usize) -> Option<Q>,
+    ) {
+        let round = Round::start(&self.nodes, Expect::AnyAnswer, ttl, request);
+        if let Ok(runtime) = Handle::try_current() {
+            self.tasks.spawn(async move { round.settled().await }, &runtime);
+        }
     }
 
     /// Whether a client outside the queue of `key` had the lock a moment ago.

@@ -79,7 +79,9 @@ impl<K> Lock<K> {
             Wait::UpTo(_) | Wait::Forever => tokio::select! {
                 biased;
                 held = slot.lock() => held,
-                () = self.deadline(&plan) => return Ok(Got::TakenHere),
+                () = self.deadline(&plan) => {
+                    return Err(self.contended(self.shared.now().since(plan.since)).await);
+                }
             },
         };
         if let Some(again) = held.again() {

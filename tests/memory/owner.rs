@@ -97,6 +97,24 @@ async fn two_tasks_of_one_owner_share_one_hold() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_says_for_how_long_a_task_waited_for_another_of_its_owner() {
+    let bench = bench(5);
+    let wait = Duration::from_secs(2);
+    let _held = bench.lock().acquire().await.unwrap();
+    let lock = bench.lock().wait(Wait::Forever).owner(&Owner::new());
+    let acquiring = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    bench.settle().await;
+    let error = lock.clone().wait(Wait::UpTo(wait)).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { waited, .. } if waited >= wait), "{error}");
+    let error = lock.wait(Wait::Never).acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { waited: Duration::ZERO, .. }), "{error}");
+    acquiring.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_owner_of_many_locks_in_turn_does_not_grow() {
     let bench = bench(1);
     let me = Owner::new();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, another, bench};
-use quorlock::protocol::{Claim, Moment, WaiterId, preferred_node, turn, want_mark};
+use quorlock::protocol::{Claim, Moment, WaiterId, intents_key, preferred_node, turn, want_mark};
 use quorlock::{
     Coordinator, Lock, Renewal, Wait,
     node::{Capabilities, Capability, Expiry, Node as _, Request, Vote, ask},
@@ -381,6 +381,44 @@ async fn a_waiter_that_ends_with_an_error_leaves_the_queue() {
     let claim = Arc::new(Claim::new("r".into(), first.token().clone()));
     let released = ask(home(&bench), Request::Release { claim }).await.unwrap().vote;
     assert_ne!(released, Vote::Notified, "the queue is empty");
+}
+
+/// The process may end then. A cancelled waiter is counted by nobody, and keeps no reader out.
+#[tokio::test(start_paused = true)]
+async fn close_waits_until_a_cancelled_waiter_has_left_the_nodes() {
+    let place = format!("{}:", want_mark("r"));
+    for (held, wanted, trace) in [
+        ("writer", "writer", &place),
+        ("reader", "writer", &intents_key("r")),
+        ("writer", "reader", &place),
+        ("writer", "several", &place),
+    ] {
+        let bench = bench(5);
+        let lock_of =
+            |client: &Coordinator, who| if who == "reader" { lock(client).shared() } else { lock(client) };
+        let _held = lock_of(&client(&bench), held).acquire().await.unwrap();
+        bench.nodes.iter().for_each(|node| node.delay(10 * MS, 10 * MS));
+        let client = client(&bench);
+        let several = client.lock_all(["q", "r"]).ttl(TTL).wait(Wait::Forever);
+        let one = lock_of(&client, wanted);
+        let waiting = tokio::spawn(async move {
+            if wanted == "several" {
+                several.acquire().await.map(drop)
+            } else {
+                one.acquire().await.map(drop)
+            }
+        });
+        let traces = || {
+            let keys = bench.nodes.iter().flat_map(MemoryNode::keys);
+            keys.filter(|key| key.starts_with(trace)).collect::<Vec<_>>()
+        };
+        bench.pass(Duration::from_secs(1)).await;
+        assert!(!traces().is_empty(), "{wanted} waits for {held}");
+        waiting.abort();
+        drop(waiting.await);
+        client.close(TTL).await;
+        assert_eq!(traces(), [""; 0], "{wanted} waited for {held}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,7 +46,7 @@ impl Contender {
         if let Some(Intent { key, .. }) = self.intent.take() {
             let waiter = self.queue.waiter;
             let request = |_| Some(Request::WithdrawWriter { key: key.clone(), waiter });
-            drop(Round::start(&self.shared.nodes, Expect::AnyAnswer, plan.ttl, request));
+            self.shared.ask_in_background(plan.ttl, request);
         }
     }
 }

@@ -23,7 +23,6 @@ use crate::engine::subscription::Subscription;
 use crate::engine::wait::Wait;
 use crate::node::{Request, SharedRequest};
 use crate::quorum::node_set::NodeSet;
-use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
 
 /// How often a place is confirmed: well within the time for which nodes keep it.
@@ -168,7 +167,6 @@ pub(super) fn leave(
 ) {
     if nodes.len() > 0 {
         let leave = SharedRequest::from(Request::LeaveQueue { key, waiter });
-        let request = |node| nodes.contains(node).then(|| leave.clone());
-        drop(Round::start(&shared.nodes, Expect::AnyAnswer, plan.ttl, request));
+        shared.ask_in_background(plan.ttl, |node| nodes.contains(node).then(|| leave.clone()));
     }
 }

@@ -1,5 +1,6 @@
 //! `quorlock list` and `quorlock top`.
 
+use nix::sys::signal::Signal;
 use quorlock_testkit::{Server, Servers, eventually, patience};
 use serde_json::Value;
 
@@ -134,6 +135,18 @@ async fn a_slot_that_has_had_its_run_is_listed_as_retained() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test]
+async fn who_has_stopped_waiting_is_not_counted() {
+    let Some(servers) = servers(3).await else { return };
+    let _holder = hold(&servers, &[], "held").await;
+    let waiter = Quorlock::new(["run", "held", "--", "true"]).on(&servers).start();
+    let waiters = async || listed(&list(&servers, &["--json"]).await)[0]["waiters"].as_u64();
+    eventually("a waiter", patience(), async || waiters().await == Some(1)).await.unwrap();
+    waiter.signal(Signal::SIGTERM);
+    waiter.end().await.expect(143);
+    assert_eq!(waiters().await, Some(0), "it was interrupted");
 }
 
 #[tokio::test]
