@@ -1,6 +1,6 @@
 //! Writes the library's tracing events to stderr.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 
 use quorlock::{protocol::printable, runtime::Mutex};
@@ -12,6 +12,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::args::{Args, Verb};
+use crate::report::{is_json, warning};
 use crate::stderr::say;
 
 /// Installs the subscriber, at the level that `args` ask for.
@@ -25,15 +26,17 @@ pub(crate) fn start(args: &Args) {
         .with_max_level(level(args))
         // They would be printed with a macro that panics if stderr has no reader.
         .log_internal_errors(false);
+    let tells_of_ends = args.wants_json() || !matches!(args.verb, Verb::Run(_) | Verb::Elect(_));
+    let sentences = Sentences { tells_of_ends };
     // An error means that one is installed already.
-    drop(if args.verbose == 0 { log.event_format(Sentence).try_init() } else { log.try_init() });
+    drop(if args.verbose == 0 { log.event_format(sentences).try_init() } else { log.try_init() });
 }
 
 fn level(args: &Args) -> LevelFilter {
-    // The output of these includes what the library would warn of.
-    let tells_itself = args.wants_json() || !matches!(args.verb, Verb::Run(_));
+    // The output of the others includes what the library would warn of.
+    let waits = matches!(args.verb, Verb::Run(_) | Verb::Elect(_) | Verb::Hold(_) | Verb::Wait(_));
     match args.verbose {
-        0 if args.quiet || tells_itself => LevelFilter::ERROR,
+        0 if args.quiet || !waits => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
         // Once per lease or connection.
         1 => LevelFilter::DEBUG,
@@ -77,6 +80,9 @@ struct Log;
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let event = String::from_utf8_lossy(text);
+        if event.is_empty() {
+            return Ok(0);
+        }
         let line = format!("{}\n", printable(event.trim_end_matches('\n')));
         match &mut *HELD_BACK.lock() {
             Some(reports) => reports.push(line),
@@ -90,27 +96,39 @@ impl Write for Log {
     }
 }
 
-/// Formats an event like the program's other messages: `quorlock: warning: what happened: node redis://a, …`.
-struct Sentence;
+/// Formats an event like the program's other messages: `quorlock: warning: what happened: node redis://a, …`, or as JSON.
+struct Sentences {
+    /// The output says how a lease ended: events of the library about it would repeat that.
+    tells_of_ends: bool,
+}
 
-impl<S, N> FormatEvent<S, N> for Sentence
+impl<S, N> FormatEvent<S, N> for Sentences
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let is_error = *event.metadata().level() == Level::ERROR;
+        if self.tells_of_ends && !is_error && event.metadata().target().starts_with(OF_ENDS) {
+            return Ok(());
+        }
         let mut words = Words::default();
         event.record(&mut words);
-        let kind = if *event.metadata().level() == Level::ERROR { "error" } else { "warning" };
         let mut mark = ": ";
-        write!(to, "quorlock: {kind}: {}", words.message)?;
+        let mut sentence = words.message;
         for (name, value) in words.fields {
-            write!(to, "{mark}{name} {value}")?;
+            write!(sentence, "{mark}{name} {value}")?;
             mark = ", ";
         }
-        writeln!(to)
+        if is_json() {
+            return to.write_str(&warning(&sentence));
+        }
+        writeln!(to, "quorlock: {}: {sentence}", if is_error { "error" } else { "warning" })
     }
 }
+
+/// The target of the library's events about the end of a lease.
+const OF_ENDS: &str = "quorlock::engine::keeper::ending";
 
 #[derive(Default)]
 struct Words {

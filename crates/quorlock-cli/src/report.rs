@@ -42,8 +42,13 @@ pub(crate) fn warn(sentence: &str) {
     match CHOSEN.get().copied().unwrap_or(Report::Words) {
         Report::Words => say(format!("quorlock: warning: {}\n", printable(sentence))),
         Report::Errors => {}
-        Report::Json => say(json_line(&json!({ "event": "warning", "message": sentence }))),
+        Report::Json => say(warning(sentence)),
     }
+}
+
+/// Returns a warning as a JSON line.
+pub(crate) fn warning(sentence: &str) -> String {
+    json_line(&json!({ "event": "warning", "message": sentence }))
 }
 
 /// Prints a notice, also with `--quiet`. It may have several lines, so what it quotes must be [`printable`].

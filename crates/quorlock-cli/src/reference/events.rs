@@ -36,8 +36,9 @@ pub(super) fn section() -> String {
     let mut section = "
 ## Log events
 
-Emitted through `tracing`. `quorlock run` shows warn and error; other commands, `--json` and `-q` show error only. `-v` \
-adds info and debug, `-vv` trace. In your own program, filter by level and target; `{…}` in a message is a value.
+Emitted through `tracing`. `quorlock run`, `elect`, `hold` and `wait` show warn and error, with `--json` as \
+events `warning`, those about the end of a lease only where they do not report it themselves; other commands and `-q` show error \
+only. `-v` adds info and debug, `-vv` trace. In your own program, filter by level and target; `{…}` in a message is a value.
 
 | level | target | message | fields |
 |---|---|---|---|

@@ -1,9 +1,9 @@
 //! Waiting for a lock that another client holds.
 
 use nix::sys::signal::Signal;
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::{ClosedPort, eventually, patience};
 
-use crate::support::{keys, run, servers};
+use crate::support::{Quorlock, keys, run, servers};
 
 #[tokio::test]
 async fn the_lock_is_handed_on_when_the_holder_ends() {
@@ -70,4 +70,40 @@ async fn a_wait_without_a_quorum_can_be_interrupted_too() {
     waiter.signal(Signal::SIGTERM);
     waiter.end().await.expect(143);
     eventually("a clean server", patience(), async || keys(&servers[2..]).await.is_empty()).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_verb_that_waits_says_why_once_for_each_node() {
+    let ports = [(); 3].map(|()| ClosedPort::bind().unwrap());
+    let urls: Vec<_> = ports.iter().map(|port| format!("redis://{}", port.address().unwrap())).collect();
+    let waits: [&[&str]; 4] = [
+        &["run", "-w", "forever", "job", "--", "true"],
+        &["elect", "job", "--", "true"],
+        &["hold", "-w", "forever", "job"],
+        &["wait", "job"],
+    ];
+    let mut waiting = Vec::new();
+    for words in waits {
+        for json in [false, true] {
+            let words =
+                [words.get(..1).unwrap_or_default(), if json { &["--json"] } else { &[] }, &words[1..]];
+            let command = Quorlock::new(words.concat()).env("QUORLOCK_NODES", &urls.join(","));
+            waiting.push((words.concat(), json, command.start()));
+        }
+    }
+    for (words, json, waiting) in waiting {
+        let said = |url: &str| {
+            let reports = waiting.stderr();
+            let lines = reports.lines().filter(|line| line.contains("unreachable, reconnecting"));
+            let event =
+                |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["event"] == "warning";
+            let good = |line: &&str| if json { event(line) } else { line.starts_with("quorlock: warning: ") };
+            lines.filter(good).filter(|line| line.contains(url)).count()
+        };
+        let all = async || urls.iter().all(|url| said(url) > 0);
+        eventually(&format!("the warnings of {words:?}"), patience(), all).await.unwrap();
+        assert!(urls.iter().all(|url| said(url) == 1), "{words:?}: {}", waiting.stderr());
+        waiting.signal(Signal::SIGTERM);
+        waiting.end().await.expect(143);
+    }
 }
