@@ -138,16 +138,16 @@ impl<'a> Guarded<'a> {
     async fn under_lock(&self, signals: &mut Signals) -> Result<Outcome, Failure> {
         let Guarded { wanted, place, slot, report, .. } = self;
         let (ttl, max_hold) = (self.settings.ttl(), self.lock.max_hold);
-        let asked = now();
+        let asked = Run::begins(now());
         let acquired = tokio::select! {
             biased;
             acquired = waiting::acquire((wanted, ttl, self.settings.wait()), place, signals, *report, WHILE_WAITING) => acquired?,
-            outcome = slot.has_had_its_run(wanted) => outcome,
+            outcome = slot.has_had_its_run(wanted, asked.wall) => outcome,
         };
         let lease = acquired.map_err(|error| Failure::of_acquiring(error, self.lock.conflict_exit_code))?;
         let since = now();
-        report.acquired(&lease, since.since(asked));
-        metrics::waited(since.since(asked));
+        report.acquired(&lease, since.since(asked.since));
+        metrics::waited(since.since(asked.since));
         let run = Run::begins(since);
 
         let mut command = self.program.command();
@@ -165,7 +165,7 @@ impl<'a> Guarded<'a> {
             Ended::Stopped { .. } => None,
         });
         // Only now that no process of the command is left.
-        let released = slot.end(lease, &run, ended, *report).await;
+        let released = slot.end((wanted, lease), &run, ended, *report).await;
         if let (Ok(()), Ended::Stopped { reason, .. }) = (&released, ended) {
             metrics::lost(reason);
         }

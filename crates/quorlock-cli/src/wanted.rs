@@ -119,22 +119,40 @@ impl Wanted {
         }
     }
 
-    /// Asks once more, and does not wait, if a quorum says that no process holds it and that it is taken
-    /// all the same: `None` if not.
-    pub(crate) async fn ask_once_if_retained(&self) -> Option<Result<Acquired, Refusal>> {
+    /// Asks once more, and does not wait, if a quorum names a holder for which it `is_in_vain` to wait, for each permit if
+    /// there are several: `None` if not.
+    pub(crate) async fn ask_once_if(
+        &self,
+        is_in_vain: impl Fn(&Holder) -> bool,
+    ) -> Option<Result<Acquired, Refusal>> {
+        let is_in_vain = |report: &VoteReport| {
+            let holder = report.holder().filter(|holder| holder.nodes >= report.quorum().needed());
+            holder.is_some_and(|holder| is_in_vain(&holder))
+        };
         match self {
             Wanted::Lock(lock) => {
-                is_retained(&lock.inspect().await.ok()?).then_some(())?;
+                is_in_vain(&lock.inspect().await.ok()?).then_some(())?;
                 let lock = Wanted::Lock(lock.clone());
                 Some(Box::pin(lock.acquire(Wait::Never)).await)
             }
             // Several locks are never retained together.
             Wanted::Several(_) => None,
             Wanted::Permit(semaphore) => {
-                semaphore.inspect().await.ok()?.iter().all(is_retained).then_some(())?;
+                semaphore.inspect().await.ok()?.iter().all(is_in_vain).then_some(())?;
                 let semaphore = Wanted::Permit(semaphore.clone());
                 Some(Box::pin(semaphore.acquire(Wait::Never)).await)
             }
+        }
+    }
+
+    /// Whether other processes may wait for it.
+    pub(crate) async fn may_be_waited_for(&self) -> bool {
+        match self {
+            Wanted::Lock(lock) => {
+                lock.waiters().await.map_or(true, |queue| queue.has_more || !queue.waiters.is_empty())
+            }
+            // For these no node keeps a queue.
+            Wanted::Several(_) | Wanted::Permit(_) => true,
         }
     }
 
@@ -155,11 +173,6 @@ impl Wanted {
             },
         }
     }
-}
-
-fn is_retained(report: &VoteReport) -> bool {
-    let needed = report.quorum().needed();
-    report.holder().is_some_and(|holder| holder.token.is_retained() && holder.nodes >= needed)
 }
 
 fn of_lock(report: &VoteReport) -> String {

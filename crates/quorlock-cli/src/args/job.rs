@@ -22,17 +22,20 @@ pub(crate) struct RunArgs {
     /// has ended, with whatever exit code; other clients wait while COMMAND runs, and exit with 75 (or -E)
     /// without waiting once it has ended. If the host crashes during the run, the lock expires after its TTL, and
     /// another host may run COMMAND again. Choose DURATION longer than the difference between the hosts' clocks,
-    /// and shorter than the time between two runs. It is not limited by max-ttl.
+    /// and shorter than the time between two runs. It is not limited by max-ttl. If others wait at the end
+    /// of a run that lasted longer, the lock stays taken for 5 s: clients that have waited since less than DURATION
+    /// after its start exit with 75, later ones run COMMAND.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["shared", "also"])]
     pub(crate) at_least: Option<Duration>,
     /// Run at most once per hour, day or other DURATION of the calendar.
     ///
     /// As --at-least, on any number of hosts, but until the end of the current slot instead of for a fixed
-    /// time. Slots begin at multiples of DURATION since 1970-01-01 00:00 UTC, by the clock of the host that runs
-    /// COMMAND: 1h begins at each full hour, 1day at midnight UTC, 7days on Thursdays. So a host that was down
-    /// and starts late in the slot finds it used, and the next slot is free from its first moment. Start the
-    /// hosts at least as long after the start of a slot as their clocks differ. A run that lasts longer than its
-    /// slot keeps the lock until it ends.
+    /// time. Slots begin at multiples of DURATION since 1970, by the clock of the host that runs COMMAND: 1h
+    /// begins at each full hour of UTC; those of a day or more follow the local calendar, as cron does (TZ): 1day
+    /// begins at midnight, 7days on Thursdays. So a host that was down and starts late in the slot finds it used,
+    /// and the next slot is free from its first moment. Start the hosts at least as long after the start of a slot
+    /// as their clocks differ. A run that lasts longer than its slot keeps the lock until it ends, and clients
+    /// that have waited since before the end of the slot exit with 75.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse,
           conflicts_with_all = ["shared", "also", "at_least"])]
     pub(crate) once_per: Option<Duration>,

@@ -3,21 +3,26 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use humantime::format_rfc3339_seconds;
+use humantime::{format_rfc3339_seconds, parse_rfc3339_weak};
+use jiff::tz::TimeZone;
 use quorlock::protocol::Moment;
 use quorlock::{
     Lost, RetainError, duration,
     runtime::{Clock as _, SystemClock},
+    votes::Holder,
 };
 use tokio::sync::Notify;
 
 use super::code_of;
 use super::watch::Ended;
-use crate::failure::Failure;
 use crate::report::{Reason, Report};
 use crate::runtime::now;
 use crate::waiting::Place;
 use crate::wanted::{Acquired, Refusal, Wanted};
+
+mod length;
+
+pub(super) use length::Length;
 
 /// For how long the lock stays taken, if a slot was asked for.
 #[derive(Debug)]
@@ -27,47 +32,15 @@ pub(super) struct Slot {
     met: Arc<Notify>,
 }
 
-/// The length of a slot.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Length {
-    /// This long from the start of the run.
-    FromStart(Duration),
-    /// To the next multiple of this since 1970, by the clock of this host.
-    OfCalendar(Duration),
-}
+/// The longest that a lock stays taken after a run that was longer than its slot, so that those who waited through it
+/// learn of it, and do not run the job again. A waiter looks every two seconds at the latest.
+const FOR_WAITERS: Duration = Duration::from_secs(5);
 
-impl Length {
-    /// Returns what was asked for: at most one of the two.
-    pub(super) fn of(
-        at_least: Option<Duration>,
-        once_per: Option<Duration>,
-    ) -> Result<Option<Length>, Failure> {
-        if once_per == Some(Duration::ZERO) {
-            return Err(Failure::Usage(
-                "a slot of no length has no run: give --once-per 1h or more".to_owned(),
-            ));
-        }
-        Ok(once_per.map(Length::OfCalendar).or(at_least.map(Length::FromStart)))
-    }
-
-    /// Returns how long after its start a run that starts at `wall`, since 1970, still has the slot.
-    fn from(self, wall: Duration) -> Duration {
-        match self {
-            Length::FromStart(length) => length,
-            Length::OfCalendar(length) => {
-                let past = wall.as_nanos().checked_rem(length.as_nanos()).unwrap_or_default();
-                let left = length.as_nanos().saturating_sub(past);
-                left.try_into().map_or(length, Duration::from_nanos)
-            }
-        }
-    }
-}
-
-/// The start of a run.
+/// The start of a run, or of the wait for it.
 pub(super) struct Run {
-    since: Moment,
+    pub(super) since: Moment,
     /// The time of the calendar, since 1970.
-    wall: Duration,
+    pub(super) wall: Duration,
 }
 
 impl Run {
@@ -97,28 +70,40 @@ impl Slot {
         })
     }
 
-    /// Ends when a quorum says that the slot has had its run, or as many as there are permits: there is
-    /// nothing to wait for then (rule R-12). While the job still runs it may crash, and that is waited for.
-    pub(super) async fn has_had_its_run(&self, wanted: &Wanted) -> Result<Acquired, Refusal> {
+    /// Ends when a quorum says that the slot of a start at `wall`, since 1970, has had its run, or as many as there are
+    /// permits: there is nothing to wait for then (rule R-12). While the job still runs it may crash, and that is waited for.
+    pub(super) async fn has_had_its_run(&self, wanted: &Wanted, wall: Duration) -> Result<Acquired, Refusal> {
         loop {
             self.met.notified().await;
-            if let Some(outcome) = wanted.ask_once_if_retained().await {
+            if let Some(outcome) = wanted.ask_once_if(|holder| self.is_of(holder, wall)).await {
                 return outcome;
             }
         }
     }
 
-    /// Ends the hold after the run: retains the lock for the rest of the slot, or releases it if there is none
-    /// or the lock was lost.
+    /// Whether a lock that stays taken had its run in the slot of a start at `wall`.
+    fn is_of(&self, holder: &Holder, wall: Duration) -> bool {
+        let (Some(length), true) = (self.length, holder.token.is_retained()) else { return false };
+        // For longer it is kept to the end of the slot only, whatever the hosts' clocks say.
+        holder.remaining > FOR_WAITERS
+            || holder.token.context().and_then(|note| began(&note)).is_none_or(|began| {
+                let left = length.from(began, &TimeZone::system());
+                // The note is in whole seconds, as are the slots of the calendar.
+                let later = if matches!(length, Length::FromStart(_)) { SECOND } else { Duration::ZERO };
+                began + left + later > wall
+            })
+    }
+
+    /// Ends the hold after the run: retains the lock for the rest of the slot, or a moment for those who have waited
+    /// through all of it; or releases it if there are none, no slot was asked for, or the lock was lost.
     pub(super) async fn end(
         &self,
-        lease: Acquired,
+        (wanted, lease): (&Wanted, Acquired),
         run: &Run,
         ended: Ended,
         report: Report,
     ) -> Result<(), Lost> {
         let (ran, at) = (now().since(run.since), run.since);
-        let left = self.length.map(|length| (at + length.from(run.wall)).since(now())).unwrap_or_default();
         let how = match ended {
             Ended::ByItself(status) => format!("exit {}", code_of(status)),
             Ended::Stopped { reason: Reason::MaxHold, .. } => "stopped by --max-hold".to_owned(),
@@ -126,14 +111,15 @@ impl Slot {
                 return release(lease, ran, report).await;
             }
         };
+        let Some(length) = self.length else { return release(lease, ran, report).await };
+        let mut left = (at + length.from(run.wall, &TimeZone::system())).since(now());
         if left.is_zero() {
-            return release(lease, ran, report).await;
+            if !wanted.may_be_waited_for().await {
+                return release(lease, ran, report).await;
+            }
+            left = FOR_WAITERS;
         }
-        let began = format_rfc3339_seconds(SystemTime::UNIX_EPOCH + run.wall)
-            .to_string()
-            .replace('T', " ")
-            .replace('Z', " UTC");
-        let note = format!("ran at {began} for {} ({how})", duration::format(ran));
+        let note = note(run.wall, ran, &how);
         let (resource, token) = (lease.resource().clone(), lease.token().short());
         match lease.retain(left, &note).await {
             Ok(()) => report.retained(resource.as_str(), &token, ran, Some(left)),
@@ -146,6 +132,24 @@ impl Slot {
         Ok(())
     }
 }
+
+/// Returns what is noted with a lock that stays taken.
+fn note(began: Duration, ran: Duration, how: &str) -> String {
+    let began = format_rfc3339_seconds(SystemTime::UNIX_EPOCH + began).to_string();
+    let began = began.replace('T', " ").replace('Z', UTC);
+    format!("{RAN_AT}{began} for {} ({how})", duration::format(ran))
+}
+
+/// Reads from a note when the run began, since 1970.
+fn began(note: &str) -> Option<Duration> {
+    let (_, rest) = note.rsplit_once(RAN_AT)?;
+    let began = parse_rfc3339_weak(rest.split_once(UTC)?.0).ok()?;
+    began.duration_since(SystemTime::UNIX_EPOCH).ok()
+}
+
+const RAN_AT: &str = "ran at ";
+const UTC: &str = " UTC";
+const SECOND: Duration = Duration::from_secs(1);
 
 async fn release(lease: Acquired, held: Duration, report: Report) -> Result<(), Lost> {
     let (watch, token) = (lease.clone(), lease.token().short());
@@ -162,31 +166,14 @@ async fn release(lease: Acquired, held: Duration, report: Report) -> Result<(), 
 mod tests {
     use super::*;
 
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    fn left(length: Length, wall: Duration) -> Duration {
-        length.from(wall)
-    }
-
     #[test]
-    fn a_slot_of_the_calendar_ends_at_the_next_multiple() {
+    fn a_note_says_when_the_run_began() {
         // 2026-01-31 03:00:00 UTC.
-        let three = Duration::from_secs(1_769_828_400);
-        assert_eq!(left(Length::OfCalendar(HOUR), three), HOUR, "the first moment of a slot has all of it");
-        assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR / 4), HOUR * 3 / 4);
-        assert_eq!(left(Length::OfCalendar(HOUR * 24), three), HOUR * 21, "to midnight UTC");
-        assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR.mul_f64(0.5)), HOUR / 2);
-    }
-
-    #[test]
-    fn a_slot_from_the_start_has_its_whole_length() {
-        assert_eq!(left(Length::FromStart(HOUR), Duration::from_secs(17)), HOUR);
-    }
-
-    #[test]
-    fn a_slot_of_no_length_is_refused() {
-        assert!(Length::of(None, Some(Duration::ZERO)).is_err());
-        assert!(matches!(Length::of(Some(HOUR), None), Ok(Some(Length::FromStart(_)))));
-        assert!(matches!(Length::of(None, None), Ok(None)));
+        let began_at = Duration::from_millis(1_769_828_400_900);
+        let note = note(began_at, SECOND, "exit 0");
+        assert_eq!(note, "ran at 2026-01-31 03:00:00 UTC for 1s (exit 0)");
+        let token = format!("db-7:41 ran at noon {note}");
+        assert_eq!(began(&token), Some(Duration::from_secs(1_769_828_400)));
+        assert_eq!(began("db-7:41 until the backup is done"), None);
     }
 }

@@ -59,13 +59,22 @@ async fn a_slot_of_the_calendar_has_one_run_and_ends_with_its_day() {
     let slot_length = ["--once-per", "400day"];
     let now = || SystemClock::default().wall().as_secs() * 1000;
     let slot_end = (now() / (400 * day) + 1) * 400 * day;
+    let ends = async |resource: &str| {
+        let status = Quorlock::new(["status", "--json", resource]).on(&servers).end().await.expect(0);
+        let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+        now() + status["holder"]["remaining_ms"].as_u64().unwrap()
+    };
     let hosts = slot(&servers, &slot_length, &log).await;
     let late = hosts.iter().filter(|host| host.code == Some(75)).count();
     assert_eq!((runs(&log), late), (1, HOSTS - 1), "{hosts:#?}");
-    let status = Quorlock::new(["status", "--json", "job"]).on(&servers).end().await.expect(0);
-    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
-    let ends = now() + status["holder"]["remaining_ms"].as_u64().unwrap();
-    assert!(ends.abs_diff(slot_end) < 60_000, "the slot ends at {ends}, not at {slot_end}");
+    // The days are those of the host's time zone.
+    let east = [&["run"], &slot_length[..], &["east", "--", "true"]].concat();
+    Quorlock::new(east).on(&servers).env("TZ", "EAST-12").end().await.expect(0);
+    for (name, slot_end) in [("job", slot_end), ("east", slot_end - day / 2)] {
+        let ends = ends(name).await;
+        let off = ends.abs_diff(slot_end) % (400 * day);
+        assert!(off < 60_000, "the slot of `{name}` ends at {ends}, not at {slot_end}");
+    }
     run(&servers, &["--once-per", "0s"], "true").end().await.expect(64);
     run(&servers, &["--once-per", "1h", "--at-least", "1h"], "true").end().await.expect(64);
 }
@@ -123,6 +132,41 @@ async fn r12_waiters_exit_when_the_run_has_ended() {
     holder.end().await.expect(0);
     let late = waiter.end().await.expect(75);
     assert_eq!(late.stdout, "");
+}
+
+/// Starts that waited through the run of their slot, although it lasted for longer, and one of the next slot.
+#[tokio::test]
+async fn r12_a_run_longer_than_its_slot_is_the_only_one_of_those_that_waited_through_it() {
+    let Some(servers) = servers(5).await else { return };
+    let (folder, clock) = (tempfile::tempdir().unwrap(), SystemClock::default());
+    let log = folder.path().join("log");
+    let slot = ["--at-least", "1s", "-w", "forever", "-v"];
+    let script =
+        format!("echo started; echo ran >> {}; while [ ! -e enough ]; do sleep 0.05; done", log.display());
+    let holder = run(&servers, &slot, &script).start();
+    holder.lines(1).await;
+    let since = clock.now();
+    let script = format!("echo again >> {}", log.display());
+    let mut waiters = Vec::new();
+    for number in 1..=HOSTS {
+        if number == HOSTS {
+            let over = async || clock.now().since(since).as_millis() > 2_100;
+            eventually("the end of the slot", patience(), over).await.unwrap();
+        }
+        let waiter = run(&servers, &slot, &script).start();
+        eventually("the wait", patience(), async || waiter.stderr().contains("waiting in the queue"))
+            .await
+            .unwrap();
+        waiters.push(waiter);
+    }
+    fs::write(holder.path("enough"), "").unwrap();
+    holder.end().await.expect(0);
+    let next = waiters.pop().unwrap();
+    for waiter in waiters {
+        waiter.end().await.expect(75);
+    }
+    next.end().await.expect(0);
+    assert_eq!(fs::read_to_string(&log).unwrap(), "ran\nagain\n");
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ impl Quorlock {
         // The environment of the tests may have these.
         command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
         command.args(words).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME").env("SHELL", "/bin/sh");
-        command.current_dir(folder.path()).stdin(Stdio::null());
+        command.env("TZ", "UTC").current_dir(folder.path()).stdin(Stdio::null());
         Quorlock { command, folder }
     }
 

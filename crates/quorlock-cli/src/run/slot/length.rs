@@ -1,0 +1,146 @@
+//! How long a slot lasts.
+
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, civil::DateTime};
+
+use crate::failure::Failure;
+
+/// The length of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Length {
+    /// This long from the start of the run.
+    FromStart(Duration),
+    /// To the next multiple of this since 1970, by the clock of this host: from a day on by its local time, as cron's
+    /// jobs are, since a day is 23 or 25 hours long when the clocks change.
+    OfCalendar(Duration),
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Length {
+    /// Returns what was asked for: at most one of the two.
+    pub(crate) fn of(
+        at_least: Option<Duration>,
+        once_per: Option<Duration>,
+    ) -> Result<Option<Length>, Failure> {
+        if once_per == Some(Duration::ZERO) {
+            return Err(Failure::Usage(
+                "a slot of no length has no run: give --once-per 1h or more".to_owned(),
+            ));
+        }
+        Ok(once_per.map(Length::OfCalendar).or(at_least.map(Length::FromStart)))
+    }
+
+    /// Returns how long after its start a run that starts at `wall`, since 1970, still has the slot, in this zone.
+    pub(super) fn from(self, wall: Duration, zone: &TimeZone) -> Duration {
+        match self {
+            Length::FromStart(length) => length,
+            Length::OfCalendar(length) if length < DAY => to_next(length, wall),
+            // A time that no calendar has is no time to start a job.
+            Length::OfCalendar(length) => {
+                to_next_of_days(length, wall, zone).unwrap_or_else(|| to_next(length, wall))
+            }
+        }
+    }
+}
+
+/// The time from `since`, after 1970, to the next multiple of `length`.
+fn to_next(length: Duration, since: Duration) -> Duration {
+    let past = since.as_nanos().checked_rem(length.as_nanos()).unwrap_or_default();
+    let left = length.as_nanos().saturating_sub(past);
+    left.try_into().map_or(length, Duration::from_nanos)
+}
+
+/// The same by the calendar of `zone`; `None` beyond the year 9999.
+fn to_next_of_days(length: Duration, wall: Duration, zone: &TimeZone) -> Option<Duration> {
+    let now = Timestamp::from_duration(SignedDuration::try_from(wall).ok()?).ok()?;
+    let local = now.to_zoned(zone.clone()).datetime();
+    let since = Duration::try_from(local.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0))).ok()?;
+    let end = local.checked_add(to_next(length, since)).ok()?;
+    // Midnight is skipped in some zones, and comes twice in others: then the first time, unless that is over.
+    let ends = zone.to_ambiguous_zoned(end);
+    let first = ends.clone().compatible().ok()?.timestamp();
+    let end = if first > now { first } else { ends.later().ok()?.timestamp() };
+    Duration::try_from(end.duration_since(now)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::ToSpan as _;
+    use jiff::civil::{Time, date, time};
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn left(length: Length, wall: Duration) -> Duration {
+        length.from(wall, &TimeZone::UTC)
+    }
+
+    #[test]
+    fn a_slot_of_the_calendar_ends_at_the_next_multiple() {
+        // 2026-01-31 03:00:00 UTC.
+        let three = Duration::from_secs(1_769_828_400);
+        assert_eq!(left(Length::OfCalendar(HOUR), three), HOUR, "the first moment of a slot has all of it");
+        assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR / 4), HOUR * 3 / 4);
+        assert_eq!(left(Length::OfCalendar(DAY), three), HOUR * 21, "to midnight UTC");
+        assert_eq!(left(Length::OfCalendar(HOUR), three + HOUR.mul_f64(0.5)), HOUR / 2);
+        let tokyo = TimeZone::posix("JST-9").unwrap();
+        assert_eq!(Length::OfCalendar(DAY).from(three, &tokyo), HOUR * 12, "to midnight there");
+        assert_eq!(Length::OfCalendar(HOUR * 12).from(three, &tokyo), HOUR * 9, "hours are those of UTC");
+    }
+
+    #[test]
+    fn a_daily_job_of_local_time_runs_each_day_of_the_year() {
+        for zone in [
+            "CET-1CEST,M3.5.0,M10.5.0/3",
+            "EST5EDT,M3.2.0,M11.1.0",
+            "GMT0BST,M3.5.0/1,M10.5.0",
+            "AEST-10AEDT,M10.1.0,M4.1.0/3",
+            // Havana, where midnight is skipped, and comes twice.
+            "CST5CDT,M3.2.0/0,M11.1.0/1",
+        ] {
+            let zone = TimeZone::posix(zone).unwrap();
+            for at in [
+                time(0, 10, 0, 0),
+                time(1, 30, 0, 0),
+                time(2, 30, 0, 0),
+                time(10, 0, 0, 0),
+                time(23, 50, 0, 0),
+            ] {
+                assert_eq!(runs(&zone, at), 365, "at {at} in {zone:?}");
+            }
+        }
+    }
+
+    /// Counts the runs of a job that starts each day of a year at this time, and five minutes later on another host.
+    fn runs(zone: &TimeZone, at: Time) -> usize {
+        let (mut runs, mut taken_until) = (0, Timestamp::MIN);
+        for day in date(2026, 1, 1).series(1.day()).take(365) {
+            let start = zone.to_zoned(day.to_datetime(at)).unwrap().timestamp();
+            for start in [start, start + HOUR / 12] {
+                if start >= taken_until {
+                    let left = Length::OfCalendar(DAY).from(start.as_duration().unsigned_abs(), zone);
+                    assert!(left > Duration::ZERO && left <= HOUR * 25, "{left:?} after {start}");
+                    taken_until = start + left;
+                    runs += 1;
+                }
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn a_slot_from_the_start_has_its_whole_length() {
+        assert_eq!(left(Length::FromStart(HOUR), Duration::from_secs(17)), HOUR);
+    }
+
+    #[test]
+    fn a_slot_of_no_length_is_refused() {
+        assert!(Length::of(None, Some(Duration::ZERO)).is_err());
+        assert!(matches!(Length::of(Some(HOUR), None), Ok(Some(Length::FromStart(_)))));
+        assert!(matches!(Length::of(None, None), Ok(None)));
+    }
+}
