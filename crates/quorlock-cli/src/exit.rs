@@ -41,7 +41,7 @@ Exit codes:
   76     the lock was lost while the command ran, or --max-hold was over, and the command was stopped
   64     invalid arguments
   78     invalid configuration, or the semaphore has another number of permits
-  125    internal error of quorlock
+  125    internal error of quorlock, or no process, thread or file was left for it
   126    the command is not executable
   127    the command was not found";
 

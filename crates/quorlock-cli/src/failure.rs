@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use quorlock::{
     AcquireError, ConfigError, PermitError,
@@ -50,6 +51,9 @@ pub(crate) enum Failure {
     /// The reader of the output has gone.
     #[error("the reader of the output has gone")]
     BrokenPipe,
+    /// The system has no process, thread, file or memory left for it.
+    #[error("cannot {what}: {limit}")]
+    Limit { what: String, limit: &'static str, source: io::Error },
     /// An internal error.
     #[error("cannot {what}")]
     Internal { what: &'static str, source: io::Error },
@@ -58,7 +62,10 @@ pub(crate) enum Failure {
 impl Failure {
     /// Returns a function for `map_err` that adds what could not be done.
     pub(crate) fn to(what: &'static str) -> impl FnOnce(io::Error) -> Failure {
-        move |source| Failure::Internal { what, source }
+        move |source| match limit(&source) {
+            Some(limit) => Failure::Limit { what: what.to_owned(), limit, source },
+            None => Failure::Internal { what, source },
+        }
     }
 
     /// Converts an error of writing to stdout, for `map_err`.
@@ -107,7 +114,7 @@ impl Failure {
             Failure::StdinEnded => exit::by_signal(Signal::SIGHUP as i32),
             // As if SIGPIPE had ended it, which is what happens to other programs.
             Failure::BrokenPipe => exit::by_signal(Signal::SIGPIPE as i32),
-            Failure::Internal { .. } => exit::INTERNAL,
+            Failure::Limit { .. } | Failure::Internal { .. } => exit::INTERNAL,
         }
     }
 
@@ -124,6 +131,7 @@ impl Failure {
             | Failure::NotFound(_)
             | Failure::NotExecutable { .. }
             | Failure::NoInterpreter { .. }
+            | Failure::Limit { .. }
             | Failure::Internal { .. } => true,
         }
     }
@@ -140,6 +148,7 @@ impl Failure {
             | Failure::NotExecutable { .. }
             | Failure::NoInterpreter { .. }
             | Failure::BrokenPipe
+            | Failure::Limit { .. }
             | Failure::Internal { .. } => "error",
         }
     }
@@ -160,6 +169,27 @@ impl Failure {
             cause = error.source();
         }
         text
+    }
+}
+
+/// Returns which limit was met, and how to raise it, if `source` is of a call that makes processes, threads or files.
+pub(crate) fn limit(source: &io::Error) -> Option<&'static str> {
+    match Errno::from_raw(source.raw_os_error()?) {
+        Errno::EAGAIN => Some(
+            "no process or thread is left; raise the limit of this user (ulimit -u), of the container (its pids limit) \
+             or of the unit (TasksMax), or look for what uses them up",
+        ),
+        Errno::EMFILE => Some(
+            "this process has too many open files; raise the limit (ulimit -n, or LimitNOFILE of the unit), or close those \
+             that it inherits",
+        ),
+        Errno::ENFILE => {
+            Some("this system has too many open files; raise fs.file-max, or look for what opens them")
+        }
+        Errno::ENOMEM => {
+            Some("no memory is left; raise the limit (ulimit -v, or MemoryMax of the unit), or add some")
+        }
+        _ => None,
     }
 }
 

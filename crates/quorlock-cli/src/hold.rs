@@ -97,7 +97,7 @@ async fn hold_until_ended(
     let asked = now();
     let acquired = tokio::select! {
         biased;
-        () = &mut closed => return Err(Failure::StdinEnded),
+        closed = &mut closed => return Err(closed.err().unwrap_or(Failure::StdinEnded)),
         acquired = waiting::acquire((&lock, settings.ttl(), settings.wait()), &place, &mut signals, report, "while waiting for the lock") => acquired?,
     };
     let lease = acquired.map_err(|error| Failure::of_acquiring(error, args.lock.conflict_exit_code))?;
@@ -113,7 +113,10 @@ async fn hold_until_ended(
             biased;
             lost = lease.lost() => break Some(lost),
             _ = signals.next_end() => break None,
-            () = &mut closed => break None,
+            closed = &mut closed => {
+                closed?;
+                break None;
+            }
             printed = &mut told, if telling => {
                 printed?;
                 telling = false;

@@ -153,11 +153,13 @@ impl Keyboard {
             return None;
         }
         let quits = Arc::new(Notify::new());
-        let thread = thread::spawn({
+        let read = {
             let quits = quits.clone();
             move || read_keys(&end, &quits)
-        });
-        Some(Keyboard { terminal, quits, thread: Some((open, thread)) })
+        };
+        // Without a thread a signal ends it.
+        let thread = thread::Builder::new().spawn(read).ok();
+        Some(Keyboard { terminal, quits, thread: thread.map(|thread| (open, thread)) })
     }
 }
 

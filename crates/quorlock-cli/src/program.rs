@@ -9,7 +9,7 @@ use std::process::Command;
 
 use nix::unistd::{AccessFlags, access};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, limit};
 
 /// What to run under the lock.
 pub(crate) enum Program {
@@ -110,6 +110,9 @@ fn refused(path: &Path, source: io::Error) -> Failure {
 
 /// Returns the error for a program that was found but could not be started.
 pub(crate) fn not_started(name: &Path, source: io::Error) -> Failure {
+    if let Some(limit) = limit(&source) {
+        return Failure::Limit { what: format!("start {}", name.display()), limit, source };
+    }
     match look_up(name.as_os_str(), &places()) {
         Ok(path) if source.kind() == io::ErrorKind::NotFound => {
             let interpreter = interpreter(&path).unwrap_or_default();

@@ -19,6 +19,7 @@ use crate::program::{Found, Program, not_started};
 use crate::report::Report;
 use crate::runtime::{block_on, now};
 use crate::signals::Signals;
+use crate::stderr;
 use crate::waiting::{self, Place};
 use crate::wanted::{Acquired, Wanted};
 
@@ -80,6 +81,8 @@ fn with_coordinator(
     resource: &str,
     work: impl AsyncFnOnce(&Coordinator) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
+    // While threads may be had.
+    stderr::start();
     metrics::counted(&settings.metrics(metrics), resource, || {
         block_on(async {
             // What the command started may outlive this process.

@@ -1,5 +1,6 @@
 //! The async runtime, and the clock.
 
+use std::io;
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
@@ -7,9 +8,14 @@ use quorlock::runtime::{Clock as _, SystemClock};
 
 use crate::failure::Failure;
 
+/// The files without which no command runs under a lock of three nodes, and the async runtime panics.
+const LEAST_FILES: usize = 16;
+
 /// Runs `work` on the main thread: a child dies with the *thread* that started it, and this one lives as long as the
 /// program.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let files: io::Result<Vec<_>> = (0..LEAST_FILES / 2).map(|_| io::pipe()).collect();
+    drop(files.map_err(Failure::to("open the files that it needs"))?);
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,7 +1,8 @@
 //! All output to stderr.
 //!
 //! Written by a thread of its own: a reader that stops reading, such as a pager, blocks the writer, which must delay
-//! neither renewals nor the end of a command whose lock is lost. What does not fit into the queue is dropped.
+//! neither renewals nor the end of a command whose lock is lost. What does not fit into the queue is dropped. If the
+//! system has no thread left, what comes from then on is written by whoever says it.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-static QUEUE: OnceLock<SyncSender<Item>> = OnceLock::new();
+/// `None` if there is no thread.
+static QUEUE: OnceLock<Option<SyncSender<Item>>> = OnceLock::new();
 
 enum Item {
     Text(Vec<u8>),
@@ -24,26 +26,38 @@ const LENGTH: usize = 1024;
 /// How long to wait at the end for a reader.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Queues `text` to be written. Never waits.
+/// Starts the thread, if it can be, before anything is said.
+pub(crate) fn start() {
+    queue();
+}
+
+/// Queues `text` to be written. Never waits, if there is a thread.
 pub(crate) fn say(text: impl Into<Vec<u8>>) {
-    // An error means that the queue is full: stderr has not been read for long.
-    drop(queue().try_send(Item::Text(text.into())));
+    match queue() {
+        // An error means that the queue is full: stderr has not been read for long.
+        Some(queue) => drop(queue.try_send(Item::Text(text.into()))),
+        None => drop(io::stderr().write_all(&text.into())),
+    }
 }
 
 /// Waits until everything is written, for [`PATIENCE`] at most.
 pub(crate) fn finish() {
+    // Nothing was said if there is none.
+    let Some(Some(queue)) = QUEUE.get() else { return };
     let (sender, done) = channel();
-    if queue().try_send(Item::Done(sender)).is_ok() {
+    if queue.try_send(Item::Done(sender)).is_ok() {
         let _ = done.recv_timeout(PATIENCE);
     }
 }
 
-fn queue() -> &'static SyncSender<Item> {
-    QUEUE.get_or_init(|| {
+fn queue() -> Option<&'static SyncSender<Item>> {
+    let queue = QUEUE.get_or_init(|| {
         let (sender, items) = sync_channel(LENGTH);
-        thread::spawn(move || write_all(&items));
-        sender
-    })
+        // Not `thread::spawn`, which panics: the panic would be said here.
+        thread::Builder::new().name("stderr".to_owned()).spawn(move || write_all(&items)).ok()?;
+        Some(sender)
+    });
+    queue.as_ref()
 }
 
 fn write_all(items: &Receiver<Item>) {

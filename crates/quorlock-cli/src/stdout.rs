@@ -20,7 +20,9 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// When the future is dropped the text may still be written.
 pub(crate) async fn print_aside(text: String) -> Result<(), Failure> {
     let (sender, written) = oneshot::channel();
-    thread::spawn(move || drop(sender.send(write(&text))));
+    thread::Builder::new()
+        .spawn(move || drop(sender.send(write(&text))))
+        .map_err(Failure::to("start a thread for the output"))?;
     let written = written.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
     written.map_err(Failure::to_write)
 }

@@ -8,6 +8,8 @@ use clap::ValueEnum;
 use nix::sys::stat::{SFlag, fstat};
 use tokio::sync::oneshot;
 
+use crate::failure::Failure;
+
 /// When the end of stdin ends the hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum UntilEof {
@@ -21,7 +23,11 @@ pub(super) enum UntilEof {
 }
 
 /// Waits for the end of stdin, or forever if `until` ignores it. Discards what it reads.
-pub(super) async fn closed(until: UntilEof) {
+///
+/// # Errors
+///
+/// If no thread is left that could wait.
+pub(super) async fn closed(until: UntilEof) -> Result<(), Failure> {
     let heeded = match until {
         UntilEof::Auto => is_a_pipe(),
         UntilEof::Always => true,
@@ -32,7 +38,7 @@ pub(super) async fn closed(until: UntilEof) {
     }
     let (sender, ended) = oneshot::channel();
     // The thread ends with the program, since a read cannot be interrupted.
-    thread::spawn(move || {
+    let wait = move || {
         let mut rest = [0; 4096];
         loop {
             match io::stdin().lock().read(&mut rest) {
@@ -43,9 +49,11 @@ pub(super) async fn closed(until: UntilEof) {
             }
         }
         let _ = sender.send(());
-    });
+    };
+    thread::Builder::new().spawn(wait).map_err(Failure::to("start a thread for stdin"))?;
     // An error means that the thread has ended, and so stdin.
     drop(ended.await);
+    Ok(())
 }
 
 fn is_a_pipe() -> bool {

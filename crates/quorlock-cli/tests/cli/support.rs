@@ -62,6 +62,23 @@ impl Quorlock {
         Quorlock { command, folder }
     }
 
+    /// Starts `program` with these words in the place of `quorlock`.
+    pub(crate) fn other(program: &str, words: &[&str]) -> Quorlock {
+        Quorlock::new([""; 0]).replaced_by(Command::new(program), words)
+    }
+
+    fn replaced_by(mut self, mut command: Command, words: &[&str]) -> Quorlock {
+        command.args(words).stdin(Stdio::null()).current_dir(self.folder.path());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        self.command = command;
+        self
+    }
+
     /// Uses these servers, which are new and so need no restart guard.
     pub(crate) fn on(self, servers: &Servers) -> Quorlock {
         self.env("QUORLOCK_NODES", &servers.urls().join(",")).env("QUORLOCK_RESTART_GUARD", "off")
@@ -73,18 +90,11 @@ impl Quorlock {
     }
 
     /// Starts `program` instead, with these words and the path of `quorlock` after them.
-    pub(crate) fn through(mut self, program: &str, words: &[&str]) -> Quorlock {
-        let mut command = Command::new(program);
-        command.args(words).arg(self.command.get_program()).stdin(Stdio::null());
-        for (name, value) in self.command.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.current_dir(self.folder.path());
-        self.command = command;
-        self
+    pub(crate) fn through(self, program: &str, words: &[&str]) -> Quorlock {
+        let own = self.command.get_program().to_owned();
+        let mut through = self.replaced_by(Command::new(program), words);
+        through.command.arg(own);
+        through
     }
 
     /// As [`through`](Quorlock::through), with the words of `quorlock` after its path.
