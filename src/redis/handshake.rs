@@ -320,7 +320,8 @@ impl Connector {
         self.login.steps.next_within(limit.sentinels().saturating_add(limit.step()));
         let named = sentinels.master().await?;
         self.login.target = self.login.address.at(named.master.clone());
-        Ok((self.login.hello().await?, Some(sentinels.watch(named, asked))))
+        let connected = self.login.hello().await.map_err(|error| self.of_master(error))?;
+        Ok((connected, Some(sentinels.watch(named, asked))))
     }
 
     /// Returns the address at which it found the server.
@@ -336,6 +337,20 @@ impl Connector {
         }
         let reason = format!("the Sentinels report {} as the master, but it is a replica", self.login.target);
         NodeError::Unreachable { reason: reason.into() }
+    }
+
+    /// Names the master that Sentinels report, if it cannot be reached: they may know it by an address that leads
+    /// nowhere from here.
+    fn of_master(&self, error: NodeError) -> NodeError {
+        if self.login.address.service().is_none() || self.login.target.service().is_some() {
+            return error;
+        }
+        let master = format_args!("its master {}", self.login.target);
+        match error {
+            NodeError::Unreachable { reason } => NodeError::Unreachable { reason: reason.within(master) },
+            NodeError::Unresponsive { reason } => NodeError::Unresponsive { reason: reason.within(master) },
+            other => other,
+        }
     }
 
     /// The error of a timeout.
@@ -356,11 +371,11 @@ impl Connector {
             ConnectTimeout::EachStep(_) => "complete a step of the handshake",
         };
         let reason = format!("{likely}it did not {missed} within {limit}").into();
-        if self.login.steps.is_accepted() {
+        self.of_master(if self.login.steps.is_accepted() {
             NodeError::Unresponsive { reason }
         } else {
             NodeError::Unreachable { reason }
-        }
+        })
     }
 
     /// Returns the identity of `process`, which answered at `now`.

@@ -84,6 +84,17 @@ async fn without_most_sentinels_a_master_is_not_asked() {
     drop(lock(&known).acquire().await.unwrap());
 }
 
+/// As where they know it by the address of a container, or by a name of another network.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_cannot_be_reached_is_named() {
+    let service = service("orders").await;
+    let master = service.master().await.unwrap();
+    let named = format!("its master redis://{}: ", master.address());
+    master.kill();
+    let error = only(&service, RestartGuard::Off).lock("r").try_acquire().await.unwrap_err().to_string();
+    assert!(error.contains(&named), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_names_too_few_sentinels_says_so() {
     let service = service("orders").await;

@@ -11,6 +11,7 @@ use nix::unistd::{Pid, getpgid};
 use rustix::process::{WaitOptions, WaitStatus, waitpid};
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::closed::keep_closed;
 use crate::parent_death::die_with_parent;
 use crate::signals::Signals;
 
@@ -40,6 +41,7 @@ impl Child {
         let changes = unix::signal(SignalKind::child())?;
         command.process_group(0);
         signals.keep_ignored(&mut command);
+        keep_closed(&mut command);
         die_with_parent(&mut command);
         let process = command.spawn()?;
         let number = i32::try_from(process.id()).map_err(io::Error::other)?;

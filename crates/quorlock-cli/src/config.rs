@@ -86,8 +86,9 @@ impl Settings {
         // A password in the environment overrides every file but one named by a flag.
         let password =
             if flags.password_file.is_some() { None } else { layer::variable("QUORLOCK_PASSWORD")? };
-        let said =
-            flags.or(Layer::of_environment(&kinds)?).or(Layer::of_file(args.config.as_deref(), &kinds)?);
+        let said = flags.or(Layer::of_environment(&kinds)?);
+        let known = !said.nodes.is_empty();
+        let said = said.or(Layer::of_file(args.config.as_deref(), known, &kinds)?);
         if said.nodes.is_empty() {
             return Err(no_nodes());
         }

@@ -174,6 +174,7 @@ impl Failure {
 
 /// Returns which limit was met, and how to raise it, if `source` is of a call that makes processes, threads or files.
 pub(crate) fn limit(source: &io::Error) -> Option<&'static str> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others are no limits")]
     match Errno::from_raw(source.raw_os_error()?) {
         Errno::EAGAIN => Some(
             "no process or thread is left; raise the limit of this user (ulimit -u), of the container (its pids limit) \

@@ -24,6 +24,7 @@ use crate::report::Report;
 mod args;
 mod bench;
 mod child;
+mod closed;
 mod completions;
 mod config;
 mod demo;

@@ -119,11 +119,20 @@ pub(crate) fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT)
 }
 
-/// Returns the signals that this process ignores, one bit each; none where there is no `/proc`.
+/// Returns the signals that this process ignores, one bit each.
 fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    (1..=u64::BITS).filter(|number| is_ignored(*number)).fold(0, |mask, number| mask | 1 << (number - 1))
+}
+
+#[expect(unsafe_code, reason = "it must not depend on /proc, and the safe functions change what they read")]
+fn is_ignored(number: u32) -> bool {
+    let Ok(number) = i32::try_from(number) else { return false };
+    let mut action = std::mem::MaybeUninit::<nix::libc::sigaction>::uninit();
+    // SAFETY: without a new action it changes nothing, and if it succeeds it has written the present one.
+    unsafe {
+        nix::libc::sigaction(number, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == nix::libc::SIG_IGN
+    }
 }
 
 fn bit(signal: Signal) -> u64 {

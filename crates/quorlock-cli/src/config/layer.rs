@@ -111,8 +111,9 @@ impl Layer {
     }
 
     /// Reads the file that a flag `named`, or a variable, or else the first of the usual ones. All but that of the flag
-    /// must be such that no other user but root can write them.
-    pub(super) fn of_file(named: Option<&Path>, kinds: &Kinds) -> Result<Layer, Failure> {
+    /// must be such that no other user but root can write them. If the nodes are `known`, a folder that this user may not
+    /// search, such as the home of another one after `sudo` or in a container, is not where the others are meant to be.
+    pub(super) fn of_file(named: Option<&Path>, known: bool, kinds: &Kinds) -> Result<Layer, Failure> {
         if let Some(path) = named {
             return Layer::of_opened(Opened::at(path), path, kinds);
         }
@@ -127,8 +128,9 @@ impl Layer {
             match trust::look(&path) {
                 Ok(Found::Trusted(opened)) => return Layer::of_opened(Ok(opened), &path, kinds),
                 Ok(Found::OfOthers(why)) => report::warn(&not_read(&path, &why)),
+                Ok(Found::Hidden(_)) if known => {}
                 Ok(Found::Nothing) => {}
-                Err(error) => return Err(unreadable(&path, &error)),
+                Ok(Found::Hidden(error)) | Err(error) => return Err(unreadable(&path, &error)),
             }
         }
         Ok(Layer::default())

@@ -31,6 +31,8 @@ pub(super) enum Found {
     Trusted(Opened),
     /// One that other users can write, and why.
     OfOthers(String),
+    /// A folder that this user may not search.
+    Hidden(io::Error),
     Nothing,
 }
 
@@ -39,6 +41,7 @@ pub(super) fn look(path: &Path) -> io::Result<Found> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Found::Hidden(error)),
         Err(error) => return Err(error),
         Ok(_) => {}
     }

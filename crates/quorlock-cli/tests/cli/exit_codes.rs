@@ -1,11 +1,11 @@
 //! The exit codes that scripts rely on, as numbers: changing one breaks the contract.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use nix::unistd::getuid;
 use quorlock_testkit::Servers;
+use tempfile::TempDir;
 
 use crate::support::{Quorlock, keys, run, servers};
 
@@ -107,20 +107,8 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
     assert_eq!(keys(&servers).await, [""; 0], "a lock was left behind");
 }
 
-/// Runs as another user than root, whom no limit of processes binds, if the tests run as root.
-fn limited(servers: &Servers, limit: &str, words: &[&str], folder: &Path) -> Quorlock {
-    let program = folder.join("quorlock");
-    if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_quorlock"), &program).unwrap();
-    }
-    fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
-    let mut command = vec![limit];
-    if getuid().is_root() {
-        command.extend(["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"]);
-    }
-    command.extend(["env", "-C", "/", "HOME=/"]);
-    let program = program.to_str().unwrap();
-    Quorlock::other("prlimit", &[&command[..], &[program], words].concat()).on(servers)
+fn limited(servers: &Servers, limit: &str, words: &[&str], folder: &TempDir) -> Quorlock {
+    Quorlock::unprivileged(&["prlimit", limit], Path::new("/"), words, folder).on(servers)
 }
 
 #[tokio::test]
@@ -131,7 +119,7 @@ async fn where_no_process_thread_or_file_is_left_it_says_so_and_ends() {
     for (limit, said) in
         [("--nproc=1", "ulimit -u"), ("--nofile=8", "ulimit -n"), ("--nofile=16", "ulimit -n")]
     {
-        let ended = limited(&servers, limit, &job, folder.path()).end().await.expect(125);
+        let ended = limited(&servers, limit, &job, &folder).end().await.expect(125);
         assert_eq!(ended.stdout, "", "{limit}");
         assert!(
             ended.stderr.contains(said) && ended.stderr.starts_with("quorlock: cannot "),
@@ -141,10 +129,10 @@ async fn where_no_process_thread_or_file_is_left_it_says_so_and_ends() {
     }
     // Its words need a thread, or none.
     let words = ["list", "nothing/"];
-    let listed = limited(&servers, "--nproc=1", &words, folder.path()).end().await.expect(0);
+    let listed = limited(&servers, "--nproc=1", &words, &folder).end().await.expect(0);
     assert!(listed.stdout.starts_with("no lock is held"), "{listed:?}");
     // The limit is met while the command runs.
     let script = "prlimit --pid $PPID --nproc=1; exit 7";
-    let ended = limited(&servers, "--nproc=1000", &["run", "-n", "job", "-c", script], folder.path());
+    let ended = limited(&servers, "--nproc=1000", &["run", "-n", "job", "-c", script], &folder);
     ended.env("RUST_BACKTRACE", "1").end().await.expect(7);
 }

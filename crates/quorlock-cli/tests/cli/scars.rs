@@ -1,6 +1,8 @@
 //! Bugs of other programs that run a command under a lock, as tests of ours. Each comment names the program and its
 //! issue; `docs/defects.md` has the sources.
 
+use std::fs;
+
 use nix::sys::signal::Signal;
 use quorlock_testkit::{Proxy, Servers, Way, eventually, patience};
 
@@ -296,6 +298,21 @@ async fn stdout_is_the_commands_alone() {
 }
 
 // consul lock: a shell, unless it is forbidden (#2999).
+#[tokio::test]
+async fn a_stream_that_was_closed_is_closed_for_the_command() {
+    let Some(servers) = servers(3).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    for (closed, expected) in [(">&-", "0 2"), ("<&-", "1 2"), ("2>&- <&-", "1"), ("", "0 1 2")] {
+        let open = "for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && echo $n >&9; done";
+        let script = format!("exec 9> {}; {open}; true", log.display());
+        let shell = format!("exec \"$0\" \"$@\" {closed}");
+        run(&servers, &[], &script).through_all("sh", &["-c", &shell]).end().await.expect(0);
+        let open = fs::read_to_string(&log).unwrap();
+        assert_eq!(open.split_whitespace().collect::<Vec<_>>().join(" "), expected, "closed by {closed:?}");
+    }
+}
+
 #[tokio::test]
 async fn no_shell_runs_unless_asked_for() {
     let Some(servers) = servers(3).await else { return };

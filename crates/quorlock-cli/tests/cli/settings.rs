@@ -269,3 +269,18 @@ async fn down_nodes_are_reported_once() {
     let status = Quorlock::new(["status", "job"]).on(&servers).end().await.expect(69);
     assert_eq!(status.stderr, "", "the table says it");
 }
+
+/// As under `sudo -u` without `-H`, or in a container with `--user`.
+#[tokio::test]
+async fn the_home_of_another_user_is_no_place_of_settings_if_the_nodes_are_named() {
+    let Some(servers) = servers(1).await else { return };
+    let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::set_permissions(&home, Permissions::from_mode(0o000)).unwrap();
+    let job = ["run", "-n", "job", "--", "echo", "ran"];
+    let quorlock = || Quorlock::unprivileged(&[], home.path(), &job, &folder);
+    let known = quorlock().on(&servers).end().await.expect(0);
+    assert_eq!((&*known.stdout, &*known.stderr), ("ran\n", ""));
+    let unknown = quorlock().end().await.expect(78);
+    assert!(unknown.stderr.contains("quorlock/quorlock.toml"), "{}", unknown.stderr);
+    fs::set_permissions(&home, Permissions::from_mode(0o755)).unwrap();
+}

@@ -5,12 +5,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{PipeReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getuid};
 use quorlock::protocol::is_auxiliary_key;
 use quorlock_testkit::{Kind, Resp, Servers, eventually, patience};
 use tempfile::TempDir;
@@ -65,6 +66,22 @@ impl Quorlock {
     /// Starts `program` with these words in the place of `quorlock`.
     pub(crate) fn other(program: &str, words: &[&str]) -> Quorlock {
         Quorlock::new([""; 0]).replaced_by(Command::new(program), words)
+    }
+
+    /// Starts a copy in `folder` as another user than root, whom no limit and no right binds, if the tests run as root;
+    /// `before` that, words of other programs. The current folder is `/`.
+    pub(crate) fn unprivileged(before: &[&str], home: &Path, words: &[&str], folder: &TempDir) -> Quorlock {
+        let program = folder.path().join("quorlock");
+        if !program.exists() {
+            fs::copy(env!("CARGO_BIN_EXE_quorlock"), &program).expect("a copy");
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+        }
+        let as_other = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"];
+        let as_other = if getuid().is_root() { &as_other[..] } else { &[] };
+        let program = program.to_str().expect("UTF-8");
+        let home = format!("HOME={}", home.display());
+        let all = [before, as_other, &["env", "-C", "/", &home, program], words].concat();
+        Quorlock::other(all[0], &all[1..])
     }
 
     fn replaced_by(mut self, mut command: Command, words: &[&str]) -> Quorlock {
