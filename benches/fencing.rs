@@ -35,7 +35,7 @@ async fn main() {
     println!("\nover a network, 1 ms each way");
     let mut proxies = Vec::new();
     for server in servers.iter() {
-        let proxy = Proxy::start(server.address()).await.unwrap();
+        let proxy = Proxy::before(server).await.unwrap();
         proxy.delay(Way::Both, Duration::from_millis(1));
         proxies.push(proxy);
     }

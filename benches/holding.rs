@@ -63,7 +63,7 @@ async fn measure(subject: &str) {
     let round_trip = Duration::from_millis(setting("ROUND_TRIP", 0) as u64);
     if !round_trip.is_zero() {
         for server in servers.iter() {
-            let proxy = Proxy::start(server.address()).await.unwrap();
+            let proxy = Proxy::before(server).await.unwrap();
             proxy.delay(Way::Both, round_trip / 2);
             proxies.push(proxy);
         }

@@ -136,7 +136,7 @@ async fn compare(settings: &Settings) {
     let mut urls = servers.urls();
     if !settings.round_trip.is_zero() {
         for server in servers.iter() {
-            let proxy = Proxy::start(server.address()).await.unwrap();
+            let proxy = Proxy::before(server).await.unwrap();
             proxy.delay(Way::Both, settings.round_trip / 2);
             proxies.push(proxy);
         }

@@ -86,7 +86,7 @@ async fn main() {
         let mut urls = servers.urls();
         let mut proxies = Vec::new();
         for (url, server) in urls.iter_mut().zip(servers.iter()).take(behind) {
-            let proxy = Proxy::start(server.address()).await.unwrap();
+            let proxy = Proxy::before(server).await.unwrap();
             *url = proxy.url();
             proxies.push(proxy);
         }
@@ -135,7 +135,7 @@ async fn main() {
 async fn compare_by_hand(servers: &Servers) {
     let (mut urls, mut proxies) = (servers.urls(), Vec::new());
     for (url, server) in urls.iter_mut().zip(servers.iter()).take(2) {
-        let proxy = Proxy::start(server.address()).await.unwrap();
+        let proxy = Proxy::before(server).await.unwrap();
         *url = proxy.url();
         proxies.push(proxy);
     }

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Lock servers: {servers}");
     let mut proxies = Vec::new();
     for (server, (name, millis)) in servers.iter().zip(NODES) {
-        let proxy = Proxy::start(server.address()).await?;
+        let proxy = Proxy::before(server).await?;
         proxy.delay(Way::Both, Duration::from_micros(millis * 1000 / 2));
         println!("  {name}: {millis} ms round trip");
         proxies.push(proxy);

@@ -47,7 +47,7 @@ class Servers:
 
     @property
     def urls(self) -> list[str]:
-        """Their addresses."""
+        """Their addresses, with their random password."""
         return self._servers.urls
 
     @property

@@ -62,7 +62,7 @@ async fn set_user(server: &Server, name: &str, rights: &[&str]) {
 }
 
 fn url_of(server: &Server, user: &str) -> String {
-    server.url().replace("redis://", &format!("redis://{user}:pw@"))
+    server.url_as(&format!("{user}:pw"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,7 +107,7 @@ async fn a_cluster_keeps_the_contract() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_reachable_member_is_enough_to_find_the_others() {
     let cluster = cluster(3, 0).await;
-    let url = format!("redis+cluster://127.0.0.1:1,{}", cluster[1].address());
+    let url = cluster[1].url().replace("redis:", "redis+cluster:") + ",127.0.0.1:1";
     let coordinator = client(&[url], |builder| builder);
     for resource in ["a", "b", "c", "d", "e", "f"] {
         let lease = coordinator.lock(resource).try_acquire().await.unwrap().unwrap();
@@ -401,7 +401,7 @@ async fn a_cluster_that_has_lost_slots_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i2_two_nodes_that_share_a_cluster_are_one_vote() {
     let (cluster, servers) = (cluster(3, 0).await, Servers::start(1).await.unwrap());
-    let member = |place: usize| format!("redis+cluster://{}", cluster[place].address());
+    let member = |place: usize| cluster[place].url().replace("redis:", "redis+cluster:");
     let coordinator = client(&[member(0), member(1), servers[0].url()], |builder| builder);
     votes(&coordinator, "r").await;
     servers[0].kill();
@@ -490,7 +490,7 @@ async fn a_cluster_user_needs_one_more_right_for_the_slot_map() {
     let known = |word: &&str| !word.starts_with('>') && knows(cluster.kind(), word);
     let rights: Vec<_> = line.split(' ').skip(3).filter(known).collect();
     grant(&[&["on", ">s3cret"], &rights[..]].concat()).await;
-    let url = cluster.url().replace("://", "://anna:s3cret@");
+    let url = cluster.url_as("anna:s3cret");
     let lock = || client(std::slice::from_ref(&url), |builder| builder.key_prefix("locks:")).lock("r");
     let error = lock().try_acquire().await.unwrap_err();
     assert!(error.to_string().contains("+cluster|nodes") && error.to_string().contains("anna"), "{error}");

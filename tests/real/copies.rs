@@ -107,7 +107,7 @@ async fn a_user_without_wait_gets_an_error() {
     let servers = replicated().await;
     let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-wait"];
     servers[0].command(&words).await.unwrap();
-    let url = format!("{}?wait=1", servers[0].url().replace("redis://", "redis://anna:pw@"));
+    let url = format!("{}?wait=1", servers[0].url_as("anna:pw"));
     let coordinator = client(&[url], |builder| builder.ttl(TTL).restart_guard(RestartGuard::Off));
     let error = coordinator.lock("r").acquire().await.unwrap_err().to_string();
     assert!(error.contains("may not run WAIT"), "{error}");

@@ -124,7 +124,7 @@ async fn a_partitioned_leader_learns_of_it_before_the_next() {
     let servers = Servers::start(5).await.unwrap();
     let mut proxies = Vec::new();
     for server in servers.iter() {
-        proxies.push(Proxy::start(server.address()).await.unwrap());
+        proxies.push(Proxy::before(server).await.unwrap());
     }
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let isolated = client(&urls, |builder| builder).election("r").ttl(SHORT);

@@ -23,6 +23,7 @@ use crate::world::{TTL, client};
 struct Between {
     /// The servers, used in rotation by new connections.
     ports: Vec<u16>,
+    url: String,
     dialled: Arc<AtomicUsize>,
     /// A field of INFO, and the value that replaces it.
     instead: Option<(&'static str, Arc<str>)>,
@@ -31,8 +32,9 @@ struct Between {
 impl Between {
     fn of(servers: &Servers, instead: Option<(&'static str, &str)>) -> Between {
         let ports = servers.iter().map(Server::port).collect();
+        let url = servers[0].url().replace(&servers[0].address().to_string(), "between");
         let instead = instead.map(|(field, value)| (field, value.into()));
-        Between { ports, dialled: Arc::default(), instead }
+        Between { ports, url, dialled: Arc::default(), instead }
     }
 }
 
@@ -86,7 +88,7 @@ fn with(said: &[u8], field: &str, value: &str) -> Vec<u8> {
 
 fn through(between: &Between, guard: RestartGuard) -> Coordinator {
     Coordinator::builder()
-        .nodes(["redis://between"])
+        .nodes([&between.url])
         .dial(between.clone())
         .restart_guard(guard)
         .ttl(TTL)
@@ -162,7 +164,7 @@ async fn i23_several_servers_at_one_address_are_detected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tcp_proxy_before_one_server_is_fine() {
     let servers = Servers::start(1).await.unwrap();
-    let proxy = Proxy::start(servers[0].address()).await.unwrap();
+    let proxy = Proxy::before(&servers[0]).await.unwrap();
     let coordinator = client(&[proxy.url()], |builder| builder);
     let examination = coordinator.doctor().await;
     for matter in [Check::SeveralServers, Check::Proxy] {

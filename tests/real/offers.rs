@@ -24,9 +24,9 @@ const TTL: Duration = Duration::from_secs(2);
 const RELEASES: usize = 40;
 
 fn client(servers: &Servers, user: Option<&str>) -> Coordinator {
-    let builder = Coordinator::builder().nodes(servers.urls()).key_prefix("locks:").ttl(TTL).max_ttl(TTL);
-    let builder = if let Some(user) = user { builder.username(user).password("pw") } else { builder };
-    builder.build().unwrap()
+    let url = |server: &Server| user.map_or(server.url(), |user| server.url_as(&format!("{user}:pw")));
+    let builder = Coordinator::builder().nodes(servers.iter().map(url));
+    builder.key_prefix("locks:").ttl(TTL).max_ttl(TTL).build().unwrap()
 }
 
 fn lock(client: &Coordinator) -> Lock {
@@ -198,10 +198,7 @@ async fn a_lock_is_offered_despite_a_subscriber_to_all_channels() {
     }
     let mut monitors = Vec::new();
     for server in servers.iter() {
-        let mut monitor = TcpStream::connect(server.address()).await.unwrap();
-        monitor.write_all(b"PSUBSCRIBE *\r\n").await.unwrap();
-        monitor.read_exact(&mut [0; 1]).await.unwrap();
-        monitors.push(monitor);
+        monitors.push(monitor(server).await);
     }
     go_round([&client(&servers, None), &client(&servers, None)]).await;
     for server in servers.iter() {
@@ -209,6 +206,15 @@ async fn a_lock_is_offered_despite_a_subscriber_to_all_channels() {
         assert!(sent > RELEASES as u64 / 2, "{sent} offers of {RELEASES} releases");
     }
     drop(monitors);
+}
+
+/// Subscribes to all channels, as a monitoring program may.
+async fn monitor(server: &Server) -> TcpStream {
+    let mut monitor = TcpStream::connect(server.address()).await.unwrap();
+    let words = format!("AUTH {}\r\nPSUBSCRIBE *\r\n", server.password().unwrap());
+    monitor.write_all(words.as_bytes()).await.unwrap();
+    monitor.read_exact(&mut [0; "+OK\r\n*".len()]).await.unwrap();
+    monitor
 }
 
 /// A monitor that subscribes to all channels receives the messages to a dead waiter. It must not count
@@ -219,9 +225,7 @@ async fn a_dead_waiter_gets_no_offer_despite_a_subscriber_to_all() {
     if !servers.kind().is_real() {
         return println!("skipped: {} has no patterns of channels", servers.kind());
     }
-    let mut monitor = TcpStream::connect(servers[0].address()).await.unwrap();
-    monitor.write_all(b"PSUBSCRIBE *\r\n").await.unwrap();
-    monitor.read_exact(&mut [0; 1]).await.unwrap();
+    let _monitor = monitor(&servers[0]).await;
     let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
     let claim = |number| Arc::new(Claim::new("r".into(), Token::new(number, "")));
     let acquire = Request::Acquire { claim: claim(1), ttl: TTL, fence_hint: None };

@@ -59,9 +59,7 @@ fn client(server: &Server) -> Coordinator {
 
 fn with(server: &Server, guard: RestartGuard, ttl: Duration) -> Coordinator {
     Coordinator::builder()
-        .nodes([server.url()])
-        .username("quorlock")
-        .password("pw")
+        .nodes([server.url_as("quorlock:pw")])
         .key_prefix("locks:")
         .restart_guard(guard)
         .ttl(ttl)
@@ -179,7 +177,7 @@ async fn a_tenant_can_do_nothing_to_the_locks_of_another() {
     for name in keys.iter().chain(&channels) {
         assert!(name.starts_with("locks:"), "{name} is not below the prefix");
     }
-    let mallory = server.url().replace("redis://", "redis://mallory:pw@");
+    let mallory = server.url_as("mallory:pw");
     // It can use its own.
     assert_eq!(command_as(&mallory, &["SET", "others:a", "x"]).await, "Ok(ok)");
     assert_eq!(command_as(&mallory, &["PUBLISH", "others:quorlock:inbox:1", "x"]).await, "Ok(int(0))");
@@ -227,7 +225,7 @@ async fn o11_a_neighbour_with_every_channel_makes_no_waiter_a_holder() {
     set_user(server, &documented_for_all(&servers)).await;
     let all_channels = ["ACL", "SETUSER", "mallory", "reset", "on", ">pw", "~others:*", "&*", "+@all"];
     server.command(&all_channels).await.unwrap();
-    let mallory = server.url().replace("redis://", "redis://mallory:pw@");
+    let mallory = server.url_as("mallory:pw");
     let mut ear = redis::Client::open(mallory.clone()).unwrap().get_async_pubsub().await.unwrap();
     ear.psubscribe("*").await.unwrap();
     let mut said = ear.into_on_message();
@@ -280,7 +278,7 @@ async fn attack(server: &Server, refused: &AtomicUsize) {
         "PUBLISH {} x",
         "SUBSCRIBE {}",
     ];
-    let client = redis::Client::open(server.url().replace("redis://", "redis://mallory:pw@")).unwrap();
+    let client = redis::Client::open(server.url_as("mallory:pw")).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     loop {
         let mut names = Vec::new();
@@ -312,8 +310,8 @@ async fn pause(time: Duration) {
     clock.sleep_until(clock.now() + time).await;
 }
 
-/// Whatever a neighbour tries with its own right, closing connections included: no hold is lost, none overlaps, and tokens
-/// grow. For as long as `QUORLOCK_TENANT_SECONDS` says.
+/// Whatever a neighbour tries with its own right, closing connections included: no hold is lost, none overlaps, and
+/// tokens grow. For as long as `QUORLOCK_TENANT_SECONDS` says.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
     let servers = Arc::new(Servers::start(3).await.unwrap());
@@ -347,9 +345,7 @@ async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
         .map(|number| {
             let ttl = Duration::from_secs(5);
             let coordinator = Coordinator::builder()
-                .nodes(servers.urls())
-                .username("quorlock")
-                .password("pw")
+                .nodes(servers.iter().map(|server| server.url_as("quorlock:pw")))
                 .key_prefix("locks:");
             let coordinator = coordinator.ttl(ttl).max_ttl(ttl).build().unwrap();
             let (locks, holds) = (locks.clone(), holds.clone());
@@ -381,6 +377,11 @@ async fn a_tenant_that_tries_everything_harms_none_of_a_thousand_holds() {
     for holder in holders {
         holder.await.unwrap();
     }
+    println!(
+        "{} holds beside {} attempts of the tenant, all refused",
+        holds.load(Ordering::Relaxed),
+        refused.load(Ordering::Relaxed)
+    );
     assert!(
         refused.load(Ordering::Relaxed) > 0 && attacks.iter().all(|attack| !attack.is_finished()),
         "the attacks go on"

@@ -90,7 +90,7 @@ async fn expiring_keys(server: &Server) -> String {
 async fn every_stored_key_has_an_expiry() {
     let world = World::start(1).await;
     let server = &world.servers[0];
-    let proxy = Proxy::start(server.address()).await.unwrap();
+    let proxy = Proxy::before(server).await.unwrap();
     // Long enough for a request to be in flight when its time is over, however busy the machine: a
     // request that was never sent leaves nothing to clean up.
     let other = client(&[proxy.url()], |builder| builder.node_timeout(Duration::from_millis(500)));
@@ -203,7 +203,7 @@ async fn a_partitioned_holder_ends_before_the_next_begins() {
     let world = World::start(5).await;
     let mut proxies = Vec::new();
     for server in world.servers.iter() {
-        proxies.push(Proxy::start(server.address()).await.unwrap());
+        proxies.push(Proxy::before(server).await.unwrap());
     }
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let cut_off = client(&urls, |builder| builder.restart_guard(RestartGuard::Off));

@@ -7,7 +7,7 @@ use quorlock::{
     AcquireError, Coordinator, Lock, RestartGuard, Wait, doctor::Standing, health::NodeStatus,
     votes::VoteOutcome,
 };
-use quorlock_testkit::{Server, Servers, Service, eventually, patience};
+use quorlock_testkit::{Server, Servers, Service, Setup, eventually, patience};
 
 use crate::world::client;
 
@@ -15,7 +15,11 @@ use crate::world::client;
 const TTL: Duration = Duration::from_secs(6);
 
 async fn service(name: &str) -> Service {
-    let service = Service::start(name, 1, Servers::setup()).await.unwrap();
+    service_as(name, Servers::setup()).await
+}
+
+async fn service_as(name: &str, setup: Setup) -> Service {
+    let service = Service::start(name, 1, setup).await.unwrap();
     println!("on {}", service.servers());
     service
 }
@@ -97,7 +101,7 @@ async fn a_master_that_cannot_be_reached_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_names_too_few_sentinels_says_so() {
-    let service = service("orders").await;
+    let service = service_as("orders", Servers::setup().without_password()).await;
     let url = format!("redis+sentinel://{}/orders", service.sentinels()[0].address());
     let error = of(&[url], RestartGuard::Off).lock("r").acquire().await.unwrap_err().to_string();
     assert!(error.contains("names 1 of its Sentinels, and 2 must answer"), "{error}");
@@ -105,7 +109,7 @@ async fn an_address_that_names_too_few_sentinels_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_may_want_a_password_of_their_own() {
-    let service = service("orders").await;
+    let service = service_as("orders", Servers::setup().without_password()).await;
     if service.servers().kind().to_string().contains("redis-server 6.0") {
         return println!("skipped: the Sentinels of Redis 6.0 have no passwords");
     }
@@ -207,7 +211,8 @@ async fn a_replaced_master_is_disconnected_within_seconds() {
     let coordinator = only(&service, RestartGuard::Off);
     drop(lock(&coordinator).acquire().await.unwrap());
     // The Sentinels name another server as the master, while the old one continues as before.
-    let other = Servers::start(1).await.unwrap();
+    let password = service.servers()[0].password().unwrap();
+    let other = Servers::setup().password(password).start(1).await.unwrap();
     let port = other[0].port().to_string();
     for sentinel in service.sentinels().iter() {
         sentinel.command(&["SENTINEL", "REMOVE", "orders"]).await.unwrap();

@@ -74,7 +74,7 @@ async fn a_missing_right_to_one_key_is_an_error_and_stores_nothing() {
     if world.servers[0].command(&rights).await.is_err() {
         return println!("skipped: this server has no users");
     }
-    let anna = client(&world.servers.urls(), |builder| builder.username("anna").password("secret"));
+    let anna = client(&[world.servers[0].url_as("anna:secret")], |builder| builder);
     let error = all(&anna, &["a", "b"]).acquire().await.unwrap_err();
     assert!(matches!(error, AcquireError::Misconfigured { .. }), "{error}");
     assert!(error.to_string().contains("the user `anna` may not"), "{error}");

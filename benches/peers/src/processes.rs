@@ -76,7 +76,7 @@ async fn window(
     let mut proxies = Vec::new();
     if distance > 0 {
         for server in stage.servers(subject.on).take(near.len()) {
-            let proxy = Proxy::start(server.address()).await?;
+            let proxy = Proxy::before(server).await?;
             proxy.delay(Way::Both, Duration::from_millis(distance) / 2);
             proxies.push(proxy);
         }

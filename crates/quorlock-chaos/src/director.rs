@@ -194,7 +194,10 @@ impl Run<'_> {
         let clock = SystemClock::default();
         // Databases make no offers.
         let offering = if environment.masters.offers(Need::Redis).is_ok() { self.scenario.nodes } else { 0 };
-        let offers = Offers::watch((0..offering).map(|number| environment.masters.address(number)));
+        let offers = Offers::watch(
+            (0..offering).map(|number| environment.masters.address(number)),
+            environment.masters.password(),
+        );
         for number in 0..environment.workers.len() {
             environment.workers.start(number).await.map_err(Failure::to("start the workers"))?;
         }

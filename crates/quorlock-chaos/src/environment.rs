@@ -147,6 +147,9 @@ impl Environment {
     /// Disconnects every client but one, and refuses new ones.
     pub(crate) async fn crowd(&self, number: usize) -> io::Result<()> {
         let mut way_in = TcpStream::connect(self.masters.address(number)).await?;
+        if let Some(password) = self.masters.password() {
+            tell(&mut way_in, &format!("AUTH {password}")).await?;
+        }
         tell(&mut way_in, "CONFIG SET maxclients 1").await?;
         // The connection on which a worker receives offers has the type `pubsub`.
         for kind in ["normal", "pubsub"] {
@@ -188,7 +191,7 @@ impl Environment {
     }
 
     async fn command(&self, number: usize, words: &[&str]) -> io::Result<()> {
-        let answer = ask(self.masters.address(number), words).await?;
+        let answer = ask(self.masters.address(number), self.masters.password(), words).await?;
         if let Resp::Error(error) = answer { Err(io::Error::other(error)) } else { Ok(()) }
     }
 

@@ -34,27 +34,31 @@ fn record(environment: &Environment, at: Stamp, what: What) {
 }
 
 /// Reads the locks and counters that a Redis server stores.
-pub(crate) async fn inspect_server(address: SocketAddr, node: &str) -> io::Result<Vec<What>> {
+pub(crate) async fn inspect_server(
+    address: SocketAddr,
+    password: Option<&str>,
+    node: &str,
+) -> io::Result<Vec<What>> {
     let mut seen = Vec::new();
-    let Resp::List(keys) = ask(address, &["KEYS", "*"]).await? else { return Ok(seen) };
+    let Resp::List(keys) = ask(address, password, &["KEYS", "*"]).await? else { return Ok(seen) };
     for key in keys {
         let key = key.to_string();
         if let Some((resource, companion)) = companion(&key) {
             if companion == "fence:counter" {
-                seen.extend(counter(address, node, &key, resource).await?);
+                seen.extend(counter(address, password, node, &key, resource).await?);
             }
             continue;
         }
         if is_auxiliary_key(&key) {
             continue;
         }
-        let Resp::Text(value) = ask(address, &["GET", &key]).await? else { continue };
+        let Resp::Text(value) = ask(address, password, &["GET", &key]).await? else { continue };
         let value = String::from_utf8_lossy(&value);
         if value == SHARED_MARKER {
-            seen.extend(shares(address, node, &key).await?);
+            seen.extend(shares(address, password, node, &key).await?);
             continue;
         }
-        let Resp::Number(millis) = ask(address, &["PTTL", &key]).await? else { continue };
+        let Resp::Number(millis) = ask(address, password, &["PTTL", &key]).await? else { continue };
         let remaining = match u64::try_from(millis) {
             Ok(millis) => Duration::from_millis(millis),
             Err(_) if millis == -1 => Duration::MAX,
@@ -71,13 +75,14 @@ pub(crate) async fn inspect_server(address: SocketAddr, node: &str) -> io::Resul
 }
 
 /// Reads the readers of a lock, each as if it had a key of its own.
-async fn shares(address: SocketAddr, node: &str, key: &str) -> io::Result<Vec<What>> {
-    let Resp::List(members) = ask(address, &["ZRANGE", &readers_key(key), "0", "-1", "WITHSCORES"]).await?
+async fn shares(address: SocketAddr, password: Option<&str>, node: &str, key: &str) -> io::Result<Vec<What>> {
+    let Resp::List(members) =
+        ask(address, password, &["ZRANGE", &readers_key(key), "0", "-1", "WITHSCORES"]).await?
     else {
         return Ok(Vec::new());
     };
     // Read after the members, so that no remaining time is too long.
-    let Resp::List(time) = ask(address, &["TIME"]).await? else { return Ok(Vec::new()) };
+    let Resp::List(time) = ask(address, password, &["TIME"]).await? else { return Ok(Vec::new()) };
     let number = |text: &Resp| text.to_string().parse::<u64>().unwrap_or_default();
     let now = time.first().map_or(0, number) * 1000 + time.get(1).map_or(0, number) / 1000;
     let share = |pair: &[Resp]| {
@@ -90,8 +95,14 @@ async fn shares(address: SocketAddr, node: &str, key: &str) -> io::Result<Vec<Wh
     Ok(members.chunks(2).filter_map(share).collect())
 }
 
-async fn counter(address: SocketAddr, node: &str, key: &str, resource: &str) -> io::Result<Option<What>> {
-    let value = ask(address, &["ZSCORE", key, FENCE_MEMBER]).await?.to_string();
+async fn counter(
+    address: SocketAddr,
+    password: Option<&str>,
+    node: &str,
+    key: &str,
+    resource: &str,
+) -> io::Result<Option<What>> {
+    let value = ask(address, password, &["ZSCORE", key, FENCE_MEMBER]).await?.to_string();
     let counter = |value| What::Counter { node: node.into(), resource: resource.into(), value };
     Ok(value.parse().ok().map(counter))
 }
@@ -119,7 +130,7 @@ mod tests {
         let far = "9007199254740991";
         let readers = ["ZADD", &readers_key("lock-3"), far, &alive, "1", &dead];
         server.command(&readers).await.unwrap();
-        let mut seen = inspect_server(server.address(), "node-1").await.unwrap();
+        let mut seen = inspect_server(server.address(), server.password(), "node-1").await.unwrap();
         seen.sort_by_key(|what| format!("{what:?}"));
         let key = |of: &str| {
             seen.iter().find_map(|what| {

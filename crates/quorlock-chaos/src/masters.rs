@@ -63,12 +63,18 @@ pub(crate) trait Masters: Send + Sync {
 
     /// Returns the URL for clients that reach it at this address, which is its own or that of a proxy.
     fn url(&self, address: SocketAddr) -> String {
-        format!("redis://{address}")
+        let login = self.password().map_or_else(String::new, |password| format!(":{password}@"));
+        format!("redis://{login}{address}")
+    }
+
+    /// Returns the password of all of them, if they are Redis servers with one.
+    fn password(&self) -> Option<&str> {
+        None
     }
 
     /// Reads the locks that it stores, without the library. `name` is its name in the record.
     fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
-        Box::pin(inspector::inspect_server(self.address(number), name))
+        Box::pin(inspector::inspect_server(self.address(number), self.password(), name))
     }
 
     /// Deletes expired rows and returns the remaining ones that should be gone; `None` if the master is no

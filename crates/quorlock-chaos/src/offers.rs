@@ -33,11 +33,12 @@ pub(crate) struct Offers {
 
 impl Offers {
     /// Starts counting on these nodes.
-    pub(crate) fn watch(addresses: impl IntoIterator<Item = SocketAddr>) -> Offers {
+    pub(crate) fn watch(addresses: impl IntoIterator<Item = SocketAddr>, password: Option<&str>) -> Offers {
+        let login = password.map_or_else(String::new, |password| format!("AUTH {password}\r\n"));
         let seen = Arc::default();
         let mut connections = JoinSet::new();
         for address in addresses {
-            connections.spawn(follow(address, Arc::clone(&seen)));
+            connections.spawn(follow(address, login.clone(), Arc::clone(&seen)));
         }
         Offers { seen, quorum: connections.len() / 2 + 1, _connections: connections }
     }
@@ -50,17 +51,21 @@ impl Offers {
 }
 
 /// Counts the offers of one node, reconnecting when the connection fails.
-async fn follow(address: SocketAddr, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
+async fn follow(address: SocketAddr, login: String, seen: Arc<Mutex<HashMap<Vec<u8>, usize>>>) {
     let clock = SystemClock::default();
     loop {
         // A node that is down, or does not know PSUBSCRIBE, is expected: its offers are not counted meanwhile.
-        drop(listen(address, &seen).await);
+        drop(listen(address, &login, &seen).await);
         clock.sleep_until(clock.now() + AGAIN_AFTER).await;
     }
 }
 
-async fn listen(address: SocketAddr, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> io::Result<()> {
+async fn listen(address: SocketAddr, login: &str, seen: &Mutex<HashMap<Vec<u8>, usize>>) -> io::Result<()> {
     let mut server = BufReader::new(TcpStream::connect(address).await?);
+    if !login.is_empty() {
+        server.write_all(login.as_bytes()).await?;
+        server.read_line(&mut String::new()).await?;
+    }
     server.write_all(b"PSUBSCRIBE *quorlock:inbox:*\r\n").await?;
     loop {
         let said = read_list(&mut server).await?;
@@ -132,7 +137,8 @@ mod tests {
         if !servers.kind().is_real() {
             return println!("skipped: {} knows no patterns of channels", servers.kind());
         }
-        let offers = Offers::watch(servers.iter().map(quorlock_testkit::Server::address));
+        let offers =
+            Offers::watch(servers.iter().map(quorlock_testkit::Server::address), servers[0].password());
         let say = async |node: usize, text: &str| {
             let text = &String::from_utf8(prove(b"a secret", text.as_bytes())).unwrap();
             // Until a subscriber receives it: the subscription may not be there yet.

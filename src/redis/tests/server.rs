@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use quorlock_testkit::{Kind, Servers, Setup};
+use quorlock_testkit::{Kind, Servers};
 
 use super::settings;
 use crate::address::Address;
@@ -32,7 +32,11 @@ impl Server {
             return None;
         }
         let setup = Servers::setup().kind(kind).options(options);
-        let setup = password.into_iter().fold(setup, Setup::password);
+        // Some tests write to the connection themselves, before any login.
+        let setup = match password {
+            Some(password) => setup.password(password),
+            None => setup.without_password(),
+        };
         let servers = block_on(setup.start(1));
         let (port, log) = (servers[0].port(), servers[0].log());
         Some(Server { servers, port, directory: log.parent().unwrap().to_owned() })

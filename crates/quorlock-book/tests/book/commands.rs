@@ -64,7 +64,9 @@ async fn servers() -> Option<Servers> {
         crate::skip("no valkey-server or redis-server installed, and the outputs are those of real servers");
         return None;
     }
-    Some(Servers::setup().durable().options(&["--maxmemory-policy", "noeviction"]).start(5).await.unwrap())
+    // The addresses of the pages have no passwords.
+    let setup = Servers::setup().without_password().durable();
+    Some(setup.options(&["--maxmemory-policy", "noeviction"]).start(5).await.unwrap())
 }
 
 async fn age(server: &Server) -> Duration {

@@ -52,9 +52,9 @@ impl Compose {
                     "no master at {address}: {error}; start the project with {shown}/start"
                 ))
             };
-            ask(address, &["FLUSHALL"]).await.map_err(missing)?;
+            ask(address, None, &["FLUSHALL"]).await.map_err(missing)?;
         }
-        if let Ok(Resp::Text(info)) = ask(compose.address(0), &["INFO", "server"]).await {
+        if let Ok(Resp::Text(info)) = ask(compose.address(0), None, &["INFO", "server"]).await {
             let info = String::from_utf8_lossy(&info).into_owned();
             let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
             let valkey = field("valkey_version:").map(|version| format!("Valkey {version}"));
@@ -88,7 +88,7 @@ impl Compose {
         let clock = SystemClock::default();
         let end = clock.now() + START;
         loop {
-            match ask(self.address(number), &["PING"]).await {
+            match ask(self.address(number), None, &["PING"]).await {
                 Ok(Resp::Status(pong)) if pong == "PONG" => return Ok(()),
                 Ok(_) | Err(_) if clock.now() < end => clock.sleep_until(clock.now() + LOOKS_EVERY).await,
                 Ok(answer) => return Err(io::Error::other(answer.to_string())),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use futures::future::{BoxFuture, try_join_all};
+use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock_testkit::{Kind, Server, Servers};
 
 use super::clocks::{BentClock, Shim};
@@ -15,6 +16,7 @@ pub(crate) struct Processes {
     kind: Kind,
     memory: Memory,
     servers: Vec<Servers>,
+    password: String,
     /// One for each server, or the reason why there are none.
     clocks: Result<Vec<BentClock>, String>,
 }
@@ -37,8 +39,9 @@ impl Processes {
                 .collect::<io::Result<Vec<_>>>()
                 .map_err(|error| error.to_string())
         });
+        let password = format!("{:032x}", SystemEntropy::default().next_u128());
         let starting = (0..count).map(|number| {
-            let mut setup = Servers::setup().kind(kind.clone());
+            let mut setup = Servers::setup().kind(kind.clone()).password(&password);
             if memory == Memory::Kept {
                 setup = setup.durable();
             }
@@ -50,7 +53,7 @@ impl Processes {
             setup.start(1)
         });
         let servers = try_join_all(starting).await?;
-        let processes = Processes { kind, memory, servers, clocks };
+        let processes = Processes { kind, memory, servers, password, clocks };
         Ok(processes.with_proven_clocks().await)
     }
 
@@ -83,6 +86,10 @@ impl Masters for Processes {
 
     fn address(&self, number: usize) -> SocketAddr {
         self.server(number).map_or_else(|_| ([127, 0, 0, 1], 0).into(), Server::address)
+    }
+
+    fn password(&self) -> Option<&str> {
+        Some(&self.password)
     }
 
     fn memory(&self) -> Memory {

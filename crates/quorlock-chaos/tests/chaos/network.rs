@@ -72,7 +72,9 @@ async fn bench() -> Result<(Servers, Proxy, Coordinator), Box<dyn Error>> {
     let servers = Servers::setup().kind(Kind::BuiltinTask).start(1).await?;
     let server = servers.first().ok_or("one server was asked for")?;
     let proxy = Proxy::start(&format!("localhost:{}", server.port()))?;
-    let coordinator = Coordinator::builder().nodes([&proxy.url]).restart_guard(RestartGuard::Off).build()?;
+    let login = format!("redis://:{}@", server.password().ok_or("it has a password")?);
+    let url = proxy.url.replace("redis://", &login);
+    let coordinator = Coordinator::builder().nodes([url]).restart_guard(RestartGuard::Off).build()?;
     Ok((servers, proxy, coordinator))
 }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::ops::Range;
 
 use futures::future::try_join_all;
-use quorlock::runtime::{Entropy as _, SystemEntropy};
 use quorlock_testkit::{Database, Engine, Server, Servers};
 
 /// What to start.
@@ -32,9 +31,7 @@ impl Fleet {
     pub(super) async fn start(kind: ServerKind, count: usize) -> io::Result<Fleet> {
         let engine = match kind {
             ServerKind::Redis => {
-                // Every user of the machine reaches the ports.
-                let password = format!("{:032x}", SystemEntropy::default().next_u128());
-                return Ok(Fleet::Redis(Servers::setup().password(&password).start(count).await?));
+                return Ok(Fleet::Redis(Servers::start(count).await?));
             }
             ServerKind::Postgres => Engine::postgres()?,
             ServerKind::MariaDb => Engine::mariadb()?,

@@ -66,7 +66,7 @@ impl Far {
     async fn plain(servers: &Servers) -> Far {
         let mut proxies = Vec::new();
         for server in servers.iter() {
-            proxies.push(Proxy::start(server.address()).await.unwrap());
+            proxies.push(Proxy::before(server).await.unwrap());
         }
         let urls = proxies.iter().map(Proxy::url).collect();
         Far { proxies, urls, options: Vec::new() }
@@ -77,7 +77,7 @@ impl Far {
         let (mut proxies, mut urls) = (Vec::new(), Vec::new());
         for world in worlds {
             let proxy = Proxy::start(([127, 0, 0, 1], world.tls_port).into()).await.unwrap();
-            urls.push(format!("rediss://localhost:{}", proxy.address().port()));
+            urls.push(world.url_at(proxy.address().port()));
             proxies.push(proxy);
         }
         Far { proxies, urls, options: vec!["--tls-ca".into(), authorities.into()] }

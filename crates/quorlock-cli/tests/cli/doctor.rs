@@ -49,7 +49,8 @@ async fn one(setup: Setup) -> Option<Servers> {
 }
 
 async fn with(options: &[&str]) -> Option<Servers> {
-    one(Servers::setup().options(options)).await
+    // One password for all: some replicate others.
+    one(Servers::setup().password("Qq7Zz9").options(options)).await
 }
 
 async fn told(server: &Server, words: &[&str]) {
@@ -86,12 +87,12 @@ async fn every_fault_that_can_be_made_here_is_named() {
     let closed_port = ClosedPort::bind().unwrap();
     let closed = closed_port.address().unwrap();
     let far = with(&[]).await.unwrap();
-    let proxy = Proxy::start(far[0].address()).await.unwrap();
+    let proxy = Proxy::before(&far[0]).await.unwrap();
     proxy.delay(Way::ToServer, Duration::from_millis(25));
     let barred = with(&[]).await.unwrap();
     let words = ["ACL", "SETUSER", "anna", "on", ">pw", "~*", "+@all", "-zincrby"];
     told(&barred[0], &words).await;
-    let barred_url = barred[0].url().replace("redis://", "redis://anna:pw@");
+    let barred_url = barred[0].url_as("anna:pw");
     let twin = master[0].url().replace("127.0.0.1", "localhost");
 
     let of = |servers: &Servers| servers[0].url();
@@ -136,7 +137,7 @@ async fn every_fault_that_can_be_made_here_is_named() {
     has(of(&mute), "no-hints", "note");
     has(of(&stopped), "unresponsive", "warning");
     has(found_of(&ended, &closed.to_string()), "unreachable", "warning");
-    has(found_of(&ended, &proxy.url()), "short-ttl", "warning");
+    has(found_of(&ended, &proxy.address().to_string()), "short-ttl", "warning");
     has(of(&barred), "missing-right", "warning");
     for finding in ["no-quorum", "same-server", "even-nodes", "loopback"] {
         assert!(found(&ended).contains(finding), "{finding}: {ended:?}");
@@ -255,7 +256,7 @@ async fn with_wait_it_ends_when_every_server_votes_and_not_while_one_is_misconfi
     for server in servers.iter() {
         told(server, &["ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all"]).await;
     }
-    let urls: Vec<_> = servers.urls().iter().map(|url| url.replace("redis://", "redis://ann:pw@")).collect();
+    let urls: Vec<_> = servers.iter().map(|server| server.url_as("ann:pw")).collect();
     let waiting = |options: &[&str]| doctor(&urls, &[&["--max-ttl", "1s", "--strict"], options].concat());
     let young = waiting(&["-q", "--wait", "forever"]).end().await.expect(0);
     assert_eq!((young.stdout, young.stderr), (String::new(), String::new()));
@@ -338,10 +339,11 @@ async fn a_machine_that_several_nodes_share_is_seen_and_so_is_what_can_be_overhe
         return;
     };
     let open = ["--bind", "0.0.0.0", "--protected-mode", "no"];
-    let Some(one) = with(&open).await else { return };
-    let two = with(&open).await.unwrap();
-    let protected = with(&["--bind", "0.0.0.0", "--protected-mode", "yes"]).await.unwrap();
-    let urls: Vec<_> = [&one, &two, &protected]
+    let without = |options: &[&str]| one(Servers::setup().without_password().options(options));
+    let Some(first) = without(&open).await else { return };
+    let second = without(&open).await.unwrap();
+    let protected = without(&["--bind", "0.0.0.0", "--protected-mode", "yes"]).await.unwrap();
+    let urls: Vec<_> = [&first, &second, &protected]
         .iter()
         .map(|servers| format!("redis://{address}:{}", servers[0].port()))
         .collect();

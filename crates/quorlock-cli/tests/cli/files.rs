@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
-use quorlock_testkit::Servers;
+use quorlock_testkit::{Server, Servers};
 
 use crate::support::{Quorlock, servers, servers_with_password};
 
@@ -26,7 +26,7 @@ fn set_mode(path: impl AsRef<Path>, mode: u32) {
 }
 
 fn bare(servers: &Servers) -> String {
-    servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect::<Vec<_>>().join(",")
+    servers.iter().map(Server::bare_url).collect::<Vec<_>>().join(",")
 }
 
 #[tokio::test]
@@ -82,8 +82,13 @@ async fn what_others_put_into_their_folder_stops_no_call_there() {
 #[tokio::test]
 async fn a_file_that_a_variable_names_must_be_ours_and_one_that_a_flag_names_need_not() {
     let Some(servers) = servers(3).await else { return };
-    let settings = format!("nodes = '{}'\n", bare(&servers));
-    let by_variable = || job(&[]).file("shared.toml", &settings).env("QUORLOCK_CONFIG", "shared.toml");
+    let (settings, password) = (format!("nodes = '{}'\n", bare(&servers)), servers[0].password().unwrap());
+    let by_variable = || {
+        job(&[])
+            .file("shared.toml", &settings)
+            .env("QUORLOCK_CONFIG", "shared.toml")
+            .env("QUORLOCK_PASSWORD", password)
+    };
     by_variable().end().await.expect(0);
 
     let writable = by_variable();
@@ -92,7 +97,8 @@ async fn a_file_that_a_variable_names_must_be_ours_and_one_that_a_flag_names_nee
     assert!(refused.stderr.contains("is writable by all users"), "{refused:?}");
     assert!(refused.stderr.contains("--config shared.toml"), "the way out is named: {refused:?}");
 
-    let by_flag = job(&["--config", "shared.toml"]).file("shared.toml", &settings);
+    let by_flag = job(&["--config", "shared.toml"]).env("QUORLOCK_PASSWORD", password);
+    let by_flag = by_flag.file("shared.toml", &settings);
     set_mode(by_flag.path("shared.toml"), 0o666);
     by_flag.end().await.expect(0);
 

@@ -158,7 +158,9 @@ async fn a_user_without_the_right_to_scan_is_told_so() {
             .await
             .unwrap();
     }
-    let list = Quorlock::new(["list", "--username", "ann"]).on(&servers).env("QUORLOCK_PASSWORD", "secret");
+    let url = format!("redis://{}", servers[0].address());
+    let list =
+        Quorlock::new(["list", "--username", "ann", "--nodes", &url]).env("QUORLOCK_PASSWORD", "secret");
     let refused = list.end().await.expect(69);
     assert!(refused.stderr.contains("+scan"), "{}", refused.stderr);
 }

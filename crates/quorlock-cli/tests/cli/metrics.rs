@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
-use quorlock_testkit::{eventually, patience};
+use quorlock_testkit::{Server, eventually, patience};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Quorlock, Running, keys, run, servers};
@@ -67,7 +67,7 @@ async fn a_run_is_scraped_while_its_command_runs() {
     assert_eq!(sample(&text, "quorlock_quorum"), "2");
     assert_eq!(sample(&text, "quorlock_acquisitions_total{outcome=\"acquired\"}"), "1");
     // The lock is acquired before the slowest connection is made.
-    for url in servers.urls() {
+    for url in servers.iter().map(Server::bare_url) {
         let up = format!("quorlock_node_up{{node=\"{url}\"}}");
         eventually(&up, patience(), async || sample(&scrape(&address, "/metrics"), &up) == "1")
             .await
@@ -335,7 +335,7 @@ async fn doctor_writes_what_it_finds() {
     let words = ["doctor", "--restart-guard", "on", "--metrics-file", path.to_str().unwrap()];
     Quorlock::new(words).on(&servers).end().await.expect(69);
     let text = std::fs::read_to_string(&path).unwrap();
-    let (dead, young) = (servers[0].url(), servers[1].url());
+    let (dead, young) = (servers[0].bare_url(), servers[1].bare_url());
     for line in [
         format!("quorlock_doctor_finding{{severity=\"warning\",finding=\"unreachable\",node=\"{dead}\"}} 1"),
         format!("quorlock_doctor_finding{{severity=\"warning\",finding=\"restarted\",node=\"{young}\"}} 1"),

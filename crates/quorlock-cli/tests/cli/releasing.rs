@@ -61,7 +61,7 @@ async fn force_names_the_holders_and_needs_a_terminal() {
         &fencing_token.to_string(),
         "the holder is not notified",
         "fencing tokens",
-        &servers[0].url(),
+        &servers[0].bare_url(),
     ] {
         assert!(taken.stderr.contains(word), "`{word}` is not said: {taken:?}");
     }

@@ -162,7 +162,7 @@ async fn a_lost_lock_ends_the_command_before_the_next_holder() {
     // One client, and no other, is cut off from all nodes.
     let mut proxies = Vec::new();
     for server in servers.iter() {
-        proxies.push(Proxy::start(server.address()).await.unwrap());
+        proxies.push(Proxy::before(server).await.unwrap());
     }
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let stubborn = format!("trap '' TERM; {STAYS}");

@@ -1,5 +1,7 @@
 //! A password opens the nodes, and appears nowhere.
 
+use quorlock_testkit::Server;
+
 use crate::support::{Ended, Quorlock, servers_with_password};
 
 const PASSWORD: &str = "Qq7Zz9-open";
@@ -13,8 +15,7 @@ fn assert_hidden(ended: &Ended) {
 #[tokio::test]
 async fn it_may_come_from_the_address_the_environment_or_a_file() {
     let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
-    let bare: Vec<String> =
-        servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
     let run = || Quorlock::new(["run", "-n", "-vv", "job", "--", "true"]).on(&servers);
     let bare_run = || run().env("QUORLOCK_NODES", &bare.join(","));
 
@@ -58,8 +59,7 @@ async fn no_message_shows_it() {
 #[tokio::test]
 async fn no_process_has_it_among_its_arguments() {
     let Some(servers) = servers_with_password(3, PASSWORD).await else { return };
-    let bare: Vec<String> =
-        servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect();
+    let bare: Vec<String> = servers.iter().map(Server::bare_url).collect();
     let words = [
         "run",
         "-n",

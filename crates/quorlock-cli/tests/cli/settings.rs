@@ -4,13 +4,13 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use quorlock_testkit::Servers;
+use quorlock_testkit::{Server, Servers};
 
 use crate::support::{Quorlock, run, servers, servers_with_password};
 
 /// Returns the addresses without their password.
 fn bare(servers: &Servers) -> String {
-    servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port())).collect::<Vec<_>>().join(",")
+    servers.iter().map(Server::bare_url).collect::<Vec<_>>().join(",")
 }
 
 fn open_to_all(path: impl AsRef<Path>) {
@@ -258,7 +258,7 @@ async fn a_misspelt_variable_warns_and_a_key_is_suggested() {
 #[tokio::test]
 async fn down_nodes_are_reported_once() {
     let Some(servers) = servers(3).await else { return };
-    let third = servers[2].url();
+    let third = servers[2].bare_url();
     servers[2].kill();
     let ran = job().on(&servers).end().await.expect(0);
     assert!(ran.stderr.lines().all(|line| line.starts_with("quorlock: warning: ")), "{ran:?}");

@@ -45,7 +45,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 fn masked(text: &str, servers: &[quorlock_testkit::Server]) -> String {
     let mut text = text.to_owned();
     for (place, server) in servers.iter().enumerate() {
-        text = text.replace(&server.url(), &format!("redis://node-{}", place + 1));
+        text = text.replace(&server.bare_url(), &format!("redis://node-{}", place + 1));
         text = text.replace(&format!("127.0.0.1:{}", server.port()), &format!("node-{}", place + 1));
     }
     MASKS.iter().fold(text, |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())

@@ -28,6 +28,11 @@ pub(crate) async fn servers_with_password(count: usize, password: &str) -> Optio
     real(Servers::setup().password(password).start(count).await.expect("the servers start"))
 }
 
+/// As [`servers`], without a password.
+pub(crate) async fn servers_without_password(count: usize) -> Option<Servers> {
+    real(Servers::setup().without_password().start(count).await.expect("the servers start"))
+}
+
 fn real(servers: Servers) -> Option<Servers> {
     if matches!(servers.kind(), Kind::Program { .. }) {
         return Some(servers);

@@ -92,7 +92,12 @@ impl World {
     }
 
     fn url(&self) -> String {
-        format!("rediss://localhost:{}", self.tls_port)
+        self.url_at(self.tls_port)
+    }
+
+    /// Returns the address of its TLS port, reached at another port of this machine.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        format!("rediss://:{}@localhost:{port}", self.servers[0].password().unwrap())
     }
 
     /// Expects a run without the lock, and these words in its error.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use quorlock_testkit::{Server, Servers, eventually, patience};
 
 use crate::pty::OnTerminal;
-use crate::support::{Ended, Quorlock, Running, servers, servers_with_password};
+use crate::support::{Ended, Quorlock, Running, servers, servers_with_password, servers_without_password};
 
 /// The servers are new: they vote once clients of this `max_ttl` cannot hold what they may have lost.
 const SHORT: &str = "1s";
@@ -35,7 +35,7 @@ async fn init(servers: &Servers, words: &[&str]) -> (Ended, Option<(String, u32)
 
 #[tokio::test]
 async fn it_writes_a_file_that_the_next_command_reads() {
-    let Some(servers) = servers(3).await else { return };
+    let Some(servers) = servers_without_password(3).await else { return };
     votes(&servers).await;
     let (ended, file) = init(&servers, &["--key-prefix", "locks:"]).await;
     let ended = ended.expect(0);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quorlock_testkit::{Kind, Proxy, Resp, SeededRng, Servers, ask};
+use quorlock_testkit::{Kind, Proxy, Resp, SeededRng, Servers};
 
 use crate::record::now;
 use crate::{LOCKS, TTL};
@@ -37,7 +37,7 @@ impl Masters {
     pub(crate) async fn ways(&self) -> Vec<Proxy> {
         let mut ways = Vec::new();
         for server in self.servers.iter() {
-            ways.push(Proxy::start(server.address()).await.expect("a proxy starts"));
+            ways.push(Proxy::before(server).await.expect("a proxy starts"));
         }
         ways
     }
@@ -92,8 +92,7 @@ impl Masters {
                 continue;
             }
             for lock in 0..LOCKS {
-                if let Ok(Resp::Text(token)) = ask(server.address(), &["GET", &format!("lock-{lock}")]).await
-                {
+                if let Ok(Resp::Text(token)) = server.command(&["GET", &format!("lock-{lock}")]).await {
                     found.push(String::from_utf8_lossy(&token).into_owned());
                 }
             }
@@ -105,7 +104,7 @@ impl Masters {
     pub(crate) async fn locks(&self) -> Vec<String> {
         let mut found = Vec::new();
         for server in self.servers.iter() {
-            let Ok(Resp::List(keys)) = ask(server.address(), &["KEYS", "lock-?"]).await else {
+            let Ok(Resp::List(keys)) = server.command(&["KEYS", "lock-?"]).await else {
                 return vec!["unknown".to_owned()];
             };
             found.extend(keys.iter().map(ToString::to_string));

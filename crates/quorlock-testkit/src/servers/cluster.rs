@@ -80,8 +80,18 @@ impl Cluster {
     /// Returns the cluster's address: all its members.
     #[must_use]
     pub fn url(&self) -> String {
+        self.url_with(&self.servers.first().map(Server::login).unwrap_or_default())
+    }
+
+    /// Returns [`url`](Cluster::url) with another `USER:PASSWORD`.
+    #[must_use]
+    pub fn url_as(&self, login: &str) -> String {
+        self.url_with(&format!("{login}@"))
+    }
+
+    fn url_with(&self, login: &str) -> String {
         let members: Vec<_> = self.servers.iter().map(|server| server.address().to_string()).collect();
-        format!("redis+cluster://{}", members.join(","))
+        format!("redis+cluster://{login}{}", members.join(","))
     }
 
     /// Returns the kind of server.
@@ -188,7 +198,10 @@ impl Cluster {
             && !keys.is_empty()
         {
             for key in keys {
-                order(from, &["MIGRATE", "127.0.0.1", &port, &key.to_string(), "0", "5000"]).await?;
+                let key = key.to_string();
+                let mut words = vec!["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"];
+                words.extend(to.password().into_iter().flat_map(|password| ["AUTH", password]));
+                order(from, &words).await?;
             }
         }
         for server in [to, from] {

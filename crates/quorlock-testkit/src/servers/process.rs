@@ -165,12 +165,13 @@ fn program(path: &Path, port: &Port, folder: &Path, how: &How<'_>) -> io::Result
     if let Some(password) = how.password {
         // Not on the command line, which every user of the machine can read.
         let file = folder.join(SECRET);
-        let mut line = "requirepass \"".to_owned();
+        let mut quoted = String::new();
         for byte in password.bytes() {
             // Writing to a string does not fail.
-            let _ = write!(line, "\\x{byte:02x}");
+            let _ = write!(quoted, "\\x{byte:02x}");
         }
-        std::fs::write(&file, line + "\"\n")?;
+        // Its replicas have the same password.
+        std::fs::write(&file, format!("requirepass \"{quoted}\"\nmasterauth \"{quoted}\"\n"))?;
         command.arg(file);
     }
     let keep = if how.durable { "yes" } else { "no" };

@@ -56,13 +56,33 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 /// Properties.
 impl Server {
-    /// Returns `redis://127.0.0.1:PORT`, with the password if there is one.
+    /// Returns `redis://:PASSWORD@127.0.0.1:PORT`, or without the password if there is none.
     #[must_use]
     pub fn url(&self) -> String {
-        match &self.password {
-            Some(password) => format!("redis://:{password}@{}", self.port.address()),
-            None => format!("redis://{}", self.port.address()),
-        }
+        format!("redis://{}{}", self.login(), self.address())
+    }
+
+    /// Returns [`url`](Server::url) without the password, as messages show it.
+    #[must_use]
+    pub fn bare_url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    /// Returns [`url`](Server::url) with another `USER:PASSWORD`.
+    #[must_use]
+    pub fn url_as(&self, login: &str) -> String {
+        format!("redis://{login}@{}", self.address())
+    }
+
+    /// Returns `:PASSWORD@`, or nothing.
+    pub(crate) fn login(&self) -> String {
+        self.password().map_or_else(String::new, |password| format!(":{password}@"))
+    }
+
+    /// Returns its password, if it has one.
+    #[must_use]
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
     }
 
     /// Returns its port on 127.0.0.1, which stays the same over restarts.
@@ -197,14 +217,8 @@ impl Server {
     }
 
     async fn bytes(&self, words: &[&[u8]]) -> io::Result<Resp> {
-        let auth: [&[u8]; 2] = [b"AUTH", self.password.as_deref().unwrap_or_default().as_bytes()];
-        let mut commands: Vec<&[&[u8]]> = vec![words];
-        if self.password.is_some() {
-            commands.insert(0, &auth);
-        }
         let what = format!("the answer of {} on port {}", self.kind, self.port());
-        let answers = within(&what, COMMAND_LIMIT, exchange(self.port.address(), &commands)).await?;
-        answers.into_iter().last().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        within(&what, COMMAND_LIMIT, exchange(self.port.address(), self.password(), words)).await
     }
 
     async fn strings(&self) -> io::Result<Vec<(Vec<u8>, Vec<u8>, Expiry)>> {
@@ -301,9 +315,9 @@ impl Plant for Server {
 
 /// Starting.
 impl Server {
-    pub(super) async fn start(kind: Kind, setup: Setup) -> io::Result<Server> {
+    pub(super) async fn start(kind: Kind, password: Option<String>, setup: Setup) -> io::Result<Server> {
         let folder = folder::private("quorlock-", &std::env::temp_dir())?;
-        let Setup { durable, password, environment, options, sentinel, .. } = setup;
+        let Setup { durable, environment, options, sentinel, .. } = setup;
         let (port, bus) = if options.iter().any(|option| option == "--cluster-enabled") {
             let (port, bus) = Port::reserve_two()?;
             (port, Some(bus))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::kind::Kind;
 use super::server::Server;
-use super::{Servers, Setup};
+use super::{Password, Servers, Setup};
 use crate::resp::Resp;
 use crate::wait::{eventually, pause};
 
@@ -48,11 +48,21 @@ impl Service {
             follower.command(&["REPLICAOF", "127.0.0.1", &port]).await?;
         }
         let (down, limit) = (DOWN_AFTER.as_millis(), 2 * DOWN_AFTER.as_millis());
+        // The Sentinels have the password of the servers.
+        let (password, secrets) = match master.password() {
+            Some(word) => (
+                Password::Given(word.to_owned()),
+                format!(
+                    "requirepass {word}\nsentinel sentinel-pass {word}\nsentinel auth-pass {name} {word}\n"
+                ),
+            ),
+            None => (Password::None, String::new()),
+        };
         let sentinel = format!(
             "bind 127.0.0.1\nprotected-mode no\nsentinel monitor {name} 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds {name} {down}\nsentinel failover-timeout {name} {limit}\n"
+             sentinel down-after-milliseconds {name} {down}\nsentinel failover-timeout {name} {limit}\n{secrets}"
         );
-        let sentinels = Setup { sentinel, ..Setup::default() }.kind(kind).start(3).await?;
+        let sentinels = Setup { password, sentinel, ..Setup::default() }.kind(kind).start(3).await?;
         let service = Service { name: name.to_owned(), servers, sentinels };
         service.settle(replicas).await?;
         Ok(service)
@@ -62,7 +72,10 @@ impl Service {
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
-        format!("redis+sentinel://{}/{}", hosts.join(","), self.name)
+        let login = self.servers.first().map(Server::login).unwrap_or_default();
+        let password = self.sentinels.first().and_then(Server::password);
+        let query = password.map_or_else(String::new, |password| format!("?sentinel_password={password}"));
+        format!("redis+sentinel://{login}{}/{}{query}", hosts.join(","), self.name)
     }
 
     /// Returns the master and its replicas, in the order in which they were started.

@@ -8,31 +8,38 @@ use tokio::net::TcpStream;
 
 use crate::resp::{Resp, read_answer, write_command};
 
-/// Sends one command over a new connection, to any server.
+/// Sends one command over a new connection, to any server, after `AUTH` if there is a password.
 ///
 /// # Errors
 ///
 /// If the server cannot be reached, or violates the protocol. An error from the server is an answer:
 /// [`Resp::Error`]. There is no timeout.
-pub async fn ask(address: SocketAddr, words: &[&str]) -> io::Result<Resp> {
+pub async fn ask(address: SocketAddr, password: Option<&str>, words: &[&str]) -> io::Result<Resp> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    exchange(address, &[&words]).await?.pop().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    exchange(address, password, &words).await
 }
 
-/// Sends `commands` over a new connection and returns their answers.
-pub(super) async fn exchange(address: SocketAddr, commands: &[&[&[u8]]]) -> io::Result<Vec<Resp>> {
+pub(super) async fn exchange(
+    address: SocketAddr,
+    password: Option<&str>,
+    words: &[&[u8]],
+) -> io::Result<Resp> {
     let mut stream = TcpStream::connect(address).await?;
     let mut output = Vec::new();
-    for command in commands {
-        write_command(command, &mut output);
+    if let Some(password) = password {
+        write_command(&[b"AUTH", password.as_bytes()], &mut output);
     }
+    write_command(words, &mut output);
     stream.write_all(&output).await?;
-    let (mut input, mut answers) = (Vec::new(), Vec::new());
-    while answers.len() < commands.len() {
+    let (mut input, mut to_come) = (Vec::new(), 1 + usize::from(password.is_some()));
+    loop {
         match read_answer(&input).map_err(|garbage| io::Error::other(garbage.to_string()))? {
             Some((answer, length)) => {
                 input.drain(..length);
-                answers.push(answer);
+                to_come -= 1;
+                if to_come == 0 {
+                    return Ok(answer);
+                }
             }
             None if stream.read_buf(&mut input).await? == 0 => {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
@@ -40,5 +47,4 @@ pub(super) async fn exchange(address: SocketAddr, commands: &[&[&[u8]]]) -> io::
             None => {}
         }
     }
-    Ok(answers)
 }

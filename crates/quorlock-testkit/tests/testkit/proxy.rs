@@ -22,7 +22,7 @@ impl Bench {
     async fn start() -> Result<Bench, Box<dyn Error>> {
         let servers = Servers::setup().kind(Kind::BuiltinTask).start(1).await?;
         let server = servers.first().ok_or("one server was asked for")?;
-        let proxy = Proxy::start(server.address()).await?;
+        let proxy = Proxy::before(server).await?;
         let client = connect(&proxy).await?;
         Ok(Bench { servers, proxy, client })
     }

@@ -106,7 +106,8 @@ async fn a_frozen_server_reads_what_it_was_sent_after_it_is_thawed() -> io::Resu
         // No client waits for this answer: it is the late SET that a cancelled attempt must expect.
         let sent = tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await?;
         sent.writable().await?;
-        sent.try_write(b"*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n")?;
+        let auth = format!("*2\r\n$4\r\nAUTH\r\n$32\r\n{}\r\n", server.password().unwrap());
+        sent.try_write((auth + "*3\r\n$3\r\nSET\r\n$4\r\nlate\r\n$3\r\nyes\r\n").as_bytes())?;
         drop(sent);
         server.thaw()?;
         eventually("the late SET", patience(), async || {
@@ -130,9 +131,9 @@ async fn a_frozen_server_can_be_killed() -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for_and_is_part_of_the_url() -> io::Result<()> {
+async fn every_server_asks_for_its_password_which_is_part_of_the_url() -> io::Result<()> {
     for kind in every_kind() {
-        let servers = Servers::setup().kind(kind).password("open-sesame").start(1).await?;
+        let servers = start(kind, 1).await?;
         for protocol in ["", "?protocol=resp3"] {
             let known = ping(&format!("{}/{protocol}", servers[0].url())).await;
             assert_eq!(known.as_deref(), Ok("PONG"));
@@ -223,6 +224,6 @@ async fn a_server_requires_its_password_whatever_characters_it_has() {
     let servers = Servers::setup().password(PASSWORD).start(1).await.unwrap();
     let server = &servers[0];
     assert_eq!(server.command(&["PING"]).await.unwrap().to_string(), "PONG");
-    let asked = quorlock_testkit::ask(server.address(), &["GET", "a"]).await.unwrap();
+    let asked = quorlock_testkit::ask(server.address(), None, &["GET", "a"]).await.unwrap();
     assert!(asked.to_string().contains("NOAUTH"), "{asked}");
 }

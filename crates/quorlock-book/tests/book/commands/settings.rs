@@ -15,7 +15,8 @@ const NO_QUORUM: i32 = 69;
 
 #[tokio::test]
 async fn every_config_file_is_read() {
-    let servers = Servers::start(5).await.unwrap();
+    // The addresses of the pages have no passwords.
+    let servers = Servers::setup().without_password().start(5).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut count = 0;
     for page in pages().unwrap() {

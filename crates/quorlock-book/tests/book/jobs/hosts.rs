@@ -27,7 +27,9 @@ impl Hosts {
             skip("no valkey-server or redis-server installed");
             return None;
         }
-        let hosts = Hosts { servers: Servers::start(3).await.unwrap(), folder: tempfile::tempdir().unwrap() };
+        // The addresses of the pages have no passwords.
+        let servers = Servers::setup().without_password().start(3).await.unwrap();
+        let hosts = Hosts { servers, folder: tempfile::tempdir().unwrap() };
         fs::create_dir(hosts.path("bin")).unwrap();
         symlink(target().join("quorlock"), hosts.path("bin/quorlock")).unwrap();
         Some(hosts)
