@@ -108,3 +108,23 @@ async fn a_session_that_is_idle_for_longer_than_the_server_allows_goes_on() {
     let released = ask(&*node, Request::Release { claim: holder }).await.unwrap();
     assert_eq!(released.vote, Vote::Granted);
 }
+
+#[tokio::test]
+async fn a_release_after_an_idle_connection_has_ended_goes_out_over_the_next_one() {
+    let Some(server) = server() else { return };
+    let (client, node) = (server.client().await, node(&server.url("&connections=1")));
+    let holder = claim("a");
+    acquire(&*node, &holder).await.unwrap();
+    let ours = "pid FROM pg_stat_activity WHERE application_name = 'quorlock'";
+    let old = format!("SELECT {ours} AND backend_start < clock_timestamp() - interval '1.5 s'");
+    until("the connection was of use for a while", async || {
+        !client.query(&old, &[]).await.unwrap().is_empty()
+    })
+    .await;
+    let pid: i32 = client.query_one(&old, &[]).await.unwrap().get(0);
+    client.query("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    let gone = format!("SELECT {ours} AND pid = $1");
+    until("it has ended", async || client.query(&gone, &[&pid]).await.unwrap().is_empty()).await;
+    let released = ask(&*node, Request::Release { claim: holder }).await.unwrap();
+    assert_eq!(released.vote, Vote::Granted);
+}
