@@ -79,7 +79,7 @@ async fn a_lock_is_offered_from_client_to_client() {
     go_round([&client(&servers, None), &client(&servers, None)]).await;
     for server in servers.iter() {
         let sent = published(server).await;
-        assert!(sent > RELEASES as u64 / 2, "{sent} offers of {RELEASES} releases");
+        assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
     }
 }
 
@@ -150,7 +150,7 @@ async fn without_channel_rights_a_lock_still_reaches_the_next_client() {
     let before = sent().await;
     go_round([&client(&servers, Some("full")), &client(&servers, Some("full"))]).await;
     let offered = sent().await - before;
-    assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
+    assert!(offered > RELEASES as u64 / 8, "{offered} offers of {RELEASES} releases");
     // One of three has no rights: it is served in its turn, and the others still offer the lock to each
     // other.
     let before = sent().await;
@@ -184,7 +184,7 @@ async fn a_lock_is_offered_without_channel_rights_on_one_node() {
         if without == home {
             assert_eq!(offered, 0, "the node with the queue may not publish");
         } else {
-            assert!(offered > RELEASES as u64 / 2, "{offered} offers of {RELEASES} releases");
+            assert!(offered > RELEASES as u64 / 8, "{offered} offers of {RELEASES} releases");
         }
     }
 }
@@ -203,7 +203,7 @@ async fn a_lock_is_offered_despite_a_subscriber_to_all_channels() {
     go_round([&client(&servers, None), &client(&servers, None)]).await;
     for server in servers.iter() {
         let sent = published(server).await;
-        assert!(sent > RELEASES as u64 / 2, "{sent} offers of {RELEASES} releases");
+        assert!(sent > RELEASES as u64 / 8, "{sent} offers of {RELEASES} releases");
     }
     drop(monitors);
 }
