@@ -1,21 +1,21 @@
-//! Measures contention between processes: one lock that all of them want, holds of a millisecond, five
-//! real servers, and a delay as between datacenters.
+//! Measures contention between processes: one lock that all of them want, holds of a millisecond unless
+//! set, five real servers, and a delay as between datacenters.
 //!
 //! `cargo bench --bench processes`, or with options:
 //!
 //! ```text
 //! -- [--round-trip MS] [--seconds S] [--rounds N] [--fencing-off] [--kill N] [--stop N] [--beside WHAT]
-//!    [--tasks N] [--handoff N] [PROCESSES]...
+//!    [--hold MS] [--tasks N] [--handoff N] [PROCESSES]...
 //! ```
 //!
 //! `--tasks` is the number of tasks in each process that contend for the lock, and `--handoff` limits
 //! how often in a row it passes between tasks of one process (64 by default). Printed are the number of
 //! these handoffs, and how long a process waited while another one held the lock, and a task.
 //!
-//! `--beside` adds a client that also wants the lock, holds it for as long, and wants it again after 0
-//! to 200 ms: `plain` knows no queue, sends `SET NX PX` to all nodes, and again after 0 to 200 ms;
-//! `shared` is a reader; `several` also locks a second resource. Neither of the last two joins a queue.
-//! Its waits are printed.
+//! `--beside` adds a client that also wants the lock, holds it for a millisecond, and wants it again
+//! after 0 to 200 ms: `plain` knows no queue, sends `SET NX PX` to all nodes, and again after 0 to
+//! 200 ms; `writer` is like the others; `shared` is a reader; `several` also locks a second resource,
+//! and `busy` one that as many other clients want. Its waits are printed, and those of the processes.
 //!
 //! `--kill` kills that many processes in the middle of the window with `SIGKILL`, and `--stop` stops
 //! that many with `SIGSTOP`. Their own grants are not counted. One of them may be the holder: its lock
@@ -56,6 +56,7 @@ use tokio::process::Command;
 use beside::Beside;
 use tools::{five_servers, histogram, median, micros, processor_time};
 
+/// How long the additional client holds the lock, and each process unless set.
 const HOLD: Duration = Duration::from_millis(1);
 /// Servers that have just been started wait this long before they vote.
 const TTL: Duration = Duration::from_secs(5);
@@ -72,6 +73,7 @@ struct Settings {
     killed: usize,
     stopped: usize,
     beside: Option<Beside>,
+    hold: Duration,
     tasks: usize,
     handoff: Option<u32>,
     processes: Vec<usize>,
@@ -87,6 +89,7 @@ impl Settings {
             killed: 0,
             stopped: 0,
             beside: None,
+            hold: HOLD,
             tasks: 1,
             handoff: None,
             processes: Vec::new(),
@@ -105,6 +108,7 @@ impl Settings {
                 "--rounds" => settings.rounds = usize::try_from(number()).unwrap(),
                 "--fencing-off" => settings.fencing = false,
                 "--kill" => settings.killed = usize::try_from(number()).unwrap(),
+                "--hold" => settings.hold = Duration::from_millis(number()),
                 "--tasks" => settings.tasks = usize::try_from(number()).unwrap(),
                 "--handoff" => settings.handoff = Some(u32::try_from(number()).unwrap()),
                 "--stop" => settings.stopped = usize::try_from(number()).unwrap(),
@@ -200,11 +204,14 @@ async fn compare(settings: &Settings) {
             let seen = figures.iter().filter_map(|figures| figures.beside.iter().skip(1).max()).max();
             let millis = |time: Option<&Duration>| time.map_or(0, Duration::as_millis);
             println!(
-                "           {beside:?}: {} waits, {} ms on average, at most {} ms, {} ms after its first grant",
+                "           {beside:?}: {} waits, {} ms on average, at most {} ms, {} ms after its first grant; \
+                 a process waits {:.0} ms (p50), at most {:.0} ms",
                 waits.len(),
                 waits.iter().copied().sum::<Duration>().as_millis() as usize / waits.len().max(1),
                 millis(waits.iter().max().copied()),
                 millis(seen),
+                of(|f| f.wait),
+                worst(|f| f.longest_wait),
             );
         }
     }
@@ -232,7 +239,7 @@ struct Figures {
     longest_row: f64,
     /// The longest time that a process went without the lock, in milliseconds.
     longest_away: f64,
-    /// Waits of tasks, in milliseconds.
+    /// Waits of tasks of the processes, in milliseconds.
     wait: f64,
     longest_wait: f64,
     /// The waits of the additional client, for each of its grants.
@@ -242,9 +249,9 @@ struct Figures {
 /// A worker: prints when each grant began and ended, on the clock of the machine, and its number; and
 /// at the end its processor time.
 async fn work(order: &str) {
-    let [nodes, name, window, fencing, tasks, handoff] =
+    let [nodes, name, window, hold, fencing, tasks, handoff] =
         order.split(' ').collect::<Vec<_>>().try_into().unwrap();
-    let window = Duration::from_millis(window.parse().unwrap());
+    let [window, hold] = [window, hold].map(|time| Duration::from_millis(time.parse().unwrap()));
     let (clock, nodes) = (SystemClock::default(), nodes.split(','));
     // With the restart guard, which is the default: without it there are no offers.
     let client = Coordinator::builder().nodes(nodes).ttl(TTL).max_ttl(TTL).build().unwrap();
@@ -263,7 +270,7 @@ async fn work(order: &str) {
             let lease = lock.acquire().await.unwrap();
             let number = if fencing == Fencing::On { lease.fencing_token().unwrap().get() } else { 0 };
             let began = clock.now();
-            clock.sleep_until(began + HOLD).await;
+            clock.sleep_until(began + hold).await;
             grants.borrow_mut().push((began, clock.now(), number, wanted));
             lease.release().await.unwrap();
         }
@@ -292,9 +299,10 @@ async fn measure(
     let on = |whether: bool, word| if whether { word } else { "-" };
     let name = format!("contended-{processes}-{round}");
     let order = format!(
-        "{} {name} {} {} {} {}",
+        "{} {name} {} {} {} {} {}",
         urls.join(","),
         settings.window.as_millis(),
+        settings.hold.as_millis(),
         on(settings.fencing, "on"),
         settings.tasks,
         settings.handoff.map_or_else(|| "-".to_owned(), |times| times.to_string())
@@ -313,8 +321,9 @@ async fn measure(
     for (_, worker) in &mut workers {
         worker.stdin.take().unwrap().write_all(b"go\n").await.unwrap();
     }
+    let times = (settings.window, settings.hold);
     let beside =
-        settings.beside.map(|beside| tokio::spawn(beside.want(urls.to_vec(), name, settings.window)));
+        settings.beside.map(|beside| tokio::spawn(beside.want(urls.to_vec(), name, times, processes)));
     let victims = workers.split_off(processes - settings.killed - settings.stopped);
     if !victims.is_empty() {
         let clock = SystemClock::default();

@@ -14,31 +14,64 @@ use super::{HOLD, TTL};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
     Plain,
+    Writer,
     Shared,
     Several,
+    /// Several locks, the second of which is wanted as much as the first.
+    Busy,
 }
 
 impl Beside {
     pub(crate) fn named(word: &str) -> Beside {
         match word {
             "plain" => Beside::Plain,
+            "writer" => Beside::Writer,
             "shared" => Beside::Shared,
             "several" => Beside::Several,
-            _ => panic!("`{word}` is none of plain, shared and several"),
+            "busy" => Beside::Busy,
+            _ => panic!("`{word}` is none of plain, writer, shared, several and busy"),
         }
     }
 
     /// What it waited for each of its grants; printed at the end.
-    pub(crate) async fn want(self, urls: Vec<String>, name: String, window: Duration) -> Vec<Duration> {
-        let client = Coordinator::builder().nodes(&urls).ttl(TTL).max_ttl(TTL).build().unwrap();
+    pub(crate) async fn want(
+        self,
+        urls: Vec<String>,
+        name: String,
+        (window, hold): (Duration, Duration),
+        processes: usize,
+    ) -> Vec<Duration> {
+        let client = client(&urls);
+        let another = format!("{name} and another");
         match self {
             Beside::Plain => want_plainly(urls, name, window).await,
+            Beside::Writer => want(&client, client.lock(&name), window).await,
             Beside::Shared => want(&client, client.lock(&name).shared(), window).await,
-            Beside::Several => {
-                let both = client.lock_all([name.clone(), format!("{name} and another")]);
-                want(&client, both, window).await
+            Beside::Several => want(&client, client.lock_all([name, another]), window).await,
+            Beside::Busy => {
+                let others: Vec<_> = (0..processes)
+                    .map(|_| tokio::spawn(hold_always(urls.clone(), another.clone(), hold)))
+                    .collect();
+                let waits = want(&client, client.lock_all([name, another]), window).await;
+                others.iter().for_each(tokio::task::JoinHandle::abort);
+                waits
             }
         }
+    }
+}
+
+fn client(urls: &[String]) -> Coordinator {
+    Coordinator::builder().nodes(urls).ttl(TTL).max_ttl(TTL).build().unwrap()
+}
+
+/// Holds the lock, and wants it again immediately.
+async fn hold_always(urls: Vec<String>, name: String, hold: Duration) {
+    let (client, clock) = (client(&urls), SystemClock::default());
+    let lock = client.lock(name).wait(Wait::Forever);
+    loop {
+        let lease = lock.acquire().await.unwrap();
+        clock.sleep_until(clock.now() + hold).await;
+        lease.release().await.unwrap();
     }
 }
 

@@ -349,7 +349,15 @@ impl Connector {
         match error {
             NodeError::Unreachable { reason } => NodeError::Unreachable { reason: reason.within(master) },
             NodeError::Unresponsive { reason } => NodeError::Unresponsive { reason: reason.within(master) },
-            other => other,
+            NodeError::Unanswered { .. }
+            | NodeError::Disconnected { .. }
+            | NodeError::Overloaded { .. }
+            | NodeError::Unconfirmed { .. }
+            | NodeError::NotAsked
+            | NodeError::Unfit { .. }
+            | NodeError::OtherLimit { .. }
+            | NodeError::UnexpectedReply { .. }
+            | NodeError::Failed { .. } => error,
         }
     }
 

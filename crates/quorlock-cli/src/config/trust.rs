@@ -155,7 +155,7 @@ mod tests {
                 None
             }
             Found::OfOthers(why) => Some(why),
-            Found::Nothing => unreachable!("it is there"),
+            Found::Hidden(_) | Found::Nothing => unreachable!("it is there"),
         }
     }
 
