@@ -136,3 +136,22 @@ async fn where_no_process_thread_or_file_is_left_it_says_so_and_ends() {
     let ended = limited(&servers, "--nproc=1000", &["run", "-n", "job", "-c", script], &folder);
     ended.env("RUST_BACKTRACE", "1").end().await.expect(7);
 }
+
+/// Who may touch the key of the lock and none of its companions.
+#[tokio::test]
+async fn a_user_with_too_few_rights_is_refused_alike_whether_the_lock_is_free_or_held() {
+    let Some(servers) = servers(3).await else { return };
+    let mut urls = Vec::new();
+    for server in servers.iter() {
+        server.command(&["ACL", "SETUSER", "few", "on", ">pw", "~job", "&*", "+@all"]).await.unwrap();
+        urls.push(server.url().replace("redis://", "redis://few:pw@"));
+    }
+    let tries = || run(&servers, &["-w", "1s"], "echo ran").env("QUORLOCK_NODES", &urls.join(","));
+    let free = tries().end().await.expect(69);
+    let holder = run(&servers, &[], "echo started; exec sleep 1000").start();
+    holder.lines(1).await;
+    let held = tries().end().await.expect(69);
+    for ended in [free, held] {
+        assert!(ended.stderr.contains("its companions, which begin with it"), "{ended:?}");
+    }
+}
