@@ -120,6 +120,13 @@ impl Drop for Child {
     }
 }
 
+/// As [`signal_group`], for a signal without a name.
+#[expect(unsafe_code, reason = "the crates with safe functions know no real-time signals")]
+pub(crate) fn signal_group_in_real_time(group: Pid, number: i32) {
+    // SAFETY: a system call with two numbers. An error means that the group is empty, or of another user.
+    let _ = unsafe { nix::libc::killpg(group.as_raw(), number) };
+}
+
 /// Sends `signal` to `group`, whose id must be known not to be reused.
 pub(crate) fn signal_group(group: Pid, signal: Signal) {
     // The group may be empty, or of another user; then nothing can be done.

@@ -12,6 +12,7 @@ use quorlock::{
 };
 
 use crate::exit;
+use crate::signals::{Interruption, is_by_key};
 use crate::wanted::Refusal;
 
 /// What went wrong, as a sentence that says how to fix it.
@@ -45,6 +46,9 @@ pub(crate) enum Failure {
     /// A signal interrupted it.
     #[error("interrupted by {signal} {what}")]
     Interrupted { what: &'static str, signal: Signal },
+    /// A key of the terminal ended the command.
+    #[error("{} ended the command", .0.signal)]
+    CommandInterrupted(Interruption),
     /// The process that wanted the lock has gone.
     #[error("stdin ended while waiting for the lock, which was not acquired; see --until-eof")]
     StdinEnded,
@@ -109,7 +113,8 @@ impl Failure {
             Failure::NoQuorum(_) => exit::NO_QUORUM,
             Failure::NotFound(_) => exit::NOT_FOUND,
             Failure::NotExecutable { .. } | Failure::NoInterpreter { .. } => exit::NOT_EXECUTABLE,
-            Failure::Interrupted { signal, .. } => exit::by_signal(*signal as i32),
+            Failure::Interrupted { signal, .. }
+            | Failure::CommandInterrupted(Interruption { signal, .. }) => exit::by_signal(*signal as i32),
             // As if the terminal had hung up.
             Failure::StdinEnded => exit::by_signal(Signal::SIGHUP as i32),
             // As if SIGPIPE had ended it, which is what happens to other programs.
@@ -118,11 +123,21 @@ impl Failure {
         }
     }
 
+    /// Returns the key of the terminal that ended it, if one did.
+    pub(crate) fn interruption(&self) -> Option<Interruption> {
+        if let Failure::CommandInterrupted(interruption) = self {
+            return Some(*interruption);
+        }
+        let Failure::Interrupted { signal, .. } = self else { return None };
+        is_by_key(*signal).then_some(Interruption { signal: *signal, of_command_alone: false })
+    }
+
     /// Whether the job could not be done, rather than that another client does it or the user ended it.
     pub(crate) fn is_of_the_job(&self) -> bool {
         match self {
             Failure::Held { .. }
             | Failure::Interrupted { .. }
+            | Failure::CommandInterrupted(_)
             | Failure::StdinEnded
             | Failure::BrokenPipe => false,
             Failure::Usage(_)
@@ -141,7 +156,9 @@ impl Failure {
         match self {
             Failure::Held { .. } => "held",
             Failure::NoQuorum(_) => "no_quorum",
-            Failure::Interrupted { .. } | Failure::StdinEnded => "interrupted",
+            Failure::Interrupted { .. } | Failure::CommandInterrupted(_) | Failure::StdinEnded => {
+                "interrupted"
+            }
             Failure::Usage(_)
             | Failure::Config(_)
             | Failure::NotFound(_)
@@ -156,7 +173,8 @@ impl Failure {
     /// Whether to print it. With `quiet` the exit code suffices for a held lock and an interruption;
     /// nothing is printed for a reader that has gone.
     pub(crate) fn is_worth_saying(&self, quiet: bool) -> bool {
-        self.is_of_the_job() || !(quiet || matches!(self, Failure::BrokenPipe))
+        self.is_of_the_job()
+            || !(quiet || matches!(self, Failure::BrokenPipe | Failure::CommandInterrupted(_)))
     }
 
     /// Returns the message with its causes.

@@ -20,6 +20,7 @@ use quorlock::{node::Kinds, protocol::printable};
 use crate::args::{Args, Verb};
 use crate::failure::Failure;
 use crate::report::Report;
+use crate::signals::Interruption;
 
 mod args;
 mod bench;
@@ -69,13 +70,17 @@ mod width;
 #[must_use]
 pub fn main(kinds: Kinds) -> ExitCode {
     quorlock_testkit::serve_if_asked();
-    let code = panic::contained(|| work(kinds));
+    let mut interruption = None;
+    let code = panic::contained(|| work(kinds, &mut interruption));
     stderr::finish();
+    if let Some(interruption) = interruption {
+        signals::die_of(interruption);
+    }
     ExitCode::from(code)
 }
 
-/// Runs the verb and returns the exit code.
-fn work(kinds: Kinds) -> u8 {
+/// Runs the verb and returns the exit code. If a key of the terminal ended it, so it is to end this process.
+fn work(kinds: Kinds, interruption: &mut Option<Interruption>) -> u8 {
     let mut args = match Args::try_parse() {
         Ok(args) => args,
         Err(answer) => return explain(&answer),
@@ -101,7 +106,10 @@ fn work(kinds: Kinds) -> u8 {
         Verb::Completions(completions) => completions::completions(&completions),
         Verb::Man(man) => man::man(&man),
     };
-    outcome.unwrap_or_else(|failure| explain_failure(&failure, quiet))
+    outcome.unwrap_or_else(|failure| {
+        *interruption = failure.interruption();
+        explain_failure(&failure, quiet)
+    })
 }
 
 /// Prints the requested help, or what is wrong with the arguments.

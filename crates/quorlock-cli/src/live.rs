@@ -14,13 +14,13 @@ use std::thread::{self, JoinHandle};
 use futures::{Stream, StreamExt as _};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::Signal;
 use nix::unistd::{getpgrp, read, tcgetpgrp};
 use rustix::termios::tcgetwinsize;
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
-use crate::signals::{Signals, ends};
+use crate::signals::{Signals, ends, stop};
 use crate::stdout::print;
 use crate::terminal::Terminal;
 
@@ -57,7 +57,7 @@ pub(crate) async fn show<P>(
         }
         tokio::select! {
             biased;
-            signal = signals.next() => {
+            signal = signals.next_named() => {
                 if ends(signal) {
                     break;
                 }
@@ -66,7 +66,7 @@ pub(crate) async fn show<P>(
                 }
                 if signal == Signal::SIGTSTP {
                     // Until the shell continues it.
-                    let _ = raise(Signal::SIGSTOP);
+                    stop(signal, false);
                 }
             }
             () = quits(screen.as_ref()) => break,

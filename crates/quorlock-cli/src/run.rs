@@ -18,7 +18,7 @@ use crate::notice::Notice;
 use crate::program::{Found, Program, not_started};
 use crate::report::Report;
 use crate::runtime::{block_on, now};
-use crate::signals::Signals;
+use crate::signals::{Interruption, Signals};
 use crate::stderr;
 use crate::waiting::{self, Place};
 use crate::wanted::{Acquired, Wanted};
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &RunArgs, deployment: DeploymentArgs, quiet: bool) -> Re
         };
         let job = Guarded::new(&args.lock, &args.job, &settings, wanted, slot, report)?;
         let mut signals = Signals::listen().map_err(Failure::to("receive signals"))?;
-        Ok(job.under_lock(&mut signals).await?.code)
+        job.under_lock(&mut signals).await?.end()
     })
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn elect(args: &ElectArgs, deployment: DeploymentArgs, quiet: bool) -
         loop {
             let outcome = job.under_lock(&mut signals).await?;
             if !outcome.may_lead_again {
-                return Ok(outcome.code);
+                return outcome.end();
             }
             report.words(&format!("no longer leads `{}`; campaigning again", args.resource));
         }
@@ -113,6 +113,14 @@ struct Outcome {
     code: u8,
     /// The command was stopped because its lock was lost, and not because a signal asked it to end.
     may_lead_again: bool,
+    /// A key of the terminal ended the command.
+    interrupted: Option<Interruption>,
+}
+
+impl Outcome {
+    fn end(self) -> Result<u8, Failure> {
+        self.interrupted.map_or(Ok(self.code), |interruption| Err(Failure::CommandInterrupted(interruption)))
+    }
 }
 
 impl<'a> Guarded<'a> {
@@ -158,10 +166,11 @@ impl<'a> Guarded<'a> {
         let name = command.get_program().to_owned();
         let notice = Notice::new(self.kill_after, ttl, self.settings.drift(), max_hold);
         let until = notice.guard_until(now(), lease.remaining());
+        signals.receive_all().map_err(Failure::to("receive signals"))?;
         let job = Job::start(command, self.kept_for, until, signals)
             .map_err(|error| not_started(Path::new(&name), error))?;
         metrics::holds(Some(lease.clone()));
-        let ended = watch::until_ended(job, &lease, notice, signals, *report).await?;
+        let (ended, interrupted) = watch::until_ended(job, &lease, notice, signals, *report).await?;
         metrics::holds(None);
         metrics::command_ended(match ended {
             Ended::ByItself(status) => Some(code_of(status)),
@@ -174,15 +183,17 @@ impl<'a> Guarded<'a> {
         }
         Ok(match (ended, released) {
             (Ended::Stopped { asked_to_end, .. }, _) => {
-                Outcome { code: exit::LOST, may_lead_again: !asked_to_end }
+                Outcome { code: exit::LOST, may_lead_again: !asked_to_end, interrupted: None }
             }
-            (Ended::ByItself(status), Ok(())) => Outcome { code: code_of(status), may_lead_again: false },
+            (Ended::ByItself(status), Ok(())) => {
+                Outcome { code: code_of(status), may_lead_again: false, interrupted }
+            }
             (Ended::ByItself(status), Err(lost)) => {
                 report.words(&format!(
                     "the command exited with {}, but {lost}; part of it may have run without the lock",
                     code_of(status)
                 ));
-                Outcome { code: exit::LOST, may_lead_again: false }
+                Outcome { code: exit::LOST, may_lead_again: false, interrupted: None }
             }
         })
     }

@@ -4,13 +4,18 @@ use std::future::poll_fn;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
-use nix::sys::signal::{SigHandler, Signal, raise, signal};
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, raise, sigaction, signal};
+use nix::unistd::Pid;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use signal_hook_registry::register_sigaction;
 use tokio::signal::unix::{self, SignalKind};
 
-/// The signals forwarded to the command. Others keep their default action.
+/// The signals that are always received. A command also gets [those](Signals::receive_all) that are received while it
+/// runs.
 const PASSED_ON: [Signal; 9] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -24,9 +29,44 @@ const PASSED_ON: [Signal; 9] = [
     Signal::SIGCONT,
 ];
 
+/// Those that are never received. Some cannot be, or say that this process has crashed; one tells of a child, and one
+/// of a reader that has gone.
+const OUR_OWN: [Signal; 11] = [
+    Signal::SIGKILL,
+    Signal::SIGSTOP,
+    Signal::SIGILL,
+    Signal::SIGTRAP,
+    Signal::SIGABRT,
+    Signal::SIGBUS,
+    Signal::SIGFPE,
+    Signal::SIGSEGV,
+    Signal::SIGSYS,
+    Signal::SIGCHLD,
+    Signal::SIGPIPE,
+];
+
+/// A signal that this process has received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Received {
+    /// One with a name.
+    Named(Signal),
+    /// The number of one without.
+    RealTime(i32),
+}
+
+/// What a key of the terminal has ended: to the shell it must look as if its signal had ended this process, because
+/// a script goes on after a command that exits with 130.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Interruption {
+    /// The signal of the key.
+    pub(crate) signal: Signal,
+    /// Whether the command had the terminal, so that the group of this process, with the script, got no signal.
+    pub(crate) of_command_alone: bool,
+}
+
 /// Receives signals.
 pub(crate) struct Signals {
-    streams: Vec<(Signal, unix::Signal)>,
+    streams: Vec<(Received, unix::Signal)>,
     /// The signals that were ignored when `quorlock` started, one bit each.
     ignored: u64,
 }
@@ -38,11 +78,30 @@ impl Signals {
     /// `nohup`, and for background commands of shells.
     pub(crate) fn listen() -> io::Result<Signals> {
         let ignored = ignored();
-        let streams = PASSED_ON
-            .into_iter()
-            .filter(|signal| ignored & bit(*signal) == 0)
-            .map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal as i32))?)));
-        Ok(Signals { streams: streams.collect::<io::Result<_>>()?, ignored })
+        let mut signals = Signals { streams: Vec::new(), ignored };
+        for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal as i32) == 0) {
+            note_origin(signal)?;
+            signals.receive(signal as i32)?;
+        }
+        Ok(signals)
+    }
+
+    /// Receives also those that have their default action while there is no command to forward them to.
+    pub(crate) fn receive_all(&mut self) -> io::Result<()> {
+        let ours = OUR_OWN.map(|signal| signal as i32);
+        (1..32)
+            .chain(real_time())
+            .filter(|number| !ours.contains(number))
+            .try_for_each(|number| self.receive(number))
+    }
+
+    fn receive(&mut self, number: i32) -> io::Result<()> {
+        let received = Signal::try_from(number).map_or(Received::RealTime(number), Received::Named);
+        let known = self.streams.iter().any(|(known, _)| *known == received);
+        if !known && self.ignored & bit(number) == 0 {
+            self.streams.push((received, unix::signal(SignalKind::from_raw(number))?));
+        }
+        Ok(())
     }
 
     /// Makes `command` ignore SIGCHLD and SIGPIPE if `quorlock` was started with them ignored, since it cannot
@@ -50,7 +109,7 @@ impl Signals {
     #[expect(unsafe_code, reason = "the standard library resets SIGPIPE for each command")]
     pub(crate) fn keep_ignored(&self, command: &mut Command) {
         let pipe = PIPE_WAS_IGNORED.load(Ordering::Relaxed).then_some(Signal::SIGPIPE);
-        let child = (self.ignored & bit(Signal::SIGCHLD) != 0).then_some(Signal::SIGCHLD);
+        let child = (self.ignored & bit(Signal::SIGCHLD as i32) != 0).then_some(Signal::SIGCHLD);
         if pipe.is_none() && child.is_none() {
             return;
         }
@@ -70,12 +129,21 @@ impl Signals {
     /// process, as without a handler.
     pub(crate) async fn next_end(&mut self) -> Signal {
         loop {
-            let signal = self.next().await;
+            let signal = self.next_named().await;
             if ends(signal) {
                 return signal;
             }
             if signal == Signal::SIGTSTP {
-                let _ = raise(Signal::SIGSTOP);
+                stop(signal, false);
+            }
+        }
+    }
+
+    /// Waits for the next signal that has a name.
+    pub(crate) async fn next_named(&mut self) -> Signal {
+        loop {
+            if let Received::Named(signal) = self.next().await {
+                return signal;
             }
         }
     }
@@ -85,7 +153,7 @@ impl Signals {
     /// # Cancel safety
     ///
     /// Nothing is lost.
-    pub(crate) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Received {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.streams {
                 if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
@@ -114,6 +182,99 @@ static AT_START: extern "C" fn() = {
     look
 };
 
+/// The signals whose last one came from a key of the terminal, one bit each.
+static BY_KEY: AtomicU64 = AtomicU64::new(0);
+/// Whether SIGCONT has come since [`stop`] began.
+static CONTINUED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the last `signal` came from a key of the terminal, and not from a program.
+pub(crate) fn is_by_key(signal: Signal) -> bool {
+    BY_KEY.load(Ordering::SeqCst) & bit(signal as i32) != 0
+}
+
+#[expect(unsafe_code, reason = "nothing else knows where a signal comes from")]
+fn note_origin(signal: Signal) -> io::Result<()> {
+    let bit = bit(signal as i32);
+    let note = move |info: &libc::siginfo_t| {
+        if is_of_kernel(info) {
+            BY_KEY.fetch_or(bit, Ordering::SeqCst);
+        } else {
+            BY_KEY.fetch_and(!bit, Ordering::SeqCst);
+        }
+        if signal == Signal::SIGCONT {
+            CONTINUED.store(true, Ordering::SeqCst);
+        }
+    };
+    // SAFETY: a signal handler may only call async-signal-safe functions. `note` reads a field and writes atomics.
+    unsafe { register_sigaction(signal as i32, note) }.map(drop)
+}
+
+#[cfg(target_os = "linux")]
+fn is_of_kernel(info: &libc::siginfo_t) -> bool {
+    info.si_code == libc::SI_KERNEL
+}
+
+/// The number of the sending process is 0 for the kernel.
+#[cfg(not(target_os = "linux"))]
+#[expect(unsafe_code, reason = "the field is one of a union")]
+fn is_of_kernel(info: &libc::siginfo_t) -> bool {
+    // SAFETY: the signals of keys and of `kill` have this field.
+    unsafe { info.si_pid() == 0 }
+}
+
+#[cfg(target_os = "linux")]
+fn real_time() -> impl Iterator<Item = i32> {
+    libc::SIGRTMIN()..=libc::SIGRTMAX()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn real_time() -> impl Iterator<Item = i32> {
+    std::iter::empty()
+}
+
+/// Stops this process by the default action of `signal`, and with `whole_group` the other processes of its group, such
+/// as the script that waits for it: a shell regards a script as stopped only if that is.
+///
+/// Returns whether this process was continued. It was not even stopped if no shell could continue it: where its group
+/// is orphaned, as under `ssh -t` or `script`, the kernel ignores the signal.
+pub(crate) fn stop(signal: Signal, whole_group: bool) -> bool {
+    CONTINUED.store(false, Ordering::SeqCst);
+    let before = act(signal, SigHandler::SigIgn);
+    if whole_group {
+        let _ = kill(Pid::from_raw(0), signal);
+    }
+    act(signal, SigHandler::SigDfl);
+    let _ = raise(signal);
+    if let Some(before) = before {
+        act(signal, before);
+    }
+    CONTINUED.load(Ordering::SeqCst)
+}
+
+/// Ends this process as the key did. Returns if that is impossible, as for the first process of a container.
+pub(crate) fn die_of(Interruption { signal, of_command_alone }: Interruption) {
+    // SIGQUIT would leave a core.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    act(signal, SigHandler::SigIgn);
+    if of_command_alone {
+        let _ = kill(Pid::from_raw(0), signal);
+    }
+    act(signal, SigHandler::SigDfl);
+    let _ = raise(signal);
+}
+
+/// Sets what `signal` does, and returns what it did before.
+#[expect(unsafe_code, reason = "tokio never takes its handlers away")]
+fn act(signal: Signal, handler: SigHandler) -> Option<SigHandler> {
+    let flags = match handler {
+        SigHandler::SigAction(_) => SaFlags::SA_SIGINFO | SaFlags::SA_RESTART,
+        SigHandler::SigDfl | SigHandler::SigIgn | SigHandler::Handler(_) => SaFlags::SA_RESTART,
+    };
+    // SAFETY: the default, none, or the handler that was installed before.
+    let before = unsafe { sigaction(signal, &SigAction::new(handler, flags, SigSet::empty())) };
+    before.ok().map(|before| before.handler())
+}
+
 /// Whether `signal` is a terminating one.
 pub(crate) fn ends(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT)
@@ -135,6 +296,6 @@ fn is_ignored(number: u32) -> bool {
     }
 }
 
-fn bit(signal: Signal) -> u64 {
-    1 << (signal as i32 - 1)
+fn bit(number: i32) -> u64 {
+    1 << (number - 1)
 }

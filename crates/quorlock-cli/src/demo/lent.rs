@@ -6,14 +6,14 @@ use std::io;
 use std::path::Path;
 use std::process::ExitStatus;
 
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::Signal;
 
 use crate::child::{Change, Child};
 use crate::exit;
 use crate::failure::Failure;
 use crate::program::{Program, not_started, places};
 use crate::run::code_of;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::stderr;
 use crate::stdout::print;
 use crate::terminal::Terminal;
@@ -86,7 +86,7 @@ impl Beside {
                     Change::Ended(status) => return Ok(status),
                     Change::Stopped(signal) => self.stopped(signal),
                 },
-                signal = signals.next() => self.pass_on(signal),
+                signal = signals.next_named() => self.pass_on(signal),
             }
         }
     }
@@ -109,9 +109,14 @@ impl Beside {
             return self.stop_itself();
         }
         if signal == Signal::SIGCONT {
-            self.lend();
+            return self.go_on();
         }
         self.child.signal(signal);
+    }
+
+    fn go_on(&mut self) {
+        self.lend();
+        self.child.signal(Signal::SIGCONT);
     }
 
     fn lend(&mut self) -> bool {
@@ -123,6 +128,8 @@ impl Beside {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
-        let _ = raise(Signal::SIGSTOP);
+        if !signals::stop(Signal::SIGTSTP, self.terminal.is_some()) {
+            self.go_on();
+        }
     }
 }

@@ -84,6 +84,16 @@ impl Guardian {
         let _ = setpgid(self.number, self.number);
     }
 
+    /// Whether this signal was sent to it, and so to its whole group, as by a key of the terminal. It blocks all.
+    pub(super) fn was_sent(&self, signal: Signal) -> bool {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.number)) else {
+            return true;
+        };
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        let pending = pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+        pending & 1 << (signal as i32 - 1) != 0
+    }
+
     /// Continues it after its group was stopped.
     pub(super) fn go_on(&self) {
         if !self.reaped {

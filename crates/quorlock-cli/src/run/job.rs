@@ -3,6 +3,7 @@
 
 use std::io;
 use std::mem::replace;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use rustix::process::{WaitOptions, WaitStatus, wait};
 
 use super::descendants;
 use super::guardian::Guardian;
-use crate::child::{self, Child, signal_group};
+use crate::child::{self, Child, signal_group, signal_group_in_real_time};
 use crate::failure::Failure;
 use crate::runtime::sleep;
 use crate::signals::Signals;
@@ -51,6 +52,8 @@ pub(super) struct Job {
     until: Moment,
     /// Whether the command itself has ended, but processes that it started have not.
     lingers: bool,
+    /// The signal that ended the command itself, if it was sent to the whole group.
+    ended_by: Option<Signal>,
     /// Its group is empty, and the group id may be reused.
     group_gone: bool,
     /// It got SIGKILL, so further signals are pointless.
@@ -102,6 +105,7 @@ impl Job {
             guardian: Some(guardian),
             until,
             lingers: false,
+            ended_by: None,
             group_gone: false,
             killed: false,
             pause: FIRST_PAUSE,
@@ -116,6 +120,18 @@ impl Job {
     /// Whether the command itself has ended.
     pub(super) fn lingers(&self) -> bool {
         self.lingers
+    }
+
+    /// The signal that ended the command itself, if it was sent to the whole group.
+    pub(super) fn ended_by(&self) -> Option<Signal> {
+        self.ended_by
+    }
+
+    /// Sends a signal without a name to the group.
+    pub(super) fn signal_in_real_time(&self, number: i32) {
+        if !self.killed && !self.group_gone {
+            signal_group_in_real_time(self.group(), number);
+        }
     }
 
     /// Tells the guardian that the lock is valid until then.
@@ -215,7 +231,14 @@ impl Job {
         if number == self.group() && self.child.status().is_none() {
             return match self.child.note(status)? {
                 child::Change::Stopped(signal) => Some(signal),
-                child::Change::Ended(_) => None,
+                child::Change::Ended(status) => {
+                    let signal = status.signal().and_then(|number| Signal::try_from(number).ok());
+                    let sent = |signal: &Signal| {
+                        self.guardian.as_ref().is_some_and(|guardian| guardian.was_sent(*signal))
+                    };
+                    self.ended_by = signal.filter(sent);
+                    None
+                }
             };
         }
         if let Some(guardian) = self.guardian.take_if(|guardian| guardian.number() == number) {

@@ -4,9 +4,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, raise};
-use quorlock::LeaseWatch;
+use nix::sys::signal::Signal;
 use quorlock::protocol::Moment;
+use quorlock::{LeaseWatch, duration};
 
 use super::job::{Change, Job};
 use super::requests::{Request, Requests};
@@ -14,7 +14,8 @@ use crate::failure::Failure;
 use crate::notice::{Notice, Stage, Step};
 use crate::report::{Reason, Report};
 use crate::runtime::{now, sleep_until};
-use crate::signals::Signals;
+use crate::signals::{self, Interruption, Received, Signals};
+use crate::stderr;
 use crate::terminal::Terminal;
 
 /// How the command ended.
@@ -36,13 +37,15 @@ pub(super) enum Ended {
 /// With little validity left, the group gets SIGTERM and then SIGKILL, so that it has ended before the lease expires.
 /// If the lease is lost earlier, because a quorum no longer has the key, another client may already hold the lock:
 /// then it gets SIGKILL immediately.
+///
+/// Returns also whether a key of the terminal ended the command.
 pub(super) async fn until_ended(
     job: Job,
     lease: &LeaseWatch,
     notice: Notice,
     signals: &mut Signals,
     report: Report,
-) -> Result<Ended, Failure> {
+) -> Result<(Ended, Option<Interruption>), Failure> {
     let mut terminal = Terminal::of_stdin();
     if let Some(terminal) = terminal.as_mut().filter(|_| Terminal::is_undivided()) {
         terminal.lend(job.group());
@@ -56,6 +59,8 @@ pub(super) async fn until_ended(
         stage: Stage::Running,
         stopped: None,
         requests: Requests::default(),
+        forwarded: None,
+        interrupted: None,
     };
     watch.run(signals).await.map_err(Failure::to("watch the command"))
 }
@@ -70,17 +75,20 @@ struct Watch<'a> {
     /// Why the command was first stopped, if its lock is the reason.
     stopped: Option<Reason>,
     requests: Requests,
+    /// The last signal that a program sent, and that was forwarded.
+    forwarded: Option<Signal>,
+    interrupted: Option<Interruption>,
 }
 
 enum Event {
     Job(Change),
-    Signal(Signal),
+    Signal(Received),
     Lost,
     Time,
 }
 
 impl Watch<'_> {
-    async fn run(mut self, signals: &mut Signals) -> std::io::Result<Ended> {
+    async fn run(mut self, signals: &mut Signals) -> std::io::Result<(Ended, Option<Interruption>)> {
         loop {
             let (present, remaining) = (now(), self.lease.remaining());
             let look = match self.notice.next(self.stage, present, remaining) {
@@ -111,7 +119,8 @@ impl Watch<'_> {
                 Event::Job(Change::Over(status)) => return Ok(self.finish(status)),
                 Event::Job(Change::Lingers(status)) => self.lingers(status),
                 Event::Job(Change::Stopped(signal)) => self.job_stopped(signal),
-                Event::Signal(signal) => self.pass_on(signal),
+                Event::Signal(Received::Named(signal)) => self.pass_on(signal),
+                Event::Signal(Received::RealTime(number)) => self.job.signal_in_real_time(number),
                 // No validity remains, so the next step is SIGKILL.
                 Event::Lost | Event::Time => {}
             }
@@ -149,12 +158,15 @@ impl Watch<'_> {
     }
 
     fn pass_on(&mut self, signal: Signal) {
-        if signal == Signal::SIGTSTP {
-            return self.stop_itself();
-        }
         if signal == Signal::SIGCONT {
             return self.go_on();
         }
+        let by_key = signals::is_by_key(signal);
+        if signal == Signal::SIGTSTP && by_key {
+            // The shell's other processes got it as well.
+            return self.stop_itself(signal, false);
+        }
+        self.forwarded = (!by_key).then_some(signal);
         match self.requests.count(signal, now()) {
             Request::PassOn => self.job.signal(signal),
             Request::Repeated => {}
@@ -172,31 +184,41 @@ impl Watch<'_> {
             code = super::code_of(status),
             "the command has ended; processes that it started still run"
         );
+        self.note_interruption(status);
         self.give_terminal_back(status);
     }
 
     fn job_stopped(&mut self, signal: Signal) {
         let wants_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         let has_terminal = self.terminal.as_ref().is_some_and(Terminal::is_lent);
+        if !has_terminal && self.forwarded.take() == Some(signal) {
+            // A program stopped the command alone, and the lock is kept.
+            return;
+        }
         let group = self.job.group();
         if wants_terminal && self.terminal.as_mut().is_some_and(|terminal| terminal.lend(group)) {
             self.job.signal(Signal::SIGCONT);
         } else if wants_terminal || has_terminal {
-            // Ctrl-Z: the shell waits for us, not for the command.
-            self.stop_itself();
+            // Ctrl-Z: the shell waits for us, and for the script that runs us, not for the command.
+            self.stop_itself(if wants_terminal { signal } else { Signal::SIGTSTP }, true);
         }
         // Otherwise the command alone was stopped, and the lock is kept.
     }
 
     /// Stops itself together with the command. Nothing renews the lock then, so it may expire: the command must
     /// not continue before that was checked, hence SIGSTOP, which it cannot ignore.
-    fn stop_itself(&mut self) {
+    fn stop_itself(&mut self, signal: Signal, whole_group: bool) {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
         self.job.signal(Signal::SIGSTOP);
-        let _ = raise(Signal::SIGSTOP);
-        // Continued: SIGCONT has arrived, and `go_on` is next.
+        let left = duration::format(self.lease.remaining());
+        self.report.words(&format!("stopped: the lock is not renewed meanwhile, and expires in {left}"));
+        stderr::finish();
+        // If it was continued, SIGCONT has arrived, and `go_on` is next.
+        if !signals::stop(signal, whole_group) {
+            self.go_on();
+        }
     }
 
     fn go_on(&mut self) {
@@ -222,8 +244,21 @@ impl Watch<'_> {
         }
     }
 
-    fn finish(mut self, status: ExitStatus) -> Ended {
+    /// A key ended the command: its signal reached us, or the whole group of the command, which has the terminal.
+    fn note_interruption(&mut self, status: ExitStatus) {
+        let signal = status.signal().and_then(|number| Signal::try_from(number).ok());
+        let Some(signal @ (Signal::SIGINT | Signal::SIGQUIT)) = signal else { return };
+        let has_terminal = self.terminal.as_ref().is_some_and(Terminal::is_lent);
+        let of_command_alone =
+            has_terminal && self.job.ended_by() == Some(signal) && self.forwarded != Some(signal);
+        if of_command_alone || signals::is_by_key(signal) {
+            self.interrupted = Some(Interruption { signal, of_command_alone });
+        }
+    }
+
+    fn finish(mut self, status: ExitStatus) -> (Ended, Option<Interruption>) {
         if !self.job.lingers() {
+            self.note_interruption(status);
             self.give_terminal_back(status);
         }
         // The guardian killed it while we were stopped.
@@ -232,6 +267,10 @@ impl Watch<'_> {
             self.stopping(None);
         }
         let asked_to_end = self.requests.is_any();
-        self.stopped.map_or(Ended::ByItself(status), |reason| Ended::Stopped { reason, asked_to_end })
+        let ended = match self.stopped {
+            Some(reason) => Ended::Stopped { reason, asked_to_end },
+            None => Ended::ByItself(status),
+        };
+        (ended, self.interrupted)
     }
 }

@@ -27,6 +27,7 @@ mod freeing;
 mod guarding;
 mod holding;
 #[cfg(target_os = "linux")]
+mod keys_of_terminal;
 mod lingering;
 mod listing;
 mod loss;
@@ -48,6 +49,7 @@ mod secrets;
 mod settings;
 mod sharing;
 mod shown;
+mod signal_table;
 mod signals;
 mod sqlite;
 mod status;

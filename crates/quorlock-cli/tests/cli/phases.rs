@@ -58,27 +58,13 @@ async fn a_waiter_heeds_no_signal_that_does_not_ask_to_end() {
 }
 
 #[tokio::test]
-async fn the_command_stops_and_continues_with_quorlock() {
-    let Some(servers) = servers(3).await else { return };
-    let (running, pid) = ticking(&servers, &[]).await;
-    running.signal(Signal::SIGTSTP);
-    await_stopped(&running.pid(), true).await;
-    await_stopped(&pid, true).await;
-    running.signal(Signal::SIGCONT);
-    await_stopped(&pid, false).await;
-    let lines = running.stdout().lines().count();
-    running.lines(lines + 3).await;
-    running.signal(Signal::SIGTERM);
-    running.end().await.expect(143);
-}
-
-#[tokio::test]
 async fn a_command_stopped_past_its_lock_does_not_continue() {
     let Some(servers) = servers(3).await else { return };
     let (running, pid) = ticking(&servers, &["-t", "1s"]).await;
     running.signal(Signal::SIGTSTP);
-    await_stopped(&running.pid(), true).await;
     await_stopped(&pid, true).await;
+    running.signal(Signal::SIGSTOP);
+    await_stopped(&running.pid(), true).await;
     let before = running.stdout();
     // Another client may hold the lock from here on.
     free(&servers).await;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -39,6 +40,11 @@ impl OnTerminal {
         let shell = OnTerminal::start_words(quorlock, &["sh", "-i"]);
         shell.shows("$ ").await;
         shell
+    }
+
+    /// Starts a script on a terminal, as [`shell`](OnTerminal::shell).
+    pub(crate) fn script(quorlock: Quorlock, shell: &str, text: &str) -> OnTerminal {
+        OnTerminal::start_words(quorlock, &[shell, "-c", text])
     }
 
     fn start_words(quorlock: Quorlock, words: &[&str]) -> OnTerminal {
@@ -118,7 +124,7 @@ impl OnTerminal {
         self.process.try_wait().expect("it is our child").is_some()
     }
 
-    /// Waits for its end, and returns its exit code.
+    /// Waits for its end, and returns its exit code, as a shell shows it.
     pub(crate) async fn end(&mut self) -> Option<i32> {
         let mut status = None;
         let ended = eventually("its end", patience(), async || {
@@ -129,7 +135,7 @@ impl OnTerminal {
         // Its last words may not have been read. A process that it has left in the background, or one that was started
         // at the same moment, may still have the terminal.
         drop(eventually("the last words", LAST_WORDS, async || self.reader.is_finished()).await);
-        status.and_then(|status| status.code())
+        status.and_then(|status| status.code().or(status.signal().map(|number| 128 + number)))
     }
 
     pub(crate) fn resize(&self, columns: u16) {

@@ -5,6 +5,7 @@ use nix::sys::termios::LocalFlags;
 use quorlock_testkit::{Servers, eventually, patience};
 
 use crate::pty::OnTerminal;
+use crate::signal_table::state;
 use crate::support::{Quorlock, is_gone, keys, run, servers};
 
 const CTRL_C: &str = "\x03";
@@ -304,10 +305,4 @@ async fn colours_are_for_terminals_by_default() {
     let always =
         words(&servers, &["--color", "always", "status", "job"]).env("NO_COLOR", "1").end().await.expect(0);
     assert!(coloured(&always.stdout), "{always:?}");
-}
-
-/// Returns the state of a process, as `ps` shows it.
-fn state(pid: &str) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('-')
 }
