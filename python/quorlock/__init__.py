@@ -229,7 +229,7 @@ class Coordinator:
 
     def close(self, timeout: Duration = 5.0) -> None:
         """Ends and releases all leases, refuses new ones, and waits until the nodes have confirmed, for at most
-        `timeout`. At exit this happens by itself, for all coordinators at once and at most a second."""
+        `timeout`. At exit this happens by itself, for all coordinators together and within a second."""
         self._connection.close(seconds(timeout, "timeout") or 0.0)
 
     def __repr__(self) -> str:

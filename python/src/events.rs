@@ -23,7 +23,7 @@ use crate::process::Process;
 /// So many records wait at most; later ones are dropped, and counted.
 const MOST: usize = 10_000;
 
-/// So many warnings of one kind are told within [`WINDOW`]; later ones are counted. An outage has one for each lease.
+/// The number of warnings of one kind that are logged within [`WINDOW`]; later ones are counted. An outage has one for each lease.
 const ALIKE: u64 = 20;
 const WINDOW: Duration = Duration::from_secs(5);
 

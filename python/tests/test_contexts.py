@@ -370,7 +370,7 @@ def test_an_exception_at_any_line_of_the_package_leaves_no_lock_held(nodes: Serv
             with other.lock("interrupted", wait=10):
                 pass
             if left >= 0:
-                # So many lines do not run.
+                # The other lines do not run.
                 break
 
 

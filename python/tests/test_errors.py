@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -103,8 +104,9 @@ def test_what_is_missing_for_tls_is_named_as_python_names_it(nodes: Servers, mon
 
 def test_every_object_shows_its_name(q: quorlock.Coordinator, nodes: Servers) -> None:
     aio = nodes.aio_connect()
-    assert nodes.urls[4] in repr(q)
-    assert nodes.urls[4] in repr(aio)
+    shown = re.sub("//.*@", "//", nodes.urls[4])
+    assert shown in repr(q)
+    assert shown in repr(aio)
     for module, of in [("quorlock", q), ("quorlock.aio", aio)]:
         made: list[tuple[Any, str, str]] = [
             (of.lock("a\n", ttl=5, wait=0), "a\n", r"Lock of `a\n`, ttl=5, wait=0"),

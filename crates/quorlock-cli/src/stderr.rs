@@ -2,7 +2,7 @@
 //!
 //! Written by a thread of its own: a reader that stops reading, such as a pager, blocks the writer, which must delay
 //! neither renewals nor the end of a command whose lock is lost. What does not fit into the queue is dropped. If the
-//! system has no thread left, what comes from then on is written by whoever says it.
+//! system has no thread left, what comes from then on is written by the caller itself.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;

@@ -96,7 +96,7 @@ impl Server {
         if self.variables.contains_key("gtid_slave_pos") { "@@GLOBAL.gtid_slave_pos" } else { "''" }
     }
 
-    /// Whether it might be a replica of another server, as far as it says to everybody: it was one, or nobody but
+    /// Whether it might be a replica of another server, as far as it says to every user: it was one, or only
     /// privileged users may know.
     pub(crate) fn may_replicate(&self) -> bool {
         let was = self.variables.get("gtid_slave_pos").is_some_and(|position| !position.is_empty());

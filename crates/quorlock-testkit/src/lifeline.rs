@@ -9,8 +9,11 @@ use std::process::{ChildStdin, Command, Stdio};
 
 use quorlock::runtime::Mutex;
 
-/// A process that is forgotten has ended, and its PID may be that of another one.
+/// A process that is forgotten has ended, and its PID may be that of another one. In the background, so that the shell is
+/// no child of this process: who lists those finds servers.
 const WATCH: &str = r#"
+exec 3<&0
+{
 while read -r what pid; do
     others=
     for one in $pids; do
@@ -20,6 +23,7 @@ while read -r what pid; do
     [ "$what" = forget ] || pids="$pids $pid"
 done
 [ -z "$pids" ] || kill -9 $pids
+} <&3 3<&- &
 "#;
 
 /// The pipe of the process with this PID. A fork inherits the pipe of its parent.
@@ -58,5 +62,8 @@ fn start() -> Option<ChildStdin> {
     let mut command = Command::new("sh");
     command.args(["-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     // Ctrl-C in a terminal is for this process only.
-    command.process_group(0).spawn().ok()?.stdin
+    let mut shell = command.process_group(0).spawn().ok()?;
+    let pipe = shell.stdin.take();
+    shell.wait().ok()?;
+    pipe
 }

@@ -144,7 +144,7 @@ async fn a_user_with_too_few_rights_is_refused_alike_whether_the_lock_is_free_or
     let mut urls = Vec::new();
     for server in servers.iter() {
         server.command(&["ACL", "SETUSER", "few", "on", ">pw", "~job", "&*", "+@all"]).await.unwrap();
-        urls.push(server.url().replace("redis://", "redis://few:pw@"));
+        urls.push(server.url_as("few:pw"));
     }
     let tries = || run(&servers, &["-w", "1s"], "echo ran").env("QUORLOCK_NODES", &urls.join(","));
     let free = tries().end().await.expect(69);

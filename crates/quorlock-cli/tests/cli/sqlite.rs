@@ -189,7 +189,7 @@ async fn the_lock_of_a_holder_that_is_killed_is_free_although_nobody_reaps_its_p
     // Well before the thirty seconds of its lease.
     run(folder.path(), &["-w", "10s"], "true").end().await.expect(0);
     let stat = fs::read_to_string(format!("{wanted}/stat")).unwrap();
-    assert!(stat.contains(") Z "), "nobody has reaped it: {stat}");
+    assert!(stat.contains(") Z "), "it was not reaped: {stat}");
 }
 
 /// The guardian leaves a process that keeps the mark until the group is gone: here a process of another user, which it may

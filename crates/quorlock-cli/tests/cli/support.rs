@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{PipeReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -188,7 +189,9 @@ impl Quorlock {
 
     fn start_with_stderr(mut self, stderr: Stdio) -> Running {
         self.command.stdout(self.create("stdout")).stderr(stderr);
-        let process = self.command.spawn().expect("quorlock starts");
+        // In a group of its own, which has a parent in the same session: in an orphaned one, as of a check without a
+        // terminal, the system ignores what stops a process.
+        let process = self.command.process_group(0).spawn().expect("quorlock starts");
         Running { process, folder: self.folder, unread: None }
     }
 

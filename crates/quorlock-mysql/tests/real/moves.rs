@@ -124,7 +124,7 @@ async fn a_replica_is_refused_with_the_documented_rights_and_one_that_was_promot
         primary.port()
     );
     let (of_primary, before) = client(&primary).await;
-    // It is asked while it follows nobody, and goes on asking.
+    // It is asked while it follows no server, and goes on asking.
     let early = node(&replica);
     early.ready().await.unwrap();
     replica.sql("DROP TABLE locks.quorlock_locks, locks.quorlock_history").await;

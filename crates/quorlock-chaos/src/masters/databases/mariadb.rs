@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder};
+use quorlock::node::record::Record;
 use quorlock::protocol::SHARED_MARKER;
 use quorlock_history::What;
 
@@ -37,8 +38,8 @@ fn facts((name, token, ends, counter, beside, _): &Row, now: u64, node: &str) ->
     let remaining =
         |ends: u64| ends.min(marker).checked_sub(now).filter(|left| *left > 0).map(Duration::from_micros);
     if token == SHARED_MARKER.as_bytes() {
-        for (kind, name, ends) in beside_of(beside.as_deref()) {
-            if let (READER, Some(token), Some(remaining)) = (kind, bytes(name), remaining(ends)) {
+        for (token, reader) in beside_of(beside.as_deref()).readers {
+            if let Some(remaining) = remaining(reader.ends) {
                 facts.push(super::held(node, &key, &token, remaining));
             }
         }
@@ -60,22 +61,20 @@ pub(super) async fn left_behind(url: &str) -> io::Result<Vec<String>> {
         }
         let waiting = waiting_until(waiters.as_deref()).filter(|ends| *ends > now);
         left.extend(waiting.map(|_| format!("a waiter of {key}")));
-        let beside = beside_of(beside.as_deref());
-        left.extend(beside.filter(|(_, _, ends)| *ends > now).map(|(kind, ..)| format!("{kind} of {key}")));
+        let Record { readers, intents, tombstones, .. } = beside_of(beside.as_deref());
+        let readers = readers.values().map(|entry| ("reader", entry));
+        let intents = intents.values().map(|entry| ("writer", entry));
+        let entries = readers.chain(intents).chain(tombstones.values().map(|entry| ("cancelled", entry)));
+        left.extend(
+            entries.filter(|(_, entry)| entry.ends > now).map(|(kind, _)| format!("{kind} of {key}")),
+        );
     }
     Ok(left)
 }
 
-const READER: &str = "reader";
-
-/// Parses the lines of the column `beside`: kind, name, and expiry.
-fn beside_of(text: Option<&[u8]>) -> impl Iterator<Item = (&str, &str, u64)> {
-    let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
-    text.lines().filter_map(|line| {
-        let mut words = line.split(' ');
-        let (kind, name) = (words.next()?, words.next()?);
-        Some((kind, name, words.next_back()?.parse().ok()?))
-    })
+/// Parses the column `beside`.
+fn beside_of(text: Option<&[u8]>) -> Record {
+    Record::decode(text.unwrap_or_default()).unwrap_or_default()
 }
 
 /// Parses when waiters expire from the column `waiters`: `waiter ID SINCE ENDS CONTEXT`.
@@ -83,12 +82,6 @@ fn waiting_until(text: Option<&[u8]>) -> impl Iterator<Item = u64> {
     let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
     let waiters = text.lines().filter_map(|line| line.strip_prefix("waiter "));
     waiters.filter_map(|waiter| waiter.split(' ').nth(2)?.parse().ok())
-}
-
-fn bytes(digits: &str) -> Option<Vec<u8>> {
-    let pairs =
-        digits.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
-    pairs.collect()
 }
 
 /// Reads all rows, then the time.

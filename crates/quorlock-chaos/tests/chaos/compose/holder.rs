@@ -27,11 +27,17 @@ impl Holder {
         Ok(holder)
     }
 
+    /// Returns the next event that is no warning about a node.
     async fn event(&mut self) -> Outcome<Value> {
-        let line = within(patience(), "the next event of the holder", self.events.next_line())
-            .await?
-            .ok_or("no event: it has ended")?;
-        Ok(serde_json::from_str(&line)?)
+        loop {
+            let line = within(patience(), "the next event of the holder", self.events.next_line())
+                .await?
+                .ok_or("no event: it has ended")?;
+            let event: Value = serde_json::from_str(&line)?;
+            if event["event"] != "warning" {
+                return Ok(event);
+            }
+        }
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
