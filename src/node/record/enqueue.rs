@@ -19,6 +19,8 @@ impl Records {
     ) -> Decision {
         let (now, ends) = (self.now, self.after(patience));
         let Record { held, queue, .. } = self.record(key)?;
+        // The first may be one that cannot take the lock yet, and asks in each turn to keep it free (rule W-9).
+        let turn = if queue.is_first(waiter, since, now) { turn } else { turn.saturating_mul(2) };
         if held.is_none() && queue.is_turn_of(waiter, now, turn) {
             self.change_queue(key)?.begin_turn(waiter, now);
             return Ok((Vote::Free, None));

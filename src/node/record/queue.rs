@@ -65,6 +65,13 @@ impl Queue {
         self.whose == Some(waiter) || self.turned == 0 || self.turned.saturating_add(turn) <= now
     }
 
+    /// Whether no live waiter is ahead of one that began to wait at `since`.
+    pub(super) fn is_first(&self, waiter: WaiterId, since: u64, now: u64) -> bool {
+        let kept = self.waiters.keys().find(|(_, other)| *other == waiter);
+        let place = kept.copied().unwrap_or((since, waiter));
+        !self.waiters.range(..place).any(|(_, waiting)| waiting.ends > now)
+    }
+
     /// Whether the waiter has a place that lasts nearly until `ends`, which is `patience` from now.
     pub(super) fn keeps(&self, waiter: WaiterId, ends: u64, patience: u64) -> bool {
         let place = self.waiters.iter().find(|((_, other), _)| *other == waiter);

@@ -223,7 +223,8 @@ impl Database {
         self.disk.as_ref().ok_or_else(no_disk)?.fill()
     }
 
-    /// Frees the disk. A server that stopped because of the full disk is restarted.
+    /// Frees the disk. A server that stopped because of the full disk is restarted, as is one of PostgreSQL that has not
+    /// stopped yet: it does when it next writes its log.
     ///
     /// # Errors
     ///
@@ -234,7 +235,7 @@ impl Database {
     /// As [`restart_with_data`](Database::restart_with_data).
     pub async fn free_disk(&self) -> io::Result<()> {
         self.disk.as_ref().ok_or_else(no_disk)?.free()?;
-        self.launch().await
+        if self.engine.is_postgres() { self.restart_with_data().await } else { self.launch().await }
     }
 }
 
