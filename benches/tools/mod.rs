@@ -9,7 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Five real servers: figures of simulated ones would not be meaningful.
 pub async fn five_servers() -> Servers {
-    let servers = Servers::start(5).await.unwrap();
+    // The baselines know no password.
+    let servers = Servers::setup().without_password().start(5).await.unwrap();
     println!("five servers: {}", servers.kind());
     assert!(servers.kind().is_real(), "figures come from real servers only: install redis-server");
     servers
