@@ -60,3 +60,34 @@ impl Records {
 
 /// At most this many waiters are listed.
 const MOST_LISTED: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Request;
+
+    const TURN: Duration = Duration::from_millis(25);
+    const START: u64 = 1_000_000_000;
+
+    /// Returns whether it is the waiter's turn, and the record after its request.
+    fn ask(record: &Record, waiter: u64, elapsed: u64, now: u64) -> (bool, Record) {
+        let (waiter, elapsed) = (WaiterId::new(waiter), Duration::from_secs(elapsed));
+        let request = Request::enqueue("a".into(), waiter, elapsed, Duration::from_secs(6), TURN);
+        let mut records = Records::at(now);
+        records.add("a".into(), None, Ok(record.clone()));
+        let (vote, _) = records.apply(&request).unwrap();
+        (vote == Vote::Free, records.seen("a").unwrap().unwrap().clone())
+    }
+
+    #[test]
+    fn w9_others_wait_two_turns_behind_the_first() {
+        let (has_turn, record) = ask(&Record::default(), 1, 2, START);
+        assert!(has_turn, "no turn has ever begun");
+        let (has_turn, record) = ask(&record, 1, 2, START);
+        assert!(!has_turn, "it is in the queue again");
+        let (_, record) = ask(&record, 2, 0, START);
+        let turns = |waiter, turns: u64| ask(&record, waiter, 2, START + turns * micros(TURN)).0;
+        assert!(!turns(2, 1) && turns(1, 1), "the first may begin another turn");
+        assert!(turns(2, 2));
+    }
+}
