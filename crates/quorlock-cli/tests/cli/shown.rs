@@ -53,7 +53,7 @@ fn masked(text: &str, servers: &[quorlock_testkit::Server]) -> String {
 
 /// Exit code and output, masked.
 fn seen(ended: &Ended, servers: &[quorlock_testkit::Server]) -> String {
-    let Ended { code, stdout, stderr } = ended;
+    let Ended { code, stdout, stderr, .. } = ended;
     let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
     masked(&format!("exit code: {code}\n--- stdout\n{stdout}--- stderr\n{stderr}"), servers)
 }

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{PipeReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -265,7 +265,8 @@ impl Running {
         look();
         let (stdout, stderr) = (self.stdout(), self.stderr());
         ended.unwrap_or_else(|error| panic!("{error}\nstdout: {stdout}\nstderr: {stderr}"));
-        Ended { code: status.and_then(|status| status.code()), stdout, stderr }
+        let code = status.and_then(|status| status.code());
+        Ended { code, signal: status.and_then(|status| status.signal()), stdout, stderr }
     }
 }
 
@@ -280,6 +281,8 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
