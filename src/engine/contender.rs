@@ -182,7 +182,7 @@ impl Contender {
                 tokio::select! {
                     biased;
                     () = closing.cancelled() => return Err(AcquireError::Closed),
-                    is_due = self.rest_in_places(plan, &pause, subscription) => if is_due {
+                    is_due = self.rest_in_places(plan, &mut pause, subscription) => if is_due {
                         self.order = AskOrder::AllAtOnce;
                         continue;
                     },

@@ -23,7 +23,7 @@ use quorlock_protocol::{
 /// as long. Then it is asked again.
 const SKIPPED_FOR: Duration = Duration::from_secs(1);
 /// How long a node may report the same holder until another node is asked.
-const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
+pub(super) const OTHER_NODE_EVERY: Duration = Duration::from_secs(2);
 
 /// Waits for a lock in the queue of one node: the preferred node of the key, or else the next one
 /// that answers (ADR 25). A place there is only a hint of when to ask (rule W-1).
@@ -90,9 +90,14 @@ impl Place {
         self.queued.as_ref().is_some_and(|queued| queued.ahead < 2)
     }
 
+    /// Whether the node said that the lock is held; it tells only the first two.
+    pub(super) fn is_held(&self) -> bool {
+        self.queued.as_ref().is_some_and(|queued| queued.holding.is_some())
+    }
+
     /// Whether this is the first waiter and the lock is held.
     pub(super) fn is_first_behind_holder(&self) -> bool {
-        self.queued.as_ref().is_some_and(|queued| queued.ahead == 0 && queued.holding.is_some())
+        self.ahead() == 0 && self.is_held()
     }
 }
 
@@ -129,7 +134,7 @@ impl NodeQueue {
     ) -> Option<Place> {
         let nodes = shared.nodes.quorum.nodes();
         for _ in 0..nodes {
-            let home = (preferred_node(key, nodes) + self.skipped) % nodes;
+            let home = self.home(shared, key);
             // Another waiter of this process got no answer from it.
             let is_silent = shared.nodes.is_skipped(home) && !self.queued_at.contains(home);
             if shared.nodes.can(home, Capability::Queue) && !outliers.contains(home) && !is_silent {
@@ -215,6 +220,24 @@ impl NodeQueue {
             }
             _ => false,
         }
+    }
+
+    /// Looks at the lock on the node asked last, which changes nothing there. Returns `None` if it does not answer.
+    pub(super) async fn look(
+        &self,
+        shared: &EngineContext,
+        key: &Arc<str>,
+        plan: &AcquireRequest,
+    ) -> Option<Vote> {
+        let (home, request) = (self.home(shared, key), Request::Inspect { key: key.clone() });
+        let round = Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, home, &request.into());
+        if round.refuses(home).await { round.answer_of(home).await?.ok() } else { None }
+    }
+
+    /// The node to ask for a place, unless it is skipped.
+    pub(super) fn home(&self, shared: &EngineContext, key: &Arc<str>) -> usize {
+        let nodes = shared.nodes.quorum.nodes();
+        (preferred_node(key, nodes) + self.skipped) % nodes
     }
 
     /// Asks another node about the lock, a different one each time. Returns `None` if it does not

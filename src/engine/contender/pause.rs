@@ -22,6 +22,13 @@ pub(super) struct Pause {
     pub(super) in_the_way: Vec<Arc<str>>,
 }
 
+impl Pause {
+    /// Waits for a change at this node alone.
+    pub(super) fn wait_for(&mut self, node: usize) {
+        (self.wanted, self.among) = (1, NodeSet::of(node));
+    }
+}
+
 impl Contender {
     /// Decides how long to wait and for which nodes, by the [rule](Refusal::rest) and the votes.
     pub(super) fn pause(

@@ -1,11 +1,14 @@
 //! Places in the queues of nodes for those who cannot wait there alone: readers, which share the lock with others, and
 //! callers of several locks, each of which has a queue of its own.
 //!
-//! They ask all nodes whenever the lock changes, as clients outside the queue do. But a lock that is offered from holder
-//! to holder is never free, so they also have a place in the queue of each lock, which accepts no offer: when it is first,
-//! the lock is released openly, and they are notified (rule W-9).
+//! A lock that is offered from holder to holder is never free, so they have a place in the queue of each lock, which
+//! accepts no offer: when it is first, the lock is released openly, and they are notified (rule W-9).
 //!
-//! That is enough for a reader. A caller of several locks may find another of its locks held, each time. So it keeps its
+//! That is enough for a reader. It may also join other readers out of its turn, so it looks at one node whenever the lock
+//! changes, and asks all if that has readers. If it asked for a lock that is free, its share would stand on a few nodes for
+//! a moment; a writer that meets it there waits for readers, and refuses new ones (rule S-5).
+//!
+//! A caller of several asks whenever one of its locks changes. It of several locks may find another of its locks held, each time. So it keeps its
 //! turn for a while, in which the lock stays free: for an eighth of the time for which it has waited, and then not again
 //! for four times as long, so that a lock which is held for hours takes at most a fifth of the others' time.
 
@@ -17,11 +20,11 @@ use futures::future::join_all;
 use super::Contender;
 use super::pause::Pause;
 use crate::engine::context::EngineContext;
-use crate::engine::node_queue::{Accepts, NodeQueue};
+use crate::engine::node_queue::{Accepts, NodeQueue, OTHER_NODE_EVERY};
 use crate::engine::options::AcquireRequest;
 use crate::engine::subscription::Subscription;
 use crate::engine::wait::Wait;
-use crate::node::{Request, SharedRequest};
+use crate::node::{Request, SharedRequest, Vote};
 use crate::quorum::node_set::NodeSet;
 use quorlock_protocol::{Mode, Moment, WaiterId, keeps_turn_for, rests_after_turn};
 
@@ -51,7 +54,7 @@ impl Contender {
     pub(super) async fn rest_in_places(
         &mut self,
         plan: &Arc<AcquireRequest>,
-        pause: &Pause,
+        pause: &mut Pause,
         subscription: &Subscription,
     ) -> bool {
         loop {
@@ -64,8 +67,13 @@ impl Contender {
             if subscription.has_turn() {
                 return true;
             }
-            if self.shared.now() < until || until == pause.until {
+            let is_over = self.shared.now() >= until;
+            if is_over && until == pause.until {
                 return false;
+            }
+            // A hint ended it.
+            if !is_over && !self.is_still_excluded(plan, pause, subscription).await {
+                return true;
             }
         }
     }
@@ -98,6 +106,35 @@ impl Contender {
         });
         let turns = join_all(turns).await;
         turns.contains(&true)
+    }
+
+    /// After a change of a lock: whether there is nothing to ask for before the next turn, unless readers hold the lock,
+    /// and a reader may join them. The places are confirmed then, as the turn may have come unnoticed.
+    async fn is_still_excluded(
+        &mut self,
+        plan: &Arc<AcquireRequest>,
+        pause: &mut Pause,
+        subscription: &Subscription,
+    ) -> bool {
+        if self.places.iter().any(|place| place.kept_since.is_some() || place.queue.closed) {
+            return false;
+        }
+        subscription.clear_hints();
+        let now = self.shared.now();
+        // The nodes may be wrong, as after a restart.
+        pause.until = now + OTHER_NODE_EVERY;
+        if let ([place], Mode::Shared) = (&mut self.places[..], self.mode) {
+            match place.queue.look(&self.shared, &place.key, plan).await {
+                None => return false,
+                Some(Vote::Held(holding)) if holding.token.is_marker() => return false,
+                Some(Vote::Free) => place.next = now,
+                Some(_) => {}
+            }
+            pause.wait_for(place.queue.home(&self.shared, &place.key));
+        } else {
+            self.places.iter_mut().for_each(|place| place.next = now);
+        }
+        true
     }
 
     /// Leaves the queues: the waiter `won` or gave up.
@@ -147,8 +184,17 @@ async fn confirm(
     }
     let Some(asked) = place.queue.ask(shared, &place.key, plan, outliers).await else { return false };
     let (is_turn, is_kept) = (asked.queued.is_none(), place.kept_since.is_some());
-    // Twice in each turn, before others may come.
-    place.next = now + if is_kept || (is_turn && blocks) { asked.turn / 2 } else { CONFIRMED_EVERY };
+    let is_free = asked.is_near() && !asked.is_held();
+    place.next = now
+        + if is_kept || (is_turn && blocks) {
+            // Twice in each turn, before others may come.
+            asked.turn / 2
+        } else if is_free {
+            // Reserved for a turn, which may be this one.
+            asked.turn * (1 + asked.ahead())
+        } else {
+            CONFIRMED_EVERY
+        };
     if is_turn && is_kept {
         // Its turn has begun anew, and has taken it out of the queue.
         place.queue.ask(shared, &place.key, plan, outliers).await;

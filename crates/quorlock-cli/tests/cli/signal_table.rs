@@ -72,7 +72,8 @@ async fn the_table_of_signals_has_each_once_and_what_happens() {
         let command = running.lines(1).await.remove(0);
         send(number, &running);
         eventually("the end of the command", patience(), async || is_gone(&command)).await.unwrap();
-        assert_eq!(running.end().await.code, None, "signal {number} ends quorlock");
+        let ended = running.end().await;
+        assert_eq!(ended.signal, Some(number), "{ended:#?}");
         // The lock would expire with its TTL.
         for server in servers.iter() {
             server.command(&["DEL", "job"]).await.unwrap();
