@@ -16,7 +16,7 @@ use quorlock::{
     doctor::{Standing, Summary},
     runtime::{Clock, SystemClock},
 };
-use quorlock_testkit::{memory_nodes, patience};
+use quorlock_testkit::{memory_nodes, patience, scaled};
 use server::{Attack, Hostile, Phase};
 
 /// Runs a test on a runtime with one thread, which a busy task would block for all others, and on one
@@ -99,7 +99,7 @@ pub(crate) fn deployment(server: &Hostile, hostile: usize) -> Coordinator {
         .nodes(urls)
         .custom_nodes(memory_nodes(3 - hostile))
         .dial(server.clone())
-        .connect_timeout(Duration::from_millis(300))
+        .connect_timeout(scaled(Duration::from_millis(300)))
         .restart_guard(RestartGuard::Off)
         .build()
         .unwrap()

@@ -45,6 +45,6 @@ pub use {
         Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, ScriptResult, SetLife,
         SetOptions, SetWhen, Several, Sharing, Store, Value,
     },
-    wait::{eventually, find_eventually, patience},
+    wait::{eventually, find_eventually, patience, scaled},
     wrapped::WrappedNode,
 };
