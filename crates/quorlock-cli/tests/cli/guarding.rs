@@ -63,7 +63,7 @@ async fn r2_nothing_of_the_command_outlives_a_quorlock_that_is_killed() {
 #[tokio::test]
 async fn r3_a_stopped_quorlock_leaves_no_process_to_the_next_holder() {
     let Some(servers) = servers(3).await else { return };
-    let mut running = run(&servers, &["-t", "1s"], STUBBORN).start();
+    let mut running = run(&servers, &["-t", "3s"], STUBBORN).start();
     let pids = running.lines(2).await;
     running.signal(Signal::SIGSTOP);
     let look =

@@ -105,7 +105,7 @@ async fn a_waiter_whose_stdin_ends_gets_no_lock_later() {
 #[tokio::test]
 async fn a_lock_that_is_lost_ends_it_with_76() {
     let Some(servers) = servers(3).await else { return };
-    let holder = hold(&servers, &["-t", "1s", "--json"]).start();
+    let holder = hold(&servers, &["-t", "3s", "--json"]).start();
     holder.lines(1).await;
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let ended = holder.end().await.expect(76);

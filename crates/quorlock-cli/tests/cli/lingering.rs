@@ -124,7 +124,7 @@ async fn a_daemon_is_not_waited_for_unless_it_was_asked_for() {
 #[tokio::test]
 async fn a_daemon_that_is_waited_for_is_asked_to_end_and_killed_as_the_rest() {
     let Some(servers) = servers(3).await else { return };
-    let waits = &["--wait-for-descendants", "-t", "1s"];
+    let waits = &["--wait-for-descendants", "-t", "3s"];
     // Its own children become ours only when it has ended.
     let family = "setsid sh -c 'trap \"\" TERM; (trap \"\" TERM; exec sleep 1000) & echo $!; echo $$; \
                   : > left; wait' & while [ ! -e left ]; do sleep 0.05; done";

@@ -46,7 +46,7 @@ async fn it_is_asked_to_end_and_then_killed_with_all_it_started() {
 async fn a_command_that_ends_well_when_asked_has_still_lost_its_lock() {
     let Some(servers) = servers(3).await else { return };
     let script = "trap 'exit 0' TERM; echo started; while :; do sleep 0.05; done";
-    let running = run(&servers, &["-t", "1s", "--json"], script).start();
+    let running = run(&servers, &["-t", "3s", "--json"], script).start();
     running.lines(1).await;
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     let ended = running.end().await.expect(76);
@@ -95,7 +95,7 @@ async fn a_blocked_stderr_does_not_keep_it_alive() {
     let Some(servers) = servers(3).await else { return };
     // It fills the pipe, which then has no room for quorlock's own messages either.
     let script = "trap '' TERM; echo $$; exec cat /dev/zero >&2";
-    let running = run(&servers, &["-vv", "-t", "1s"], script).start_unread();
+    let running = run(&servers, &["-vv", "-t", "3s"], script).start_unread();
     let pid = running.lines(1).await.remove(0);
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     eventually("the end of the command", patience(), async || is_gone(&pid)).await.unwrap();

@@ -208,7 +208,7 @@ async fn a_lost_lock_differs_from_a_failed_command() {
     let Some(servers) = servers(3).await else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.prom");
-    let options = ["-t", "1s", "--metrics-file", path.to_str().unwrap()];
+    let options = ["-t", "3s", "--metrics-file", path.to_str().unwrap()];
     let running = run(&servers, &options, "echo started; exec sleep 1000").start();
     running.lines(1).await;
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);

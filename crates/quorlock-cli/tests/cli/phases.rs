@@ -60,7 +60,7 @@ async fn a_waiter_heeds_no_signal_that_does_not_ask_to_end() {
 #[tokio::test]
 async fn a_command_stopped_past_its_lock_does_not_continue() {
     let Some(servers) = servers(3).await else { return };
-    let (running, pid) = ticking(&servers, &["-t", "1s"]).await;
+    let (running, pid) = ticking(&servers, &["-t", "3s"]).await;
     running.signal(Signal::SIGTSTP);
     await_stopped(&pid, true).await;
     running.signal(Signal::SIGSTOP);

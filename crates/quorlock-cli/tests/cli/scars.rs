@@ -126,7 +126,7 @@ async fn what_a_shell_has_started_ends_with_it() {
     running.end().await.expect(143);
     gone(&grandchild).await;
     // And when the lock is lost.
-    let (running, grandchild) = started(&servers, &["-t", "1s"], script).await;
+    let (running, grandchild) = started(&servers, &["-t", "3s"], script).await;
     servers.iter().take(2).for_each(quorlock_testkit::Server::kill);
     running.end().await.expect(76);
     gone(&grandchild).await;
@@ -226,7 +226,7 @@ async fn try_once_and_wait_with_a_timeout() {
 #[tokio::test]
 async fn a_hold_without_a_command_says_how_it_ended() {
     let Some(servers) = servers(3).await else { return };
-    let hold = || Quorlock::new(["hold", "-t", "1s", "job"]).on(&servers).start();
+    let hold = || Quorlock::new(["hold", "-t", "3s", "job"]).on(&servers).start();
     let holder = hold();
     holder.lines(4).await;
     holder.signal(Signal::SIGTERM);

@@ -224,10 +224,10 @@ impl Running {
 
     /// Waits until its output has this many lines, and returns them.
     pub(crate) async fn lines(&self, count: usize) -> Vec<String> {
-        let what = format!("{count} lines on stdout; stderr: {}", self.stderr());
-        eventually(&what, patience(), async || self.stdout().matches('\n').count() >= count)
-            .await
-            .expect("the lines");
+        let enough = || self.stdout().matches('\n').count() >= count;
+        let ended = || is_gone(&self.pid());
+        let waited = eventually("the lines", patience(), async || enough() || ended()).await;
+        assert!(enough(), "{waited:?}, ended: {}, no {count} lines; stderr: {}", ended(), self.stderr());
         self.stdout().lines().map(str::to_owned).collect()
     }
 
