@@ -1,32 +1,26 @@
 //! The command line: verbs, options, help.
 
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
-
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use quorlock::{Wait, duration, node::Kinds};
+use clap::{ArgAction, Parser, Subcommand};
 
 use crate::bench::{BENCH_EXAMPLES, BenchArgs};
 use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs};
 use crate::demo::{DEMO_EXAMPLES, DemoArgs};
+use crate::deployment::DeploymentArgs;
+use crate::doctor::DoctorArgs;
 use crate::exit;
 use crate::hold::{HOLD_CODES, HOLD_EXAMPLES, HoldArgs};
 use crate::init::{INIT_EXAMPLES, InitArgs};
 use crate::list::{LIST_EXAMPLES, ListArgs};
+use crate::logging;
 use crate::man::{MAN_EXAMPLES, ManArgs};
 use crate::paint::When;
 use crate::release::{RELEASE_CODES, RELEASE_EXAMPLES, ReleaseArgs};
+use crate::run::{
+    ELECT_CODES, ELECT_EXAMPLES, ELECT_USAGE, ElectArgs, RUN_EXAMPLES, RUN_SHORT, RUN_USAGE, RunArgs,
+};
 use crate::status::{STATUS_EXAMPLES, StatusArgs};
 use crate::top::{TOP_EXAMPLES, TopArgs};
 use crate::wait::{WAIT_CODES, WAIT_EXAMPLES, WaitArgs};
-
-use job::{ELECT_CODES, ELECT_EXAMPLES, ELECT_USAGE, RUN_EXAMPLES, RUN_SHORT, RUN_USAGE};
-pub(crate) use job::{ElectArgs, JobArgs, RunArgs};
-pub(crate) use lock::LockArgs;
-
-mod job;
-mod lock;
 
 /// Runs a command under a lock held by a quorum of independent Redis or Valkey masters.
 #[derive(Parser)]
@@ -127,6 +121,13 @@ pub(crate) enum Verb {
 }
 
 impl Args {
+    pub(crate) fn logged(&self) -> logging::Wanted {
+        let runs = matches!(self.verb, Verb::Run(_) | Verb::Elect(_));
+        let waits = runs || matches!(self.verb, Verb::Hold(_) | Verb::Wait(_));
+        let (warnings, ends) = (waits && !self.quiet, !runs || self.wants_json());
+        logging::Wanted { verbose: self.verbose, warnings, ends }
+    }
+
     pub(crate) fn wants_json(&self) -> bool {
         match &self.verb {
             Verb::Run(run) => run.json,
@@ -142,127 +143,6 @@ impl Args {
             Verb::Bench(bench) => bench.json,
             Verb::Demo(demo) => demo.json,
             Verb::Completions(_) | Verb::Man(_) => false,
-        }
-    }
-}
-
-/// Refuses an empty list, as of a variable that is not set: other sources would name other nodes.
-fn some_nodes(list: &str) -> Result<String, &'static str> {
-    let is_empty = list.trim_matches([',', ' ', '\t', '\n']).is_empty();
-    if is_empty {
-        Err("it names no node; leave the option out to use the configured ones")
-    } else {
-        Ok(list.to_owned())
-    }
-}
-
-/// The nodes and how to reach them: the same for every client of a deployment.
-///
-/// `config` also reads these from the environment and the configuration file.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Nodes")]
-#[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
-pub(crate) struct DeploymentArgs {
-    /// The nodes, comma-separated or repeated, such as redis://HOST:PORT.
-    ///
-    /// Redis and Valkey: redis:// or valkey://, rediss:// for TLS, redis+unix:///PATH,
-    /// redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST:PORT,HOST:PORT. Databases:
-    /// postgres://USER@HOST/DATABASE, mysql:// or mariadb://USER@HOST/DATABASE, and, for one host,
-    /// sqlite:///PATH. For another scheme the error lists those that this build supports.
-    #[arg(long, global = true, value_name = "URL", value_parser = some_nodes)]
-    pub(crate) nodes: Vec<String>,
-    /// The configuration file [default: the first of ./quorlock.toml, quorlock/quorlock.toml in
-    /// $XDG_CONFIG_HOME or ~/.config, and /etc/quorlock.toml].
-    ///
-    /// A default file that other users can write is not read unless it is named here.
-    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Prefix for every key [default: none]
-    #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX")]
-    pub(crate) key_prefix: Option<String>,
-    /// How long to wait for one node's answer [default: 1s, more for a distant node]
-    #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
-    pub(crate) node_timeout: Option<Duration>,
-    /// Share of the TTL set aside because clocks run at different rates [default: 0.01]
-    #[arg(long, global = true, hide_short_help = true, value_name = "SHARE")]
-    pub(crate) drift: Option<f64>,
-    /// Longest TTL that any client uses; a restarted node does not vote for that long [default: 30s]
-    #[arg(long, global = true, hide_short_help = true, value_name = "DURATION", value_parser = duration::parse)]
-    pub(crate) max_ttl: Option<Duration>,
-    /// User name (ACL user) for nodes whose URL has none
-    #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
-    pub(crate) username: Option<String>,
-    /// File with the password in its first line; or set the environment variable QUORLOCK_PASSWORD
-    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
-    pub(crate) password_file: Option<PathBuf>,
-    /// CA certificates (PEM) to trust for TLS, instead of those of the system [default: those of the
-    /// system]
-    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
-    pub(crate) tls_ca: Option<PathBuf>,
-    /// Client certificate (PEM), followed by any intermediate certificates
-    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// Private key (PEM) of the client certificate
-    #[arg(long, global = true, hide_short_help = true, value_name = "FILE")]
-    pub(crate) tls_key: Option<PathBuf>,
-    /// Name that the certificate of every node must have [default: the host of its address]
-    #[arg(long, global = true, hide_short_help = true, value_name = "NAME")]
-    pub(crate) tls_server_name: Option<String>,
-    /// The kinds of node that addresses may name, in every source.
-    #[arg(skip)]
-    pub(crate) kinds: Kinds,
-}
-
-/// `quorlock doctor`.
-#[derive(clap::Args)]
-pub(crate) struct DoctorArgs {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Exit with 79 for warnings too
-    #[arg(long)]
-    pub(crate) strict: bool,
-    /// Check again every second until the exit code is 0, for up to DURATION, or `forever` [default: check
-    /// once].
-    ///
-    /// With --strict, until there is nothing to warn of: every node votes. What is printed, and the exit code, are
-    /// those of the last check.
-    #[arg(short, long, value_name = "DURATION")]
-    pub(crate) wait: Option<WaitArg>,
-    /// Write the result as metrics to this file, for the textfile collector of the node exporter [default:
-    /// off]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) metrics_file: Option<PathBuf>,
-    /// TTL of the locks, by which round trips are judged [default: 30s]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
-    pub(crate) ttl: Option<Duration>,
-    /// Whether the clients exclude recently restarted nodes from voting [default: on]
-    #[arg(long, value_name = "WHETHER")]
-    pub(crate) restart_guard: Option<Switch>,
-}
-
-/// A setting that is on or off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
-
-/// How long to wait, as written in options and files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WaitArg(pub(crate) Wait);
-
-impl FromStr for WaitArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<WaitArg, String> {
-        if text == "forever" {
-            return Ok(WaitArg(Wait::Forever));
-        }
-        match duration::parse(text) {
-            Ok(Duration::ZERO) => Ok(WaitArg(Wait::Never)),
-            Ok(longest) => Ok(WaitArg(Wait::UpTo(longest))),
-            Err(error) => Err(format!("{error}, or `forever`")),
         }
     }
 }
@@ -308,14 +188,5 @@ mod tests {
             }
         }
         assert!(looked_at > 30, "findings name options: {looked_at}");
-    }
-
-    #[test]
-    fn a_wait_of_zero_tries_once() {
-        assert_eq!("0s".parse(), Ok(WaitArg(Wait::Never)));
-        assert_eq!("forever".parse(), Ok(WaitArg(Wait::Forever)));
-        assert_eq!("90".parse(), Ok(WaitArg(Wait::UpTo(Duration::from_secs(90)))));
-        assert_eq!("90s".parse(), Ok(WaitArg(Wait::UpTo(Duration::from_secs(90)))));
-        assert!("soon".parse::<WaitArg>().unwrap_err().contains("forever"), "the cure is named");
     }
 }

@@ -8,14 +8,15 @@ use quorlock::{
     runtime::{Entropy as _, SystemEntropy},
 };
 
-use crate::args::{DeploymentArgs, Switch};
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::{Report, progress};
 use crate::runtime::{block_on, now, sleep};
 use crate::signals::Signals;
 use crate::stdout::print;
+use crate::values::Switch;
 
 mod clean;
 mod figures;

@@ -1,9 +1,8 @@
 //! `quorlock completions`: prints the completion script of a shell.
 
-use clap::CommandFactory as _;
+use clap::Command;
 use clap_complete::Shell;
 
-use crate::args::Args;
 use crate::exit;
 use crate::failure::Failure;
 use crate::stdout::print;
@@ -21,10 +20,10 @@ Examples:
   quorlock completions zsh > \"${fpath[1]}/_quorlock\"
   quorlock completions fish > ~/.config/fish/completions/quorlock.fish";
 
-/// Prints the script.
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<u8, Failure> {
+/// Prints the script for the whole `command`.
+pub(crate) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "quorlock", &mut script);
+    clap_complete::generate(args.shell, &mut command, "quorlock", &mut script);
     print(&String::from_utf8_lossy(&script))?;
     Ok(exit::SUCCESS)
 }

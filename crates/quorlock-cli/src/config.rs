@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use quorlock::{Builder, Coordinator, RestartGuard, Wait, node::Kinds};
 
-use crate::args::{DeploymentArgs, Switch, WaitArg};
+use crate::deployment::DeploymentArgs;
 use crate::failure::Failure;
 use crate::metrics::MetricsArgs;
 use crate::report;
+use crate::values::{Switch, WaitArg};
 
 mod layer;
 mod trust;

@@ -1,6 +1,7 @@
 //! `quorlock doctor`: checks the nodes, and says how to fix what is wrong.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
@@ -13,8 +14,8 @@ use quorlock::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{DeploymentArgs, DoctorArgs, WaitArg};
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::metrics;
@@ -22,11 +23,40 @@ use crate::paint::Paint;
 use crate::report::{self, json_line, millis, row};
 use crate::runtime::block_on;
 use crate::stdout;
+use crate::values::{Switch, WaitArg};
 use crate::width::{self, wrapped};
 
 pub(crate) use again::examine;
 
 mod again;
+
+/// `quorlock doctor`.
+#[derive(clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with 79 for warnings too
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Check again every second until the exit code is 0, for up to DURATION, or `forever` [default: check
+    /// once].
+    ///
+    /// With --strict, until there is nothing to warn of: every node votes. What is printed, and the exit code, are
+    /// those of the last check.
+    #[arg(short, long, value_name = "DURATION")]
+    pub(crate) wait: Option<WaitArg>,
+    /// Write the result as metrics to this file, for the textfile collector of the node exporter [default:
+    /// off]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
+    /// TTL of the locks, by which round trips are judged [default: 30s]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// Whether the clients exclude recently restarted nodes from voting [default: on]
+    #[arg(long, value_name = "WHETHER")]
+    pub(crate) restart_guard: Option<Switch>,
+}
 
 /// Checks all nodes and prints the findings.
 pub(crate) fn doctor(args: &DoctorArgs, deployment: DeploymentArgs, quiet: bool) -> Result<u8, Failure> {

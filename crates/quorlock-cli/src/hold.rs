@@ -10,10 +10,11 @@ use quorlock::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{DeploymentArgs, LockArgs};
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::lock_args::LockArgs;
 use crate::metrics::{self, MetricsArgs};
 use crate::report::{Reason, Report, json_line, millis, not_confirmed, unconfirmed};
 use crate::runtime::{block_on, now, sleep};

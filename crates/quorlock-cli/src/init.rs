@@ -10,8 +10,8 @@ use quorlock::doctor::{Report as Examination, Summary};
 use quorlock::{Wait, duration};
 use serde_json::json;
 
-use crate::args::DeploymentArgs;
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::doctor;
 use crate::exit;
 use crate::failure::Failure;

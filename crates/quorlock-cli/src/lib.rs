@@ -14,7 +14,7 @@
 use std::env;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use quorlock::{node::Kinds, protocol::printable};
 
 use crate::args::{Args, Verb};
@@ -29,6 +29,7 @@ mod closed;
 mod completions;
 mod config;
 mod demo;
+mod deployment;
 mod doctor;
 mod exit;
 mod failure;
@@ -37,6 +38,7 @@ mod hold;
 mod init;
 mod list;
 mod live;
+mod lock_args;
 mod logging;
 mod man;
 mod metrics;
@@ -57,6 +59,7 @@ mod stderr;
 mod stdout;
 mod terminal;
 mod top;
+mod values;
 mod wait;
 mod waiting;
 mod wanted;
@@ -87,7 +90,7 @@ fn work(kinds: Kinds, interruption: &mut Option<Interruption>) -> u8 {
     };
     args.deployment.kinds = kinds;
     report::choose(Report::to(args.wants_json(), args.quiet));
-    logging::start(&args);
+    logging::start(&args.logged());
     paint::choose(args.color);
     let quiet = args.quiet;
     let outcome = match args.verb {
@@ -103,8 +106,8 @@ fn work(kinds: Kinds, interruption: &mut Option<Interruption>) -> u8 {
         Verb::Release(release) => release::release(&release, args.deployment),
         Verb::Bench(bench) => bench::bench(&bench, args.deployment, args.quiet),
         Verb::Demo(demo) => demo::demo(demo, &args.deployment.kinds),
-        Verb::Completions(completions) => completions::completions(&completions),
-        Verb::Man(man) => man::man(&man),
+        Verb::Completions(completions) => completions::completions(&completions, Args::command()),
+        Verb::Man(man) => man::man(&man, Args::command()),
     };
     outcome.unwrap_or_else(|failure| {
         *interruption = failure.interruption();

@@ -6,8 +6,8 @@ use std::pin::pin;
 use futures::StreamExt as _;
 use quorlock::{Coordinator, node::ListedKeys, protocol::printable};
 
-use crate::args::DeploymentArgs;
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::{Report, json_line};

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use quorlock::{Coordinator, Fencing, Lock, Semaphore, Wait, duration};
 
-use super::{DeploymentArgs, Switch, WaitArg};
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::values::{Switch, WaitArg};
 use crate::wanted::Wanted;
 
 /// How to acquire a lock, and for how long to keep it.

@@ -11,32 +11,38 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::args::{Args, Verb};
 use crate::report::{is_json, warning};
 use crate::stderr::say;
 
-/// Installs the subscriber, at the level that `args` ask for.
-pub(crate) fn start(args: &Args) {
+/// What is logged.
+pub(crate) struct Wanted {
+    /// How often `-v` was given.
+    pub(crate) verbose: u8,
+    /// Warnings are: the verb's own output does not include what the library would warn of.
+    pub(crate) warnings: bool,
+    /// The end of a lease is: the verb does not tell of it.
+    pub(crate) ends: bool,
+}
+
+/// Installs the subscriber.
+pub(crate) fn start(wanted: &Wanted) {
     let log = tracing_subscriber::fmt()
         .compact()
         .without_time()
         .with_target(false)
         .with_ansi(false)
         .with_writer(|| Log)
-        .with_max_level(level(args))
+        .with_max_level(level(wanted))
         // They would be printed with a macro that panics if stderr has no reader.
         .log_internal_errors(false);
-    let tells_of_ends = args.wants_json() || !matches!(args.verb, Verb::Run(_) | Verb::Elect(_));
-    let sentences = Sentences { tells_of_ends };
+    let sentences = Sentences { tells_of_ends: wanted.ends };
     // An error means that one is installed already.
-    drop(if args.verbose == 0 { log.event_format(sentences).try_init() } else { log.try_init() });
+    drop(if wanted.verbose == 0 { log.event_format(sentences).try_init() } else { log.try_init() });
 }
 
-fn level(args: &Args) -> LevelFilter {
-    // The output of the others includes what the library would warn of.
-    let waits = matches!(args.verb, Verb::Run(_) | Verb::Elect(_) | Verb::Hold(_) | Verb::Wait(_));
-    match args.verbose {
-        0 if args.quiet || !waits => LevelFilter::ERROR,
+fn level(wanted: &Wanted) -> LevelFilter {
+    match wanted.verbose {
+        0 if !wanted.warnings => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
         // Once per lease or connection.
         1 => LevelFilter::DEBUG,

@@ -4,11 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_mangen::Man;
 use quorlock::protocol::printable;
 
-use crate::args::Args;
 use crate::exit;
 use crate::failure::Failure;
 use crate::stdout::print;
@@ -26,9 +25,9 @@ Examples:
   quorlock man | man -l -
   quorlock man --out /usr/local/share/man/man1";
 
-/// Prints or writes the manual.
-pub(crate) fn man(args: &ManArgs) -> Result<u8, Failure> {
-    let mut command = Args::command().disable_help_subcommand(true);
+/// Prints or writes the manual of the whole `command`.
+pub(crate) fn man(args: &ManArgs, command: Command) -> Result<u8, Failure> {
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     match &args.out {
         None => {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::ArgGroup;
 use quorlock::{Coordinator, Lock, Token};
 
-use crate::args::DeploymentArgs;
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::runtime::block_on;

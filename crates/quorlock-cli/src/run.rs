@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use quorlock::Coordinator;
 
-use crate::args::{DeploymentArgs, ElectArgs, JobArgs, LockArgs, RunArgs};
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
+use crate::lock_args::LockArgs;
 use crate::metrics::{self, MetricsArgs};
 use crate::notice::Notice;
 use crate::program::{Found, Program, not_started};
@@ -23,6 +24,7 @@ use crate::stderr;
 use crate::waiting::{self, Place};
 use crate::wanted::{Acquired, Wanted};
 
+mod args;
 mod descendants;
 mod guardian;
 mod job;
@@ -31,6 +33,10 @@ mod requests;
 mod slot;
 mod watch;
 
+use args::JobArgs;
+pub(crate) use args::{
+    ELECT_CODES, ELECT_EXAMPLES, ELECT_USAGE, ElectArgs, RUN_EXAMPLES, RUN_SHORT, RUN_USAGE, RunArgs,
+};
 use job::{Job, KeptFor};
 use slot::{Length, Run, Slot};
 use watch::Ended;

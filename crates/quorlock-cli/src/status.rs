@@ -12,8 +12,8 @@ use quorlock::{
     votes::VoteReport,
 };
 
-use crate::args::DeploymentArgs;
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::json_line;

@@ -17,8 +17,8 @@ use quorlock::{
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::args::DeploymentArgs;
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::list::entry::{self, Entry, Seen, table};

@@ -3,14 +3,15 @@
 use quorlock::Coordinator;
 use serde_json::json;
 
-use crate::args::{DeploymentArgs, WaitArg};
 use crate::config::Settings;
+use crate::deployment::DeploymentArgs;
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::{Report, json_line, millis};
 use crate::runtime::{block_on, now};
 use crate::signals::Signals;
 use crate::stdout::print;
+use crate::values::WaitArg;
 use crate::waiting::{self, Place};
 use crate::wanted::Wanted;
 

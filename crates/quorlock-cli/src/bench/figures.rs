@@ -14,9 +14,9 @@ use quorlock::{
 };
 use serde_json::{Value, json};
 
-use crate::args::Switch;
 use crate::failure::Failure;
 use crate::report::{json_line, row};
+use crate::values::Switch;
 
 /// All results.
 pub(super) struct Figures {

@@ -12,9 +12,9 @@ use quorlock::node::Kinds;
 use toml::{Table, Value};
 
 use super::trust::{self, Found, Opened};
-use crate::args::{Switch, WaitArg};
 use crate::failure::Failure;
 use crate::report;
+use crate::values::{Switch, WaitArg};
 
 /// The settings of one source; those that it does not set are empty.
 #[derive(Default)]

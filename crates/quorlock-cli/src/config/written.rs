@@ -8,7 +8,7 @@ use quorlock::Wait;
 use serde_json::Value;
 
 use super::layer::Layer;
-use crate::args::{Switch, WaitArg};
+use crate::values::{Switch, WaitArg};
 
 /// All settings with their meanings, as comments. The packages install it as `/etc/quorlock.toml`.
 const TEMPLATE: &str = include_str!("quorlock.toml");

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use quorlock::duration;
 
-use super::{LockArgs, Switch, WaitArg};
+use crate::lock_args::LockArgs;
 use crate::metrics::MetricsArgs;
+use crate::values::{Switch, WaitArg};
 
 /// `quorlock run`.
 #[expect(clippy::doc_markdown, reason = "these comments are the help, which is plain text")]
@@ -120,19 +121,19 @@ pub(crate) struct JobArgs {
     pub(crate) wait_for_descendants: bool,
 }
 
-pub(super) const RUN_USAGE: &str = "\
+pub(crate) const RUN_USAGE: &str = "\
 quorlock run [OPTIONS] <RESOURCE> [--] <COMMAND>...
        quorlock run [OPTIONS] <RESOURCE> --shell <STRING>";
 
 /// The most important lines of [`exit::TABLE`](crate::exit::TABLE) and [`RUN_EXAMPLES`].
-pub(super) const RUN_SHORT: &str = "\
+pub(crate) const RUN_SHORT: &str = "\
 Exit codes: the command's own, 75 lock held by another client, 69 no quorum, 76 lock lost.
 
 Examples:
   quorlock run nightly-report -- ./report.sh --all
   quorlock run -q -E 0 --once-per 1day cron/cleanup -- cleanup   # in ten crontabs: one runs it";
 
-pub(super) const RUN_EXAMPLES: &str = "\
+pub(crate) const RUN_EXAMPLES: &str = "\
 Environment of the command:
   QUORLOCK_HELD      1
   QUORLOCK_RESOURCE  name of the lock; with --also all names, joined by ` + `
@@ -155,11 +156,11 @@ Examples:
   quorlock run accounts/1 --also accounts/2 -- pay  # both or neither
   quorlock run db/migrate -c 'migrate up && seed'";
 
-pub(super) const ELECT_USAGE: &str = "\
+pub(crate) const ELECT_USAGE: &str = "\
 quorlock elect [OPTIONS] <RESOURCE> [--] <COMMAND>...
        quorlock elect [OPTIONS] <RESOURCE> --shell <STRING>";
 
-pub(super) const ELECT_CODES: &str = "\
+pub(crate) const ELECT_CODES: &str = "\
 Exit codes:
   N      the command's own: it ended by itself, and the leadership was resigned
   128+N  signal N ended the command, or quorlock while it campaigned (143: SIGTERM)
@@ -172,7 +173,7 @@ Exit codes:
   126    the command is not executable
   127    the command was not found";
 
-pub(super) const ELECT_EXAMPLES: &str = "\
+pub(crate) const ELECT_EXAMPLES: &str = "\
 The command has the environment of `quorlock run`: QUORLOCK_FENCE is the fencing token of this
 leadership. With --metrics ADDRESS, /ready of that address answers 200 while it leads, else 503.
 
