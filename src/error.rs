@@ -129,6 +129,17 @@ pub enum ConfigError {
         /// Which setting.
         setting: &'static str,
     },
+    /// Renewals so frequent that they occupy the nodes.
+    #[error(
+        "renewing every {:?} is too frequent: each renewal is a request to every node, and more of them make no lease \
+         safer; renew every {:?} or less often", .every, .least
+    )]
+    RenewalTooFrequent {
+        /// The interval that was asked for.
+        every: Duration,
+        /// The shortest allowed.
+        least: Duration,
+    },
     /// Renewals so rare that one failed renewal loses the lease.
     #[error(
         "renewing every {:?} is too rare for a TTL of {:?}: a lease must survive one failed renewal, so renew \

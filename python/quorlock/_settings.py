@@ -40,9 +40,6 @@ class LockOptions(TypedDict, total=False):
     fencing: bool
 
 
-#: No renewal is more frequent: each costs a round to all nodes.
-_LEAST_RENEWAL = 0.01
-
 #: Longer than any TTL or wait, and short enough for every type of number.
 _MOST_SECONDS = 1e10
 
@@ -109,16 +106,16 @@ def waiting(wait: Duration | Default | None) -> float | None:
 
 
 def renewing(renew: bool | Duration) -> float | None:
-    """The seconds between renewals: `None` for the default, 0 for none."""
+    """The seconds between renewals: `None` for the default, negative for none."""
     if renew is True:
         return None
     if renew is False:
-        return 0.0
+        return -1.0
     every = None if renew is None else seconds(renew, "renew")
-    if every is None or every < _LEAST_RENEWAL:
+    if not every:
         raise ConfigError(
             f"renew={renew}: renew=False leaves the renewal to you, renew=True renews in time, and a number of seconds "
-            f"is {_LEAST_RENEWAL} or more"
+            "sets how often"
         )
     return every
 

@@ -28,7 +28,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// A negative `wait` is for ever; `renew` is 0 for manual renewal.
+    /// A negative `wait` is for ever, and a negative `renew` is manual renewal.
     pub(crate) fn new(
         ttl: Option<f64>,
         wait: Option<f64>,
@@ -45,10 +45,10 @@ impl Options {
                 most => Wait::UpTo(most),
             }),
         };
-        let renewal = duration("renew", renew)?.map(|every| match every {
-            Duration::ZERO => Renewal::Manual,
-            every => Renewal::Every(every),
-        });
+        let renewal = match renew {
+            Some(seconds) if seconds < 0.0 => Some(Renewal::Manual),
+            seconds => duration("renew", seconds)?.map(Renewal::Every),
+        };
         Ok(Options {
             ttl: duration("ttl", ttl)?,
             wait,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::acquire_span::SpanHandle;
 use super::owner::Owner;
 use super::wait::{Handoff, OnWait, Wait};
-use crate::error::AcquireError;
+use crate::error::{AcquireError, ConfigError};
 use crate::quorum::vote_report::VoteReport;
 use crate::telemetry::LockMeter;
 use quorlock_protocol::{Keys, Mode, Moment, Resource, Verdict, renewal_every};
@@ -36,13 +36,29 @@ pub enum Fencing {
 pub enum Renewal {
     /// The library, every third of the TTL, so that two renewals may fail before the lease is lost.
     Automatic,
-    /// The library, at this interval: at most half of the TTL.
+    /// The library, at this interval: at least 10 ms, since each renewal is a request to every node, and at most half of
+    /// the TTL.
     Every(Duration),
     /// The holder, by [`Lease::renew`](crate::Lease::renew); otherwise the lease expires.
     Manual,
 }
 
 impl Renewal {
+    /// The shortest interval. It suits the shortest TTL, of 20 ms; a lease that is renewed more often takes the nodes'
+    /// time and is no safer.
+    const LEAST: Duration = Duration::from_millis(10);
+
+    /// Checks the interval for leases with this TTL.
+    pub(crate) fn check(self, ttl: Duration) -> Result<(), ConfigError> {
+        match self {
+            Renewal::Every(every) if every < Renewal::LEAST => {
+                Err(ConfigError::RenewalTooFrequent { every, least: Renewal::LEAST })
+            }
+            Renewal::Every(every) if every > ttl / 2 => Err(ConfigError::RenewalTooRare { every, ttl }),
+            Renewal::Every(_) | Renewal::Automatic | Renewal::Manual => Ok(()),
+        }
+    }
+
     /// The interval, if the library renews.
     pub(crate) fn every(self, ttl: Duration) -> Option<Duration> {
         match self {

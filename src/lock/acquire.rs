@@ -10,7 +10,7 @@ use super::Lock;
 use crate::engine::acquire_span::{AcquireSpan, SpanHandle};
 use crate::engine::dispatcher::{Dispatcher, ServedBy};
 use crate::engine::hold::{Hold, WeakHold};
-use crate::engine::options::{AcquireRequest, Reentry, Renewal};
+use crate::engine::options::{AcquireRequest, Reentry};
 use crate::engine::owner::Owner;
 use crate::engine::queue::{HoldReceiver, Joined, Place, Waiter};
 use crate::engine::readers;
@@ -239,14 +239,7 @@ impl<K> Lock<K> {
     pub(super) fn check(&self) -> Result<Resource, ConfigError> {
         let resource = self.resource()?;
         self.shared.check_ttl(self.options.ttl)?;
-        if let Renewal::Every(every) = self.options.renewal {
-            if every.is_zero() {
-                return Err(ConfigError::Zero { setting: "the renewal interval" });
-            }
-            if every > self.options.ttl / 2 {
-                return Err(ConfigError::RenewalTooRare { every, ttl: self.options.ttl });
-            }
-        }
+        self.options.renewal.check(self.options.ttl)?;
         if self.options.max_hold.is_some_and(|longest| longest.is_zero()) {
             return Err(ConfigError::Zero { setting: "max_hold" });
         }

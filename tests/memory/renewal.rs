@@ -209,6 +209,18 @@ async fn i15_a_release_overtakes_no_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_interval_that_would_occupy_the_nodes_is_refused() {
+    let bench = bench_with(3, |builder| builder);
+    let every = |interval| bench.lock().renewal(Renewal::Every(interval)).validate();
+    for interval in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(9_999)] {
+        let error = every(interval).unwrap_err();
+        assert!(matches!(error, ConfigError::RenewalTooFrequent { .. }), "{error}");
+        assert!(error.to_string().ends_with("renew every 10ms or less often"), "{error}");
+    }
+    assert_eq!(every(Duration::from_millis(10)), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_interval_that_leaves_no_second_try_is_refused() {
     let bench = bench_with(3, |builder| builder);
     let error = bench.lock().renewal(Renewal::Every(TTL * 2 / 3)).validate().unwrap_err();
