@@ -46,13 +46,11 @@ const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 impl KeyWatch {
     pub(crate) fn new(shared: &Arc<EngineContext>, key: &Arc<str>) -> KeyWatch {
-        let queues = shared.queues.branch();
-        queues.watch(key);
         let now = shared.now();
         KeyWatch {
             key: key.clone(),
             ttl: shared.ttl,
-            queues,
+            queues: shared.queues.observe(key),
             asking: None,
             pause: Pause { least: now, until: now, wanted: 0, among: NodeSet::default() },
             outage: Backoff::new(OUTAGE_PAUSE, HEARTBEAT),

@@ -36,6 +36,10 @@ pub(crate) struct WaitQueues {
     branched: AtomicBool,
     /// Whether any caller ever waited here or in a branch.
     used: AtomicBool,
+    /// Whether these only watch a key, for an observer.
+    observes: bool,
+    /// Whether there was ever an observer.
+    observed: AtomicBool,
     /// Whether other clients ever wanted a lock of these.
     contended: AtomicBool,
 }
@@ -134,7 +138,19 @@ impl WaitQueues {
     /// Creates queues of their own that receive the same hints, for callers which only watch or
     /// want more than the key, and so do not queue with the others.
     pub(crate) fn branch(self: &Arc<Self>) -> Arc<WaitQueues> {
-        let branch = Arc::new(WaitQueues { parent: Some(self.clone()), ..WaitQueues::default() });
+        self.branch_for(false)
+    }
+
+    /// The same for an observer of `key`, which also learns when this process acquires it.
+    pub(crate) fn observe(self: &Arc<Self>, key: &Arc<str>) -> Arc<WaitQueues> {
+        let branch = self.branch_for(true);
+        branch.watch(key);
+        self.root().observed.store(true, Ordering::Relaxed);
+        branch
+    }
+
+    fn branch_for(self: &Arc<Self>, observes: bool) -> Arc<WaitQueues> {
+        let branch = Arc::new(WaitQueues { parent: Some(self.clone()), observes, ..WaitQueues::default() });
         let mut inside = self.inside.lock();
         branch.inside.lock().hearing = inside.hearing;
         inside.branches.retain(|known| known.strong_count() > 0);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Lock;
+use crate::engine::queue::HolderMode;
 use crate::error::ConfigError;
 use crate::node::Request;
 use crate::quorum::round::{Expect, Round};
@@ -84,6 +85,10 @@ impl<K> Lock<K> {
         let request = |_| Some(Request::Cancel { claim: claim.clone(), linger: self.shared.max_ttl });
         let round = Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request);
         round.settled().await;
+        // Nodes do not notify the connection that made a change.
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            self.shared.queues_of(mode).given_back(claim.keys(), HolderMode::Other);
+        }
         round.report()
     }
 }

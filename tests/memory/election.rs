@@ -148,6 +148,34 @@ async fn an_observer_yields_each_leader_with_value_and_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
+    let bench = bench(5);
+    let election = election(&bench.coordinator);
+    let mut observer = election.observe().unwrap();
+    assert_eq!(observer.changed().await, Observed::NoLeader);
+    let mut told = async |expected: Option<&str>| {
+        let now = told_within(&bench, 30 * MS, &mut observer).await.expect("it waits for its heartbeat");
+        assert_eq!(leader_of(&now), expected);
+    };
+    for _ in 0..3 {
+        let first = election.campaign("first").await.unwrap();
+        told(Some("first")).await;
+        let next = tokio::spawn({
+            let election = election.clone();
+            async move { election.campaign("next").await.unwrap() }
+        });
+        bench.settle().await;
+        // It is passed on, and free at no moment.
+        first.resign().await.unwrap();
+        let next = next.await.unwrap();
+        told(Some("next")).await;
+        bench.pass(TTL).await;
+        next.resign().await.unwrap();
+        told(None).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_observer_sees_an_expired_leader_and_silent_nodes() {
     let bench = bench(5);
     for node in &bench.nodes {

@@ -1,6 +1,7 @@
 //! Revoking a lock from its holder.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::{TTL, another, bench};
 use quorlock::protocol::Claim;
@@ -21,6 +22,21 @@ async fn a_revoked_lock_is_free_and_its_next_token_is_larger() {
     let next = operator.lock("r").ttl(TTL).wait(Wait::Never).acquire().await.unwrap();
     assert!(next.fencing_token() > lease.fencing_token(), "the counters were kept");
     next.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_watch_on_the_coordinator_that_revokes_learn_of_it_at_once() {
+    let bench = bench(5);
+    let lease = another(&bench.clock, &bench.nodes, |builder| builder).lock("r").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let lock = bench.coordinator.lock("r");
+        async move { lock.until_free().await }
+    });
+    bench.settle().await;
+    let revoked = bench.clock.now();
+    bench.lock().revoke(lease.token()).await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert!(bench.clock.now().since(revoked) <= Duration::from_millis(30), "it polled");
 }
 
 #[tokio::test(start_paused = true)]

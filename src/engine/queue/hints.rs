@@ -18,32 +18,54 @@ pub(crate) enum HolderMode {
     Other,
 }
 
+/// Whom a change by this process matters to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Audience {
+    /// Waiters and observers.
+    All,
+    Observers,
+}
+
 impl WaitQueues {
     /// Hints that this process has released these keys. Servers do not notify the connection that
     /// made a change, so waiters in other queues of this process learn of it here. They may ask
     /// immediately: their request is queued behind the release at each node. Queues of the same
     /// mode (`mode`) without branches are served anyway.
     pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, mode: HolderMode) {
-        match &self.parent {
-            Some(parent) => parent.given_back(keys, mode),
-            // Costs nothing where there are no other queues.
-            None if mode == HolderMode::Same && !self.branched.load(Ordering::Relaxed) => {}
-            None if !self.used.load(Ordering::Relaxed) => {}
-            None => self.hint_all(&keys),
+        let root = self.root();
+        // Costs nothing where there are no other queues.
+        let others = mode == HolderMode::Other || root.branched.load(Ordering::Relaxed);
+        if others && root.used.load(Ordering::Relaxed) {
+            root.hint_all(&keys, Audience::All);
         }
     }
 
-    fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
+    /// Hints to the observers in this process that it has acquired these keys, for the same reason. Costs nothing where
+    /// there was never one.
+    pub(crate) fn acquired<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone) {
+        let root = self.root();
+        if root.observed.load(Ordering::Relaxed) {
+            root.hint_all(&keys, Audience::Observers);
+        }
+    }
+
+    pub(super) fn root(&self) -> &WaitQueues {
+        self.parent.as_ref().map_or(self, |parent| parent.root())
+    }
+
+    fn hint_all<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone), audience: Audience) {
         let mut inside = self.inside.lock();
-        for key in keys.clone() {
-            if let Some(queue) = inside.by_key.get_mut(key) {
-                queue.hint(NodeSet::ALL);
+        if audience == Audience::All || self.observes {
+            for key in keys.clone() {
+                if let Some(queue) = inside.by_key.get_mut(key) {
+                    queue.hint(NodeSet::ALL);
+                }
             }
         }
         let branches: Vec<_> = inside.branches.iter().filter_map(Weak::upgrade).collect();
         drop(inside);
         for branch in &branches {
-            branch.hint_all(keys);
+            branch.hint_all(keys, audience);
         }
     }
 
