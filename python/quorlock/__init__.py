@@ -167,9 +167,9 @@ class Coordinator:
 
         `wait` is how long to wait while another client holds it: 35 s by default, 0 asks once, `None` waits for ever.
         `shared=True` is for readers. `renew=False` leaves the renewal to `lease.renew()`; a duration sets how
-        often, at least 10 ms. `max_hold` ends the lease after that time. `fencing=False` draws no fencing token. `label`
-        is what others see of this client. `on_lost` is for `with`: a loss while the body ran raises `Lost` at its end,
-        or is only logged.
+        often, at most every 10 ms. `max_hold` ends the lease after that time. `fencing=False` draws no fencing token.
+        `label` is what others see of this client. `on_lost` is for `with`: a loss while the body ran raises `Lost` at
+        its end, or is only logged.
         """
         options = _settings.options(ttl, wait, renew, max_hold, label, fencing)
         made = self._connection.lock([name], shared=shared, metrics_class=metrics_class, **options)

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -67,6 +68,22 @@ def refuse_green_threads() -> None:
     raise ConfigError(
         f"{name} has replaced the threads of this process, and a wait for a lock would stop them all: use workers that "
         "are threads or processes (gunicorn -k gthread, celery -P prefork), or asyncio with quorlock.aio"
+    )
+
+
+def warn_of_loop() -> None:
+    """Warns that this call stops the running event loop of this thread. The line that is named is the caller's."""
+    if "ipykernel" in sys.modules:
+        # The cells of a notebook run in the loop of its kernel, and may stop it.
+        return
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "quorlock":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        "this call waits on the thread of a running event loop, all of whose tasks stand still meanwhile: use "
+        "quorlock.aio, or call it in another thread with asyncio.to_thread()",
+        RuntimeWarning,
+        stacklevel=level,
     )
 
 

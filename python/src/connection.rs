@@ -18,7 +18,7 @@ use crate::election::Election;
 use crate::error;
 use crate::lock::{Kind, Lock, Options};
 use crate::process::{Own, Process};
-use crate::reactor::{Reactor, dispatch};
+use crate::reactor::{Reactor, dispatch, wait, warn_of_loop};
 use crate::report;
 
 /// A coordinator in this process.
@@ -130,11 +130,9 @@ pub(crate) fn close_all(py: Python<'_>, connections: Vec<Py<Connection>>, timeou
     let live: Vec<_> = connections.into_iter().filter_map(|connection| connection.get().take()).collect();
     let Some(first) = live.first() else { return Ok(()) };
     let background = first.background.clone();
-    dispatch(py, &background, None, async move {
+    wait(py, &background, async move {
         join_all(live.iter().map(|live| live.coordinator.close(timeout))).await;
-        |py: Python<'_>| Ok(py.None())
-    })?;
-    Ok(())
+    })
 }
 
 #[pymethods]
@@ -278,6 +276,10 @@ impl Connection {
     #[pyo3(signature = (timeout, reactor=None))]
     fn close(&self, py: Python<'_>, timeout: f64, reactor: Option<&Reactor>) -> PyResult<Py<PyAny>> {
         let timeout = duration("timeout", Some(timeout))?.unwrap_or_default();
+        if reactor.is_none() {
+            // Before it is taken, since a warning may be raised.
+            warn_of_loop(py)?;
+        }
         let live = self.take();
         let background = match &live {
             Some(live) => live.background.clone(),
@@ -285,12 +287,18 @@ impl Connection {
             None if reactor.is_none() => return Ok(py.None()),
             None => self.settings.connect().map_err(|error| error::of_config(py, &error))?.background,
         };
-        dispatch(py, &background, reactor, async move {
+        let close = async move {
             if let Some(live) = live {
                 live.coordinator.close(timeout).await;
             }
-            |py: Python<'_>| Ok(py.None())
-        })
+        };
+        match reactor {
+            None => wait(py, &background, close).map(|()| py.None()),
+            Some(_) => dispatch(py, &background, reactor, async move {
+                close.await;
+                |py: Python<'_>| Ok(py.None())
+            }),
+        }
     }
 }
 

@@ -91,6 +91,11 @@ fn public(raw: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     Ok(raw.py().import("quorlock._lease")?.getattr("Lease")?.call1((raw,))?.unbind())
 }
 
+/// Whether no exception leaves the context: `raised` is its type, value and traceback, or `None` three times.
+fn is_empty(raised: &Bound<'_, PyTuple>) -> bool {
+    raised.iter().all(|part| part.is_none())
+}
+
 /// The base of the locks and semaphores of threads.
 #[pyclass(frozen, subclass)]
 pub(crate) struct LockContext {
@@ -131,16 +136,11 @@ impl LockContext {
     }
 
     /// Releases what was acquired.
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
-        error: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    #[pyo3(signature = (*raised))]
+    fn __exit__(&self, py: Python<'_>, raised: &Bound<'_, PyTuple>) -> PyResult<()> {
         let entered = self.contexts.leave(&place(py, 0)?)?;
         let lease = entered.bind(py).cast::<Lease>()?;
-        lease.get().end(py, self.raises && error.is_none())
+        lease.get().end(py, self.raises && is_empty(raised))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -177,14 +177,9 @@ impl LeaseContext {
     }
 
     /// Releases the lock.
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
-        error: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.lease.get().end(py, error.is_none())
+    #[pyo3(signature = (*raised))]
+    fn __exit__(&self, py: Python<'_>, raised: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.lease.get().end(py, is_empty(raised))
     }
 }
 
@@ -230,12 +225,8 @@ impl Steps {
         Steps::step(slf, "_enter", Some(&before))
     }
 
-    fn __exit__(
-        slf: &Bound<'_, Self>,
-        _kind: &Bound<'_, PyAny>,
-        _error: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(slf: &Bound<'_, Self>, _raised: &Bound<'_, PyTuple>) -> PyResult<()> {
         Steps::step(slf, "_leave", None).map(drop)
     }
 }

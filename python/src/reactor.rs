@@ -10,13 +10,15 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use futures::channel::oneshot;
 use futures::future::{AbortHandle, Abortable, BoxFuture};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use quorlock::blocking::Background;
 use quorlock::runtime::Mutex;
 
-use crate::process::{Own, Process};
+use crate::process::{Own, Process, generation};
 
 /// How often a wait looks for signals such as Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
@@ -38,7 +40,10 @@ where
     Done: FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
 {
     match reactor {
-        None => wait(py, background, work)?(py),
+        None => {
+            warn_of_loop(py)?;
+            wait(py, background, work)?(py)
+        }
         Some(reactor) => {
             let outcome = async move { Some(Box::new(work.await) as Outcome) };
             Ok(reactor.add(outcome)?.into_pyobject(py)?.into_any().unbind())
@@ -46,14 +51,31 @@ where
     }
 }
 
+/// Warns before a wait that stops the event loop of this thread, if one runs.
+pub(crate) fn warn_of_loop(py: Python<'_>) -> PyResult<()> {
+    static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+    let running_loop = RUNNING_LOOP.get_or_try_init(py, || {
+        // A program without asyncio does not import it for this.
+        let modules = py.import("sys")?.getattr("modules")?;
+        PyResult::Ok(modules.get_item("asyncio")?.getattr("_get_running_loop")?.unbind())
+    });
+    let Ok(running_loop) = running_loop else { return Ok(()) };
+    if !running_loop.bind(py).call0()?.is_none() {
+        py.import("quorlock._events")?.call_method0("warn_of_loop")?;
+    }
+    Ok(())
+}
+
 /// Waits on this thread without the interpreter. A signal whose Python handler raises ends the wait.
-fn wait<T: Send>(
+pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     background: &Background,
-    work: impl Future<Output = T> + Send,
+    work: impl Future<Output = T> + Send + 'static,
 ) -> PyResult<T> {
     if is_main_thread() {
-        py.detach(|| background.run_checking(LOOK, look_for_signals, work))
+        let work = Box::pin(work);
+        py.detach(|| wait_with_handlers(background, work))
     } else {
         let exits = Process::here().exits.get().is_some();
         py.detach(|| {
@@ -65,6 +87,33 @@ fn wait<T: Send>(
             output
         })
     }
+}
+
+/// Waits, and runs the handlers of signals meanwhile.
+///
+/// A handler may wait for the end of this very work, as `close()` does. So what takes longer goes on in the background,
+/// whatever a handler does on this thread.
+fn wait_with_handlers<T: Send + 'static>(
+    background: &Background,
+    mut work: BoxFuture<'static, T>,
+) -> PyResult<T> {
+    if let Ok(output) = background.run_checking(LOOK, || Err(()), &mut work) {
+        return Ok(output);
+    }
+    let ((abort, registration), (done, mut outcome)) = (AbortHandle::new_pair(), oneshot::channel());
+    background.spawn(async move {
+        if let Ok(output) = Abortable::new(work, registration).await {
+            drop(done.send(output));
+        }
+    });
+    let here = generation();
+    let ended = background.run_checking(LOOK, look_for_signals, &mut outcome);
+    if ended.is_err() && generation() == here {
+        abort.abort();
+        // It has cleaned up before the caller goes on. In a child that the handler forked it does not run.
+        drop(background.run(outcome));
+    }
+    ended?.map_err(|_| PyRuntimeError::new_err("the work of this call panicked"))
 }
 
 /// Waits for the end of the process if its exit has begun: a thread that comes back to an interpreter that ends is ended

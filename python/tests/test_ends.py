@@ -403,6 +403,63 @@ with connect().lock("signalled", wait=None): print("acquired")
         assert end(program).returncode == 0
 
 
+@pytest.mark.parametrize("what", ["acquire()", "until_free()"])
+def test_a_handler_that_closes_the_coordinator_ends_the_wait_that_it_interrupts(nodes: Servers, what: str) -> None:
+    with nodes.connect() as q, q.lock("closed in a handler"):
+        program = start(
+            nodes,
+            f"""
+q = connect()
+other = q.lock("held meanwhile").acquire()
+def terminate(*_):
+    began = time.monotonic()
+    q.close(60)
+    print("closed", time.monotonic() - began < 30)
+signal.signal(signal.SIGTERM, terminate)
+print("waits")
+try:
+    q.lock("closed in a handler", wait=None).{what}
+except quorlock.Closed as error:
+    print(error, other.lost.is_set())
+signal.raise_signal(signal.SIGTERM)
+""",
+        )
+        assert program.stdout
+        assert program.stdout.readline() == "waits\n"
+        if what == "acquire()":
+            eventually("a waiter", lambda: q.lock("closed in a handler").waiters())
+        program.send_signal(signal.SIGTERM)
+        assert program.stdout.readline() == "closed True\n"
+        assert q.lock("closed in a handler").waiters() == []
+        assert program.stdout.readline() == "the coordinator is closed True\n"
+        assert program.stdout.readline() == "closed True\n"
+        ended = end(program)
+    assert ended.returncode == 0, ended.stderr
+    eventually_gone(nodes, "closed in a handler")
+    eventually_gone(nodes, "held meanwhile")
+
+
+def test_a_handler_that_closes_while_a_lock_is_acquired_leaves_it_held_by_no_one(nodes: Servers) -> None:
+    ended = run(
+        nodes,
+        """
+lock = connect().lock("raced")
+print("closes")
+for q in [connect() for _ in range(50)]:
+    signal.signal(signal.SIGALRM, lambda *_: q.close())
+    signal.setitimer(signal.ITIMER_REAL, 0.0005)
+    try:
+        while True:
+            with q.lock("raced"): pass
+    except (quorlock.Closed, quorlock.Lost):
+        pass
+with lock: print("free")
+""",
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "closes\nfree\n"
+
+
 def test_a_busy_interpreter_delays_no_renewal(nodes: Servers) -> None:
     ended = run(
         nodes,
