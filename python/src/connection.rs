@@ -13,6 +13,7 @@ use quorlock::{ConfigError, Coordinator, RestartGuard};
 use quorlock_mysql::MysqlKind;
 use quorlock_postgres::PostgresKind;
 use quorlock_sqlite::SqliteKind;
+use tokio::sync::watch;
 
 use crate::election::Election;
 use crate::error;
@@ -25,6 +26,8 @@ use crate::report;
 pub(crate) struct Live {
     pub(crate) coordinator: Coordinator,
     pub(crate) background: Background,
+    /// Whether it was closed, for those who wait for what may never come.
+    pub(crate) closed: watch::Sender<bool>,
 }
 
 #[pyclass(frozen, weakref)]
@@ -85,7 +88,7 @@ impl Settings {
         let coordinator = builder.build()?;
         let background = Background::beside(&coordinator)?;
         drop(Process::here().background.set(background.clone()));
-        Ok(Live { coordinator, background })
+        Ok(Live { coordinator, background, closed: watch::Sender::new(false) })
     }
 }
 
@@ -119,7 +122,7 @@ impl Connection {
     /// The coordinator, if this process has one and has not closed it. It is closed from now on.
     fn take(&self) -> Option<Arc<Live>> {
         let live = self.live.lock().take();
-        live.as_ref().and_then(Own::get).cloned()
+        live.as_ref().and_then(Own::get).inspect(|live| drop(live.closed.send_replace(true))).cloned()
     }
 }
 

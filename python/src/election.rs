@@ -134,16 +134,24 @@ impl Observer {
             return Err(error::config(py, "this observer belongs to the parent process: observe() again"));
         };
         let (shared, longest) = (shared.clone(), duration("timeout", timeout)?);
-        let background = live.background.clone();
+        let (background, mut closed) = (live.background.clone(), live.closed.subscribe());
         dispatch(py, &live.background, reactor, async move {
-            let mut following = shared.lock().await;
-            let observed = match longest {
-                Some(longest) => background.within(longest, following.changed()).await,
-                None => Some(following.changed().await),
+            let change = async {
+                let mut following = shared.lock().await;
+                match longest {
+                    Some(longest) => background.within(longest, following.changed()).await,
+                    None => Some(following.changed().await),
+                }
+            };
+            let observed = tokio::select! {
+                biased;
+                _ = closed.wait_for(|closed| *closed) => Err(()),
+                observed = change => Ok(observed),
             };
             move |py: Python<'_>| match &observed {
-                Some(now) => report::observed(py, now),
-                None => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
+                Ok(Some(now)) => report::observed(py, now),
+                Ok(None) => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
+                Err(()) => Err(error::closed(py)),
             }
         })
     }

@@ -403,7 +403,7 @@ with connect().lock("signalled", wait=None): print("acquired")
         assert end(program).returncode == 0
 
 
-@pytest.mark.parametrize("what", ["acquire()", "until_free()"])
+@pytest.mark.parametrize("what", ["lock.acquire()", "lock.until_free()", "[observer.changed(), observer.changed()]"])
 def test_a_handler_that_closes_the_coordinator_ends_the_wait_that_it_interrupts(nodes: Servers, what: str) -> None:
     with nodes.connect() as q, q.lock("closed in a handler"):
         program = start(
@@ -416,9 +416,11 @@ def terminate(*_):
     q.close(60)
     print("closed", time.monotonic() - began < 30)
 signal.signal(signal.SIGTERM, terminate)
+lock = q.lock("closed in a handler", wait=None)
+observer = q.election("closed in a handler").observe()
 print("waits")
 try:
-    q.lock("closed in a handler", wait=None).{what}
+    {what}
 except quorlock.Closed as error:
     print(error, other.lost.is_set())
 signal.raise_signal(signal.SIGTERM)
@@ -426,8 +428,10 @@ signal.raise_signal(signal.SIGTERM)
         )
         assert program.stdout
         assert program.stdout.readline() == "waits\n"
-        if what == "acquire()":
+        if "acquire" in what:
             eventually("a waiter", lambda: q.lock("closed in a handler").waiters())
+        else:
+            time.sleep(0.2)
         program.send_signal(signal.SIGTERM)
         assert program.stdout.readline() == "closed True\n"
         assert q.lock("closed in a handler").waiters() == []

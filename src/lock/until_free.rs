@@ -21,6 +21,7 @@ impl Lock {
         let mut watch = KeyWatch::new(&self.shared, self.keys.first());
         tokio::select! {
             biased;
+            () = self.shared.closing.cancelled() => return Err(AcquireError::Closed),
             () = watch.freed() => return Ok(()),
             () = deadline => {}
         }

@@ -60,3 +60,16 @@ async fn without_a_quorum_it_is_unknown() {
     let unknown = elsewhere(&bench).wait(Wait::UpTo(TTL)).until_free().await;
     assert!(matches!(unknown, Err(AcquireError::Unavailable { .. })), "{unknown:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn closing_the_coordinator_ends_the_wait() {
+    let bench = bench(5);
+    let _lease = elsewhere(&bench).acquire().await.unwrap();
+    let lock = bench.coordinator.lock("r").wait(Wait::Forever);
+    let waiting = tokio::spawn(async move { lock.until_free().await });
+    bench.settle().await;
+    bench.coordinator.close(TTL).await;
+    bench.pass(TTL).await;
+    assert!(waiting.is_finished(), "it waits for ever");
+    assert_eq!(waiting.await.unwrap(), Err(AcquireError::Closed));
+}
