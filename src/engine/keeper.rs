@@ -168,7 +168,7 @@ impl Keeper {
         self.meter.remaining(At::Acquire, self.state.left(now), self.ttl);
         if self.claim.mode() == Mode::Exclusive {
             self.report_holder(now);
-            self.shared.queues.acquired(self.claim.keys());
+            self.shared.queues.acquired(&self.claim.keys());
         }
         let hold = Hold::of(self.state.clone());
         if let Some(wanted) = self.rest(now) {

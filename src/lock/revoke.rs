@@ -87,7 +87,7 @@ impl<K> Lock<K> {
         round.settled().await;
         // Nodes do not notify the connection that made a change.
         for mode in [Mode::Exclusive, Mode::Shared] {
-            self.shared.queues_of(mode).given_back(claim.keys(), HolderMode::Other);
+            self.shared.queues_of(mode).given_back(&claim.keys(), HolderMode::Other);
         }
         round.report()
     }

@@ -82,7 +82,7 @@ impl Keeper {
     pub(super) fn notify_other_queues(&self) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let holder_mode = if mode == self.claim.mode() { HolderMode::Same } else { HolderMode::Other };
-            self.shared.queues_of(mode).given_back(self.claim.keys(), holder_mode);
+            self.shared.queues_of(mode).given_back(&self.claim.keys(), holder_mode);
         }
     }
 

@@ -31,21 +31,25 @@ impl WaitQueues {
     /// made a change, so waiters in other queues of this process learn of it here. They may ask
     /// immediately: their request is queued behind the release at each node. Queues of the same
     /// mode (`mode`) without branches are served anyway.
-    pub(crate) fn given_back<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone, mode: HolderMode) {
+    pub(crate) fn given_back<'a>(
+        &self,
+        keys: &(impl Iterator<Item = &'a Arc<str>> + Clone),
+        mode: HolderMode,
+    ) {
         let root = self.root();
         // Costs nothing where there are no other queues.
         let others = mode == HolderMode::Other || root.branched.load(Ordering::Relaxed);
         if others && root.used.load(Ordering::Relaxed) {
-            root.hint_all(&keys, Audience::All);
+            root.hint_all(keys, Audience::All);
         }
     }
 
     /// Hints to the observers in this process that it has acquired these keys, for the same reason. Costs nothing where
     /// there was never one.
-    pub(crate) fn acquired<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>> + Clone) {
+    pub(crate) fn acquired<'a>(&self, keys: &(impl Iterator<Item = &'a Arc<str>> + Clone)) {
         let root = self.root();
         if root.observed.load(Ordering::Relaxed) {
-            root.hint_all(&keys, Audience::Observers);
+            root.hint_all(keys, Audience::Observers);
         }
     }
 
