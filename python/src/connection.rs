@@ -121,8 +121,10 @@ impl Connection {
 
     /// The coordinator, if this process has one and has not closed it. It is closed from now on.
     fn take(&self) -> Option<Arc<Live>> {
-        let live = self.live.lock().take();
-        live.as_ref().and_then(Own::get).inspect(|live| drop(live.closed.send_replace(true))).cloned()
+        let taken = self.live.lock().take()?;
+        let live = taken.get()?;
+        live.closed.send_replace(true);
+        Some(live.clone())
     }
 }
 
