@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bench, TTL, another, bench};
+use crate::common::{Bench, TTL, another, bench, without_hints};
 use crate::way::Way;
 use quorlock::protocol::{Moment, Token};
 use quorlock::{
@@ -150,7 +150,10 @@ async fn an_observer_yields_each_leader_with_value_and_token() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_on_the_coordinator_of_the_candidates_is_not_late() {
     let bench = bench(5);
-    let election = election(&bench.coordinator);
+    // As real servers, which do not notify the client that made a change.
+    let nodes = bench.nodes.iter().cloned().map(without_hints);
+    let client = Coordinator::builder().custom_nodes(nodes).clock(bench.clock.clone()).build().unwrap();
+    let election = election(&client);
     let mut observer = election.observe().unwrap();
     assert_eq!(observer.changed().await, Observed::NoLeader);
     let mut told = async |expected: Option<&str>| {
