@@ -7,12 +7,11 @@ use std::path::Path;
 use futures::future::BoxFuture;
 use quorlock_history::What;
 
-use crate::inspector;
-
 mod clocks;
 mod compose;
 mod databases;
 mod processes;
+mod redis;
 
 pub(crate) use compose::Compose;
 pub(crate) use databases::{Databases, Extras};
@@ -74,7 +73,7 @@ pub(crate) trait Masters: Send + Sync {
 
     /// Reads the locks that it stores, without the library. `name` is its name in the record.
     fn inspect<'a>(&'a self, number: usize, name: &'a str) -> BoxFuture<'a, io::Result<Vec<What>>> {
-        Box::pin(inspector::inspect_server(self.address(number), self.password(), name))
+        Box::pin(redis::inspect(self.address(number), self.password(), name))
     }
 
     /// Deletes expired rows and returns the remaining ones that should be gone; `None` if the master is no

@@ -59,21 +59,3 @@ impl Case {
         }
     }
 }
-
-/// Returns all cases.
-#[must_use]
-pub fn all() -> Vec<Case> {
-    [
-        crate::lock::cases::all(),
-        crate::shared::cases::all(),
-        crate::fence::cases::all(),
-        crate::permits::cases::all(),
-        crate::several::cases::all(),
-        crate::passing::cases::all(),
-        crate::late::cases::all(),
-        crate::retained::cases::all(),
-        crate::queue::cases::all(),
-        crate::offer::cases::all(),
-    ]
-    .concat()
-}

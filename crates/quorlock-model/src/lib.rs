@@ -18,7 +18,7 @@
 //! | `common`, `clock`, `names` | keys, requests, clocks and renamings, shared by the models |
 //! | [`explore`] | explores every state of a model |
 //! | `walk` | takes random walks where there are too many states |
-//! | [`case`] | the list of models with their expected results |
+//! | [`case`] | a model with its expected result; [`cases`] returns all |
 
 #![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "not published")]
 #![expect(clippy::indexing_slicing, reason = "nodes and attempts are numbered, and a panic is a finding")]
@@ -39,3 +39,23 @@ mod retained;
 mod several;
 mod shared;
 mod walk;
+
+use case::Case;
+
+/// Returns all cases.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    [
+        lock::cases::all(),
+        shared::cases::all(),
+        fence::cases::all(),
+        permits::cases::all(),
+        several::cases::all(),
+        passing::cases::all(),
+        late::cases::all(),
+        retained::cases::all(),
+        queue::cases::all(),
+        offer::cases::all(),
+    ]
+    .concat()
+}

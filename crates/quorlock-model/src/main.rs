@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use quorlock::runtime::{Entropy, SystemEntropy};
-use quorlock_model::case::{self, Case, Expected, Size};
+use quorlock_model::case::{Case, Expected, Size};
+use quorlock_model::cases;
 use quorlock_model::explore::Report;
 
 /// Check the rules of quorlock in every order of events within bounds
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         Which::Quick => Size::Quick,
         Which::Nightly => Size::Nightly,
     };
-    let mut cases = case::all();
+    let mut cases = cases();
     cases.retain(|case| (case.size <= largest || args.list) && case.name.contains(&args.only));
     if args.list {
         for case in &cases {

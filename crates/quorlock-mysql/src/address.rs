@@ -4,13 +4,12 @@ use std::fmt;
 #[cfg(feature = "tls")]
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[cfg(feature = "tls")]
 use quorlock::node::Reason;
 use quorlock::node::{AddressError, Seams, percent_decoded};
 use url::Url;
-
-use crate::shedlock::{Layout, USUAL_TABLE};
 
 /// A parsed node URL: `mysql://user:password@host:3306/database`.
 #[derive(Clone)]
@@ -25,6 +24,13 @@ pub(crate) struct Database {
     shedlock: Option<Layout>,
 }
 
+/// `ShedLock`'s table, as the URL names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// The table's name, optionally qualified with a database, as written without quotes.
+    pub(crate) table: Arc<str>,
+}
+
 /// Encryption of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Encryption {
@@ -36,7 +42,21 @@ pub(crate) struct Encryption {
 }
 
 const PORT: u16 = 3306;
+/// The table's name in `ShedLock`'s documentation.
+const USUAL_TABLE: &str = "shedlock";
 const CURE: &str = "write `mysql://user:password@host:3306/database`";
+
+impl Layout {
+    /// Parses a table name. `None` if it needs quotes, which `ShedLock` does not add.
+    fn of(table: &str) -> Option<Layout> {
+        let plain = |word: &str| {
+            word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let named = table.split('.').count() <= 2 && table.split('.').all(plain);
+        named.then(|| Layout { table: table.into() })
+    }
+}
 
 impl Database {
     /// Parses a URL with the scheme `mysql` or `mariadb`.
@@ -166,5 +186,18 @@ impl fmt::Display for Database {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Database").field(&self.to_string()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_named_as_shedlock_names_it() {
+        assert_eq!(&*Layout::of("jobs.ShedLock").unwrap().table, "jobs.ShedLock");
+        for wrong in ["", "a.b.c", "a b", "a\"b", "a;b", "1a", ".a", "a."] {
+            assert!(Layout::of(wrong).is_none(), "{wrong}");
+        }
     }
 }

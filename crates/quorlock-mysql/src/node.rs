@@ -3,17 +3,17 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join};
 use futures::stream::BoxStream;
-use quorlock::runtime::{Mutex, within};
+use quorlock::runtime::within;
 use quorlock::{
     node::facts::{ConnectFailure, Facts, Location, ProbeLock},
     node::{
-        AddressError, Capabilities, Capability, HintListener, Hints, ListedKeys, Node, NodeError, NodeLimits,
-        Order, Reason, Responder, Seams, SharedRequest, StatusListener,
+        AddressError, Capabilities, HintListener, ListedKeys, Node, NodeError, NodeLimits, Reason, Responder,
+        Seams, SharedRequest, StatusListener,
     },
 };
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -23,7 +23,7 @@ use tracing::error;
 use crate::address::Database;
 use crate::list;
 use crate::shedlock;
-use crate::worker::{Job, Worker};
+use crate::worker::{Job, Shared, Worker, capabilities};
 
 /// A node that keeps its locks as rows of a table in MariaDB or MySQL.
 ///
@@ -37,34 +37,10 @@ pub struct MysqlNode {
     seams: Seams,
 }
 
-/// State that the thread shares with the handles.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    facts: Mutex<Option<Arc<Facts>>>,
-    /// In nanoseconds; 0 if unknown.
-    round_trip: AtomicU64,
-    /// The number of unanswered requests.
-    pub(crate) unanswered: AtomicUsize,
-}
-
-impl Shared {
-    pub(crate) fn introduced(&self, facts: Facts, round_trip: Duration) {
-        *self.facts.lock() = Some(Arc::new(facts));
-        let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
-        self.round_trip.store(nanos.max(1), Ordering::Relaxed);
-    }
-}
-
 /// The maximum number of unanswered requests that may create a key, and of those of any kind: a server that
 /// hangs must not execute an unbounded backlog when it resumes.
 const MOST_VOTES: usize = 512;
 const MOST_REQUESTS: usize = 2048;
-
-pub(crate) fn capabilities() -> Capabilities {
-    let able = [Capability::Transfer, Capability::Shared, Capability::Several, Capability::Queue];
-    let able = able.into_iter().fold(Capabilities::default(), Capabilities::with);
-    able.in_order(Order::PerKey).hinting(Hints::RemovalAndExpiry).durable()
-}
 
 impl MysqlNode {
     /// Creates the node of this URL, as [`MysqlKind`](crate::MysqlKind) does. Contacts no server.

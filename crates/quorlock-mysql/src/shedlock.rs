@@ -15,6 +15,7 @@ use quorlock::{
     node::{Capabilities, Capability, Identity, NodeError, Order, Seams},
 };
 
+use crate::address::Layout;
 use crate::connection::{Connection, ResultSets};
 use crate::error::Trouble;
 use crate::server::Server;
@@ -25,15 +26,6 @@ mod shape;
 
 use shape::{Shape, try_rights};
 
-/// The table of the URL.
-#[derive(Clone, Debug)]
-pub(crate) struct Layout {
-    /// The table's name, optionally qualified with a database, as written without quotes.
-    table: Arc<str>,
-}
-
-/// The name in `ShedLock`'s documentation.
-pub(crate) const USUAL_TABLE: &str = "shedlock";
 /// The row that `doctor` uses; it is not deleted.
 pub(crate) const CHECKED: &str = "quorlock-doctor";
 /// A shorter column might truncate the part that distinguishes attempts.
@@ -43,18 +35,6 @@ const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
 
 pub(crate) fn capabilities() -> Capabilities {
     Capabilities::default().with(Capability::Transfer).in_order(Order::PerKey).durable().shared_with_others()
-}
-
-impl Layout {
-    /// Parses a table name. `None` if it needs quotes, which `ShedLock` does not add.
-    pub(crate) fn of(table: &str) -> Option<Layout> {
-        let plain = |word: &str| {
-            word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-                && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        };
-        let named = table.split('.').count() <= 2 && table.split('.').all(plain);
-        named.then(|| Layout { table: table.into() })
-    }
 }
 
 /// The previous connection.
@@ -194,16 +174,3 @@ async fn other_clients(connection: &mut Connection, table: &str) -> Result<Other
 
 /// The server's clock as `ShedLock` writes it.
 const NOW: &str = "UTC_TIMESTAMP(6)";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_is_named_as_shedlock_names_it() {
-        assert_eq!(&*Layout::of("jobs.ShedLock").unwrap().table, "jobs.ShedLock");
-        for wrong in ["", "a.b.c", "a b", "a\"b", "a;b", "1a", ".a", "a."] {
-            assert!(Layout::of(wrong).is_none(), "{wrong}");
-        }
-    }
-}

@@ -2,17 +2,18 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::{Either, select};
+use quorlock::node::facts::Facts;
 use quorlock::node::record::Records;
 use quorlock::node::{
-    ConnectionState, Hint, HintListener, Identity, NodeError, Observers, Responder, Response, Seams,
-    SharedRequest, StatusListener,
+    Capabilities, Capability, ConnectionState, Hint, HintListener, Hints, Identity, NodeError, Observers,
+    Order, Responder, Response, Seams, SharedRequest, StatusListener,
 };
 use quorlock::protocol::{Backoff, Moment};
-use quorlock::runtime::within;
+use quorlock::runtime::{Mutex, within};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -22,7 +23,6 @@ use crate::connection::Connection;
 use crate::error::Trouble;
 use crate::handshake::{Ready, connect};
 use crate::memory::Memory;
-use crate::node::Shared;
 use crate::shedlock::{self, Predecessor, Tombstones};
 use crate::table::{Known, read, sweep};
 use crate::watch::Watches;
@@ -36,6 +36,30 @@ pub(crate) enum Job {
     Observe(Arc<dyn StatusListener>),
     /// Answered when the connection is up, or cannot be made.
     Ready(oneshot::Sender<Result<(), NodeError>>),
+}
+
+/// State that the thread shares with the handles.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) facts: Mutex<Option<Arc<Facts>>>,
+    /// In nanoseconds; 0 if unknown.
+    pub(crate) round_trip: AtomicU64,
+    /// The number of unanswered requests.
+    pub(crate) unanswered: AtomicUsize,
+}
+
+impl Shared {
+    fn introduced(&self, facts: Facts, round_trip: Duration) {
+        *self.facts.lock() = Some(Arc::new(facts));
+        let nanos = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        self.round_trip.store(nanos.max(1), Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn capabilities() -> Capabilities {
+    let able = [Capability::Transfer, Capability::Shared, Capability::Several, Capability::Queue];
+    let able = able.into_iter().fold(Capabilities::default(), Capabilities::with);
+    able.in_order(Order::PerKey).hinting(Hints::RemovalAndExpiry).durable()
 }
 
 /// The initial delay before reconnecting.

@@ -1,6 +1,5 @@
 //! Checks and prepares a new connection before its first vote.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
@@ -8,10 +7,10 @@ use std::time::Duration;
 
 use futures::future::{Either, FutureExt as _, select};
 use quorlock::protocol::Moment;
-use quorlock::runtime::{Mutex, within};
+use quorlock::runtime::within;
 use quorlock::{
     node::facts::Facts,
-    node::{Identity, NodeError, NodeErrorKind, Seams},
+    node::{Identity, NodeError, NodeErrorKind},
 };
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error};
@@ -19,11 +18,11 @@ use tokio_postgres::{Client, Error};
 use crate::connect::{Opened, open};
 use crate::error::{failed, of_statement, reason, unfit};
 use crate::guard::Refusal;
-use crate::max_ttl::MaxTtlRecord;
+use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
 use crate::request::{NOTE, Statements};
-use crate::session::{Session, says_max_ttl};
+use crate::session::Session;
+use crate::settings::Settings;
 use crate::shedlock;
-use crate::url::DatabaseUrl;
 
 mod schema;
 mod server;
@@ -33,38 +32,10 @@ use server::{QUESTIONS, Server};
 
 /// `lock_timeout` is the node timeout divided by this.
 const LOCK_PART: u32 = 2;
-/// The default node timeout.
-const NODE_LIMIT: Duration = Duration::from_secs(1);
-/// The default connect timeout.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for the backend of the previous connection to terminate.
 const PREDECESSOR_LIMIT: Duration = Duration::from_millis(500);
 /// How many messages without a request a server may send during the setup.
 const MOST_UNSOLICITED: u32 = 10_000;
-
-/// State that the connections of a node share.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) url: DatabaseUrl,
-    pub(crate) seams: Seams,
-    /// The latest timeline seen per system identifier.
-    timelines: Arc<Mutex<HashMap<i64, u32>>>,
-}
-
-impl Settings {
-    pub(crate) fn new(url: DatabaseUrl, seams: &Seams) -> Settings {
-        Settings { url, seams: seams.clone(), timelines: Arc::default() }
-    }
-
-    /// The node timeout.
-    pub(crate) fn limit(&self) -> Duration {
-        self.seams.node_timeout().unwrap_or(NODE_LIMIT).max(Duration::from_millis(20))
-    }
-
-    fn connect_timeout(&self) -> Duration {
-        self.seams.connect_timeout().unwrap_or(CONNECT_LIMIT)
-    }
-}
 
 /// The number of an advisory lock that each connection holds in the server while its backend lives. The next
 /// connection waits for it.
@@ -331,8 +302,11 @@ fn unsent(error: NodeError) -> NodeError {
 
 #[cfg(test)]
 mod tests {
+    use quorlock::node::Seams;
+
     use super::server::tests::server;
     use super::*;
+    use crate::url::DatabaseUrl;
 
     #[test]
     fn a_replaced_primary_is_refused_once_its_successor_was_seen() {

@@ -21,6 +21,7 @@ mod connect;
 mod error;
 mod guard;
 mod handshake;
+mod job;
 mod kind;
 mod line;
 mod lines;
@@ -30,6 +31,7 @@ mod max_ttl;
 mod node;
 mod request;
 mod session;
+mod settings;
 mod shedlock;
 mod url;
 

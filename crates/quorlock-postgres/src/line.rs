@@ -4,50 +4,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use quorlock::node::{ConnectionState, NodeError, Responder, SharedRequest};
+use quorlock::node::{ConnectionState, NodeError};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::oneshot;
 
-use crate::handshake::{Settings, Witness, connect};
-use crate::lines::{ConnectionPool, Unanswered};
+use crate::handshake::{Witness, connect};
+use crate::job::{Barrier, Job};
+use crate::lines::ConnectionPool;
 use crate::listeners::Listeners;
 use crate::session::End;
+use crate::settings::Settings;
 
 /// The initial delay before reconnecting.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// The maximum delay before reconnecting.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-
-/// A command to a connection.
-pub(crate) enum Job {
-    Ask {
-        request: SharedRequest,
-        responder: Responder,
-        /// Set if the request has several keys that belong to several connections.
-        spanning: Option<Spanning>,
-        unanswered: Unanswered,
-    },
-    /// Another connection sends a request with keys of this one: send nothing until it is answered.
-    Pass(Barrier),
-    /// Send nothing until the other connections have answered all earlier requests.
-    After(Vec<oneshot::Receiver<()>>),
-    /// Report when the connection is up, or why it is not.
-    Connect(oneshot::Sender<Result<(), NodeError>>),
-}
-
-/// The other connections to which keys of a request belong.
-pub(crate) struct Spanning {
-    /// Each resolves when that connection has answered all earlier requests.
-    pub(crate) arrivals: Vec<oneshot::Receiver<()>>,
-    /// Dropping these lets the other connections continue.
-    pub(crate) leave: Vec<oneshot::Sender<()>>,
-}
-
-/// Blocks a connection during a request of several keys on another connection.
-pub(crate) struct Barrier {
-    pub(crate) arrived: oneshot::Sender<()>,
-    pub(crate) left: oneshot::Receiver<()>,
-}
 
 /// One connection.
 pub(crate) struct NodeConnection {

@@ -1,7 +1,5 @@
 //! Assigns requests to connections, and opens more under load.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorlock::protocol::Moment;
@@ -13,7 +11,7 @@ use quorlock::{
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use crate::line::{Barrier, Job, Spanning};
+use crate::job::{Barrier, Job, Load, Spanning};
 use crate::listeners::Listeners;
 
 /// Another connection is opened when a key's connection has this many unanswered requests.
@@ -34,31 +32,6 @@ struct Used {
     opening: bool,
     /// No further connection is opened before this time.
     not_before: Option<Moment>,
-}
-
-/// The number of unanswered requests on a connection.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Load(Arc<AtomicUsize>);
-
-/// Counts one request as unanswered until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Unanswered(Load);
-
-impl Load {
-    fn add(&self) -> Unanswered {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Unanswered(self.clone())
-    }
-
-    fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl ConnectionPool {

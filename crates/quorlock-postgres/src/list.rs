@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use futures::stream::{Stream, try_unfold};
-use quorlock::node::{ListedKeys, Node as _, NodeError, NodeErrorKind};
+use quorlock::node::{ListedKeys, Node, NodeError, NodeErrorKind};
 use quorlock::runtime::within;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::connect::open;
 use crate::error::{failed, of_statement};
-use crate::handshake::Settings;
-use crate::node::PostgresNode;
+use crate::settings::Settings;
 
 /// The keys of one page.
 const PAGE: usize = 250;
@@ -33,7 +32,7 @@ impl Drop for Listing {
 
 /// Lists the keys that begin with `prefix`, in their order.
 pub(crate) fn keys(
-    node: PostgresNode,
+    node: impl Node + Clone,
     settings: Settings,
     prefix: Arc<str>,
     which: ListedKeys,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::MaxTtlNotes;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
-use crate::handshake::Settings;
+use crate::settings::Settings;
 
 /// The payload of a notification that it has changed. Those about keys are hexadecimal digits.
-pub(crate) const CHANGED: &str = "max-ttl";
+const CHANGED: &str = "max-ttl";
 
 /// The record of one database.
 #[derive(Clone)]
@@ -42,4 +42,9 @@ impl MaxTtlRecord {
         }
         Ok((rows, theirs))
     }
+}
+
+/// Whether it is the notification that the `max_ttl` of other clients has changed.
+pub(crate) fn says_max_ttl(message: &AsyncMessage) -> bool {
+    matches!(message, AsyncMessage::Notification(told) if told.payload() == CHANGED)
 }

@@ -16,12 +16,12 @@ use quorlock::{
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
-use crate::handshake::Settings;
 use crate::line::NodeConnection;
 use crate::lines::ConnectionPool;
 use crate::list;
 use crate::listeners::Listeners;
 use crate::request::capabilities;
+use crate::settings::Settings;
 use crate::shedlock;
 use crate::url::DatabaseUrl;
 

@@ -19,10 +19,9 @@ use tokio_postgres::{AsyncMessage, Client, Error, Row};
 
 use crate::connect::Carrier;
 use crate::error::{of_statement, reason};
-use crate::line::{Barrier, Job};
-use crate::lines::Unanswered;
+use crate::job::{Barrier, Job, Unanswered};
 use crate::listeners::Listeners;
-use crate::max_ttl::{self, MaxTtlRecord};
+use crate::max_ttl::{MaxTtlRecord, says_max_ttl};
 use crate::request::{Statements, response, statement};
 use crate::shedlock::{self, Plan};
 
@@ -471,11 +470,6 @@ impl Run<'_> {
 fn replaced() -> NodeError {
     let words = "its lock tables were dropped, restored or moved while it was in use: the next connection looks at them anew";
     NodeError::Disconnected { reason: words.into() }
-}
-
-/// Whether it is the notification that the `max_ttl` of other clients has changed.
-pub(crate) fn says_max_ttl(message: &AsyncMessage) -> bool {
-    matches!(message, AsyncMessage::Notification(told) if told.payload() == max_ttl::CHANGED)
 }
 
 /// Decodes hexadecimal digits.

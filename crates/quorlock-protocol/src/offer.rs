@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::claim::tombstone_sibling;
 use crate::printable::printable;
 use crate::queue::hex;
+use crate::sibling::SECRET_KEY;
 use crate::token::{RANDOM_DIGITS, SHOWN};
 use crate::{FencingToken, Sibling, Token, WaiterId};
 
@@ -51,8 +52,6 @@ impl InboxId {
         format!("{prefix}{SECRET_KEY}")
     }
 }
-
-pub(crate) const SECRET_KEY: &str = "quorlock:inbox:secret";
 
 /// Returns the message with the proof that it was sent by a script of a server with this secret (rule O-11).
 ///

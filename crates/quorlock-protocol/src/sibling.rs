@@ -12,6 +12,9 @@ pub fn fence_counter(key: &str) -> String {
     fence_counter_key(key).to_string()
 }
 
+/// The key of the secret behind the inboxes of a process, after its prefix.
+pub(crate) const SECRET_KEY: &str = "quorlock:inbox:secret";
+
 /// The only member of that key, which is a sorted set; its score is the number.
 pub const FENCE_MEMBER: &str = "n";
 
@@ -74,7 +77,7 @@ pub fn semaphore_limit(key: &str) -> String {
 /// Returns whether the library stores `key` beside its locks, and not as one.
 #[must_use]
 pub fn is_auxiliary_key(key: &str) -> bool {
-    key.ends_with(crate::offer::SECRET_KEY) || companion(key).is_some()
+    key.ends_with(SECRET_KEY) || companion(key).is_some()
 }
 
 /// Returns the key of the lock of which `key` is the queue: the sorted set whose name is that of the

@@ -15,9 +15,9 @@ use quorlock::{
 
 use quorlock_testkit::SeededRng;
 
-use crate::clock::HostClock;
 use crate::plan::{Plan, Subject};
 use crate::record::{Holding, Recorder, Rule};
+use crate::world::clock::HostClock;
 use crate::world::{Host, World, nanos};
 
 /// One task of a client.

@@ -14,10 +14,7 @@
 )]
 
 mod client;
-mod clock;
 mod fault;
-mod nemesis;
-mod network;
 mod oracle;
 mod plan;
 mod record;

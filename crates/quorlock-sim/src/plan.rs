@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use quorlock_testkit::SeededRng;
 
-use crate::clock::Rate;
 use crate::fault::{Aim, Kind};
+use crate::world::clock::Rate;
 
 /// The options shared by all seeds.
 #[derive(Clone, Debug)]

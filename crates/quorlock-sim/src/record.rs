@@ -9,10 +9,10 @@ use quorlock::{LeaseWatch, protocol::Mode};
 use quorlock_history::{History, Stamp, What};
 use quorlock_testkit::BuiltinServer;
 
-use crate::clock::HostClock;
 use crate::oracle::{Exclusion, Happening, Permits};
 use crate::plan::Plan;
 use crate::standing::Standings;
+use crate::world::clock::HostClock;
 use crate::world::{Time, World};
 
 mod finding;

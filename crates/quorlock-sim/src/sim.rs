@@ -12,14 +12,17 @@ use quorlock_testkit::{BuiltinServer, Memory, Misconduct, SeededEntropy, SeededR
 use tokio::runtime::{self, Runtime};
 
 use crate::client::{Watcher, Worker};
-use crate::clock::HostClock;
 use crate::fault::Kind;
-use crate::nemesis::Nemesis;
-use crate::network::{End, Link, Network};
 use crate::plan::{Options, Plan, Subject, Twist};
 use crate::record::{Counts, Finding, Recorder, Rule};
 use crate::remembering::Remembering;
+use crate::world::clock::HostClock;
+use crate::world::network::{End, Link, Network};
 use crate::world::{Event, Host, Time, Trace, World, nanos};
+
+mod nemesis;
+
+use nemesis::Nemesis;
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
@@ -296,7 +299,8 @@ impl Sim {
 
     fn coordinator(&self, host: Host) -> Coordinator {
         let clock = self.clocks[host].clone();
-        let dial = crate::network::SimDial { world: self.world.clone(), client: host, clock: clock.clone() };
+        let dial =
+            crate::world::network::SimDial { world: self.world.clone(), client: host, clock: clock.clone() };
         let guard = if self.plan.twist == Twist::GuardOff { RestartGuard::Off } else { RestartGuard::On };
         Coordinator::builder()
             .kind(Remembering)

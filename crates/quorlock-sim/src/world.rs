@@ -12,8 +12,11 @@ use std::time::Duration;
 use quorlock::runtime::Mutex;
 use quorlock_testkit::SeededRng;
 
-use crate::clock::Timer;
-use crate::network::Network;
+pub(crate) mod clock;
+pub(crate) mod network;
+
+use clock::Timer;
+use network::Network;
 
 /// True simulated time in nanoseconds since the start. No host sees it: each has its own clock.
 pub(crate) type Time = u64;

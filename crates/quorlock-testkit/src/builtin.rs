@@ -28,6 +28,7 @@ mod eval;
 mod simulated;
 mod sorted;
 mod tracking;
+mod words;
 
 pub use child::serve_if_asked;
 pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};

@@ -8,7 +8,6 @@ use std::ops::Deref;
 use quorlock::runtime::{Entropy, SystemEntropy};
 
 mod cluster;
-mod found;
 mod kind;
 mod port;
 mod process;

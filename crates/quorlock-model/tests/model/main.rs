@@ -23,14 +23,14 @@ mod retained;
 mod several;
 mod shared;
 
-use quorlock_model::case;
+use quorlock_model::cases;
 
 /// Tests always take the same walks; the nightly run takes others.
 const SEED: u64 = 1;
 
 /// Runs the case of this name.
 fn confirm(name: &str) {
-    let mut cases = case::all();
+    let mut cases = cases();
     cases.retain(|case| case.name == name);
     assert_eq!(cases.len(), 1, "no case is named {name:?}");
     let case = cases.remove(0);

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use quorlock::node::record::Outcome;
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
 
-use super::{ATTEMPTS, Session, Worker};
+use super::{ATTEMPTS, Session, Worker, capabilities};
 use crate::error::Trouble;
-use crate::node::capabilities;
 use crate::shedlock;
 use crate::table::{read, swap, too_long};
 

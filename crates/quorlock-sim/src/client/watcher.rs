@@ -6,10 +6,10 @@ use std::time::Duration;
 use quorlock::{Coordinator, election::Observed, runtime::Clock as _};
 use quorlock_testkit::SeededRng;
 
-use crate::clock::HostClock;
 use crate::plan::{Plan, Twist};
 use crate::record::{Recorder, Seen};
 use crate::world::World;
+use crate::world::clock::HostClock;
 
 /// An observer of one election.
 pub(crate) struct Watcher {

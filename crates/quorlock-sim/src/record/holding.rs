@@ -6,10 +6,10 @@ use quorlock::LeaseWatch;
 use quorlock_history::{Stamp, What};
 
 use super::{Moment, Recorder, Rule, name};
-use crate::clock::HostClock;
 use crate::oracle::Happening;
 use crate::plan::Twist;
 use crate::world::Time;
+use crate::world::clock::HostClock;
 
 /// A hold in the record.
 pub(crate) struct Holding {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::{node::Expiry, protocol::printable};
+use quorlock::protocol::printable;
 
 use super::eval::{eval, eval_by_hash};
 use super::sorted::sorted;
-use super::tracking::{Author, Own, Trackers, inbox_of, read_keys};
+use super::tracking::{Author, Own, Trackers, read_keys};
+use super::words::{inbox_of, is, millis, not_an_integer, pttl};
 use super::{Connection, Shared};
 use crate::resp::{Resp, Version};
 use crate::store::{SetLife, SetOptions, SetWhen, Value};
@@ -366,28 +367,6 @@ fn all_keys(shared: &Shared) -> Resp {
 fn count(keys: &[Vec<u8>], mut hit: impl FnMut(&[u8]) -> bool) -> Resp {
     let hits = keys.iter().filter(|key| hit(key)).count();
     Resp::Number(i64::try_from(hits).unwrap_or(i64::MAX))
-}
-
-/// Encodes the result as Redis does: -2 for a missing key, -1 for a key without expiry.
-pub(super) fn pttl(expiry: Option<Expiry>) -> i64 {
-    match expiry {
-        None => -2,
-        Some(Expiry::Never) => -1,
-        Some(Expiry::In(left)) => i64::try_from(left.as_millis()).unwrap_or(i64::MAX),
-    }
-}
-
-/// Parses a number of milliseconds in decimal digits.
-pub(super) fn millis(digits: &[u8]) -> Option<Duration> {
-    std::str::from_utf8(digits).ok()?.parse().ok().map(Duration::from_millis)
-}
-
-pub(super) fn is(word: &[u8], name: &str) -> bool {
-    word.eq_ignore_ascii_case(name.as_bytes())
-}
-
-pub(super) fn not_an_integer() -> Resp {
-    Resp::Error("ERR value is not an integer or out of range".to_owned())
 }
 
 fn wrong_number(name: &str) -> Resp {

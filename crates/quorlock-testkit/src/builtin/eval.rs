@@ -8,8 +8,7 @@ use quorlock::redis::scripts::{self, Script};
 use quorlock::runtime::Mutex;
 
 use super::Shared;
-use super::commands::{millis, pttl};
-use super::tracking::inbox_of;
+use super::words::{inbox_of, millis, pttl};
 use crate::resp::Resp;
 use crate::store::{Drawing, Enqueue, Failure, Offer, Place, ScriptResult, Several, Sharing, Store};
 

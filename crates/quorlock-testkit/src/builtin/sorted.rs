@@ -6,7 +6,7 @@ use quorlock::node::Expiry;
 use quorlock::protocol::Moment;
 
 use super::Shared;
-use super::commands::{is, millis, not_an_integer};
+use super::words::{is, millis, not_an_integer};
 use crate::resp::Resp;
 use crate::store::{Scores, SetLife, SetOptions, Store, Value};
 

@@ -12,16 +12,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Shared;
 use super::eval::is;
+use super::words::INBOX;
 use crate::resp::Resp;
 use crate::store::Change;
-
-const NAME: &[u8] = b"quorlock:inbox:";
-
-/// Returns the inbox of a channel, which is named with the prefix of a client's locks before it.
-pub(super) fn inbox_of(channel: &[u8]) -> Option<&[u8]> {
-    let at = channel.windows(NAME.len()).rposition(|window| window == NAME)?;
-    channel.get(at + NAME.len()..)
-}
 
 /// The tracking connections, by number.
 #[derive(Default)]
@@ -110,7 +103,7 @@ impl Tracker {
             Change::Message { inbox, payload, by_script } => {
                 let Some(channel) = self.inboxes.get(inbox) else { return };
                 let payload = if *by_script {
-                    let prefix = channel.get(..channel.len().saturating_sub(NAME.len() + inbox.len()));
+                    let prefix = channel.get(..channel.len().saturating_sub(INBOX.len() + inbox.len()));
                     let key = InboxId::secret_key(&String::from_utf8_lossy(prefix.unwrap_or_default()));
                     let mut store = shared.store();
                     let Ok(Some(secret)) = store.get(shared.now(), key.as_bytes()) else { return };

@@ -15,8 +15,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::disk::Disk;
-use super::processes::Running;
-use super::template::Template;
+use super::processes::{Running, run, succeed};
+use super::template::{INNODB_LOG, Template};
 use super::{Engine, Make, is_root};
 use crate::folder;
 use crate::servers::Port;
@@ -549,24 +549,8 @@ impl Database {
     }
 }
 
-pub(super) const INNODB_LOG: &str = "--innodb-log-file-size=8M";
 /// The version in the first packet of a server that accepts clients; otherwise the packet is an error.
 const MARIADB_PROTOCOL: u8 = 10;
-
-/// Runs a program to its end, without blocking the runtime.
-pub(super) async fn run(mut command: Command) -> io::Result<()> {
-    let ran = tokio::task::spawn_blocking(move || succeed(&mut command));
-    ran.await.map_err(io::Error::other)?
-}
-
-fn succeed(command: &mut Command) -> io::Result<()> {
-    let ended = command.stdin(Stdio::null()).output()?;
-    if ended.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-    Err(io::Error::other(format!("{} failed: {said}", command.get_program().display())))
-}
 
 fn not_running() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "this server does not run")

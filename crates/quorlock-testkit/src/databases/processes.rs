@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
 use quorlock::runtime::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
@@ -180,4 +180,19 @@ fn stat(process: u32, word: usize) -> Option<String> {
 fn is_backend(process: u32) -> bool {
     fs::read(format!("/proc/{process}/cmdline"))
         .is_ok_and(|line| String::from_utf8_lossy(&line).starts_with("postgres: postgres postgres "))
+}
+
+/// Runs a program to its end, without blocking the runtime.
+pub(super) async fn run(mut command: Command) -> io::Result<()> {
+    let ran = tokio::task::spawn_blocking(move || succeed(&mut command));
+    ran.await.map_err(io::Error::other)?
+}
+
+pub(super) fn succeed(command: &mut Command) -> io::Result<()> {
+    let ended = command.stdin(Stdio::null()).output()?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    Err(io::Error::other(format!("{} failed: {said}", command.get_program().display())))
 }

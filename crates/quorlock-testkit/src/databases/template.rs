@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::database::{INNODB_LOG, run};
+use super::processes::run;
 use super::{Engine, PLACE, is_root};
 use crate::folder;
 
@@ -62,3 +62,4 @@ impl Template {
 }
 
 const DATA: &str = "data";
+pub(super) const INNODB_LOG: &str = "--innodb-log-file-size=8M";

@@ -4,8 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::found;
 use crate::builtin;
+
+mod found;
 
 /// A lock server that this machine can run.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -19,8 +19,8 @@ use quorlock::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::clock::HostClock;
-use crate::world::{Event, Host, Inside, Time, World, nanos};
+use super::clock::HostClock;
+use super::{Event, Host, Inside, Time, World, nanos};
 
 /// The direction from the client to the node.
 pub(crate) const TO_NODE: usize = 0;

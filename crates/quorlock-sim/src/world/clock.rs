@@ -10,7 +10,7 @@ use std::time::Duration;
 use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Mutex, Sleep};
 
-use crate::world::{Event, Host, HostState, Inside, Time, World, nanos};
+use super::{Event, Host, HostState, Inside, Time, World, nanos};
 
 const MILLION: i128 = 1_000_000;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use quorlock_testkit::{Memory, Misconduct};
 
+use super::Sim;
 use crate::fault::{Aim, Kind};
-use crate::network::{InFlight, TO_CLIENT, TO_NODE};
 use crate::plan::{Entry, Plan};
 use crate::record::Moment;
-use crate::sim::Sim;
+use crate::world::network::{InFlight, TO_CLIENT, TO_NODE};
 use crate::world::{Event, Host, Time, nanos};
 
 /// The faults injected so far, and those in effect.
@@ -355,7 +355,7 @@ impl Sim {
         entry: &Entry,
         client: Host,
         nodes: &[usize],
-        change: impl Fn(&mut crate::network::Link),
+        change: impl Fn(&mut crate::world::network::Link),
     ) {
         let ways: &[usize] = match entry.flavour % 3 {
             0 => &[TO_NODE, TO_CLIENT],
@@ -373,7 +373,7 @@ impl Sim {
         });
     }
 
-    fn links_of(&self, client: Host, nodes: &[usize], change: impl Fn(&mut crate::network::Link)) {
+    fn links_of(&self, client: Host, nodes: &[usize], change: impl Fn(&mut crate::world::network::Link)) {
         self.world.with(|inside, _| {
             for node in nodes {
                 change(inside.network.link(client, *node));
@@ -382,7 +382,7 @@ impl Sim {
         });
     }
 
-    fn all_links(&self, nodes: &[usize], change: impl Fn(&mut crate::network::Link)) {
+    fn all_links(&self, nodes: &[usize], change: impl Fn(&mut crate::world::network::Link)) {
         for client in 0..self.plan.clients {
             self.links_of(self.host(client), nodes, &change);
         }

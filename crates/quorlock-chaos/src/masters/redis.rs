@@ -1,0 +1,127 @@
+//! Reads what a Redis server stores, without the library.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use quorlock::protocol::{FENCE_MEMBER, SHARED_MARKER, companion, is_auxiliary_key, readers_key};
+use quorlock_history::What;
+use quorlock_testkit::{Resp, ask};
+
+/// Reads the locks and counters of the server at `address`.
+pub(super) async fn inspect(
+    address: SocketAddr,
+    password: Option<&str>,
+    node: &str,
+) -> io::Result<Vec<What>> {
+    let mut seen = Vec::new();
+    let Resp::List(keys) = ask(address, password, &["KEYS", "*"]).await? else { return Ok(seen) };
+    for key in keys {
+        let key = key.to_string();
+        if let Some((resource, companion)) = companion(&key) {
+            if companion == "fence:counter" {
+                seen.extend(counter(address, password, node, &key, resource).await?);
+            }
+            continue;
+        }
+        if is_auxiliary_key(&key) {
+            continue;
+        }
+        let Resp::Text(value) = ask(address, password, &["GET", &key]).await? else { continue };
+        let value = String::from_utf8_lossy(&value);
+        if value == SHARED_MARKER {
+            seen.extend(shares(address, password, node, &key).await?);
+            continue;
+        }
+        let Resp::Number(millis) = ask(address, password, &["PTTL", &key]).await? else { continue };
+        let remaining = match u64::try_from(millis) {
+            Ok(millis) => Duration::from_millis(millis),
+            Err(_) if millis == -1 => Duration::MAX,
+            // It has just expired.
+            Err(_) => continue,
+        };
+        // The value ends with the label, which is the name of the attempt.
+        let attempt = value.rsplit(' ').next().unwrap_or_default();
+        // The key of a permit is `SEMAPHORE#NUMBER`.
+        let resource = key.split('#').next().unwrap_or_default().into();
+        seen.push(What::Key { node: node.into(), resource, attempt: attempt.into(), remaining });
+    }
+    Ok(seen)
+}
+
+/// Reads the readers of a lock, each as if it had a key of its own.
+async fn shares(address: SocketAddr, password: Option<&str>, node: &str, key: &str) -> io::Result<Vec<What>> {
+    let Resp::List(members) =
+        ask(address, password, &["ZRANGE", &readers_key(key), "0", "-1", "WITHSCORES"]).await?
+    else {
+        return Ok(Vec::new());
+    };
+    // Read after the members, so that no remaining time is too long.
+    let Resp::List(time) = ask(address, password, &["TIME"]).await? else { return Ok(Vec::new()) };
+    let number = |text: &Resp| text.to_string().parse::<u64>().unwrap_or_default();
+    let now = time.first().map_or(0, number) * 1000 + time.get(1).map_or(0, number) / 1000;
+    let share = |pair: &[Resp]| {
+        let [token, ends] = pair else { return None };
+        let remaining = Duration::from_millis(number(ends).checked_sub(now)?);
+        let (node, resource) = (node.into(), key.into());
+        let attempt = token.to_string().rsplit(' ').next().unwrap_or_default().into();
+        Some(What::Key { node, resource, attempt, remaining })
+    };
+    Ok(members.chunks(2).filter_map(share).collect())
+}
+
+async fn counter(
+    address: SocketAddr,
+    password: Option<&str>,
+    node: &str,
+    key: &str,
+    resource: &str,
+) -> io::Result<Option<What>> {
+    let value = ask(address, password, &["ZSCORE", key, FENCE_MEMBER]).await?.to_string();
+    let counter = |value| What::Counter { node: node.into(), resource: resource.into(), value };
+    Ok(value.parse().ok().map(counter))
+}
+
+#[cfg(test)]
+mod tests {
+    use quorlock::protocol::{InboxId, fence_counter, want_mark};
+    use quorlock_testkit::Servers;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn keys_are_read_with_attempts_and_counters_with_locks() {
+        let servers = Servers::start(1).await.unwrap();
+        let server = &servers[0];
+        let token = "0123456789abcdef0123456789abcdef host:77 worker-2.1-5";
+        server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
+        server.command(&["SET", "lock-2", "foreign"]).await.unwrap();
+        server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
+        server.command(&["ZADD", &fence_counter("lock-1"), "41", FENCE_MEMBER]).await.unwrap();
+        server.command(&["SET", &want_mark("lock-1"), "x"]).await.unwrap();
+        server.command(&["SET", &InboxId::secret_key(""), "x"]).await.unwrap();
+        server.command(&["SET", "lock-3", SHARED_MARKER, "PX", "60000"]).await.unwrap();
+        let (alive, dead) = (format!("{token}7"), format!("{token}8"));
+        let far = "9007199254740991";
+        let readers = ["ZADD", &readers_key("lock-3"), far, &alive, "1", &dead];
+        server.command(&readers).await.unwrap();
+        let mut seen = inspect(server.address(), server.password(), "node-1").await.unwrap();
+        seen.sort_by_key(|what| format!("{what:?}"));
+        let key = |of: &str| {
+            seen.iter().find_map(|what| {
+                let What::Key { resource, attempt, remaining, .. } = what else { return None };
+                (resource.as_str() == of).then(|| (attempt.as_str().to_owned(), *remaining))
+            })
+        };
+        let (attempt, remaining) = key("lock-1").unwrap();
+        assert_eq!(attempt, "worker-2.1-5");
+        assert!(remaining <= Duration::from_secs(60) && remaining > Duration::ZERO, "{remaining:?}");
+        assert_eq!(key("semaphore-1").unwrap().0, "worker-2.1-5", "one of its permits");
+        assert_eq!(key("lock-2"), Some(("foreign".to_owned(), Duration::MAX)));
+        let counters: Vec<_> = seen.iter().filter(|what| matches!(what, What::Counter { .. })).collect();
+        let counter = What::Counter { node: "node-1".into(), resource: "lock-1".into(), value: 41 };
+        assert_eq!(counters, [&counter]);
+        assert_eq!(key("lock-3").unwrap().0, "worker-2.1-57", "an expired reader does not count");
+        assert_eq!(seen.len(), 5, "auxiliary keys are no locks");
+    }
+}
