@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 mod cluster;
 mod parse;
-mod sentinel;
 
 pub use cluster::ClusterAddress;
 pub(crate) use cluster::SCHEMES as CLUSTER_SCHEMES;

@@ -13,6 +13,7 @@ use crate::doctor::rules;
 use crate::doctor::{Finding, Report, Setting};
 use crate::election::Election;
 use crate::engine::context::EngineContext;
+use crate::engine::offer::withdraw_all;
 use crate::health::Health;
 use crate::lock::{ListedPage, Lock, MultiLock, listing};
 use crate::node::{ListedKeys, Reach, risk_of_one};
@@ -188,9 +189,7 @@ impl Coordinator {
     pub async fn close(&self, timeout: Duration) {
         self.shared.closing.cancel();
         self.shared.nodes.timers.fire_all();
-        if let Some(offers) = &self.shared.offers {
-            offers.withdraw_all(&self.shared);
-        }
+        withdraw_all(&self.shared);
         self.shared.tasks.tracker.close();
         let end = self.shared.now() + timeout;
         tokio::select! {

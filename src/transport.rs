@@ -2,11 +2,13 @@
 
 mod dial;
 mod no_tls;
+mod stream;
 mod thread;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use dial::{Dial, Stream, SystemDial};
+pub use dial::{Dial, SystemDial};
 pub(crate) use no_tls::TlsFailure;
+pub use stream::Stream;
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -5,6 +5,8 @@ use url::{Host, ParseError, Url};
 
 use super::{Address, AddressError, Endpoint};
 
+mod sentinel;
+
 /// The default port of Redis and Valkey.
 const DEFAULT_PORT: u16 = 6379;
 
@@ -21,7 +23,7 @@ pub(super) fn parse(text: &str) -> Result<Address, AddressError> {
         Some((scheme, rest)) => match Scheme::named(scheme) {
             Some((Scheme::Unix, _)) => parse_unix(rest),
             Some((Scheme::Tls, _)) if !cfg!(feature = "tls") => Err(AddressError::NoTls),
-            Some((scheme, Kind::Service)) => super::sentinel::parse(rest, scheme),
+            Some((scheme, Kind::Service)) => sentinel::parse(rest, scheme),
             Some((scheme, Kind::Server)) => parse_tcp(text, scheme),
             None => Err(AddressError::scheme(SCHEMES)),
         },

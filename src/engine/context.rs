@@ -8,10 +8,10 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::keeper::Renewals;
-use super::offer::Offers;
+use super::offers::Offers;
 use super::options::{AcquireRequest, Fencing, Options};
 use super::queue::WaitQueues;
+use super::throttle::Renewals;
 use crate::error::ConfigError;
 use crate::node::SharedRequest;
 use crate::node::lists::NodeLists;

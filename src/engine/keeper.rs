@@ -39,10 +39,8 @@ mod renewing;
 mod repair;
 mod retaining;
 mod succession;
-mod throttle;
 
 pub(crate) use succession::Succession;
-pub(crate) use throttle::Renewals;
 
 /// Keeps one lease. Tens of thousands may be parked, so state that only an active keeper needs is
 /// boxed.

@@ -1,7 +1,6 @@
-//! Offers between processes: those that this process receives, and those that it may make (ADR 26).
+//! Asks for offers of other processes, and withdraws what is no use any more (ADR 26).
 
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,226 +11,47 @@ use tokio::sync::Notify;
 use super::attempt::{Attempt, expect, new_claim};
 use super::cleanup::{Cleanup, CleanupOf, cancel};
 use super::context::EngineContext;
+use super::offers::{GiveBack, OfferRequest};
 use super::options::{AcquireRequest, Fencing, Renewal};
-use super::queue::WaitQueues;
-use super::recently_contended::Contended;
-use crate::node::{Hint, HintListener, Identity, Response, SharedRequest, Vote};
+use crate::node::SharedRequest;
 use crate::quorum::key_states::KeyStates;
-use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
-use crate::runtime::{Mutex, clock::Clock};
+use crate::runtime::Mutex;
 use quorlock_protocol::{
-    Claim, InboxId, InboxMessage, KeyState, Moment, NextWaiter, OTHERS_FOR, OfferTerms, Token, Verdict,
-    WaiterId, is_fresh, least_left, offer_life, offer_renamed_after,
+    KeyState, Moment, OfferTerms, Token, Verdict, least_left, offer_life, offer_renamed_after,
 };
 
-/// The offers of a coordinator: those that it waits for, and those that it may make.
-pub(crate) struct Offers {
-    /// Where nodes send offers.
-    inbox: InboxId,
-    /// Whether any offer was ever expected or possible; if not, a release skips all this.
-    used: AtomicBool,
-    inside: Mutex<Inner>,
-}
-
-struct Inner {
-    /// The nodes whose messages arrive.
-    open: NodeSet,
-    /// The open requests, by the random part of their token.
-    requests: HashMap<Box<[u8]>, Arc<OfferRequest>>,
-    /// How many entries trigger a purge of the expired ones.
-    purge_above: usize,
-    /// The first waiter for a lock that this process holds or is about to acquire.
-    next: HashMap<Arc<str>, Next>,
-    /// Locks that a client outside the queue held a moment ago.
-    others: Contended,
-}
-
-/// The waiter to which the lock may be offered.
-pub(crate) struct Next {
-    pub(crate) waiter: Arc<NextWaiter>,
-    /// The node that keeps the queue.
-    pub(crate) home: usize,
-    /// The lease it is for: the random part of its token, or the id of the waiter whose turn it is.
-    to: Box<[u8]>,
-    received: Moment,
-    /// Whether a waiter has seen a holder that is not in the queue.
-    pub(crate) others_seen: bool,
-}
-
-/// The purge threshold: this many, or twice the number of entries that have not expired.
-const LEAST_ROOM: usize = 64;
-/// The most locks for which the next waiter is remembered.
-const MOST: usize = 1024;
-
-impl Offers {
-    pub(crate) fn new(inbox: InboxId) -> Offers {
-        let inside = Inner {
-            open: NodeSet::default(),
-            requests: HashMap::new(),
-            purge_above: LEAST_ROOM,
-            next: HashMap::new(),
-            others: Contended::remembering(OTHERS_FOR),
-        };
-        Offers { inbox, used: AtomicBool::new(false), inside: Mutex::new(inside) }
-    }
-
-    /// Marks the random part of a token as this process's.
-    pub(crate) fn mark(&self, random: u128) -> u128 {
-        self.inbox.mark(random)
-    }
-
-    /// Whether messages arrive from at least `needed` nodes, including `home`.
-    fn is_open_at(&self, home: usize, needed: usize) -> bool {
-        let inside = self.inside.lock();
-        inside.open.contains(home) && inside.open.len() >= needed
-    }
-
-    fn expect(&self, request: &Arc<OfferRequest>, now: Moment) {
-        self.used.store(true, Ordering::Relaxed);
-        let mut inside = self.inside.lock();
-        if inside.requests.len() >= inside.purge_above {
-            inside.requests.retain(|_, known| now < known.forgotten);
-            // So that each entry is checked twice on average, however many there are.
-            inside.purge_above = LEAST_ROOM.max(2 * inside.requests.len());
-        }
-        inside.requests.insert(request.claim.token().random_part().into(), request.clone());
-    }
-
-    /// Marks `token` as withdrawn: offers for it that arrive from now on are given back, too (rule
-    /// O-6).
-    pub(crate) fn give_up(&self, token: &Token) {
-        if self.used.load(Ordering::Relaxed)
-            && let Some(request) = self.request(token.random_part())
-        {
-            *request.given_up.lock() = true;
-        }
-    }
-
-    fn request(&self, token: &[u8]) -> Option<Arc<OfferRequest>> {
-        self.inside.lock().requests.get(token).cloned()
-    }
-
-    /// Withdraws at all nodes the tokens to which an offer may still come: no waiter would receive it, and the lock would stay taken
-    /// (rule O-6).
-    pub(crate) fn withdraw_all(&self, shared: &Arc<EngineContext>) {
-        let now = shared.now();
-        let open = |request: &&Arc<OfferRequest>| {
-            now < request.forgotten && !request.taken_up.load(Ordering::Relaxed)
-        };
-        let requests: Vec<_> = self.inside.lock().requests.values().filter(open).cloned().collect();
-        for OfferRequest { claim, life, runtime, given_up, .. } in requests.iter().map(|request| &**request) {
-            *given_up.lock() = true;
-            let cancel = SharedRequest::from(cancel(shared, claim));
-            let round = Round::start(&shared.nodes, Expect::Released, *life, |_| Some(cancel.clone()));
-            shared.tasks.spawn(async move { round.settled().await }, runtime);
-        }
-    }
-
-    /// Takes the waiter to which to offer the lock at `key`, held with `token`, if it can still
-    /// accept in time. The next holder is notified of its successor again.
-    pub(crate) fn take_next(&self, key: &str, token: &Token, now: impl FnOnce() -> Moment) -> Option<Next> {
-        if !self.used.load(Ordering::Relaxed) {
-            return None;
-        }
-        let next = self.inside.lock().next.remove(key)?;
-        let now = now();
-        // Our own request may have reached the queue after the offer that we accepted.
-        let is_for_us = *next.to == *token.random_part() && next.waiter.terms.inbox != self.inbox;
-        (is_for_us && is_fresh(now.since(next.received), next.waiter.terms.life)).then_some(next)
-    }
-
-    /// Records that the `waiter` whose turn it was has acquired the lock at `key` with this
-    /// `token`.
-    pub(crate) fn acquired(&self, key: &str, waiter: WaiterId, token: &Token) {
-        if self.used.load(Ordering::Relaxed)
-            && let Some(next) = self.inside.lock().next.get_mut(key)
-            && *next.to == *waiter.to_string().as_bytes()
-        {
-            next.to = token.random_part().into();
-        }
-    }
-
-    fn note_next(&self, key: &Arc<str>, next: Next, now: Moment) {
-        self.used.store(true, Ordering::Relaxed);
-        let mut inside = self.inside.lock();
-        if inside.next.len() >= MOST {
-            inside.next.retain(|_, next| is_fresh(now.since(next.received), next.waiter.terms.life));
-        }
-        inside.next.insert(key.clone(), next);
-    }
-
-    /// Records that a client outside the queue holds the lock at `key`.
-    pub(crate) fn note_outsider(&self, key: &Arc<str>, now: Moment) {
-        self.inside.lock().others.remember(key, now);
-    }
-
-    /// Whether one held it a moment ago.
-    pub(crate) fn saw_outsider(&self, key: &str, now: Moment) -> bool {
-        self.inside.lock().others.contains(key, now)
+/// Withdraws at all nodes the tokens to which an offer may still come: no waiter would receive it, and the lock would stay taken
+/// (rule O-6).
+pub(crate) fn withdraw_all(shared: &Arc<EngineContext>) {
+    let requests = shared.offers.as_ref().map(|offers| offers.open_requests(shared.now()));
+    for request in requests.into_iter().flatten() {
+        let OfferRequest { claim, life, runtime, given_up, .. } = &*request;
+        *given_up.lock() = true;
+        let cancel = SharedRequest::from(cancel(shared, claim));
+        let round = Round::start(&shared.nodes, Expect::Released, *life, |_| Some(cancel.clone()));
+        shared.tasks.spawn(async move { round.settled().await }, runtime);
     }
 }
 
-impl fmt::Debug for Offers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Offers").field("inbox", &self.inbox).finish_non_exhaustive()
-    }
-}
-
-/// A request for a place in the queue that an offer may answer. Each has its own token, by which an
-/// offer names the request that it answers (rule O-3).
-pub(crate) struct OfferRequest {
-    shared: Weak<EngineContext>,
-    /// The runtime that gives back late offers.
-    runtime: Handle,
-    pub(super) claim: Arc<Claim>,
-    /// The votes. The round sends nothing: they arrive unasked.
-    pub(super) round: Arc<Round>,
-    pub(super) life: Duration,
-    /// When every offer for it has expired on the nodes, too.
-    forgotten: Moment,
-    /// The terms in the request.
-    terms: Arc<OfferTerms>,
-    /// Whether to ask again, because a coming offer would count from too long ago.
-    stale: AtomicBool,
-    /// Whether it was sent again.
-    repeated: AtomicBool,
-    /// Whether a lease has come of it.
-    taken_up: AtomicBool,
-    /// Whether the token was withdrawn.
-    given_up: Mutex<bool>,
-}
-
-impl OfferRequest {
-    /// Whether any node has offered the lock.
-    fn has_votes(&self) -> bool {
-        self.round.has_vote(&Vote::Granted)
-    }
-
-    fn attempt(&self, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) -> Attempt {
-        Attempt::offered(shared, &self.runtime, plan, (self.claim.clone(), self.round.clone(), self.life))
-    }
-
-    /// Records that the node has stored an offer with this `life` and fencing token.
-    fn offered(&self, node: usize, answer: Response, life: Duration, now: Moment) {
-        let given_up = self.given_up.lock();
-        if !*given_up && life >= self.life {
-            return self.round.offered(node, answer, now);
-        }
-        drop(given_up);
-        // It would keep other clients out until it expires (rule O-6). Spawned, because this runs
-        // on the node's own task.
-        let (Some(shared), claim) = (self.shared.upgrade(), self.claim.clone()) else { return };
+impl GiveBack for EngineContext {
+    fn give_back(self: Arc<Self>, request: &OfferRequest, node: usize, life: Duration) {
+        let (claim, tasks) = (request.claim.clone(), self.tasks.clone());
         let at_node = |other| if other == node { KeyState::Holds } else { KeyState::Without };
         let key_states = KeyStates::of((0..=node).map(at_node));
-        let tasks = shared.tasks.clone();
+        // Spawned, because this runs on the node's own task.
         let rest = async move {
-            if let Some(cleanup) = Cleanup::start(&shared, &claim, life, key_states, CleanupOf::Lease) {
+            if let Some(cleanup) = Cleanup::start(&self, &claim, life, key_states, CleanupOf::Lease) {
                 cleanup.finish().await;
             }
         };
-        tasks.spawn(rest, &self.runtime);
+        tasks.spawn(rest, &request.runtime);
     }
+}
+
+fn attempt(request: &OfferRequest, shared: &Arc<EngineContext>, plan: &Arc<AcquireRequest>) -> Attempt {
+    let offered = (request.claim.clone(), request.round.clone(), request.life);
+    Attempt::offered(shared, &request.runtime, plan, offered)
 }
 
 /// The open requests of one wait, newest last.
@@ -276,8 +96,9 @@ impl OfferRequests {
         let terms =
             Arc::new(OfferTerms { inbox, prefix_len, life, fenced: plan.fencing == Fencing::On, token });
         let round = Round::without_requests(nodes, expect(fence_hint), life);
+        let weak: Weak<EngineContext> = Arc::downgrade(shared);
         let request = Arc::new(OfferRequest {
-            shared: Arc::downgrade(shared),
+            shared: weak,
             runtime: Handle::current(),
             claim,
             // A message may be in flight for as long again.
@@ -335,7 +156,7 @@ impl OfferRequests {
         request.taken_up.store(true, Ordering::Relaxed);
         let is_last = !request.repeated.load(Ordering::Relaxed)
             && self.open_requests.back().is_none_or(|other| other.round.sent <= request.round.sent);
-        Some((request.attempt(shared, plan), is_last))
+        Some((attempt(&request, shared, plan), is_last))
     }
 
     /// Gives back the lock if `home` holds it for one of the requests and its message was lost: it would have come before
@@ -352,7 +173,7 @@ impl OfferRequests {
         if let Some(lost) = self.open_requests.iter().position(is_unheard)
             && let Some(request) = self.open_requests.remove(lost)
         {
-            drop(request.attempt(shared, plan));
+            drop(attempt(&request, shared, plan));
         }
     }
 
@@ -361,66 +182,9 @@ impl OfferRequests {
         self.since = None;
         for request in self.open_requests.drain(..) {
             if request.has_votes() {
-                drop(request.attempt(shared, plan));
+                drop(attempt(&request, shared, plan));
             } else {
                 *request.given_up.lock() = true;
-            }
-        }
-    }
-}
-
-/// Receives the messages of one node.
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    /// Nodes keep their listeners, and may outlive the coordinator.
-    pub(crate) offers: Weak<Offers>,
-    pub(crate) queues: Weak<WaitQueues>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) node: usize,
-}
-
-impl HintListener for Inbox {
-    fn on_hint(&self, hint: Hint<'_>) {
-        if hint == Hint::Unsubscribed
-            && let Some(offers) = self.offers.upgrade()
-        {
-            offers.inside.lock().open.remove(self.node);
-        }
-    }
-
-    fn inbox(&self) -> Option<InboxId> {
-        Some(self.offers.upgrade()?.inbox)
-    }
-
-    fn inbox_open(&self) {
-        if let Some(offers) = self.offers.upgrade() {
-            offers.inside.lock().open.add(NodeSet::of(self.node));
-        }
-    }
-
-    fn receive(&self, message: InboxMessage<'_>, from: &Arc<Identity>) {
-        let (Some(offers), Some(queues)) = (self.offers.upgrade(), self.queues.upgrade()) else { return };
-        let now = self.clock.now();
-        match message {
-            InboxMessage::Offered { token, number, life } => {
-                let Some(request) = offers.request(token) else { return };
-                let answer = Response::new(Vote::Granted, from.clone()).with_fencing_token(number);
-                request.offered(self.node, answer, life, now);
-                queues.notify_offer(request.claim.key());
-            }
-            InboxMessage::Soon { token } => {
-                let Some(request) = offers.request(token) else { return };
-                if now.since(request.round.sent) >= offer_renamed_after(request.life) {
-                    request.stale.store(true, Ordering::Relaxed);
-                    queues.notify_offer(request.claim.key());
-                }
-            }
-            InboxMessage::Next { key, to, next, others_seen } => {
-                if let Some(key) = queues.known(key) {
-                    let (waiter, to) = (Arc::new(next), to.into());
-                    let next = Next { waiter, home: self.node, to, received: now, others_seen };
-                    offers.note_next(&key, next, now);
-                }
             }
         }
     }

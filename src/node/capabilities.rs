@@ -3,9 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{NodeError, NodeErrorKind, Request};
-use crate::reason::Reason;
-
 /// A feature of a node beyond exclusive locks of one resource, which every node supports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -134,22 +131,6 @@ impl Capabilities {
     #[must_use]
     pub fn shared_with_others(self) -> Capabilities {
         Capabilities { reach: Reach::SharedWithOthers, ..self }
-    }
-
-    /// Refuses a request that needs an unsupported capability. For the start of a node's
-    /// [`ask`](super::Node::ask).
-    ///
-    /// # Errors
-    ///
-    /// [`NodeErrorKind::Unsupported`], naming the capability.
-    pub fn check(&self, request: &Request) -> Result<(), NodeError> {
-        match request.needs().filter(|needed| !self.has(*needed)) {
-            None => Ok(()),
-            Some(needed) => {
-                let reason = Reason::new(format!("nodes of this kind do not support {needed}"));
-                Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
-            }
-        }
     }
 
     /// Returns whether the node supports `capability`.

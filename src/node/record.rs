@@ -23,6 +23,7 @@ mod queue;
 mod shared;
 mod state;
 mod text;
+mod word;
 
 use fence::{Drawing, above_zero};
 pub use queue::Queue;

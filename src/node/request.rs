@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::capabilities::Capability;
+use super::capabilities::{Capabilities, Capability};
+use super::{NodeError, NodeErrorKind};
+use crate::reason::Reason;
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, NextWaiter, OfferTerms, WaiterId};
 
 /// A request to a node.
@@ -284,4 +286,22 @@ impl Request {
 enum Subject<'a> {
     Claim(&'a Claim),
     Key(&'a Arc<str>),
+}
+
+impl Capabilities {
+    /// Refuses a request that needs an unsupported capability. For the start of a node's
+    /// [`ask`](super::Node::ask).
+    ///
+    /// # Errors
+    ///
+    /// [`NodeErrorKind::Unsupported`], naming the capability.
+    pub fn check(&self, request: &Request) -> Result<(), NodeError> {
+        match request.needs().filter(|needed| !self.has(*needed)) {
+            None => Ok(()),
+            Some(needed) => {
+                let reason = Reason::new(format!("nodes of this kind do not support {needed}"));
+                Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
+            }
+        }
+    }
 }

@@ -5,18 +5,13 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, select_ok};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::stream::Stream;
 use super::thread::on_thread;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::address::{Address, Endpoint};
-
-/// A bidirectional byte stream of a connection.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// Opens connections to nodes.
 ///

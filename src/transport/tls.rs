@@ -18,8 +18,8 @@ use tokio_rustls::rustls::{
     AlertDescription as Alert, CertificateError, ClientConfig, Error as TlsError, RootCertStore,
 };
 
-use super::dial::Stream;
 use super::no_tls::TlsFailure;
+use super::stream::Stream;
 use super::thread::on_thread;
 use crate::reason::Reason;
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use super::Keeper;
-use super::throttle::InFlight;
+use crate::engine::throttle::InFlight;
 use crate::error::{LossReason, RenewError};
 use crate::node::{Request, SharedRequest};
 use crate::quorum::round::{Expect, Round};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use quorlock_protocol::WaiterId;
 
-use super::text::visible;
+use super::word::visible;
 
 /// The processes that wait for a lock. Moments are microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,8 @@
 
 use url::Url;
 
-use super::parse::{
-    ENCODE, Scheme, endpoint_in, given, malformed, parse_database, percent_decoded, unreadable,
-};
-use super::{Address, AddressError, Endpoint};
+use super::{ENCODE, Scheme, endpoint_in, given, malformed, parse_database, percent_decoded, unreadable};
+use crate::address::{Address, AddressError, Endpoint};
 
 /// The default port of Sentinels.
 const SENTINEL_PORT: u16 = 26379;
