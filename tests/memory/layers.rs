@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 12] = [
     &["blocking", "guide", "lib"],
 ];
 
-fn files(place: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(place: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
             files(&entry, found);

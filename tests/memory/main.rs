@@ -14,6 +14,7 @@ mod acquire;
 mod bare_quorum;
 mod cancel;
 mod capabilities;
+mod circles;
 mod common;
 mod comparison;
 mod config;
