@@ -16,7 +16,7 @@ use quorlock_sqlite::SqliteKind;
 use tokio::sync::watch;
 
 use crate::election::Election;
-use crate::error;
+use crate::error::{self, duration};
 use crate::lock::{Kind, Lock, Options};
 use crate::process::{Own, Process};
 use crate::reactor::{Reactor, dispatch, wait, warn_of_loop};
@@ -304,14 +304,5 @@ impl Connection {
                 |py: Python<'_>| Ok(py.None())
             }),
         }
-    }
-}
-
-/// Checks a number of seconds.
-pub(crate) fn duration(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) => Ok(Some(duration)),
-        Err(error) => Err(Python::attach(|py| error::config(py, &format!("{name}={seconds}: {error}")))),
     }
 }

@@ -7,8 +7,8 @@ use futures::lock::Mutex as AsyncMutex;
 use pyo3::prelude::*;
 use quorlock::runtime::Mutex;
 
-use crate::connection::{Connection, Live, duration};
-use crate::error;
+use crate::connection::{Connection, Live};
+use crate::error::{self, duration};
 use crate::lease::{Held, Lease};
 use crate::lock::Options;
 use crate::process::Own;

@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 use quorlock::votes::VoteReport;
 use quorlock::{AcquireError, ConfigError, LossReason, Lost, PermitError, RenewError, Resource, RetainError};
 
+use crate::keywords::for_python;
 use crate::report;
 
 /// The reason of a lease that was inherited by a fork.
@@ -28,23 +29,6 @@ pub(crate) fn reason(reason: LossReason) -> &'static str {
 #[pyfunction]
 pub(crate) fn printable(text: &str) -> String {
     quorlock::protocol::printable(text).to_string()
-}
-
-/// The library's words for what a user of Python sets with a keyword.
-const KEYWORDS: [(&str, &str); 5] = [
-    ("`Tls::authority`, --tls-ca or SSL_CERT_FILE", "tls_ca or SSL_CERT_FILE"),
-    ("`Tls::identity`, or --tls-cert and --tls-key", "tls_cert and tls_key"),
-    ("`Tls::identity`, --tls-cert and --tls-key", "tls_cert and tls_key"),
-    ("`Tls::server_name` or --tls-server-name", "tls_server_name"),
-    ("with --tls-ca", "with tls_ca"),
-];
-
-/// The text with the keywords of Python.
-pub(crate) fn for_python(text: String) -> String {
-    let replace = |text: String, (word, keyword): &(&str, &str)| {
-        if text.contains(word) { text.replace(word, keyword) } else { text }
-    };
-    KEYWORDS.iter().fold(text, replace)
 }
 
 /// Calls the class with the message, and the arguments that `set` adds.
@@ -174,4 +158,13 @@ fn unconfirmed(py: Python<'_>, message: &str, resource: &str, votes: &VoteReport
         arguments.set_item("resource", resource)?;
         arguments.set_item("report", report::of_votes(py, votes)?)
     })
+}
+
+/// Checks a number of seconds.
+pub(crate) fn duration(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) => Ok(Some(duration)),
+        Err(error) => Err(Python::attach(|py| config(py, &format!("{name}={seconds}: {error}")))),
+    }
 }

@@ -17,7 +17,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Level, Metadata};
 
-use crate::error::for_python;
+use crate::keywords::for_python;
 use crate::process::Process;
 
 /// So many records wait at most; later ones are dropped, and counted.

@@ -13,8 +13,7 @@ use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock as _, SystemClock};
 use quorlock::{LeaseWatch, LossReason, Lost, MultiLease, RenewError, RetainError};
 
-use crate::connection::duration;
-use crate::error;
+use crate::error::{self, duration};
 use crate::process::{Own, Process};
 use crate::reactor::{Outcome, Reactor, dispatch};
 

@@ -10,6 +10,7 @@ mod context;
 mod election;
 mod error;
 mod events;
+mod keywords;
 mod lease;
 mod lock;
 mod metrics;

@@ -9,8 +9,8 @@ use quorlock::runtime::Mutex;
 use quorlock::votes::VoteReport;
 use quorlock::{AcquireError, ConfigError, Fencing, Permit, PermitError, Renewal, Semaphore, Token, Wait};
 
-use crate::connection::{Connection, duration};
-use crate::error;
+use crate::connection::Connection;
+use crate::error::{self, duration};
 use crate::lease::{Held, Lease};
 use crate::process::Own;
 use crate::reactor::{Reactor, dispatch};

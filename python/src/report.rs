@@ -8,7 +8,7 @@ use quorlock::health::{NodeHealth, NodeStatus};
 use quorlock::lock::QueueListing;
 use quorlock::votes::{Holder, NodeVote, VoteOutcome, VoteReport};
 
-use crate::error::for_python;
+use crate::keywords::for_python;
 
 fn make<'py>(py: Python<'py>, class: &str, arguments: impl PyCallArgs<'py>) -> PyResult<Py<PyAny>> {
     Ok(py.import("quorlock.votes")?.getattr(class)?.call1(arguments)?.unbind())

@@ -7,6 +7,11 @@ use std::path::Path;
 
 use crate::layers::files;
 
+/// The circles that are left, each as the parts of it: classes of Python that make each other, and the threads of the
+/// process with what they wait for.
+const LEFT: [(&str, &[&str]); 2] =
+    [("python/src", &["connection", "election", "lock"]), ("python/src", &["events", "process"])];
+
 /// A module within its crate: `["engine", "keeper"]`; that of the crate is empty.
 type Place = Vec<String>;
 
@@ -44,7 +49,7 @@ impl Modules {
                 "self" => {}
                 "super" => drop(at.pop()),
                 _ => {
-                    let below = [&at[..], &[word.clone()]].concat();
+                    let below = [&at[..], std::slice::from_ref(word)].concat();
                     if !self.0.contains_key(&below) {
                         let here = inside.then(|| at.clone());
                         let import = self.0.get(&at)?.imports.get(word).filter(|_| hops > 0);
@@ -63,23 +68,26 @@ impl Modules {
 
     /// The arrows between siblings, each with all below it, that are part of a circle.
     fn circles(&self) -> BTreeSet<(Place, Place)> {
-        let mut arrows = BTreeSet::new();
+        let mut arrows = BTreeMap::<Place, BTreeSet<Place>>::new();
         for (from, module) in &self.0 {
             for to in module.named.iter().filter_map(|path| self.home(from, path, 8)) {
                 let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
                 if common < from.len() && common < to.len() {
-                    arrows.insert((from[..=common].to_vec(), to[..=common].to_vec()));
+                    arrows.entry(from[..=common].to_vec()).or_default().insert(to[..=common].to_vec());
                 }
             }
         }
-        loop {
-            let (starts, ends): (BTreeSet<_>, BTreeSet<_>) = arrows.iter().cloned().unzip();
-            let count = arrows.len();
-            arrows.retain(|(from, to)| ends.contains(from) && starts.contains(to));
-            if arrows.len() == count {
-                return arrows;
+        let leads = |start: &Place, goal: &Place| {
+            let (mut met, mut left) = (BTreeSet::new(), vec![start]);
+            while let Some(place) = left.pop() {
+                if met.insert(place) {
+                    left.extend(arrows.get(place).into_iter().flatten());
+                }
             }
-        }
+            met.contains(goal)
+        };
+        let all = arrows.iter().flat_map(|(from, ends)| ends.iter().map(move |to| (from, to)));
+        all.filter(|(from, to)| leads(to, from)).map(|(from, to)| (from.clone(), to.clone())).collect()
     }
 }
 
@@ -141,16 +149,19 @@ fn no_siblings_import_each_other_in_a_circle() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let crates = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
     let (mut modules, mut arrows, mut wrong) = (0, 0, Vec::new());
-    for source in crates.chain([root.to_owned()]).map(|place| place.join("src")) {
+    for source in crates.chain([root.to_owned(), root.join("python")]).map(|place| place.join("src")) {
         let read = Modules::of(&source);
         modules += read.0.len();
         arrows += read.0.values().map(|module| module.named.len()).sum::<usize>();
-        let circles = read.circles();
-        let name = source.strip_prefix(root).unwrap();
+        let name = source.strip_prefix(root).unwrap().to_str().unwrap();
+        let is_left = |(from, to): &(Place, Place)| {
+            let [from, to] = [from, to].map(|place| place.join("::"));
+            LEFT.iter()
+                .any(|(of, parts)| *of == name && [&from, &to].iter().all(|part| parts.contains(&&***part)))
+        };
+        let circles = read.circles().into_iter().filter(|arrow| !is_left(arrow));
         wrong.extend(
-            circles.iter().map(|(from, to)| {
-                format!("{}: {} imports {}", name.display(), from.join("::"), to.join("::"))
-            }),
+            circles.map(|(from, to)| format!("{name}: {} imports {}", from.join("::"), to.join("::"))),
         );
     }
     assert!(modules > 500 && arrows > 5000, "{modules} modules, {arrows} paths");
