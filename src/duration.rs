@@ -50,10 +50,35 @@ pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
         return Duration::try_from_secs_f64(seconds)
             .map_err(|_| ParseDurationError("that is too long".to_owned()));
     }
+    if is_too_long(text) {
+        return Err(ParseDurationError("that is too long".to_owned()));
+    }
     humantime::parse_duration(text).map_err(|error| {
         let cure = "write a duration such as `10s` or `5min`, or a number of seconds";
         ParseDurationError(format!("{error}; {cure}"))
     })
+}
+
+/// Whether the parts of a text, such as `1h 30min`, have a sum that no [`Duration`] can be. At the very limit `humantime`
+/// panics.
+fn is_too_long(text: &str) -> bool {
+    let mut sum = Duration::ZERO;
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    // Where a number begins.
+    let begins = text
+        .char_indices()
+        .zip(text.chars().skip(1))
+        .filter(|((_, before), c)| !is_part(*before) && is_part(*c));
+    let ends = begins.map(|((at, before), _)| at + before.len_utf8()).chain([text.len()]);
+    let mut begin = 0;
+    for end in ends {
+        let part = text.get(begin..end).unwrap_or_default().trim();
+        // The first that cannot be read is the error.
+        let Ok(part) = humantime::parse_duration(part) else { return false };
+        let Some(longer) = sum.checked_add(part) else { return true };
+        (sum, begin) = (longer, end);
+    }
+    false
 }
 
 /// A text that is not a duration.
@@ -65,6 +90,17 @@ pub struct ParseDurationError(String);
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_that_no_duration_can_hold_is_refused() {
+        let most = u64::MAX;
+        for text in
+            [format!("{most}s0ms1000ms"), format!("{most}s 1s"), format!("{most}0s 1ms"), "1e40".to_owned()]
+        {
+            assert!(parse(&text).unwrap_err().to_string().contains("too l"), "{text}");
+        }
+        assert_eq!(parse(&format!("{most}s 999ms")), Ok(Duration::new(most, 999_000_000)));
+    }
 
     #[test]
     fn plain_seconds_are_a_duration() {

@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use quorlock::protocol::{Drift, Quarantine, RoundTrip, node_timeout, renewal_every};
-use quorlock::{Coordinator, Wait};
+use quorlock::{Coordinator, Wait, duration};
 
 fuzz_target!(|text: &str| {
-    let Ok(time) = humantime::parse_duration(text) else { return };
+    let Ok(time) = duration::parse(text) else { return };
     let shown = humantime::format_duration(time).to_string();
     assert_eq!(humantime::parse_duration(&shown), Ok(time), "{shown}");
     for factor in [0.0, 0.01, 0.5] {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quorlock::protocol::{Claim, Resource};
+use quorlock::protocol::{Claim, Resource, is_auxiliary_key};
 use quorlock::{FencingToken, Token};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(resource) = Resource::parse(text) {
         let claim = Claim::new(resource.as_str().into(), ours);
         for sibling in [claim.tombstone(), claim.want_mark(), claim.fence_counter()] {
-            assert!(sibling.starts_with("quorlock:") && sibling.contains(text));
+            assert!(is_auxiliary_key(&sibling) && sibling.contains(text));
         }
         assert!(claim.preferred_node(5) < 5);
     }
