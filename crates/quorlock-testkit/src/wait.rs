@@ -23,6 +23,7 @@ pub fn patience() -> Duration {
 }
 
 /// Returns a time limit that suits this machine and its load.
+#[must_use]
 pub fn scaled(limit: Duration) -> Duration {
     limit.mul_f64(wanted().max(0.01) * load().max(1.0))
 }
