@@ -171,17 +171,22 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     fn lose(&self, state: &mut State<N, K, L>, node: usize, lock: usize) {
         state.losses -= 1;
         let Some((robbed, _)) = state.nodes[node].keys[lock].take() else { return };
-        let first = self.deadline(0);
+        let lacks_one = |node: &Node<K, L>| {
+            self.wanted(robbed).any(|lock| node.keys[lock].is_none_or(|(holder, _)| holder != robbed))
+        };
+        let counted = |node: &Node<K, L>| node.mail[robbed].renewal == Request::Counted;
+        let has_confirmed = state.nodes.iter().any(|node| counted(node) && lacks_one(node));
         let attempt = &mut state.attempts[robbed];
-        // A vote or a renewal in flight may still be counted.
+        // What nodes said before they lost their keys may still be counted, for a renewal in flight as well.
         let told = match attempt.phase {
-            Phase::Voting { .. } => first,
+            Phase::Voting { .. } => self.deadline(0),
             Phase::Holding(lease) => {
-                lease.renewing.map_or(first, |sent| self.deadline(sent)).max(lease.until)
+                let renewing = lease.renewing.filter(|_| has_confirmed);
+                renewing.map_or(lease.until, |sent| self.deadline(sent).max(lease.until))
             }
             Phase::Idle | Phase::Over { .. } => return,
         };
-        attempt.robbed = attempt.robbed.or(Some(told));
+        attempt.robbed = attempt.robbed.max(Some(told));
     }
 
     /// Whether a quorum of nodes has all of its keys until the latest deadline it may know.
