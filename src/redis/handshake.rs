@@ -345,10 +345,10 @@ impl Connector {
         if self.login.address.service().is_none() || self.login.target.service().is_some() {
             return error;
         }
-        let master = format_args!("its master {}", self.login.target);
+        let master = format!("its master {}", self.login.target);
         match error {
-            NodeError::Unreachable { reason } => NodeError::Unreachable { reason: reason.within(master) },
-            NodeError::Unresponsive { reason } => NodeError::Unresponsive { reason: reason.within(master) },
+            NodeError::Unreachable { reason } => NodeError::Unreachable { reason: reason.within(&master) },
+            NodeError::Unresponsive { reason } => NodeError::Unresponsive { reason: reason.within(&master) },
             NodeError::Unanswered { .. }
             | NodeError::Disconnected { .. }
             | NodeError::Overloaded { .. }
