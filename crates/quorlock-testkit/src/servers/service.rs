@@ -48,13 +48,11 @@ impl Service {
             follower.command(&["REPLICAOF", "127.0.0.1", &port]).await?;
         }
         let (down, limit) = (DOWN_AFTER.as_millis(), 2 * DOWN_AFTER.as_millis());
-        // The Sentinels have the password of the servers.
+        // The Sentinels have the password of the servers, with which they also reach each other.
         let (password, secrets) = match master.password() {
             Some(word) => (
                 Password::Given(word.to_owned()),
-                format!(
-                    "requirepass {word}\nsentinel sentinel-pass {word}\nsentinel auth-pass {name} {word}\n"
-                ),
+                format!("requirepass {word}\nsentinel auth-pass {name} {word}\n"),
             ),
             None => (Password::None, String::new()),
         };
