@@ -229,8 +229,8 @@ impl NodeQueue {
         key: &Arc<str>,
         plan: &AcquireRequest,
     ) -> Option<Vote> {
-        let (home, request) = (self.home(shared, key), Request::Inspect { key: key.clone() });
-        let round = Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, home, &request.into());
+        let home = self.home(shared, key);
+        let round = inspect(shared, key, plan, home);
         if round.refuses(home).await { round.answer_of(home).await?.ok() } else { None }
     }
 
@@ -276,8 +276,7 @@ impl NodeQueue {
         let nodes = shared.nodes.quorum.nodes();
         self.other_offset = self.other_offset % nodes.saturating_sub(1).max(1) + 1;
         let other_node = (place.home + self.other_offset) % nodes;
-        let request = Request::Inspect { key: keys.first().clone() };
-        (other_node, Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, other_node, &request.into()))
+        (other_node, inspect(shared, keys.first(), plan, other_node))
     }
 
     /// Whether the number of processes before this one has changed.
@@ -387,4 +386,10 @@ impl NodeQueue {
         self.refused = refused;
         if has { queued_at } else { queued_at.union(turns) }
     }
+}
+
+/// Asks one node who holds the lock.
+fn inspect(shared: &EngineContext, key: &Arc<str>, plan: &AcquireRequest, node: usize) -> Arc<Round> {
+    let request = Request::Inspect { key: key.clone() };
+    Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, node, &request.into())
 }

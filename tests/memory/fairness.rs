@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Bench, TTL, another, bench};
+use crate::queue::{dead, lock};
+use quorlock::protocol::turn;
 use quorlock::runtime::Mutex;
 use quorlock::{Coordinator, Wait};
 
@@ -120,4 +122,47 @@ async fn w9_a_lock_that_is_kept_free_costs_its_waiters_a_fifth_at_most() {
     }
     let [alone, beside] = holds;
     assert!(beside * 10 >= alone * 7 && beside < alone, "{beside} holds in place of {alone}");
+}
+
+/// Those that accept no offer wait for their turn as well: what they would store on a few nodes would be in the way of
+/// the waiter before them.
+#[tokio::test(start_paused = true)]
+async fn w9_a_reader_and_a_caller_of_several_take_no_lock_in_the_turn_of_another() {
+    for is_reader in [true, false] {
+        let bench = bench(5);
+        let first = lock(&client(&bench)).acquire().await.unwrap();
+        dead(&bench, 0).await;
+        let caller = client(&bench);
+        let next = tokio::spawn(async move {
+            if is_reader {
+                lock(&caller).shared().acquire().await.map(drop)
+            } else {
+                caller.lock_all(["r", "s"]).ttl(TTL).wait(Wait::Forever).acquire().await.map(drop)
+            }
+        });
+        bench.pass(MS * 10).await;
+        let before = bench.clock.now();
+        first.release().await.unwrap();
+        next.await.unwrap().unwrap();
+        let held_up = bench.clock.now().since(before);
+        let turn = turn(Duration::ZERO);
+        assert!(held_up >= turn && held_up <= turn * 4, "after {held_up:?}; reader: {is_reader}");
+    }
+}
+
+/// Readers do not exclude each other.
+#[tokio::test(start_paused = true)]
+async fn w9_a_reader_joins_others_in_the_turn_of_another() {
+    let bench = bench(5);
+    let first = lock(&client(&bench)).acquire().await.unwrap();
+    dead(&bench, 0).await;
+    let next = lock(&client(&bench)).shared();
+    let next = tokio::spawn(async move { next.acquire().await });
+    bench.pass(MS * 10).await;
+    first.release().await.unwrap();
+    let before = bench.clock.now();
+    let other = lock(&client(&bench)).shared().acquire().await.unwrap();
+    drop(next.await.unwrap().unwrap());
+    assert!(bench.clock.now().since(before) <= MS);
+    drop(other);
 }

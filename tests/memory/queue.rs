@@ -35,7 +35,7 @@ impl Clock for Calendar {
     }
 }
 
-fn lock(coordinator: &Coordinator) -> Lock {
+pub(crate) fn lock(coordinator: &Coordinator) -> Lock {
     coordinator.lock("r").ttl(TTL).wait(Wait::Forever)
 }
 
@@ -49,7 +49,7 @@ fn home(bench: &Bench) -> &MemoryNode {
 }
 
 /// A dead waiter sends no more requests.
-async fn dead(bench: &Bench, number: u64) {
+pub(crate) async fn dead(bench: &Bench, number: u64) {
     let (key, waiter) = ("r".into(), WaiterId::new(number));
     let [elapsed, patience, turn] = [3_600, 9, 1].map(Duration::from_secs);
     ask(home(bench), Request::enqueue(key, waiter, elapsed, patience, turn)).await.unwrap();
@@ -173,49 +173,6 @@ async fn w5_a_dead_waiter_costs_the_others_one_turn() {
         let most = [1, 101, 201, 301][usize::try_from(dead).unwrap()];
         assert!(held_up <= most, "{dead} dead waiters cost {held_up} ms");
     }
-}
-
-/// Those that accept no offer wait for their turn as well: what they would store on a few nodes would be in the way of
-/// the waiter before them.
-#[tokio::test(start_paused = true)]
-async fn w9_a_reader_and_a_caller_of_several_take_no_lock_in_the_turn_of_another() {
-    for is_reader in [true, false] {
-        let bench = bench(5);
-        let first = lock(&client(&bench)).acquire().await.unwrap();
-        dead(&bench, 0).await;
-        let caller = client(&bench);
-        let next = tokio::spawn(async move {
-            if is_reader {
-                lock(&caller).shared().acquire().await.map(drop)
-            } else {
-                caller.lock_all(["r", "s"]).ttl(TTL).wait(Wait::Forever).acquire().await.map(drop)
-            }
-        });
-        bench.pass(10 * MS).await;
-        let before = bench.clock.now();
-        first.release().await.unwrap();
-        next.await.unwrap().unwrap();
-        let held_up = bench.clock.now().since(before);
-        let turn = turn(Duration::ZERO);
-        assert!(held_up >= turn && held_up <= 4 * turn, "after {held_up:?}; reader: {is_reader}");
-    }
-}
-
-/// Readers do not exclude each other.
-#[tokio::test(start_paused = true)]
-async fn w9_a_reader_joins_others_in_the_turn_of_another() {
-    let bench = bench(5);
-    let first = lock(&client(&bench)).acquire().await.unwrap();
-    dead(&bench, 0).await;
-    let next = lock(&client(&bench)).shared();
-    let next = tokio::spawn(async move { next.acquire().await });
-    bench.pass(10 * MS).await;
-    first.release().await.unwrap();
-    let before = bench.clock.now();
-    let other = lock(&client(&bench)).shared().acquire().await.unwrap();
-    drop(next.await.unwrap().unwrap());
-    assert!(bench.clock.now().since(before) <= MS);
-    drop(other);
 }
 
 #[tokio::test(start_paused = true)]

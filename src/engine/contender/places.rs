@@ -8,9 +8,9 @@
 //! changes, and asks all if that has readers. If it asked for a lock that is free, its share would stand on a few nodes for
 //! a moment; a writer that meets it there waits for readers, and refuses new ones (rule S-5).
 //!
-//! A caller of several asks whenever one of its locks changes. It of several locks may find another of its locks held, each time. So it keeps its
-//! turn for a while, in which the lock stays free: for an eighth of the time for which it has waited, and then not again
-//! for four times as long, so that a lock which is held for hours takes at most a fifth of the others' time.
+//! A caller of several locks looks at its places instead, and may find another of its locks held in each turn. So it keeps
+//! its turn for a while, in which the lock stays free: for an eighth of the time for which it has waited, and then not
+//! again for four times as long, so that a lock which is held for hours takes at most a fifth of the others' time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,8 +108,8 @@ impl Contender {
         turns.contains(&true)
     }
 
-    /// After a change of a lock: whether there is nothing to ask for before the next turn, unless readers hold the lock,
-    /// and a reader may join them. The places are confirmed then, as the turn may have come unnoticed.
+    /// After a change of a lock: whether this waiter has to wait for its turn, since no readers hold the lock that it could
+    /// join. Its places are confirmed then, as the message of a turn may be lost.
     async fn is_still_excluded(
         &mut self,
         plan: &Arc<AcquireRequest>,

@@ -207,7 +207,7 @@ mod tests {
     fn the_first_is_the_live_waiter_that_began_first() {
         let queue = queue([(1, 10, 50), (2, 20, 90)]);
         let is_first = |waiter, since, now| queue.is_first(WaiterId::new(waiter), since, now);
-        assert!(is_first(1, 99, 49), "by when it began, whatever it says now");
+        assert!(is_first(1, 99, 49), "by when it began, not by what it says now");
         assert!(!is_first(2, 0, 49) && is_first(2, 0, 50), "the other one has expired");
         assert!(is_first(3, 5, 49) && !is_first(3, 15, 49), "one that is not in the queue yet");
     }
