@@ -66,7 +66,7 @@ impl Observer {
     /// current leader immediately.
     ///
     /// It returns the latest, not each: a leader that comes and goes between two rounds is not seen, and the gap
-    /// between two leaders may not be.
+    /// between two leaders may not be. Once the coordinator is closed, nothing changes any more: drop the future then.
     ///
     /// # Cancel safety
     ///
