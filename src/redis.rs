@@ -30,7 +30,7 @@ pub use cluster::ClusterNode;
 pub use sentinel::SentinelErrors;
 pub use server_error::{MissingRight, ServerError, ServerErrorKind};
 
-use self::admission::{Ask, Stage, State};
+use self::admission::{Ask, State};
 use self::handshake::may_offer;
 use self::home::Home;
 pub(crate) use self::kind::RedisKind;
@@ -50,6 +50,7 @@ mod command;
 mod connect_timeout;
 mod connection;
 mod error;
+mod exchange;
 mod handshake;
 mod home;
 mod info;
@@ -145,7 +146,7 @@ impl Node for RedisNode {
                 return responder.send(Err(error));
             }
         };
-        if let Err(unsent) = self.queue.send(Ask { request, responder, permit, stage: Stage::Fresh }) {
+        if let Err(unsent) = self.queue.send(Ask { request, responder, permit, step: None }) {
             let reason = "the node was dropped";
             unsent.0.answer(Err(NodeError::Unreachable { reason: reason.into() }));
         }

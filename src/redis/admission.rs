@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::catch_panic::catch_panic;
+use super::exchange::Step;
 use super::observers::Observers;
 use crate::node::facts::Facts;
 use crate::node::{
@@ -32,20 +33,8 @@ pub(crate) struct Ask {
     /// Dropped before the responder, because the receiver of the response may send another request.
     pub(crate) permit: AdmissionPermit,
     pub(crate) responder: Responder,
-    pub(crate) stage: Stage,
-}
-
-/// The progress of a request. Acquisitions and releases may take more than one step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
-    /// Not sent yet.
-    Fresh,
-    /// To be sent as a script, because the plain command was refused.
-    Scripted,
-    /// The token may be stored, but has no fencing number yet.
-    Unnumbered,
-    /// Released by a command; the next waiter is to be notified.
-    Released,
+    /// What is sent next; `None` if nothing was sent yet.
+    pub(crate) step: Option<Step>,
 }
 
 impl Ask {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use self::arguments::{arguments, drawing, owned};
-use super::admission::{Ask, Stage};
 use super::resp::encode::CommandWriter;
 use super::scripts;
 use super::scripts::{Family, Library, Script};
@@ -198,14 +197,6 @@ impl Family {
             | Request::DeleteFencingCounter { .. } => self.acquire,
         }
     }
-}
-
-/// Returns the claim and TTL if a plain command can acquire the lock, for a server that lets no request
-/// arrive late (rule I-41). If it is refused, a script follows, which reports the holder.
-pub(crate) fn plain_acquisition(ask: &Ask) -> Option<(&Claim, Duration)> {
-    let Request::Acquire { claim, ttl, fence_hint: None } = &*ask.request else { return None };
-    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
-    (alone && ask.stage == Stage::Fresh).then_some((claim, *ttl))
 }
 
 /// Rounds down, so that a key never outlives its TTL, and to at least 1 and at most `i64::MAX`, since Redis

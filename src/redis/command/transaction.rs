@@ -8,7 +8,6 @@ use super::reply::{CommandOutcome, not_understood};
 use super::{Form, millis};
 use crate::node::facts::Software;
 use crate::node::{NodeError, Request, Vote};
-use crate::redis::admission::{Ask, Stage};
 use crate::redis::connection::server_error;
 use crate::redis::error::{Peer, SentCommand, explain};
 use crate::redis::info::time_in;
@@ -16,7 +15,7 @@ use crate::redis::introduction::{Introduction, Replies, ReplyTo};
 use crate::redis::resp::decode::{RespReader, RespValue};
 use crate::redis::resp::encode::CommandWriter;
 use crate::redis::server_error::{ServerError, ServerErrorKind};
-use quorlock_protocol::{Claim, FENCE_MEMBER, FenceHint, Mode, Moment};
+use quorlock_protocol::{Claim, FENCE_MEMBER, FenceHint, Moment};
 
 /// The commands that a server supports besides scripts, as found in the handshake.
 #[derive(Clone, Copy, Default)]
@@ -121,29 +120,6 @@ fn how_it_deletes(replies: &mut Replies, asked: &Asked) -> Option<Deleting> {
 /// Returns whether the server supports `PEXPIREAT … GT`, and so `ZADD … GT`.
 fn moves_ends(software: &Software) -> bool {
     software.name != "redis" || software.numbers() >= [7, 0, 0]
-}
-
-/// Returns what to acquire without a script, if that is possible for the request on a server whose wall clock
-/// shows `wall`.
-///
-/// For a contended lock a script is better: it returns the holder, and leaves the counter unchanged.
-pub(in crate::redis) fn acquisition(
-    ask: &Ask,
-    wall: Option<Duration>,
-) -> Option<(&Claim, Duration, FenceHint)> {
-    let Request::Acquire { claim, ttl, fence_hint: Some(fence_hint) } = &*ask.request else { return None };
-    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
-    let wall = wall?;
-    let usable = fence_hint.is_within(wall) && fence_hint.is_recent(wall);
-    let plain = ask.stage == Stage::Fresh && alone && !fence_hint.contended && usable;
-    plain.then_some((claim, *ttl, *fence_hint))
-}
-
-/// Returns what to release with a command of the server, if that is possible.
-pub(in crate::redis) fn release(request: &Request, deleting: Option<Deleting>) -> Option<(&Claim, Deleting)> {
-    let Request::Release { claim } = request else { return None };
-    let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
-    if alone { Some((claim, deleting?)) } else { None }
 }
 
 /// Appends the commands that acquire without a script, in one transaction (ADR 16): the token is stored if
@@ -267,6 +243,7 @@ pub(crate) fn encode_deletion(claim: &Claim, deleting: Deleting, buffer: &mut Ve
 }
 
 /// The first of the two replies.
+#[derive(Debug)]
 pub(crate) enum Deletion {
     /// The key was deleted.
     Done,
@@ -276,7 +253,7 @@ pub(crate) enum Deletion {
     Failed(Box<NodeError>),
 }
 
-pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Deletion {
+pub(crate) fn decode_deletion(answer: &[u8], key: &str, user: &str) -> Deletion {
     match RespReader::of(answer).next() {
         Some(RespValue::Number(1)) => return Deletion::Done,
         Some(RespValue::Number(0)) => return Deletion::NotOurs,
@@ -289,7 +266,7 @@ pub(crate) fn decode_deletion(answer: &[u8], claim: &Claim, user: &str) -> Delet
     if *error.kind() == ServerErrorKind::ReadOnlyReplica {
         return Deletion::Demoted;
     }
-    let asked = SentCommand { command: "DELIFEQ or DELEX", key: claim.key(), user, peer: Peer::Server };
+    let asked = SentCommand { command: "DELIFEQ or DELEX", key, user, peer: Peer::Server };
     Deletion::Failed(Box::new(explain(error, asked)))
 }
 

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::super::admission::{Ask, Stage};
-use super::super::command::reply::{CommandOutcome, decode, decode_plain};
-use super::super::command::transaction::{Deletion, decode_acquisition, decode_deletion, with_mark};
-use super::super::command::{ByHash, encode};
+use super::super::admission::Ask;
+use super::super::command::encode;
 use super::super::connection::{ConnectionError, Message, READS, yield_later};
-use super::super::error::unexpected;
+use super::super::exchange::{Progress, Step};
 use super::super::max_ttl::max_ttl_in;
 use super::super::push::may_change;
 use super::super::replicas::{copies_in, must_last};
 use super::super::scripts::Library;
-use super::sent::{Expected, Sent, SentAs, Undo};
+use super::sent::{Expected, Sent, Undo};
 use super::{NoteStatus, Session};
 use crate::node::{NodeError, ReceivedAt, Request, Response, Vote};
 
@@ -66,68 +64,43 @@ impl Session<'_> {
                 }
                 Message::Answer(answer) => {
                     // Without a request, later replies would be taken for those of other requests.
-                    let Some(sent) = self.in_flight.front_mut() else { return Err(ConnectionError::Stray) };
+                    let Some(sent) = self.in_flight.pop_front() else { return Err(ConnectionError::Stray) };
                     if !received {
                         // The first of those that arrived together.
                         received = true;
                         self.last_reply = self.clock.now();
                     }
-                    if sent.prelude > 0 {
-                        // The usual reply includes the whole prelude.
-                        sent.prelude = if usual.is_some() { 0 } else { sent.prelude - 1 };
-                        if let Expected::Ask { ask, sent_as: SentAs::Deletion(said) } = &mut sent.expected
-                            && let Some(claim) = ask.request.claim()
-                        {
-                            *said = Some(decode_deletion(answer, claim, self.connector.user()));
-                        }
-                        continue;
-                    }
-                    if answer == QUEUED {
+                    if answer == QUEUED && !sent.is_queued() {
+                        self.in_flight.push_front(sent);
                         return Err(ConnectionError::Queued);
                     }
-                    let Some(sent) = self.in_flight.pop_front() else { return Err(ConnectionError::Stray) };
-                    let (ask, sent_as) = match sent.expected {
-                        Expected::Ask { ask, sent_as } => (ask, sent_as),
-                        Expected::Undo(undo) => {
-                            undo.ask.answer(Err(undo.error));
-                            continue;
+                    match sent.expected {
+                        Expected::Ask { ask, mut awaited } => {
+                            match awaited.read(answer, &ask.request, self.connector.user()) {
+                                None => {
+                                    let expected = Expected::Ask { ask, awaited };
+                                    self.in_flight.push_front(Sent { expected, at: sent.at });
+                                }
+                                Some(progress) => self.proceed(ask, progress)?,
+                            }
                         }
+                        Expected::Undo(undo) => undo.ask.answer(Err(undo.error)),
                         Expected::ReplicaAck => {
                             let copies = copies_in(answer);
                             self.copied(copies);
-                            continue;
                         }
                         Expected::NodeLists => {
                             if let Some(note) = &self.lists {
                                 note.hear(self.name, answer, self.last_reply);
                             }
-                            continue;
                         }
                         Expected::MaxTtl => {
                             if let Some((note, theirs)) = self.max_ttl.as_ref().zip(max_ttl_in(answer)) {
                                 note.hear(self.name, theirs);
                             }
                             self.note = NoteStatus::Known;
-                            continue;
                         }
-                    };
-                    let (outcome, by_hash) = match sent_as {
-                        SentAs::Transaction => (Ok(decode_acquisition(answer, &ask.request)), ByHash::No),
-                        SentAs::Deletion(said) => {
-                            (with_mark(said.unwrap_or(Deletion::NotOurs), answer), ByHash::No)
-                        }
-                        SentAs::Scripted(by_hash) => {
-                            (decode(answer, &ask.request, self.connector.user()), by_hash)
-                        }
-                        SentAs::Plain => {
-                            (decode_plain(answer, &ask.request, self.connector.user()), ByHash::No)
-                        }
-                    };
-                    if let Ok(CommandOutcome::Demoted) = outcome {
-                        ask.answer(Err(demoted()));
-                        return Err(ConnectionError::Demoted);
                     }
-                    self.handle(ask, by_hash, outcome);
                 }
             }
         }
@@ -137,28 +110,10 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Delivers the outcome of a request.
-    fn handle(&mut self, mut ask: Ask, by_hash: ByHash, outcome: Result<CommandOutcome, NodeError>) {
-        let unnumbered = ask.stage == Stage::Unnumbered;
-        match outcome {
-            // It was not stored, or has gone since.
-            Ok(CommandOutcome::Voted { vote: Vote::Free, .. }) if unnumbered => {
-                ask.stage = Stage::Scripted;
-                self.batch.push(ask);
-            }
-            // The command that has released it notifies no waiter.
-            Ok(CommandOutcome::Voted { vote: Vote::ReleasedContended, .. })
-                if self.supported.deleting.is_some() && ask.stage == Stage::Fresh =>
-            {
-                ask.stage = Stage::Released;
-                self.batch.push(ask);
-            }
-            outcome if ask.stage == Stage::Released && !matches!(outcome, Ok(CommandOutcome::Forgotten)) => {
-                let told = matches!(outcome, Ok(CommandOutcome::Voted { vote: Vote::Notified, .. }));
-                let vote = if told { Vote::Notified } else { Vote::ReleasedContended };
-                ask.answer(Ok(Response::new(vote, Arc::clone(&self.identity))));
-            }
-            Ok(CommandOutcome::Voted { vote, fence }) => {
+    /// Answers a request, or sends its next step.
+    fn proceed(&mut self, mut ask: Ask, progress: Progress) -> Result<(), ConnectionError> {
+        match progress {
+            Progress::Voted { vote, fence } => {
                 let unconfirmed =
                     self.replica_ack.is_some() && vote == Vote::Granted && must_last(&ask.request);
                 let answer = Response::new(vote, Arc::clone(&self.identity)).with_fencing_token(fence);
@@ -168,33 +123,27 @@ impl Session<'_> {
                     ask.answer_with(answer, ReceivedAt { at: self.last_reply, clock: self.clock });
                 }
             }
-            // The script was not run, and no later request undoes it: an attempt that was given up since then
-            // is not sent again.
-            Ok(CommandOutcome::Forgotten) if by_hash == ByHash::Yes => {
+            Progress::Then(step) => {
+                ask.step = Some(step);
+                self.batch.push(ask);
+            }
+            Progress::Unclear => {
+                self.transactions_from = self.clock.now() + SCRIPTS_FOR;
+                ask.step = Some(Step::Draw);
+                self.batch.push(ask);
+            }
+            Progress::Again => {
                 self.library.forget();
                 self.batch.push(ask);
             }
-            Ok(CommandOutcome::Forgotten) if unnumbered => self.undo(ask, no_script()),
-            Ok(CommandOutcome::Forgotten) => ask.answer(Err(no_script())),
-            Ok(CommandOutcome::Refused) => {
-                ask.stage = Stage::Scripted;
-                self.batch.push(ask);
+            Progress::Failed(error) => ask.answer(Err(error)),
+            Progress::Undo(error) => self.undo(ask, error),
+            Progress::Demoted => {
+                ask.answer(Err(demoted()));
+                return Err(ConnectionError::Demoted);
             }
-            Ok(CommandOutcome::Unnumbered) => {
-                ask.stage = Stage::Unnumbered;
-                self.batch.push(ask);
-            }
-            Ok(CommandOutcome::Unclear) => {
-                // The server may not support it, or the user may lack a permission: scripts report more about
-                // the cause.
-                self.transactions_from = self.clock.now() + SCRIPTS_FOR;
-                ask.stage = Stage::Unnumbered;
-                self.batch.push(ask);
-            }
-            Ok(CommandOutcome::Demoted) => ask.answer(Err(demoted())),
-            Err(error) if unnumbered => self.undo(ask, error),
-            Err(error) => ask.answer(Err(error)),
         }
+        Ok(())
     }
 
     /// Releases what the request may have stored, and then reports the error, which says that nothing was
@@ -207,7 +156,6 @@ impl Session<'_> {
         self.in_flight.push_back(Sent {
             expected: Expected::Undo(Box::new(Undo { ask, error })),
             at: self.clock.now(),
-            prelude: 0,
         });
     }
 
@@ -219,11 +167,6 @@ impl Session<'_> {
             ask.answer(if enough { Ok(answer) } else { Err(NodeError::Unconfirmed { copies, needed }) });
         }
     }
-}
-
-/// The error of a server that does not know a script that was sent in full.
-fn no_script() -> NodeError {
-    unexpected("it does not know a script that was sent in full")
 }
 
 /// It was a master at the handshake. The next handshake shows whether the problem is permanent.

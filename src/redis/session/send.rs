@@ -5,16 +5,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::super::admission::{Ask, Stage, cleans_up};
-use super::super::command::transaction::{
-    PRELUDE, acquisition, encode_acquisition, encode_deletion, release,
-};
-use super::super::command::{
-    Form, encode_draw, encode_notify_next, encode_once, encode_plain, plain_acquisition, write_once,
-};
+use super::super::admission::{Ask, cleans_up};
+use super::super::exchange::Step;
 use super::super::node_lists::EVERY;
 use super::super::replicas::must_last;
-use super::sent::{Expected, Sent, SentAs};
+use super::sent::{Expected, Sent};
 use super::stall::stalled;
 use super::{NoteStatus, Pace, Session};
 use crate::node::{NodeError, Request};
@@ -61,58 +56,27 @@ impl Session<'_> {
         // Taken one by one: if one panics, the others are still answered.
         self.batch.reverse();
         while let Some(ask) = self.batch.pop() {
-            let (prelude, sent_as) = if ask.stage == Stage::Unnumbered {
-                // Sent even if the attempt has ended: its token is stored, and the request that undoes it may
-                // follow.
-                let Request::Acquire { claim, fence_hint: Some(fence_hint), .. } = &*ask.request else {
-                    continue;
-                };
-                let by_hash = encode_draw(claim, *fence_hint, &mut self.library, self.connection.outbox());
-                (0, SentAs::Scripted(by_hash))
-            } else if ask.stage == Stage::Released {
-                let by_hash =
-                    encode_notify_next(ask.request.key(), &mut self.library, self.connection.outbox());
-                (0, SentAs::Scripted(by_hash))
-            } else if self.pace == Pace::Stalled && !cleans_up(&ask.request) {
-                ask.answer(Err(stalled(self.stall)));
-                continue;
-            } else if let (Err(doubt), true) = (&allowed, must_last(&ask.request)) {
-                ask.answer(Err(doubt.clone()));
-                continue;
-            } else if self.may_overtake(&ask) {
-                let reason = "the connection that it was meant for has ended".into();
-                ask.answer(Err(NodeError::Disconnected { reason }));
-                continue;
-            } else if ask.request.may_create() && !ask.responder.wanted() {
-                ask.answer(Err(NodeError::NotAsked));
-                continue;
-            } else if let Some((claim, ttl, fence_hint)) = acquisition(&ask, wall) {
-                write_once(&ask.request, Form::Transaction, self.connection.outbox(), |buffer| {
-                    encode_acquisition(claim, ttl, fence_hint, buffer);
-                });
-                (PRELUDE, SentAs::Transaction)
-            } else if let (Some((claim, ttl)), Some(_)) = (plain_acquisition(&ask), self.supported.client) {
-                write_once(&ask.request, Form::Plain, self.connection.outbox(), |buffer| {
-                    encode_plain(claim, ttl, buffer);
-                });
-                (0, SentAs::Plain)
-            } else if let Some((claim, deleting)) = release(&ask.request, self.supported.deleting) {
-                write_once(&ask.request, deleting.form(), self.connection.outbox(), |buffer| {
-                    encode_deletion(claim, deleting, buffer);
-                });
-                (1, SentAs::Deletion(None))
-            } else {
-                let history = self.history.as_deref();
-                let by_hash = encode_once(&ask.request, history, &mut self.library, self.connection.outbox());
-                (0, SentAs::Scripted(by_hash))
+            let step = match ask.step {
+                // Sent even if the attempt has ended: its token may be stored, and the request that undoes it may follow.
+                Some(step @ (Step::Draw | Step::NotifyNext)) => step,
+                step => {
+                    if let Err(why) = self.may_send(&ask, &allowed) {
+                        ask.answer(Err(why));
+                        continue;
+                    }
+                    step.unwrap_or_else(|| Step::first(&ask.request, self.supported, wall))
+                }
             };
+            let history = self.history.as_deref();
+            let awaited = step.write(&ask.request, history, &mut self.library, self.connection.outbox());
+            let ask = Ask { step: Some(step), ..ask };
             votes |= must_last(&ask.request);
-            self.in_flight.push_back(Sent { expected: Expected::Ask { ask, sent_as }, at, prelude });
+            self.in_flight.push_back(Sent { expected: Expected::Ask { ask, awaited }, at });
         }
         if let (Some(copies), true) = (self.replica_ack, votes) {
             // Once for all of them: nothing after it is answered before.
             copies.ask(self.connection.outbox());
-            self.in_flight.push_back(Sent { expected: Expected::ReplicaAck, at, prelude: 0 });
+            self.in_flight.push_back(Sent { expected: Expected::ReplicaAck, at });
         }
         self.note_list(at);
         self.watch_for_stall(at);
@@ -126,7 +90,7 @@ impl Session<'_> {
         };
         if note.ask(self.connection.outbox()) {
             self.lists_from = at + EVERY;
-            self.in_flight.push_back(Sent { expected: Expected::NodeLists, at, prelude: 0 });
+            self.in_flight.push_back(Sent { expected: Expected::NodeLists, at });
         }
     }
 
@@ -139,7 +103,7 @@ impl Session<'_> {
         let Some(note) = &self.max_ttl else { return };
         note.ask(self.connection.outbox());
         let at = self.clock.now();
-        self.in_flight.push_back(Sent { expected: Expected::MaxTtl, at, prelude: 0 });
+        self.in_flight.push_back(Sent { expected: Expected::MaxTtl, at });
         self.note = NoteStatus::Asked;
         self.watch_for_stall(at);
     }
@@ -149,6 +113,24 @@ impl Session<'_> {
         if self.timer.is_none() && !self.in_flight.is_empty() {
             self.timer = Some(self.clock.sleep_until(at + self.stall));
         }
+    }
+
+    /// Returns why the request is not sent over this connection, if so. `allowed` is what the Sentinels say of votes.
+    fn may_send(&self, ask: &Ask, allowed: &Result<(), NodeError>) -> Result<(), NodeError> {
+        if self.pace == Pace::Stalled && !cleans_up(&ask.request) {
+            return Err(stalled(self.stall));
+        }
+        if must_last(&ask.request) {
+            allowed.clone()?;
+        }
+        if self.may_overtake(ask) {
+            let reason = "the connection that it was meant for has ended".into();
+            return Err(NodeError::Disconnected { reason });
+        }
+        if ask.request.may_create() && !ask.responder.wanted() {
+            return Err(NodeError::NotAsked);
+        }
+        Ok(())
     }
 
     /// Returns whether the request is a release of a request that was sent over a connection that has ended:

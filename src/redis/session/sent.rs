@@ -1,9 +1,7 @@
 //! A request in flight, and the reply that it expects.
 
 use super::super::admission::Ask;
-use super::super::command::ByHash;
-use super::super::command::reply::{DONE, STORED};
-use super::super::command::transaction::{Deletion, PRELUDE, PRELUDE_ANSWERS};
+use super::super::exchange::Awaited;
 use super::super::push::is_change_of;
 use crate::node::{NodeError, Request};
 use quorlock_protocol::{Moment, turn_key};
@@ -12,8 +10,6 @@ use quorlock_protocol::{Moment, turn_key};
 pub(super) struct Sent {
     pub(super) expected: Expected,
     pub(super) at: Moment,
-    /// The number of replies to skip before the one that counts.
-    pub(super) prelude: u8,
 }
 
 impl Sent {
@@ -27,25 +23,19 @@ impl Sent {
 
     /// Returns the usual reply. If exactly that arrives, it is skipped without parsing.
     pub(super) fn usual(&self) -> Option<&'static [u8]> {
-        match &self.expected {
-            Expected::Ask { sent_as: SentAs::Transaction, .. } if self.prelude == PRELUDE => {
-                Some(PRELUDE_ANSWERS)
-            }
-            Expected::Ask { sent_as: SentAs::Plain, .. } => Some(STORED),
-            Expected::Ask { sent_as: SentAs::Scripted(_), .. } => Some(DONE),
-            Expected::Ask { .. }
-            | Expected::Undo(_)
-            | Expected::ReplicaAck
-            | Expected::MaxTtl
-            | Expected::NodeLists => None,
-        }
+        if let Expected::Ask { awaited, .. } = &self.expected { awaited.usual() } else { None }
+    }
+
+    /// Returns whether the next reply is to a command within a transaction.
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(&self.expected, Expected::Ask { awaited, .. } if awaited.is_queued())
     }
 }
 
 pub(super) enum Expected {
     Ask {
         ask: Ask,
-        sent_as: SentAs,
+        awaited: Awaited,
     },
     Undo(Box<Undo>),
     /// The number of replicas that have all votes sent before.
@@ -60,16 +50,4 @@ pub(super) enum Expected {
 pub(super) struct Undo {
     pub(super) ask: Ask,
     pub(super) error: NodeError,
-}
-
-/// How a request was sent.
-pub(super) enum SentAs {
-    /// As a script.
-    Scripted(ByHash),
-    /// As a plain command.
-    Plain,
-    /// As an acquisition without a script: see ADR 16.
-    Transaction,
-    /// As a release without a script, with the first of its two replies.
-    Deletion(Option<Deletion>),
 }

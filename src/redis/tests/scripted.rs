@@ -257,12 +257,7 @@ async fn i5_a_release_admitted_on_an_earlier_connection_is_not_sent() {
     within("the next connection", async || votes.lock().unwrap().len() == 2 && node.ready().await.is_ok())
         .await;
     let reply = Responder::new(Arc::clone(&log) as Arc<dyn Collect>, 1);
-    let late = super::super::Ask {
-        request: taking_back.into(),
-        permit: place,
-        responder: reply,
-        stage: super::super::Stage::Fresh,
-    };
+    let late = super::super::Ask { request: taking_back.into(), permit: place, responder: reply, step: None };
     node.queue.send(late).unwrap();
     within("an answer", async || log.answers.lock().unwrap().len() == 2).await;
     let (_, answer) = log.answers.lock().unwrap().pop().unwrap();

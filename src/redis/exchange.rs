@@ -1,0 +1,306 @@
+//! How a request goes to the server, and what follows each reply.
+//!
+//! A request is sent in one [`Step`], and usually its reply is the response. Scripts can do everything; cheaper commands do
+//! the usual, and what they refuse or leave undone is a further step of the same request:
+//!
+//! ```text
+//!               free lock, with fencing ──► Transaction ──┬─ stored, numbered ─────────────► vote
+//!                                                         ├─ stored, counter ahead ──► Draw ─► vote
+//!                                                         │  or unclear                 │
+//!                                                         │                   not stored ▼
+//!            free lock, without fencing ──► Plain ────────┴─ refused ─────────────► Script ──► vote
+//!                     a release ──────────► Deletion ─────┬─ others wait ──► NotifyNext ─────► vote
+//!                                                         └─ not ────────────────────────────► vote
+//!                     all others ─────────► Script ──────────────────────────────────────────► vote
+//! ```
+//!
+//! A script that the server does not know by its hash is sent again in full. If a number cannot be drawn, the token that may
+//! be stored is removed before the error is reported, since the error says that nothing was done (rule I-5).
+
+use std::time::Duration;
+
+use super::command::reply::{CommandOutcome, DONE, STORED, decode, decode_plain};
+use super::command::transaction::{
+    Deleting, Deletion, PRELUDE, PRELUDE_ANSWERS, SupportedCommands, decode_acquisition, decode_deletion,
+    encode_acquisition, encode_deletion, with_mark,
+};
+use super::command::{ByHash, Form, encode_draw, encode_notify_next, encode_once, encode_plain, write_once};
+use super::error::unexpected;
+use super::scripts::Library;
+use crate::node::{NodeError, Request, SharedRequest, Vote};
+use quorlock_protocol::{Claim, FencingToken, Mode};
+
+/// What is sent for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// The script of the request.
+    Script,
+    /// `SET NX`, which reports no holder. Only where no request can arrive late, since it looks for no tombstone (rule
+    /// I-41).
+    Plain,
+    /// `SET NX` and the raising of the counter in one transaction (ADR 16).
+    Transaction,
+    /// A release by one command, which notifies no waiter.
+    Deletion(Deleting),
+    /// The script that draws a number for a token that is stored without one.
+    Draw,
+    /// The script that notifies the next waiter after a deletion.
+    NotifyNext,
+}
+
+impl Step {
+    /// Returns the first step. `wall` is the time of the server, if transactions may be used.
+    ///
+    /// For a contended lock a script is better than a transaction: it returns the holder, and leaves the counter unchanged.
+    pub(crate) fn first(request: &Request, supported: SupportedCommands, wall: Option<Duration>) -> Step {
+        let alone = |claim: &Claim| claim.mode() == Mode::Exclusive && !claim.is_several();
+        if !request.claim().is_some_and(alone) {
+            return Step::Script;
+        }
+        if let (Request::Acquire { fence_hint: Some(hint), .. }, Some(wall)) = (request, wall)
+            && !hint.contended
+            && hint.is_within(wall)
+            && hint.is_recent(wall)
+        {
+            return Step::Transaction;
+        }
+        if let (Request::Acquire { fence_hint: None, .. }, Some(_)) = (request, supported.client) {
+            return Step::Plain;
+        }
+        if let (Request::Release { .. }, Some(deleting)) = (request, supported.deleting) {
+            return Step::Deletion(deleting);
+        }
+        Step::Script
+    }
+
+    /// Writes it to the buffer. For a cluster member, scripts are carried out only under its `history`.
+    pub(crate) fn write(
+        self,
+        request: &SharedRequest,
+        history: Option<&str>,
+        library: &mut Library,
+        buffer: &mut Vec<u8>,
+    ) -> Awaited {
+        match (self, &**request) {
+            (Step::Plain, Request::Acquire { claim, ttl, .. }) => {
+                write_once(request, Form::Plain, buffer, |buffer| encode_plain(claim, *ttl, buffer));
+                Awaited::Plain
+            }
+            (Step::Transaction, Request::Acquire { claim, ttl, fence_hint: Some(hint) }) => {
+                write_once(request, Form::Transaction, buffer, |buffer| {
+                    encode_acquisition(claim, *ttl, *hint, buffer);
+                });
+                Awaited::Transaction { skipped: PRELUDE }
+            }
+            (Step::Deletion(deleting), Request::Release { claim }) => {
+                write_once(request, deleting.form(), buffer, |buffer| {
+                    encode_deletion(claim, deleting, buffer);
+                });
+                Awaited::Deletion(None)
+            }
+            (Step::Draw, Request::Acquire { claim, fence_hint: Some(hint), .. }) => {
+                Awaited::Draw(encode_draw(claim, *hint, library, buffer))
+            }
+            (Step::NotifyNext, request) => {
+                Awaited::NotifyNext(encode_notify_next(request.key(), library, buffer))
+            }
+            (Step::Script | Step::Plain | Step::Transaction | Step::Deletion(_) | Step::Draw, _) => {
+                Awaited::Script(encode_once(request, history, library, buffer))
+            }
+        }
+    }
+}
+
+/// The replies that are still to come for a step.
+#[derive(Debug)]
+pub(crate) enum Awaited {
+    Script(ByHash),
+    Plain,
+    /// The replies to skip before the one that counts.
+    Transaction {
+        skipped: u8,
+    },
+    /// The first of two replies, once it is there.
+    Deletion(Option<Deletion>),
+    Draw(ByHash),
+    NotifyNext(ByHash),
+}
+
+/// What a reply leads to.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// The response.
+    Voted {
+        vote: Vote,
+        fence: Option<FencingToken>,
+    },
+    /// This step follows.
+    Then(Step),
+    /// A command of the transaction failed, as for a server that does not support it or a user without permission: the
+    /// token may be stored. A number is drawn for it, and for a while only scripts are used, which report more of the cause.
+    Unclear,
+    /// The script was not run, because the server does not know its hash: the same step again. No later request undoes it:
+    /// an attempt that was given up since then is not sent again.
+    Again,
+    Failed(NodeError),
+    /// What the request may have stored must be removed before this error is reported.
+    Undo(NodeError),
+    /// The server has become a replica since the handshake.
+    Demoted,
+}
+
+impl Awaited {
+    /// Returns the usual reply. If exactly that arrives, it is skipped without parsing.
+    pub(crate) fn usual(&self) -> Option<&'static [u8]> {
+        match self {
+            Awaited::Script(_) => Some(DONE),
+            Awaited::Plain => Some(STORED),
+            Awaited::Transaction { skipped: PRELUDE } => Some(PRELUDE_ANSWERS),
+            Awaited::Transaction { .. }
+            | Awaited::Deletion(_)
+            | Awaited::Draw(_)
+            | Awaited::NotifyNext(_) => None,
+        }
+    }
+
+    /// Returns whether the next reply is to a command within a transaction.
+    pub(crate) fn is_queued(&self) -> bool {
+        matches!(self, Awaited::Transaction { skipped } if *skipped > 0)
+    }
+
+    /// Reads the next reply to the request of this user; returns nothing if more are to come.
+    pub(crate) fn read(&mut self, reply: &[u8], request: &Request, user: &str) -> Option<Progress> {
+        Some(match self {
+            Awaited::Transaction { skipped: 0 } => {
+                progress_of(Ok(decode_acquisition(reply, request)), ByHash::No)
+            }
+            Awaited::Transaction { skipped } => {
+                // The usual reply includes all of them.
+                *skipped = if reply == PRELUDE_ANSWERS { 0 } else { *skipped - 1 };
+                return None;
+            }
+            Awaited::Plain => progress_of(decode_plain(reply, request, user), ByHash::No),
+            Awaited::Script(by_hash) => progress_of(decode(reply, request, user), *by_hash),
+            Awaited::Deletion(first) => {
+                let Some(first) = first.take() else {
+                    *first = Some(decode_deletion(reply, request.key(), user));
+                    return None;
+                };
+                let outcome = with_mark(first, reply);
+                if is_vote(&outcome, &Vote::ReleasedContended) {
+                    Progress::Then(Step::NotifyNext)
+                } else {
+                    progress_of(outcome, ByHash::No)
+                }
+            }
+            Awaited::Draw(by_hash) => {
+                let outcome = decode(reply, request, user);
+                if is_vote(&outcome, &Vote::Free) {
+                    // It was not stored, or has gone since.
+                    return Some(Progress::Then(Step::Script));
+                }
+                let progress = progress_of(outcome, *by_hash);
+                if let Progress::Failed(error) = progress { Progress::Undo(error) } else { progress }
+            }
+            Awaited::NotifyNext(by_hash) => {
+                let outcome = decode(reply, request, user);
+                let notified = is_vote(&outcome, &Vote::Notified);
+                let progress = progress_of(outcome, *by_hash);
+                if matches!(progress, Progress::Again | Progress::Demoted) {
+                    return Some(progress);
+                }
+                // It was released, whatever became of the next waiter.
+                let vote = if notified { Vote::Notified } else { Vote::ReleasedContended };
+                Progress::Voted { vote, fence: None }
+            }
+        })
+    }
+}
+
+fn is_vote(outcome: &Result<CommandOutcome, NodeError>, of: &Vote) -> bool {
+    matches!(outcome, Ok(CommandOutcome::Voted { vote, .. }) if vote == of)
+}
+
+/// Returns what follows a reply, unless the step has its own meaning of it.
+fn progress_of(outcome: Result<CommandOutcome, NodeError>, by_hash: ByHash) -> Progress {
+    match outcome {
+        Ok(CommandOutcome::Voted { vote, fence }) => Progress::Voted { vote, fence },
+        Ok(CommandOutcome::Refused) => Progress::Then(Step::Script),
+        Ok(CommandOutcome::Unnumbered) => Progress::Then(Step::Draw),
+        Ok(CommandOutcome::Unclear) => Progress::Unclear,
+        Ok(CommandOutcome::Forgotten) if by_hash == ByHash::Yes => Progress::Again,
+        Ok(CommandOutcome::Forgotten) => {
+            Progress::Failed(unexpected("it does not know a script that was sent in full"))
+        }
+        Ok(CommandOutcome::Demoted) => Progress::Demoted,
+        Err(error) => Progress::Failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use quorlock_protocol::{FENCE_COUNTER_LIFE, FenceHint, Token};
+
+    const LONG: Duration = Duration::from_secs(30);
+    const WALL: Duration = Duration::from_secs(1_800_000_000);
+
+    fn claim() -> Arc<Claim> {
+        Arc::new(Claim::new("orders/42".into(), Token::new(7, "")))
+    }
+
+    fn acquire(wall: Option<Duration>, seen: Option<FencingToken>) -> Request {
+        let fence_hint = wall.map(|wall| FenceHint::at(wall, seen, LONG));
+        Request::Acquire { claim: claim(), ttl: LONG, fence_hint }
+    }
+
+    #[test]
+    fn what_is_sent_first_is_a_matter_of_request_and_server() {
+        let all = SupportedCommands { client: Some(7), clock: None, deleting: Some(Deleting::IfEqual) };
+        let none = SupportedCommands::default();
+        let release = Request::Release { claim: claim() };
+        let shared = Arc::new(Claim::clone(&claim()).shared());
+        for (what, request, supported, wall, step) in [
+            ("fenced", acquire(Some(WALL), None), all, Some(WALL), Step::Transaction),
+            ("without a clock of the server", acquire(Some(WALL), None), all, None, Step::Script),
+            ("contended", acquire(Some(WALL), Some(FencingToken::ZERO)), all, Some(WALL), Step::Script),
+            ("too far ahead", acquire(Some(WALL + LONG * 2), None), all, Some(WALL), Step::Script),
+            (
+                "too old",
+                acquire(Some(WALL.saturating_sub(FENCE_COUNTER_LIFE * 2)), None),
+                all,
+                Some(WALL),
+                Step::Script,
+            ),
+            ("unfenced", acquire(None, None), all, Some(WALL), Step::Plain),
+            ("unfenced, and late requests", acquire(None, None), none, Some(WALL), Step::Script),
+            ("release", release.clone(), all, None, Step::Deletion(Deleting::IfEqual)),
+            ("release on an older server", release, none, None, Step::Script),
+            ("shared release", Request::Release { claim: shared }, all, None, Step::Script),
+            ("inspection", Request::Inspect { key: "a".into() }, all, Some(WALL), Step::Script),
+        ] {
+            assert_eq!(Step::first(&request, supported, wall), step, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_token_without_a_number_is_undone_and_a_deletion_stays_one() {
+        let unknown = b"-NOSCRIPT No matching script\r\n";
+        let request = acquire(Some(WALL), None);
+        let read = |mut awaited: Awaited, reply: &[u8]| {
+            format!("{:?}", awaited.read(reply, &request, "anna").unwrap())
+        };
+        assert_eq!(read(Awaited::Draw(ByHash::Yes), unknown), "Again");
+        assert!(read(Awaited::Draw(ByHash::No), unknown).starts_with("Undo"));
+        assert!(read(Awaited::Script(ByHash::No), unknown).starts_with("Failed"));
+        assert_eq!(read(Awaited::NotifyNext(ByHash::Yes), unknown), "Again");
+        assert!(read(Awaited::NotifyNext(ByHash::No), unknown).contains("ReleasedContended"));
+        assert_eq!(read(Awaited::Draw(ByHash::Yes), b"*1\r\n$4\r\nfree\r\n"), "Then(Script)");
+        assert_eq!(
+            read(Awaited::Transaction { skipped: 0 }, b"*4\r\n+OK\r\n:0\r\n:0\r\n:0\r\n"),
+            "Then(Draw)"
+        );
+    }
+}
