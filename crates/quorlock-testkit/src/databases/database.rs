@@ -245,7 +245,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// If there is no such tool, or it fails.
+    /// If there is no such tool, or it fails; [`Unsupported`](io::ErrorKind::Unsupported) if it is older than the server.
     pub async fn dump(&self) -> io::Result<()> {
         let file = self.folder().join(DUMP);
         let mut dumping = match self.engine.make {
@@ -261,7 +261,10 @@ impl Database {
             }
         };
         dumping.current_dir(self.folder());
-        run(dumping).await
+        run(dumping).await.map_err(|error| {
+            let older = error.to_string().contains("server version mismatch");
+            if older { io::Error::new(io::ErrorKind::Unsupported, error) } else { error }
+        })
     }
 
     /// Replaces the lock tables by those of the last [`dump`](Database::dump), as an operator does.
