@@ -27,9 +27,9 @@ impl Decision {
 
 /// Waits for the verdict on the attempt that asked for `claim` in the round `votes`.
 ///
-/// Its fencing token is the largest number among the votes that count. If fewer than a quorum of
-/// them carry it, it is written back in a second round: a quorum of nodes must then still hold the
-/// claim's key, with a counter that is not ahead (rules F-4 and F-5).
+/// Its fencing token is the largest number among the votes that count. If fewer than a quorum of them carry it, it is
+/// the next number, to which a quorum of nodes raises its counter in a second round: they must still hold the claim's
+/// key, with a counter below (rules F-4 and F-5).
 ///
 /// # Cancel safety
 ///
@@ -43,12 +43,12 @@ pub(crate) async fn decide(shared: &EngineContext, claim: &Arc<Claim>, votes: &A
     if drawn.stands(shared.nodes.quorum) {
         return Decision { verdict, fence: Some(drawn.token()), round: votes.clone() };
     }
-    debug!(key = claim.key(), fencing_token = %drawn.token(), "the nodes issued different fencing tokens; writing back the largest");
+    let fencing_token = drawn.next();
+    debug!(key = claim.key(), %fencing_token, "the nodes issued different fencing tokens; raising them to the next");
     shared.meters.wrote_back();
-    let request =
-        SharedRequest::from(Request::WriteBack { claim: claim.clone(), fencing_token: drawn.token() });
+    let request = SharedRequest::from(Request::WriteBack { claim: claim.clone(), fencing_token });
     let round = Round::start(&shared.nodes, Expect::Hold, votes.ttl, |_| Some(request.clone()));
-    Decision { verdict: round.verdict().await, fence: Some(drawn.token()), round }
+    Decision { verdict: round.verdict().await, fence: Some(fencing_token), round }
 }
 
 /// Whether an attempt that asked in the round `votes`, and is valid until `deadline`, is decided in

@@ -69,7 +69,7 @@ pub enum Request {
         others_seen: bool,
     },
     /// Raises the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
-    /// not [ahead](FencingToken::may_follow) already.
+    /// [below](FencingToken::may_follow).
     WriteBack {
         /// The key and the token.
         claim: Arc<Claim>,

@@ -29,7 +29,7 @@ pub enum Vote {
     Queued(Box<Queued>),
     /// The waiters in the [queue](super::Request::Enqueue).
     Waiters(Box<QueueListing>),
-    /// Refused: the counter is beyond the number that was to be written back.
+    /// Refused: the counter is not below the number that was to be written back.
     FenceAhead,
     /// Not done, and no other client holds the lock: the key is free, the claim was
     /// [cancelled](super::Request::Cancel), or a release did not find its token.

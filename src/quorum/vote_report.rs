@@ -316,7 +316,7 @@ impl fmt::Display for VoteOutcome {
                 f.write_str(&taken(&holding.token, &holding.readers))
             }
             VoteOutcome::NotYourTurn => f.write_str("others go first"),
-            VoteOutcome::FenceAhead => f.write_str("has drawn a larger fencing token"),
+            VoteOutcome::FenceAhead => f.write_str("has drawn this fencing token or a larger one"),
             VoteOutcome::Free => f.write_str("free"),
             VoteOutcome::Quarantined { left } => {
                 write!(f, "restarted too recently to vote: {} to go (restart guard)", duration::format(*left))

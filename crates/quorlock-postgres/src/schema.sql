@@ -515,7 +515,7 @@ BEGIN
     IF any_free THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    IF ahead > num THEN
+    IF ahead >= num THEN
         RETURN ROW(5, ahead, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
     UPDATE quorlock.locks SET counter = num, number = num WHERE key = ANY (ks);
@@ -661,7 +661,7 @@ BEGIN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
     ahead := CASE WHEN quorlock.usable(l.counter) = 0 THEN t - 300000000 ELSE l.counter END;
-    IF ahead > num THEN
+    IF ahead >= num THEN
         RETURN ROW(5, ahead, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
     UPDATE quorlock.locks SET counter = num WHERE key = k;

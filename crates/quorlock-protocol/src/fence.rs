@@ -202,8 +202,8 @@ impl FenceHint {
 
 /// The numbers that the nodes have drawn for one attempt.
 ///
-/// The attempt's fencing token is the largest number among the counted votes. It may be handed out
-/// once a quorum carries it: every later holder then meets one of these nodes, whose counter only
+/// The attempt's fencing token is the largest number among the counted votes, or else the next. It may be handed
+/// out once a quorum carries it: every later holder then meets one of these nodes, whose counter only
 /// grows, and draws a larger number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FenceVotes {
@@ -231,9 +231,15 @@ impl FenceVotes {
         self.token
     }
 
-    /// Returns whether a quorum carries it. If not, it must be written back: a quorum of nodes must
-    /// still hold the attempt's token, with a counter that is [not
-    /// ahead](FencingToken::may_follow).
+    /// Returns the number after it, above everything that the counted nodes have drawn.
+    #[must_use]
+    #[inline]
+    pub fn next(self) -> FencingToken {
+        FencingToken(self.token.0.saturating_add(1)).min(FencingToken::MAX)
+    }
+
+    /// Returns whether a quorum carries it. If not, the attempt has the [next](FenceVotes::next) number, once the
+    /// counters of a quorum were [raised](FencingToken::may_follow) to it.
     #[must_use]
     #[inline]
     pub fn stands(self, quorum: Quorum) -> bool {
@@ -242,15 +248,15 @@ impl FenceVotes {
 }
 
 impl FencingToken {
-    /// Returns whether a node with this counter and wall clock may be raised to this number for the
-    /// holder of its key. A counter that is ahead has drawn a larger number for a vote that was not
-    /// counted: if it confirmed the smaller one, that could be handed out twice. An expired counter
-    /// may have been ahead of a number that is too old.
+    /// Returns whether a node with this counter and wall clock may be raised to this number (rule F-5): only from
+    /// below, as for a number that is drawn. So two attempts never have the same number from one node, whatever
+    /// became of their keys, and the later has the larger one. An expired counter may have been ahead of a number
+    /// that is too old.
     #[must_use]
     #[inline]
     pub fn may_follow(self, counter: FencingToken, wall: Duration) -> bool {
         let ahead = if counter == FencingToken::ZERO { FencingToken::forgotten(wall) } else { counter };
-        ahead <= self
+        ahead < self
     }
 }
 

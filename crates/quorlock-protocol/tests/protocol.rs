@@ -404,9 +404,16 @@ fn an_exhausted_counter_draws_nothing() {
 }
 
 #[test]
-fn a_counter_that_is_ahead_is_not_lowered() {
-    assert!([6, 7].into_iter().all(|counter| fence(7).may_follow(fence(counter), Duration::MAX)));
-    assert!(!fence(7).may_follow(fence(8), Duration::ZERO));
+fn f5_a_counter_is_raised_from_below_only() {
+    assert!(fence(7).may_follow(fence(6), Duration::MAX));
+    assert!([7, 8].into_iter().all(|counter| !fence(7).may_follow(fence(counter), Duration::ZERO)));
+    let votes = FenceVotes::of([fence(7), fence(5)]).unwrap();
+    assert_eq!((votes.token(), votes.next()), (fence(7), fence(8)), "above everything that was drawn");
+    assert_eq!(
+        FenceVotes::of([FencingToken::MAX]).unwrap().next(),
+        FencingToken::MAX,
+        "which no counter is below"
+    );
 }
 
 /// A number below those of an expired counter is neither drawn nor confirmed.
@@ -426,8 +433,8 @@ fn f9_f10_the_clock_bounds_an_expired_counter() {
         assert_eq!(at(least - 1).from(FencingToken::ZERO, wall), Err(NoNumber::ClientClockBehind));
         assert!(at(least).from(FencingToken::ZERO, wall).is_ok_and(|drawn| drawn > stood));
         assert!(at(least - 1).from(fence(1), wall).is_ok(), "an existing counter decides");
-        assert!(!fence(least - 1).may_follow(FencingToken::ZERO, wall));
-        assert!(fence(least).may_follow(FencingToken::ZERO, wall));
+        assert!(!fence(least).may_follow(FencingToken::ZERO, wall));
+        assert!(fence(least + 1).may_follow(FencingToken::ZERO, wall));
     }
 }
 

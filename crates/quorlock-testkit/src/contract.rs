@@ -300,7 +300,7 @@ fn clauses() -> &'static [Clause] {
         fence::asking_again_where_the_counter_is_gone_is_granted_without_a_number,
         fence::a_transfer_draws_a_larger_number [Transfer],
         fence::a_write_back_raises_the_counter_for_the_holder,
-        fence::a_write_back_where_the_counter_is_ahead_is_refused,
+        fence::a_write_back_where_the_counter_is_not_below_is_refused,
         fence::a_write_back_by_a_stranger_or_after_the_release_changes_nothing,
         fence::a_restored_key_raises_the_counter_to_the_number_of_its_lease,
         fence::a_renewal_that_finds_its_key_leaves_the_counter,

@@ -104,7 +104,7 @@ impl Probe {
         let fence = granted.fencing_token;
         expect(node, Request::Renew { claim: one(), ttl: TTL, fencing_token: fence }, &[Vote::Granted])
             .await?;
-        let fence = fence.or(FencingToken::new(1)).unwrap_or(FencingToken::MAX);
+        let fence = fence.and_then(|fence| FencingToken::new(fence.get() + 1)).unwrap_or(FencingToken::MAX);
         expect(node, Request::WriteBack { claim: one(), fencing_token: fence }, &[Vote::Granted]).await?;
         if queues {
             let (key, waiter) = (Arc::from(self.one.key()), self.waiter);

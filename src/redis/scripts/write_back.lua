@@ -13,6 +13,6 @@ if number == 0 then
   forget(ARGV[2], number)
   number = forgotten()
 end
-if number > tonumber(ARGV[3]) then return {'ahead', number} end
+if number >= tonumber(ARGV[3]) then return {'ahead', number} end
 note(ARGV[2], ARGV[1], tonumber(ARGV[3]))
 return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}

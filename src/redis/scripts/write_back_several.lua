@@ -9,6 +9,6 @@ local number = tonumber(ARGV[3])
 for place = 1, #KEYS do
   local found = counter_at(place)
   if found == 0 then found = forgotten() end
-  if found > number then return {'ahead', found} end
+  if found >= number then return {'ahead', found} end
 end
 return {'granted', raise_all(number)}

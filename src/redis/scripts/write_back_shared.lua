@@ -15,5 +15,5 @@ if number == 0 then
   forget(ARGV[2], number)
   number = forgotten()
 end
-if number > tonumber(ARGV[3]) then return {'ahead', number} end
+if number >= tonumber(ARGV[3]) then return {'ahead', number} end
 return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}

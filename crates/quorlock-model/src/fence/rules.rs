@@ -181,7 +181,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 mail.write_back = WriteBack::Spent;
             }
         }
-        let token = drawn.token();
+        let token = if is_final { drawn.token() } else { drawn.next() };
         if is_final {
             hand_out(&mut state.attempts[attempt], token, Way::Drawn);
         } else {
@@ -215,7 +215,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Scheme::Quorlock | Scheme::AnyHintDraws => {
                 still_ours && token.may_follow(node.counter, self.clock_of(now, node))
             }
-            Scheme::NoCounterConfirms => still_ours && token >= node.counter,
+            Scheme::NoCounterConfirms => still_ours && token > node.counter,
             Scheme::AnyHolderConfirms => still_ours,
             Scheme::AnyNodeConfirms => true,
             Scheme::NoWriteBack => false,

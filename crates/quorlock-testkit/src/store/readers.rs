@@ -136,7 +136,7 @@ impl Store {
     }
 
     /// `write_back_shared.lua`: raises the counter to `fencing_token`, if the token is a reader and the
-    /// counter is not ahead.
+    /// counter is below.
     ///
     /// # Errors
     ///
