@@ -48,6 +48,8 @@ if math.abs(now - since) >= ARGV[4] * (ahead > 0 and 2 or 1) then
   call('ZREM', order, name)
   call('DEL', KEYS[2])
   call('SET', told, string.format('%.0f', now), 'PX', 6000)
+  -- It may win by other nodes, and never change the key here.
+  if ahead < 2 then untrack(KEYS[1]) end
   return {'free'}
 end
 call('GET', KEYS[2])
