@@ -67,7 +67,10 @@ async fn is_quarantined(client: &Coordinator) -> bool {
         Err(AcquireError::Unavailable { report, .. }) => {
             report.votes().iter().any(|vote| matches!(vote.outcome, VoteOutcome::Quarantined { .. }))
         }
-        Ok(_) | Err(_) => false,
+        other @ (Ok(_) | Err(_)) => {
+            println!("not quarantined: {other:?}");
+            false
+        }
     }
 }
 
