@@ -16,6 +16,8 @@ use std::fmt;
 use quorlock_protocol::KeyState;
 use stateright::{Model, Property, Representative};
 
+use crate::record::Kept;
+
 /// When the client has nothing left to do, the node has no key of its claims, and never will again.
 pub(crate) const FREE: &str = "a released lock stays free";
 pub(crate) const GIVEN_BACK: &str = "the lock may be released";
@@ -64,6 +66,8 @@ pub(crate) enum Who {
     Next,
 }
 
+const BOTH: [Who; 2] = [Who::First, Who::Next];
+
 /// A request to the node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Request {
@@ -87,8 +91,6 @@ struct Claim {
     /// The node's state after the latest round.
     latest: KeyState,
     phase: Phase,
-    /// Whether there is a tombstone for it.
-    tomb: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -110,8 +112,8 @@ enum Phase {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct State {
     claims: [Claim; 2],
-    /// The holder whose token is stored on the node.
-    key: Option<Who>,
+    /// What the node keeps of the lock.
+    kept: Kept,
     /// The requests in flight on the connection, in order; `None` while disconnected.
     line: Option<Vec<Request>>,
     /// The requests in flight on connections that have ended, in no order.
@@ -148,9 +150,16 @@ impl Model for Late {
 
     fn init_states(&self) -> Vec<State> {
         let without = KeyState::Without;
-        let claim = Claim { before: without, latest: without, phase: Phase::Idle, tomb: false };
+        let claim = Claim { before: without, latest: without, phase: Phase::Idle };
         let line = Some(Vec::new());
-        vec![State { claims: [claim; 2], key: None, line, late: Vec::new(), renewals: 0, breaks: 0 }]
+        vec![State {
+            claims: [claim; 2],
+            kept: Kept::nothing(),
+            line,
+            late: Vec::new(),
+            renewals: 0,
+            breaks: 0,
+        }]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
@@ -163,7 +172,9 @@ impl Model for Late {
 
     fn properties(&self) -> Vec<Property<Late>> {
         let mut properties = vec![
-            Property::<Late>::always(FREE, |_, state| !state.key.is_some_and(|who| state.is_over(who))),
+            Property::<Late>::always(FREE, |_, state| {
+                !BOTH.iter().any(|who| state.kept.is_of(*who as usize) && state.is_over(*who))
+            }),
             Property::<Late>::sometimes(GIVEN_BACK, |_, state| {
                 state.is_over(Who::First) && state.is_over(Who::Next)
             }),

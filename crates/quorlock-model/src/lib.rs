@@ -15,7 +15,9 @@
 //! | `retained` | locks kept taken after their lease |
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
-//! | `common`, `clock`, `names` | keys, requests, clocks and renamings, shared by the models |
+//! | `contest` | attempts that contend for locks, shared by `shared`, `several` and `passing` |
+//! | `record` | the record that ships, which is what each node keeps |
+//! | `common`, `clock`, `names` | requests, clocks and renamings, shared by the models |
 //! | [`explore`] | explores every state of a model |
 //! | `walk` | takes random walks where there are too many states |
 //! | [`case`] | a model with its expected result; [`cases`] returns all |
@@ -26,6 +28,7 @@
 pub mod case;
 mod clock;
 mod common;
+mod contest;
 pub mod explore;
 mod fence;
 mod late;
@@ -35,6 +38,7 @@ mod offer;
 mod passing;
 mod permits;
 mod queue;
+mod record;
 mod retained;
 mod several;
 mod shared;

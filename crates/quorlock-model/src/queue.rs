@@ -11,6 +11,7 @@ use std::fmt;
 use stateright::{Model, Property, Representative};
 
 use crate::names::name;
+use crate::record::{Ask, Kept, Reply, What};
 
 /// Every live process has had the lock, or some step is possible.
 pub(crate) const GOES_ON: &str = "waiters are never stranded";
@@ -62,13 +63,13 @@ enum Process {
     Dead,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct State<const K: usize> {
     processes: [Process; K],
-    /// The waiters on the node, in order.
-    queue: Vec<usize>,
-    /// The waiter whose turn it is.
-    turn: Option<usize>,
+    /// What the node keeps of the lock: the holder, the waiters in order, and whose turn it is.
+    kept: Kept,
+    /// Whether that turn has neither been taken nor expired.
+    turn: bool,
     /// The waiter to which a hint is in flight.
     hint: Option<usize>,
     deaths: usize,
@@ -108,11 +109,16 @@ impl<const K: usize> Queue<K> {
         !state.processes.contains(&Process::Holds)
     }
 
-    /// Notifies the first in the queue.
-    fn tell(state: &mut State<K>) {
-        if !state.queue.is_empty() {
-            let first = state.queue.remove(0);
-            (state.turn, state.hint) = (Some(first), Some(first));
+    /// A turn that is over may be taken by anyone.
+    fn place(state: &State<K>, process: usize) -> Ask {
+        Ask::of(What::Enqueue, process).lasting(u8::from(state.turn))
+    }
+
+    /// The node carries out a request that may notify the first in the queue.
+    fn tell(state: &mut State<K>, ask: Ask) {
+        let first = state.kept.first_waiter();
+        if state.kept.ask(ask).0 == Reply::Notified {
+            (state.turn, state.hint) = (true, first);
         }
     }
 }
@@ -123,20 +129,20 @@ impl<const K: usize> Model for Queue<K> {
 
     fn init_states(&self) -> Vec<State<K>> {
         let Queue { deaths, losses, departures, returns, .. } = *self;
-        let (queue, turn, hint, passed_over) = (Vec::new(), None, None, 0);
-        let processes = [Process::Away; K];
-        vec![State { processes, queue, turn, hint, deaths, losses, departures, returns, passed_over }]
+        let (kept, processes) = (Kept::nothing(), [Process::Away; K]);
+        let (turn, hint, passed_over) = (false, None, 0);
+        vec![State { processes, kept, turn, hint, deaths, losses, departures, returns, passed_over }]
     }
 
     fn actions(&self, state: &State<K>, steps: &mut Vec<Step>) {
         let asks_again = !matches!(self.variant, Variant::NoHeartbeat | Variant::TurnNotLeft);
         for (process, stands) in state.processes.iter().enumerate() {
             match stands {
-                // Asking again has an effect if it has lost its place, or if the lock is free and
-                // it is no waiter's turn.
+                // Asking again has an effect if it has lost its place, or if it is its turn.
                 Process::Waits if asks_again => {
-                    let changes = !state.queue.contains(&process) || state.turn.is_none();
-                    if changes && Self::is_free(state) {
+                    let mut kept = state.kept;
+                    let (reply, _) = kept.ask(Self::place(state, process));
+                    if (reply == Reply::Free || kept != state.kept) && Self::is_free(state) {
                         steps.push(Step::Ask(process));
                     }
                 }
@@ -164,41 +170,34 @@ impl<const K: usize> Model for Queue<K> {
         }
         // How often a waiter is passed over is bounded if turns are taken in time.
         let ends = self.variant != Variant::EndlessTurn && !self.reader;
-        if state.turn.is_some() && Self::is_free(state) && ends {
+        if state.turn && Self::is_free(state) && ends {
             steps.push(Step::End);
         }
     }
 
     fn next_state(&self, state: &State<K>, step: Step) -> Option<State<K>> {
-        let mut next = state.clone();
+        let mut next = *state;
         match step {
             Step::Ask(process) => {
-                if Self::is_free(state) && state.turn.is_none() {
-                    next.queue.retain(|other| *other != process);
-                    next.turn = Some(process);
+                if next.kept.ask(Self::place(state, process)).0 == Reply::Free {
+                    next.turn = true;
                     next.processes[process] = Process::Told;
                 } else {
                     next.processes[process] = Process::Waits;
-                    let has_place = self.variant != Variant::NoPlace || process != READER;
-                    if has_place && !next.queue.contains(&process) {
-                        next.queue.push(process);
+                    if self.variant == Variant::NoPlace && process == READER {
+                        next.kept.ask(Ask::of(What::LeaveQueue, READER));
                     }
                 }
             }
-            Step::Take(process) => {
-                next.queue.retain(|other| *other != process);
-                next.grant(process);
-            }
+            Step::Take(process) => next.grant(process, Ask::acquire(process, 1)),
             Step::Release(process) => {
                 next.processes[process] = Process::Done;
-                next.turn = None;
-                match next.queue.first() {
+                match next.kept.first_waiter() {
                     // It is offered: the lock is never free.
-                    Some(&first) if self.reader && first != READER => {
-                        next.queue.remove(0);
-                        next.grant(first);
+                    Some(first) if self.reader && first != READER => {
+                        next.grant(first, Ask::transfer(process, first, 1));
                     }
-                    _ => Self::tell(&mut next),
+                    _ => Self::tell(&mut next, Ask::release(process)),
                 }
             }
             Step::Hear(process) => {
@@ -214,18 +213,18 @@ impl<const K: usize> Model for Queue<K> {
             Step::Leave(process) => {
                 next.departures -= 1;
                 next.processes[process] = Process::Done;
-                let stood = state.queue.contains(&process);
-                next.queue.retain(|other| *other != process);
-                if !stood && Self::is_free(state) && self.variant != Variant::TurnNotLeft {
-                    next.turn = None;
-                    Self::tell(&mut next);
+                if self.variant != Variant::TurnNotLeft || state.kept.has_place(process) {
+                    Self::tell(&mut next, Ask::of(What::LeaveQueue, process));
                 }
             }
             Step::Die(process) => {
                 next.deaths -= 1;
+                if state.processes[process] == Process::Holds {
+                    next.kept = next.kept.ticked();
+                }
                 next.processes[process] = Process::Dead;
             }
-            Step::End => next.turn = None,
+            Step::End => next.turn = false,
             Step::Return(process) => {
                 next.returns -= 1;
                 next.processes[process] = Process::Away;
@@ -267,8 +266,11 @@ impl<const K: usize> Model for Queue<K> {
 }
 
 impl<const K: usize> State<K> {
-    fn grant(&mut self, process: usize) {
-        self.processes[process] = Process::Holds;
+    /// The process gets the lock, and takes or ends its turn.
+    fn grant(&mut self, process: usize, ask: Ask) {
+        self.kept.ask(ask);
+        self.kept.ask(Ask::of(What::LeaveQueue, process));
+        (self.processes[process], self.turn) = (Process::Holds, false);
         let reader_waits = matches!(self.processes[READER], Process::Waits | Process::Told);
         self.passed_over += usize::from(reader_waits);
     }
@@ -276,7 +278,7 @@ impl<const K: usize> State<K> {
 
 impl<const K: usize> Representative for State<K> {
     fn representative(&self) -> State<K> {
-        self.clone()
+        *self
     }
 }
 

@@ -15,6 +15,7 @@ use stateright::{Model, Property, Representative};
 use crate::clock::{deadline, moment};
 use crate::common::is_majority;
 use crate::names::least;
+use crate::record::{Ask, Kept, Reply, What};
 
 /// If the slot was confirmed to the host, no other host runs in it.
 pub(crate) const ONCE: &str = "no other runs in a confirmed slot";
@@ -64,19 +65,10 @@ pub(crate) struct Retained<const N: usize> {
     pub(crate) renewals: Renewals,
 }
 
-/// The owner of a token.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-enum Whose {
-    Host,
-    Retained,
-    Other,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct State<const N: usize> {
     clock: u8,
-    /// The owner of each node's token, and when it expires.
-    nodes: [Option<(Whose, u8)>; N],
+    nodes: [Kept; N],
     host: Party,
     other: Party,
     /// After the host has finished: how long nodes should keep the token, and which have confirmed.
@@ -87,8 +79,6 @@ pub(crate) struct State<const N: usize> {
     forgotten: u8,
     /// After a renewal was lost: the nodes on which it may still arrive.
     lost: Option<u8>,
-    /// The nodes with a tombstone that stops it.
-    stopped: u8,
 }
 
 /// A host that wants to run.
@@ -145,7 +135,20 @@ pub(crate) enum Step {
     Cancel { node: usize },
 }
 
+/// Whose token the retained one is.
+const RETAINED: usize = 2;
+
+/// Returns the request to keep the retained token in place of the host's.
+fn retain(left: u8) -> Ask {
+    Ask::transfer(Who::Host.name(), RETAINED, left)
+}
+
 impl<const N: usize> Retained<N> {
+    fn votes(&self, state: &State<N>, who: Who, node: usize) -> bool {
+        let is_new = !state.has(node, who);
+        is_new && state.nodes[node].would(Ask::acquire(who.name(), self.ttl)) == Reply::Granted
+    }
+
     fn is_valid(&self, asked: u8, clock: u8) -> bool {
         moment(clock) < deadline(asked, self.ttl)
     }
@@ -155,11 +158,9 @@ impl<const N: usize> Retained<N> {
     }
 
     fn keeps(&self, state: &State<N>, node: usize) -> bool {
-        match state.nodes[node] {
-            None | Some((Whose::Retained, _)) => true,
-            Some((Whose::Host, _)) => self.scheme != Scheme::ReleaseFirst,
-            Some((Whose::Other, _)) => false,
-        }
+        let is_free = state.nodes[node].is_of(RETAINED) || state.nodes[node].is_free();
+        let reply = state.nodes[node].would(retain(0));
+        reply == Reply::Granted && (is_free || self.scheme != Scheme::ReleaseFirst)
     }
 
     /// Whether the host may cancel the lost renewal on this node after it has finished. That
@@ -174,23 +175,24 @@ impl<const N: usize> Retained<N> {
             | Scheme::Minority
             | Scheme::AfterTheEnd
             | Scheme::OneTtl => state.confirmed || votes & bit != 0,
-        }) && state.stopped & bit == 0
+        }) && !state.nodes[node].is_cancelled(Who::Host.name())
     }
 
     /// Whether the host has nothing left to do on a node that keeps the retained token.
     fn is_done(&self, state: &State<N>, node: usize) -> bool {
         let bit = 1 << node;
         let kept = state.retaining.is_some_and(|(_, votes)| votes & bit != 0);
-        let known = state.lost.is_none() || state.stopped & bit != 0;
+        let known = state.lost.is_none() || state.nodes[node].is_cancelled(Who::Host.name());
         kept && (known || self.scheme == Scheme::NotStopped)
     }
 }
 
 impl Who {
-    fn token(self) -> Whose {
+    /// Returns whose token it has.
+    fn name(self) -> usize {
         match self {
-            Who::Host => Whose::Host,
-            Who::Other => Whose::Other,
+            Who::Host => 0,
+            Who::Other => 1,
         }
     }
 }
@@ -203,8 +205,8 @@ impl<const N: usize> State<N> {
         }
     }
 
-    fn has(&self, node: usize, whose: Whose) -> bool {
-        self.nodes[node].is_some_and(|(token, _)| token == whose)
+    fn has(&self, node: usize, who: Who) -> bool {
+        self.nodes[node].is_of(who.name())
     }
 }
 
@@ -215,7 +217,7 @@ impl<const N: usize> Model for Retained<N> {
     fn init_states(&self) -> Vec<State<N>> {
         vec![State {
             clock: 0,
-            nodes: [None; N],
+            nodes: [Kept::nothing(); N],
             host: Party::default(),
             other: Party::default(),
             retaining: None,
@@ -223,7 +225,6 @@ impl<const N: usize> Model for Retained<N> {
             ran_twice: false,
             forgotten: 0,
             lost: None,
-            stopped: 0,
         }]
     }
 
@@ -235,7 +236,7 @@ impl<const N: usize> Model for Retained<N> {
             match party.phase {
                 Phase::Idle => steps.push(Step::Ask(who)),
                 Phase::Asking => steps.extend(
-                    (0..N).filter(|node| state.nodes[*node].is_none()).map(|node| Step::Vote { who, node }),
+                    (0..N).filter(|node| self.votes(state, who, *node)).map(|node| Step::Vote { who, node }),
                 ),
                 Phase::Holds | Phase::Over => {}
             }
@@ -256,20 +257,20 @@ impl<const N: usize> Model for Retained<N> {
             let open = |node: &usize| votes & (1 << node) == 0 && self.keeps(state, *node);
             steps.extend((0..N).filter(open).map(|node| Step::Keep { node }));
             if self.scheme == Scheme::ReleaseFirst {
-                let has = |node: &usize| state.has(*node, Whose::Host);
+                let has = |node: &usize| state.has(*node, Who::Host);
                 steps.extend((0..N).filter(has).map(|node| Step::Release { who: Who::Host, node }));
             }
         }
         match state.other.phase {
             Phase::Asking | Phase::Holds => steps.push(Step::End),
             Phase::Over => {
-                let has = |node: &usize| state.has(*node, Whose::Other);
+                let has = |node: &usize| state.has(*node, Who::Other);
                 steps.extend((0..N).filter(has).map(|node| Step::Release { who: Who::Other, node }));
             }
             Phase::Idle => {}
         }
         if state.forgotten < self.forgets {
-            let has = |node: &usize| state.nodes[*node].is_some();
+            let has = |node: &usize| !state.nodes[*node].is_free();
             steps.extend((0..N).filter(has).map(|node| Step::Forget { node }));
         }
     }
@@ -279,15 +280,13 @@ impl<const N: usize> Model for Retained<N> {
         match step {
             Step::Tick => {
                 next.clock += 1;
-                for node in &mut next.nodes {
-                    node.take_if(|(_, until)| *until <= next.clock);
-                }
+                next.nodes = next.nodes.map(Kept::ticked);
             }
             Step::Ask(who) => {
                 *next.party(who) = Party { phase: Phase::Asking, votes: 0, asked: state.clock };
             }
             Step::Vote { who, node } => {
-                next.nodes[node] = Some((who.token(), state.clock + self.ttl));
+                next.nodes[node].ask(Ask::acquire(who.name(), self.ttl));
                 let party = next.party(who);
                 party.votes |= 1 << node;
                 if is_majority(N, party.votes) {
@@ -310,32 +309,27 @@ impl<const N: usize> Model for Retained<N> {
             }
             Step::Keep { node } => {
                 let (left, votes) = next.retaining.as_mut()?;
-                next.nodes[node] = Some((Whose::Retained, state.clock + *left));
+                next.nodes[node].ask(retain(*left));
                 *votes |= 1 << node;
                 let enough = is_majority(N, *votes) || self.scheme == Scheme::Minority;
                 let in_time = self.is_valid(state.host.asked, state.clock);
                 next.confirmed |= enough && (in_time || self.scheme == Scheme::AfterTheEnd);
             }
             Step::End => next.other.phase = Phase::Over,
-            Step::Release { node, .. } => next.nodes[node] = None,
+            Step::Release { who, node } => {
+                next.nodes[node].ask(Ask::release(who.name()));
+            }
             Step::Forget { node } => {
-                next.nodes[node] = None;
+                next.nodes[node] = Kept::nothing();
                 next.forgotten += 1;
             }
             Step::LoseRenewal => next.lost = Some((1 << N) - 1),
             Step::LateRenewal { node } => {
                 *next.lost.as_mut()? &= !(1 << node);
-                let is_stopped = state.stopped & (1 << node) != 0;
-                let until = state.clock + self.ttl;
-                match &mut next.nodes[node] {
-                    Some((Whose::Host, old)) => *old = until.max(*old),
-                    free @ None if !is_stopped => *free = Some((Whose::Host, until)),
-                    Some(_) | None => {}
-                }
+                next.nodes[node].ask(Ask::renew(Who::Host.name(), self.ttl));
             }
             Step::Cancel { node } => {
-                next.stopped |= 1 << node;
-                next.nodes[node].take_if(|(whose, _)| *whose == Whose::Host);
+                next.nodes[node].ask(Ask::of(What::Cancel, Who::Host.name()));
             }
         }
         Some(next)
@@ -345,7 +339,7 @@ impl<const N: usize> Model for Retained<N> {
         let mut properties = vec![
             Property::always(ONCE, |_: &Retained<N>, state: &State<N>| !(state.confirmed && state.ran_twice)),
             Property::always(STOPPED, |model: &Retained<N>, state: &State<N>| {
-                !(0..N).any(|node| model.is_done(state, node) && state.has(node, Whose::Host))
+                !(0..N).any(|node| model.is_done(state, node) && state.has(node, Who::Host))
             }),
             Property::sometimes(CONFIRMED, |_: &Retained<N>, state: &State<N>| state.confirmed),
             Property::sometimes(FOLLOWED, |model: &Retained<N>, state: &State<N>| {
@@ -397,7 +391,6 @@ impl<const N: usize> State<N> {
             other: party(self.other),
             retaining: self.retaining.map(|(left, votes)| (left, bits(votes))),
             lost: self.lost.map(bits),
-            stopped: bits(self.stopped),
             ..*self
         }
     }

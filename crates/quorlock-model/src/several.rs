@@ -1,27 +1,17 @@
 //! Several locks acquired together, alongside others acquired alone.
 //!
-//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which also models
-//! clocks, restarts and pauses. In addition, an attempt wants a set of locks, and a node may lose one key of
-//! a lease and keep the others. A tick is so long that the margin of `Drift` costs nothing.
-//!
-//! As there, a lost or refused request does not arrive, an attempt begins with its first request
-//! that arrives, and an answer arrives immediately.
-//!
-//! A node that loses a key breaks an assumption: its holder relies on the lease until the last
-//! deadline it knows, and another client may hold the lock in the meantime. What must not happen is
-//! that the lease is extended.
+//! An attempt wants a set of locks, and a node may lose one key of a lease and keep the others. A node that
+//! loses a key breaks an assumption: its holder relies on the lease until the last deadline it knows, and another
+//! client may hold the lock in the meantime. What must not happen is that the lease is extended.
 
 pub(crate) mod cases;
-mod rules;
-pub(crate) mod state;
 
 use quorlock_protocol::{Moment, Quorum};
-use stateright::{Model, Property};
+use stateright::Property;
 
-use self::state::{Attempt, Phase, State};
-use crate::clock;
-use crate::names::name;
-use crate::walk::Wander;
+use crate::clock::{deadline, moment};
+use crate::contest::{self, Bounds, Contest, Phase, Rules, Sent};
+use crate::record::{Ask, Kept, Reply, ask_all};
 
 /// No attempt holds a lock that another holds validly.
 pub(crate) const EXCLUSIVE: &str = "no two hold a lock that both want";
@@ -42,65 +32,55 @@ pub(crate) enum Scheme {
     SomeKept,
 }
 
-/// The model of `N` nodes, `K` attempts and `L` locks.
+/// The attempts and the locks.
 #[derive(Clone, Debug)]
-pub(crate) struct Several<const N: usize, const K: usize, const L: usize> {
-    quorum: Quorum,
+pub(crate) struct Several<const K: usize, const L: usize> {
     scheme: Scheme,
     /// The locks that each attempt wants.
     wants: [[bool; L]; K],
-    ttl: u8,
-    /// How often a lease is renewed.
-    renewals: u8,
-    /// How many keys are lost.
-    losses: u8,
+    bounds: Bounds,
 }
 
-/// A step.
+/// What an attempt has besides.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct Own {
+    /// How many of its locks it has, if it takes one after the other.
+    taken: usize,
+    /// Set after a node has lost one of its keys, and too few have all of them. It cannot know, and
+    /// may rely on this deadline, the last one from before.
+    robbed: Option<Moment>,
+}
+
+/// A node loses a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// A tick passes.
-    Tick,
-    /// A request for a vote arrives and is granted.
-    Vote { attempt: usize, node: usize },
-    /// A holder asks all nodes to renew its lease.
-    Renew { attempt: usize },
-    /// A request of the renewal arrives.
-    Renewal { attempt: usize, node: usize },
-    /// An attempt releases its locks, or gives up.
-    End { attempt: usize },
-    /// A release arrives.
-    Release { attempt: usize, node: usize },
-    /// A node loses a key.
-    Lose { node: usize, lock: usize },
+pub(crate) struct Lose {
+    node: usize,
+    lock: usize,
 }
 
-impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
-    pub(crate) fn new(scheme: Scheme, wants: [[bool; L]; K]) -> Several<N, K, L> {
-        Several { quorum: Quorum::majority(N), scheme, wants, ttl: 2, renewals: 0, losses: 0 }
+type State<const N: usize, const K: usize, const L: usize> = contest::State<Own, N, K, L>;
+type Attempt = contest::Attempt<Own>;
+type Model<const N: usize, const K: usize, const L: usize> = Contest<Several<K, L>, N, K, L>;
+
+impl<const K: usize, const L: usize> Several<K, L> {
+    /// Creates the model; each lease is renewed, and keys are lost, this often.
+    pub(crate) fn new<const N: usize>(
+        scheme: Scheme,
+        wants: [[bool; L]; K],
+        (renewals, losses): (u8, u8),
+    ) -> Model<N, K, L> {
+        Contest(Several { scheme, wants, bounds: Bounds { ttl: 2, renewals, losses } })
     }
 
-    /// Sets how often each lease is renewed, and how many keys are lost.
-    pub(crate) fn with(self, renewals: u8, losses: u8) -> Several<N, K, L> {
-        Several { renewals, losses, ..self }
-    }
-
-    fn deadline(&self, sent: u8) -> Moment {
-        clock::deadline(sent, self.ttl)
-    }
-
-    fn wanted(&self, attempt: usize) -> impl Iterator<Item = usize> {
+    fn wanted(&self, attempt: usize) -> impl DoubleEndedIterator<Item = usize> {
         let wants = self.wants[attempt];
         (0..L).filter(move |lock| wants[*lock])
     }
 
-    /// Returns the order in which it takes its locks: reversed for every second attempt.
-    fn in_turn(&self, attempt: usize) -> impl Iterator<Item = usize> {
-        let mut wanted: Vec<usize> = self.wanted(attempt).collect();
-        if attempt % 2 == 1 {
-            wanted.reverse();
-        }
-        wanted.into_iter()
+    /// Returns which lock it takes after so many; every second attempt takes them in the reverse order.
+    fn in_turn(&self, attempt: usize, taken: usize) -> Option<usize> {
+        let mut wanted = self.wanted(attempt);
+        if attempt % 2 == 1 { wanted.rev().nth(taken) } else { wanted.nth(taken) }
     }
 
     fn share_a_lock(&self, one: usize, other: usize) -> bool {
@@ -108,96 +88,156 @@ impl<const N: usize, const K: usize, const L: usize> Several<N, K, L> {
     }
 
     /// Whether each of the two waits for a lock that the other has.
-    fn wait_for_each_other(&self, state: &State<N, K, L>, one: usize, other: usize) -> bool {
-        let waits = |attempt: usize| state.attempts[attempt].taken().is_some();
+    fn wait_for_each_other<const N: usize>(&self, state: &State<N, K, L>, one: usize, other: usize) -> bool {
+        let waits = |attempt: usize| state.attempts[attempt].phase == Phase::Voting;
         let keeps_from = |one: usize, other: usize| {
-            let has = |lock: &usize| Self::has(state, one, *lock) >= self.quorum.needed();
-            self.wanted(other).any(|lock| self.wants[one][lock] && has(&lock))
+            let has = |lock: usize| state.nodes.iter().filter(|node| node.kept[lock].is_of(one)).count();
+            self.wanted(other).any(|lock| self.wants[one][lock] && has(lock) >= Quorum::majority(N).needed())
         };
         waits(one) && waits(other) && keeps_from(one, other) && keeps_from(other, one)
+    }
+
+    /// Whether a quorum of nodes has all of its keys until the latest deadline it may know.
+    fn lasts<const N: usize>(&self, state: &State<N, K, L>, attempt: usize, told: Moment) -> bool {
+        let left = told.since(moment(state.attempts[attempt].clock)).as_secs_f64();
+        let lasts = |kept: Kept| kept.is_of(attempt) && f64::from(kept.left()) >= left;
+        let all = |node: &&contest::Node<K, L>| self.wanted(attempt).all(|lock| lasts(node.kept[lock]));
+        state.nodes.iter().filter(all).count() >= Quorum::majority(N).needed()
     }
 }
 
 /// Whether it relies on a deadline from before a node lost its key.
 fn is_excused(attempt: &Attempt) -> bool {
-    attempt.robbed.zip(attempt.lease()).is_some_and(|(told, lease)| lease.until <= told)
+    attempt.own.robbed.zip(attempt.lease()).is_some_and(|(told, lease)| lease.until <= told)
+}
+
+fn bits(locks: impl Iterator<Item = usize>) -> u8 {
+    locks.fold(0, |bits, lock| bits | 1 << lock)
 }
 
 fn pairs<const K: usize>() -> impl Iterator<Item = (usize, usize)> {
     (0..K).flat_map(|one| (one + 1..K).map(move |other| (one, other)))
 }
 
-impl<const N: usize, const K: usize, const L: usize> Model for Several<N, K, L> {
-    type State = State<N, K, L>;
-    type Action = Step;
+impl<const N: usize, const K: usize, const L: usize> Rules<N, K, L> for Several<K, L> {
+    type Own = Own;
+    type Step = Lose;
 
-    fn init_states(&self) -> Vec<State<N, K, L>> {
-        vec![State::new(self.losses)]
+    fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
-    fn actions(&self, state: &State<N, K, L>, steps: &mut Vec<Step>) {
-        self.possible(state, steps);
+    fn vote(&self, kept: &mut [Kept; L], node: usize, attempt: usize, own: &Own) -> Reply {
+        let is_asked = |lock: &usize| match self.scheme {
+            Scheme::OneByOne => self.in_turn(attempt, own.taken) == Some(*lock),
+            Scheme::PartialNode => node != 0 || kept[*lock].is_free(),
+            Scheme::Quorlock | Scheme::SomeKept => true,
+        };
+        let keys = bits(self.wanted(attempt).filter(is_asked));
+        if keys == 0 { Reply::Refused } else { ask_all(kept, keys, Ask::acquire(attempt, self.bounds.ttl)) }
     }
 
-    fn next_state(&self, state: &State<N, K, L>, step: Step) -> Option<State<N, K, L>> {
-        Some(self.after(state, step))
+    fn renewal(&self, kept: &mut [Kept; L], attempt: usize) -> Reply {
+        let some = |lock: &usize| self.scheme != Scheme::SomeKept || !kept[*lock].is_foreign(attempt);
+        let had_some = self.wanted(attempt).any(|lock| kept[lock].is_of(attempt));
+        let keys = bits(self.wanted(attempt).filter(some));
+        let reply = ask_all(kept, keys, Ask::renew(attempt, self.bounds.ttl));
+        if self.scheme == Scheme::SomeKept && had_some { Reply::Granted } else { reply }
     }
 
-    fn properties(&self) -> Vec<Property<Several<N, K, L>>> {
+    fn release(&self, kept: &mut [Kept; L], attempt: usize) {
+        ask_all(kept, bits(self.wanted(attempt)), Ask::release(attempt));
+    }
+
+    /// An attempt that takes locks one after the other waits instead.
+    fn gives_up(&self) -> bool {
+        self.scheme != Scheme::OneByOne
+    }
+
+    fn acquired_at(&self, state: &mut State<N, K, L>, attempt: usize) -> Option<u8> {
+        let taken = &mut state.attempts[attempt].own.taken;
+        if self.scheme == Scheme::OneByOne && *taken + 1 < self.wanted(attempt).count() {
+            *taken += 1;
+            state.ask(attempt);
+            return None;
+        }
+        Some(0)
+    }
+
+    fn possible(&self, state: &State<N, K, L>, steps: &mut Vec<contest::Step<Lose>>) {
+        if state.losses > 0 {
+            for (node, there) in state.nodes.iter().enumerate() {
+                let held = (0..L).filter(|lock| !there.kept[*lock].is_free());
+                steps.extend(held.map(|lock| contest::Step::Own(Lose { node, lock })));
+            }
+        }
+    }
+
+    fn after(&self, state: &mut State<N, K, L>, Lose { node, lock }: Lose) {
+        state.losses -= 1;
+        let Some(robbed) = state.nodes[node].kept[lock].holder() else { return };
+        state.nodes[node].kept[lock] = Kept::nothing();
+        let has_confirmed = state.nodes.iter().any(|node| {
+            let lacks_one = || self.wanted(robbed).any(|lock| !node.kept[lock].is_of(robbed));
+            node.mail[robbed].renewal == Sent::Counted && lacks_one()
+        });
+        let attempt = &mut state.attempts[robbed];
+        // What nodes said before they lost their keys may still be counted, for a renewal in flight as well.
+        let told = match attempt.phase {
+            Phase::Voting => deadline(0, self.bounds.ttl),
+            Phase::Holding(lease) => {
+                let renewing = lease.renewing.filter(|_| has_confirmed);
+                renewing.map_or(lease.until, |sent| deadline(sent, self.bounds.ttl).max(lease.until))
+            }
+            Phase::Idle | Phase::Over { .. } => return,
+        };
+        attempt.own.robbed = attempt.own.robbed.max(Some(told));
+    }
+
+    /// Clears `robbed` where it no longer applies.
+    fn tidy(&self, state: &mut State<N, K, L>) {
+        for attempt in 0..K {
+            let lasts = |told: &Moment| self.lasts(state, attempt, *told);
+            if state.attempts[attempt].own.robbed.as_ref().is_some_and(lasts) {
+                state.attempts[attempt].own.robbed = None;
+            }
+        }
+    }
+
+    fn properties(&self) -> Vec<Property<Model<N, K, L>>> {
         let mut properties = vec![
-            Property::<Self>::always(EXCLUSIVE, |model, state| {
-                let holds = |attempt: usize| {
-                    let asking = &state.attempts[attempt];
-                    Self::asserts(asking) && !is_excused(asking)
+            Property::<Model<N, K, L>>::always(EXCLUSIVE, |Contest(model), state| {
+                let holds = |one: usize| {
+                    let asking = &state.attempts[one];
+                    asking.asserts() && !is_excused(asking)
                 };
                 let mut together = pairs::<K>().filter(|(one, other)| holds(*one) && holds(*other));
                 !together.any(|(one, other)| model.share_a_lock(one, other))
             }),
-            Property::<Self>::always(NO_DEADLOCK, |model, state| {
+            Property::<Model<N, K, L>>::always(NO_DEADLOCK, |Contest(model), state| {
                 !pairs::<K>().any(|(one, other)| model.wait_for_each_other(state, one, other))
             }),
         ];
         if pairs::<K>().any(|(one, other)| !self.share_a_lock(one, other)) {
-            properties.push(Property::<Self>::sometimes(TOGETHER, |_, state| {
-                pairs::<K>()
-                    .any(|(one, other)| [one, other].iter().all(|one| Self::asserts(&state.attempts[*one])))
+            properties.push(Property::<Model<N, K, L>>::sometimes(TOGETHER, |_, state| {
+                state.attempts.iter().filter(|one| one.asserts()).count() > 1
             }));
         }
-        properties.push(Property::<Self>::sometimes(PASSED_ON, |model, state| {
-            let has_held = |one: usize| matches!(state.attempts[one].phase, Phase::Over { held: true });
+        properties.push(Property::<Model<N, K, L>>::sometimes(PASSED_ON, |Contest(model), state| {
+            let follows =
+                |one: usize, other: usize| state.attempts[one].has_held() && state.attempts[other].asserts();
             pairs::<K>().any(|(one, other)| {
-                let follows =
-                    |one: usize, other: usize| has_held(one) && Self::asserts(&state.attempts[other]);
                 model.share_a_lock(one, other) && (follows(one, other) || follows(other, one))
             })
         }));
         properties
     }
 
-    fn format_step(&self, _: &State<N, K, L>, step: Step) -> Option<String> {
-        Some(match step {
-            Step::Tick => "a tick passes".to_owned(),
-            Step::Vote { attempt, node } => format!("node {node} grants {} its vote", name(attempt)),
-            Step::Renew { attempt } => format!("{} requests a renewal", name(attempt)),
-            Step::Renewal { attempt, node } => {
-                format!("the renewal of {} arrives at node {node}", name(attempt))
-            }
-            Step::End { attempt } => format!("{} releases its locks", name(attempt)),
-            Step::Release { attempt, node } => {
-                format!("the release of {} arrives at node {node}", name(attempt))
-            }
-            Step::Lose { node, lock } => format!("node {node} loses the key of lock {lock}"),
-        })
+    fn tell(Lose { node, lock }: Lose) -> String {
+        format!("node {node} loses the key of lock {lock}")
     }
-}
 
-impl<const N: usize, const K: usize, const L: usize> Wander for Several<N, K, L> {
-    fn weight(&self, step: &Step) -> u32 {
-        match step {
-            Step::Vote { .. } | Step::Renewal { .. } => 8,
-            Step::Tick => 6,
-            Step::Renew { .. } | Step::Release { .. } => 3,
-            Step::End { .. } | Step::Lose { .. } => 1,
-        }
+    fn weight(_: &Lose) -> u32 {
+        1
     }
 }

@@ -1,27 +1,16 @@
 //! Shared locks: readers together or one writer, and a writer may downgrade to a reader.
 //!
-//! The rules about votes, deadlines and renewals are those of [`lock`](crate::lock), which also
-//! models clocks, restarts and pauses. In addition, a node stores the expiry of each reader besides
-//! that of the key; there are downgrades, late releases, and waiting writers. A tick is so long
-//! that the margin of `Drift` costs nothing.
-//!
-//! As there, a lost or refused request does not arrive, an attempt begins with its first request
-//! that arrives, and an answer arrives immediately.
-//!
 //! Writer starvation is checked as a bound on overtaking: once enough nodes have a writer's intent, no
 //! attempt that begins later acquires the lock before it. The writer then waits only for readers to end.
 
 pub(crate) mod cases;
-mod rules;
-pub(crate) mod state;
 
-use quorlock_protocol::{Mode, Moment, Quorum};
-use stateright::{Model, Property};
+use quorlock_protocol::{Mode, Quorum};
+use stateright::Property;
 
-use self::state::{Attempt, Phase, State};
-use crate::clock;
+use crate::contest::{self, Bounds, Contest, Phase, Rules};
 use crate::names::name;
-use crate::walk::Wander;
+use crate::record::{Ask, Kept, Reply, What};
 
 pub(crate) const EXCLUSIVE: &str = "no other holds the lock while a writer does";
 /// No attempt that begins after a waiting writer acquires the lock before it.
@@ -36,7 +25,7 @@ pub(crate) enum Scheme {
     Quorlock,
     /// The expiry of the first reader applies to all.
     OneTtl,
-    /// A node only counts its readers.
+    /// A node only counts its readers: a release by one that is none is that of another.
     Counting,
     /// When the last reader leaves, a node keeps the expiry of that reader.
     LeaverShortens,
@@ -50,131 +39,213 @@ pub(crate) enum Scheme {
     OneIntent,
 }
 
-/// The model of `N` nodes and `K` attempts, the first `writers` of which write.
+/// The attempts, the first `writers` of which write.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared<const N: usize, const K: usize> {
-    quorum: Quorum,
+pub(crate) struct Shared {
     scheme: Scheme,
     writers: usize,
-    ttl: u8,
-    /// How often a share is renewed, including downgrades.
-    renewals: u8,
+    bounds: Bounds,
 }
 
-/// A step.
+/// What an attempt has besides.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct Own {
+    /// The writer that was waiting when it began, and still is.
+    behind: Option<usize>,
+    /// A writer that has only a share.
+    downgraded: bool,
+}
+
+/// A writer's intent arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// A tick passes.
-    Tick,
-    /// A request for a vote arrives and is granted.
-    Vote { attempt: usize, node: usize },
-    /// An attempt asks all nodes to renew its share; this downgrades a writer.
-    Renew { attempt: usize },
-    /// A request of the renewal arrives.
-    Renewal { attempt: usize, node: usize },
-    /// An attempt releases the lock, or gives up.
-    End { attempt: usize },
-    /// A release arrives.
-    Release { attempt: usize, node: usize },
-    /// A writer's intent arrives.
-    Intend { attempt: usize, node: usize },
+pub(crate) struct Intend {
+    attempt: usize,
+    node: usize,
 }
 
-impl<const N: usize, const K: usize> Shared<N, K> {
+type State<const N: usize, const K: usize> = contest::State<Own, N, K, 1>;
+type Attempt = contest::Attempt<Own>;
+
+impl Shared {
     /// Creates the model with this many writers; the other attempts read. Each renews this often.
-    pub(crate) fn new(scheme: Scheme, writers: usize, renewals: u8) -> Shared<N, K> {
-        Shared { quorum: Quorum::majority(N), scheme, writers, ttl: 2, renewals }
-    }
-
-    pub(crate) fn with_ttl(self, ttl: u8) -> Shared<N, K> {
-        Shared { ttl, ..self }
-    }
-
-    fn deadline(&self, sent: u8) -> Moment {
-        clock::deadline(sent, self.ttl)
+    pub(crate) fn new<const N: usize, const K: usize>(
+        scheme: Scheme,
+        writers: usize,
+        bounds: Bounds,
+    ) -> Contest<Shared, N, K, 1> {
+        Contest(Shared { scheme, writers, bounds })
     }
 
     fn role(&self, attempt: usize) -> Mode {
         if attempt < self.writers { Mode::Exclusive } else { Mode::Shared }
     }
-}
 
-impl<const N: usize, const K: usize> Model for Shared<N, K> {
-    type State = State<N, K>;
-    type Action = Step;
-
-    fn init_states(&self) -> Vec<State<N, K>> {
-        vec![State::new()]
+    fn acquire(&self, attempt: usize) -> Ask {
+        Ask::of(What::Acquire(self.role(attempt)), attempt).lasting(self.bounds.ttl)
     }
 
-    fn actions(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
-        self.possible(state, steps);
+    /// Returns the mode in which the attempt may act.
+    fn asserts(&self, index: usize, attempt: &Attempt) -> Option<Mode> {
+        let mode = if attempt.own.downgraded { Mode::Shared } else { self.role(index) };
+        attempt.asserts().then_some(mode)
     }
 
-    fn next_state(&self, state: &State<N, K>, step: Step) -> Option<State<N, K>> {
-        Some(self.after(state, step))
+    /// Returns how many attempts act in this mode.
+    fn acting<const N: usize, const K: usize>(&self, state: &State<N, K>, mode: Mode) -> usize {
+        let acts = |(index, attempt): &(usize, &Attempt)| self.asserts(*index, attempt) == Some(mode);
+        state.attempts.iter().enumerate().filter(acts).count()
     }
 
-    fn properties(&self) -> Vec<Property<Shared<N, K>>> {
-        let mut properties = vec![
-            Property::<Self>::always(EXCLUSIVE, |_, state| {
-                let modes: Vec<Mode> = state.attempts.iter().filter_map(Self::asserts).collect();
-                modes.len() < 2 || modes.iter().all(|mode| *mode == Mode::Shared)
-            }),
-            Property::<Self>::always(NOT_OVERTAKEN, |_, state| {
-                let overtakes = |one: &Attempt| one.behind.is_some() && one.lease().is_some();
-                !state.attempts.iter().any(overtakes)
-            }),
-        ];
-        if K - self.writers > 1 {
-            properties.push(Property::<Self>::sometimes(TOGETHER, |model, state| {
-                let reads = |index: &usize| Self::asserts(&state.attempts[*index]).is_some();
-                (model.writers..K).filter(reads).count() > 1
-            }));
-        }
-        if self.writers > 0 {
-            properties.push(Property::<Self>::sometimes(PASSED_ON, |model, state| {
-                let has_read = |one: &Attempt| matches!(one.phase, Phase::Over { held: true });
-                let writes = |one: &Attempt| Self::asserts(one) == Some(Mode::Exclusive);
-                state.attempts[model.writers..].iter().any(has_read) && state.attempts.iter().any(writes)
-            }));
-        }
-        if self.writers > 0 && self.renewals > 0 {
-            properties.push(Property::<Self>::sometimes(DOWNGRADED, |model, state| {
-                let (writers, readers) = state.attempts.split_at(model.writers);
-                let reads = |one: &Attempt| Self::asserts(one) == Some(Mode::Shared);
-                writers.iter().any(reads) && readers.iter().any(reads)
-            }));
-        }
-        properties
+    fn waiters(&self, kept: Kept) -> impl Iterator<Item = usize> {
+        (0..self.writers).filter(move |writer| kept.awaits(*writer))
     }
 
-    fn format_step(&self, _: &State<N, K>, step: Step) -> Option<String> {
-        Some(match step {
-            Step::Tick => "a tick passes".to_owned(),
-            Step::Vote { attempt, node } => format!("node {node} grants {} its vote", name(attempt)),
-            Step::Renew { attempt } => format!("{} requests to renew its share", name(attempt)),
-            Step::Renewal { attempt, node } => {
-                format!("the renewal of {} arrives at node {node}", name(attempt))
-            }
-            Step::End { attempt } => format!("{} releases the lock", name(attempt)),
-            Step::Release { attempt, node } => {
-                format!("the release of {} arrives at node {node}", name(attempt))
-            }
-            Step::Intend { attempt, node } => {
-                format!("the intent of {} arrives at node {node}", name(attempt))
-            }
+    /// Returns the waiting writer whose intent enough nodes have.
+    fn waiting<const N: usize, const K: usize>(&self, state: &State<N, K>) -> Option<usize> {
+        let needed = if self.scheme == Scheme::OneIntent { 1 } else { Quorum::majority(N).needed() };
+        (0..self.writers).find(|&writer| {
+            state.attempts[writer].phase == Phase::Voting
+                && state.nodes.iter().filter(|node| node.kept[0].awaits(writer)).count() >= needed
         })
     }
 }
 
-impl<const N: usize, const K: usize> Wander for Shared<N, K> {
-    fn weight(&self, step: &Step) -> u32 {
-        match step {
-            Step::Vote { .. } | Step::Renewal { .. } | Step::Intend { .. } => 8,
-            Step::Tick => 6,
-            Step::Renew { .. } | Step::Release { .. } => 3,
-            Step::End { .. } => 1,
+impl<const N: usize, const K: usize> Rules<N, K, 1> for Shared {
+    type Own = Own;
+    type Step = Intend;
+
+    fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    fn vote(&self, [kept]: &mut [Kept; 1], _: usize, attempt: usize, _: &Own) -> Reply {
+        let before = *kept;
+        if self.scheme == Scheme::NoIntent {
+            self.waiters(before).for_each(|writer| kept.tell(Ask::of(What::Withdraw, writer)));
         }
+        let (reply, _) = kept.ask(self.acquire(attempt));
+        if self.scheme == Scheme::NoIntent {
+            self.waiters(before).for_each(|writer| kept.tell(Ask::of(What::Announce, writer)));
+        }
+        if self.scheme == Scheme::OneTtl && before.is_shared() {
+            *kept = kept.ending(before.record().held.as_ref().and_then(|held| held.ends));
+        }
+        reply
+    }
+
+    fn renewal(&self, [kept]: &mut [Kept; 1], attempt: usize) -> Reply {
+        kept.ask(Ask::of(What::Renew(Mode::Shared), attempt).lasting(self.bounds.ttl)).0
+    }
+
+    fn release(&self, [kept]: &mut [Kept; 1], attempt: usize) {
+        let before = *kept;
+        let is_stranger = self.scheme == Scheme::Counting && kept.is_shared() && !kept.has(attempt);
+        let other = (0..K).find(|&other| is_stranger && kept.has(other));
+        kept.ask(Ask::of(What::Release(Mode::Shared), other.unwrap_or(attempt)));
+        if self.scheme == Scheme::LeaverShortens && kept.is_shared() && *kept != before {
+            *kept = kept.ending(before.share_ends(attempt));
+        }
+    }
+
+    fn gives_up(&self) -> bool {
+        false
+    }
+
+    fn begin(&self, state: &mut State<N, K>, attempt: usize) {
+        let is_reader = self.role(attempt) == Mode::Shared;
+        state.attempts[attempt].own.behind = self.waiting(state).filter(|_| is_reader);
+    }
+
+    /// Like `Keeper::downgrade`: the holder immediately claims only a share.
+    fn renew(&self, own: &mut Own, counts: bool) {
+        own.downgraded |= counts || self.scheme != Scheme::FailedDowngrade;
+    }
+
+    fn one_is_enough(&self, _: usize, renews: bool) -> bool {
+        renews && self.scheme == Scheme::MinorityDowngrade
+    }
+
+    fn possible(&self, state: &State<N, K>, steps: &mut Vec<contest::Step<Intend>>) {
+        for (attempt, asking) in state.attempts.iter().enumerate().take(self.writers) {
+            let waits = matches!(asking.phase, Phase::Idle | Phase::Voting);
+            let nodes = if self.scheme == Scheme::OneIntent { 1 } else { N };
+            let tells = |node: &usize| {
+                let [kept] = state.nodes[*node].kept;
+                waits && kept.is_shared() && !kept.awaits(attempt)
+            };
+            let intents = (0..nodes).filter(tells).map(|node| Intend { attempt, node });
+            steps.extend(intents.map(contest::Step::Own));
+        }
+    }
+
+    /// An attempt refused by every node begins with this.
+    fn after(&self, state: &mut State<N, K>, Intend { attempt, node }: Intend) {
+        if state.attempts[attempt].phase == Phase::Idle {
+            state.ask(attempt);
+        }
+        state.nodes[node].kept[0].tell(Ask::of(What::Announce, attempt));
+    }
+
+    fn tidy(&self, state: &mut State<N, K>) {
+        // A writer that has the lock, or no longer waits.
+        for attempt in 0..self.writers {
+            if state.attempts[attempt].phase == Phase::Voting {
+                continue;
+            }
+            for node in state.nodes.iter_mut().filter(|node| node.kept[0].awaits(attempt)) {
+                node.kept[0].tell(Ask::of(What::Withdraw, attempt));
+            }
+            for other in &mut state.attempts {
+                other.own.behind.take_if(|writer| *writer == attempt);
+            }
+        }
+    }
+
+    fn properties(&self) -> Vec<Property<Contest<Shared, N, K, 1>>> {
+        let mut properties = vec![
+            Property::<Contest<Shared, N, K, 1>>::always(EXCLUSIVE, |Contest(model), state| {
+                let writers = model.acting(state, Mode::Exclusive);
+                writers == 0 || writers + model.acting(state, Mode::Shared) == 1
+            }),
+            Property::<Contest<Shared, N, K, 1>>::always(NOT_OVERTAKEN, |_, state| {
+                !state.attempts.iter().any(|one| one.own.behind.is_some() && one.lease().is_some())
+            }),
+        ];
+        if K - self.writers > 1 {
+            properties.push(Property::<Contest<Shared, N, K, 1>>::sometimes(
+                TOGETHER,
+                |Contest(model), state| {
+                    state.attempts[model.writers..].iter().filter(|one| one.asserts()).count() > 1
+                },
+            ));
+        }
+        if self.writers > 0 {
+            properties.push(Property::<Contest<Shared, N, K, 1>>::sometimes(
+                PASSED_ON,
+                |Contest(model), state| {
+                    state.attempts[model.writers..].iter().any(Attempt::has_held)
+                        && model.acting(state, Mode::Exclusive) > 0
+                },
+            ));
+        }
+        if self.writers > 0 && self.bounds.renewals > 0 {
+            properties.push(Property::<Contest<Shared, N, K, 1>>::sometimes(
+                DOWNGRADED,
+                |Contest(model), state| {
+                    let (writers, readers) = state.attempts.split_at(model.writers);
+                    writers.iter().any(|one| one.own.downgraded && one.asserts())
+                        && readers.iter().any(Attempt::asserts)
+                },
+            ));
+        }
+        properties
+    }
+
+    fn tell(Intend { attempt, node }: Intend) -> String {
+        format!("the intent of {} arrives at node {node}", name(attempt))
+    }
+
+    fn weight(_: &Intend) -> u32 {
+        8
     }
 }

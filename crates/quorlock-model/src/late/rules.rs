@@ -2,9 +2,11 @@
 
 use quorlock_protocol::KeyState;
 
-use super::{Claim, Late, Phase, Request, Scheme, Server, State, Step, Who};
+use super::{BOTH, Claim, Late, Phase, Request, Scheme, Server, State, Step, Who};
+use crate::record::{Ask, Reply, What};
 
-const BOTH: [Who; 2] = [Who::First, Who::Next];
+/// A key expires with the next tick, which may come at any time.
+const TTL: u8 = 1;
 
 /// The possible steps.
 impl Late {
@@ -37,7 +39,7 @@ impl Late {
         let open = |who: &Who| state.claim(*who).phase == Phase::Open;
         steps.extend(BOTH.into_iter().filter(open).map(Step::GiveBack));
         steps.extend(state.late.iter().copied().map(Step::ArriveLate));
-        if state.key.is_some() {
+        if !state.kept.is_free() {
             steps.push(Step::Expire);
         }
     }
@@ -82,7 +84,7 @@ impl Late {
                 next.late.remove(at);
                 self.carry_out(&mut next, request);
             }
-            Step::Expire => next.key = None,
+            Step::Expire => next.kept = next.kept.ticked(),
         }
         Some(next)
     }
@@ -121,22 +123,26 @@ impl Late {
 
     /// Executes the request in one step, and returns the node's state of the claim after it.
     fn carry_out(&self, state: &mut State, request: Request) -> KeyState {
-        let stopped = |who: Who| state.claim(who).tomb;
-        let looks = self.scheme != Scheme::NoLook;
-        let (who, stores) = match request {
-            Request::Vote => (Who::First, state.key.is_none() && !(looks && stopped(Who::First))),
-            Request::Renew => (Who::First, state.key.is_none() && !stopped(Who::First)),
-            Request::Transfer => (Who::Next, state.key != Some(Who::Next) && !stopped(Who::Next)),
-            Request::Release(who) | Request::Cancel(who) => {
-                state.key.take_if(|holder| *holder == who);
-                state.claim_mut(who).tomb |= matches!(request, Request::Cancel(_));
-                return KeyState::Without;
-            }
+        let before = state.kept;
+        let ask = match request {
+            Request::Vote => Ask::acquire(Who::First as usize, TTL),
+            Request::Renew => Ask::renew(Who::First as usize, TTL),
+            Request::Transfer => Ask::transfer(Who::First as usize, Who::Next as usize, TTL),
+            Request::Release(who) => Ask::release(who as usize),
+            Request::Cancel(who) => Ask::of(What::Cancel, who as usize),
         };
-        if stores {
-            state.key = Some(who);
+        let looks = request != Request::Vote || self.scheme != Scheme::NoLook;
+        if !looks {
+            state.kept = before.with(|record| record.tombstones.clear());
         }
-        if state.key == Some(who) { KeyState::Holds } else { KeyState::Without }
+        let (reply, _) = state.kept.ask(ask);
+        if !looks {
+            let stones = &before.record().tombstones;
+            state.kept = state.kept.with(|record| record.tombstones.clone_from(stones));
+        }
+        let stores = matches!(request, Request::Vote | Request::Renew | Request::Transfer);
+        let holds = stores && matches!(reply, Reply::Granted | Reply::Restored);
+        if holds { KeyState::Holds } else { KeyState::Without }
     }
 
     /// The client learns the answer to a request, or that the connection has ended.

@@ -4,7 +4,8 @@ use quorlock_protocol::{Moment, Tally, Term, Verdict, believed};
 
 use super::state::{Attempt, Lease, Mail, Node, Phase, Renewal, Request, State, Witness};
 use super::{Addresses, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
-use crate::common::{Answer, Key, Past, Reply, prolong};
+use crate::common::{Answer, Past};
+use crate::record::{Ask, Kept, Reply};
 
 /// The possible steps.
 impl<const N: usize, const K: usize> Lock<N, K> {
@@ -15,12 +16,12 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let literal = self.world.is_literal();
         steps.push(Step::Tick { missed_by: None });
         for (node, there) in state.nodes.iter().enumerate() {
-            let has_clock = there.key.is_some() || there.age.is_some();
+            let has_clock = !there.kept.is_free() || there.age.is_some();
             if there.ahead < self.world.nodes_ahead && has_clock {
                 steps.push(Step::RunAhead { node });
             }
             // Without a key there is nothing to lose.
-            if state.restarts < self.world.restarts && (there.key.is_some() || literal) {
+            if state.restarts < self.world.restarts && (!there.kept.is_free() || literal) {
                 steps.push(Step::Restart { node });
             }
             if state.puts_forward < self.world.puts_forward && there.age.is_some() && !there.forward {
@@ -69,16 +70,16 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let literal = self.world.is_literal();
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let mail = &there.mail[attempt];
-        let is_ours = there.key.is_some_and(|key| key.holder == self.token(attempt));
-        let is_free = there.key.is_none();
         let may_begin = !literal && asking.phase == Phase::Idle && self.may_begin(state, attempt);
-        if (is_free || literal) && (may_begin || matches!(mail.vote, Request::Unarrived(_))) {
+        if (may_begin || matches!(mail.vote, Request::Unarrived(_)))
+            && (literal || self.is_granted(there, attempt))
+        {
             steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
             if literal {
                 steps.push(Step::Vote { attempt, node, answer: Answer::Unheard });
             }
         }
-        if is_free || is_ours || literal {
+        if literal || self.is_renewed_at(there, attempt) {
             if matches!(mail.renewal, Request::Unarrived(_)) {
                 steps.push(Step::Renewal { attempt, node, answer: Answer::Heard });
                 if literal {
@@ -93,7 +94,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 steps.push(Step::NewRenewal { attempt, node });
             }
         }
-        if self.world.jumps > 0 && is_free && self.asserts(asking) {
+        if self.world.jumps > 0 && there.kept.is_free() && self.asserts(asking) {
             steps.push(Step::AskAgain { attempt, node });
         }
         if asking.is_over() && self.releases(there, attempt) {
@@ -101,10 +102,22 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
+    /// Whether a node would store the attempt's key for a vote.
+    fn is_granted(&self, node: &Node<K>, attempt: usize) -> bool {
+        let is_ours = node.kept.is_of(self.token(attempt));
+        !is_ours && node.kept.would(self.request(attempt)) == Reply::Granted
+    }
+
+    /// Whether a node would do anything with a renewal.
+    fn is_renewed_at(&self, node: &Node<K>, attempt: usize) -> bool {
+        let renewal = Ask::renew(self.token(attempt), self.world.ttl);
+        matches!(node.kept.would(renewal), Reply::Granted | Reply::Restored)
+    }
+
     /// Whether a node's clock may jump past the expiry of its key.
     fn may_jump(&self, state: &State<N, K>, node: &Node<K>) -> bool {
-        let Some(holder) = node.key.map(|key| key.holder) else { return false };
-        let has = |node: &&Node<K>| node.key.is_some_and(|key| key.holder == holder);
+        let Some(holder) = node.kept.holder() else { return false };
+        let has = |node: &&Node<K>| node.kept.is_of(holder);
         let stored = state.nodes.iter().filter(has).count();
         self.world.jumps_at == JumpsAt::Any || stored > self.quorum.needed()
     }
@@ -127,8 +140,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
     /// Whether a release by the attempt would delete the node's key.
     fn releases(&self, node: &Node<K>, attempt: usize) -> bool {
-        let deletes = |key: Key| key.holder == self.token(attempt) || self.scheme == Scheme::BlindRelease;
-        node.key.is_some_and(deletes)
+        let deletes = |holder| holder == self.token(attempt) || self.scheme == Scheme::BlindRelease;
+        node.kept.holder().is_some_and(deletes)
     }
 
     /// Returns the attempt that the token is named after.
@@ -155,7 +168,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             }
             Step::Jump { node } => {
                 state.jumps += 1;
-                state.nodes[node].key = None;
+                state.nodes[node].kept = Kept::nothing();
             }
             // A key stored by this confirms nothing.
             Step::AskAgain { attempt, node } => {
@@ -185,7 +198,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 }
             }
             Step::End { attempt } => state.attempts[attempt].end(),
-            Step::Release { node, .. } => state.nodes[node].key = None,
+            Step::Release { attempt, node } => self.release(&mut state.nodes[node], attempt),
         }
         self.note_interruptions(&mut state);
         self.tidy(&mut state);
@@ -235,10 +248,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
     fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
         let there = &mut state.nodes[node];
-        let holder = self.token(attempt);
-        let key = there.key.get_or_insert(Key { holder, left: self.world.ttl });
-        let granted = key.holder == holder;
-        let counts = granted
+        let (reply, _) = there.kept.ask(self.request(attempt));
+        let counts = reply == Reply::Granted
             && answer == Answer::Heard
             && there.mail[attempt].vote == Request::Unarrived(Witness::Old)
             && state.attempts[attempt].phase == Phase::Voting;
@@ -301,13 +312,24 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         }
     }
 
-    /// Like `renew.lua`.
+    /// Returns the request for a vote.
+    fn request(&self, attempt: usize) -> Ask {
+        Ask::acquire(self.token(attempt), self.world.ttl)
+    }
+
     pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize) -> Reply {
-        let reply = prolong(&mut node.key, self.token(attempt), self.world.ttl);
-        if let (Scheme::Shrinking, Reply::Granted, Some(key)) = (self.scheme, reply, &mut node.key) {
-            key.left = 1;
+        let holder = self.token(attempt);
+        let (reply, _) = node.kept.ask(Ask::renew(holder, self.world.ttl));
+        if (self.scheme, reply) == (Scheme::Shrinking, Reply::Granted) {
+            node.kept.ask(Ask::release(holder));
+            node.kept.ask(Ask::acquire(holder, 1));
         }
         reply
+    }
+
+    fn release(&self, node: &mut Node<K>, attempt: usize) {
+        let any = node.kept.holder().filter(|_| self.scheme == Scheme::BlindRelease);
+        node.kept.ask(Ask::release(any.unwrap_or(self.token(attempt))));
     }
 
     /// Whether a reply counts as an acknowledgement. Like `Round::said`.
@@ -317,7 +339,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             (Reply::Granted, Witness::Old) => true,
             (Reply::Restored, _) if self.scheme == Scheme::YoungRepairs => true,
             (Reply::Restored, Witness::Old) => repairs_count,
-            (Reply::Granted | Reply::Restored, Witness::Young) | (Reply::Refused, _) => false,
+            (Reply::Granted | Reply::Restored, Witness::Young)
+            | (Reply::Notified | Reply::Free | Reply::Refused, _) => false,
         }
     }
 
@@ -373,12 +396,12 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let there = &mut state.nodes[node];
         if there.remembers {
             if self.scheme == Scheme::FalseMemory {
-                there.key = None;
+                there.kept = Kept::nothing();
             }
             // Its data survives: earlier requests may still arrive, and count.
             return;
         }
-        (there.key, there.age) = (None, Some(0));
+        (there.kept, there.age) = (Kept::nothing(), Some(0));
         (there.forward, there.known) = (false, None);
         if self.world.meeting == Meeting::AtOnce {
             self.meet(there);
@@ -419,7 +442,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
 impl<const K: usize> Node<K> {
     fn tick(&mut self) {
-        self.key = self.key.and_then(Key::ticked);
+        self.kept = self.kept.ticked();
         self.age = self.age.map(|age| age.saturating_add(1));
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use quorlock_protocol::Moment;
 use stateright::Representative;
 
-use crate::common::{Key, Past};
-use crate::names::{least, renamed};
+use crate::common::Past;
+use crate::names::least;
+use crate::record::Kept;
 
 /// There is no global time in it, only ages and remaining times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct State<const N: usize, const K: usize> {
 /// A node, and the requests to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Node<const K: usize> {
-    pub(crate) key: Option<Key>,
+    pub(crate) kept: Kept,
     /// Whether it keeps its data across restarts.
     pub(crate) remembers: bool,
     /// How long ago it restarted without data; `None` once that does not matter.
@@ -135,7 +136,7 @@ impl<const N: usize, const K: usize> State<N, K> {
             puts_forward: 0,
             jumps: 0,
             nodes: [Node {
-                key: None,
+                kept: Kept::nothing(),
                 remembers: false,
                 age: None,
                 forward: false,
@@ -149,10 +150,9 @@ impl<const N: usize, const K: usize> State<N, K> {
 
     /// Renames the attempts, where `order[new] = old`, and sorts the nodes.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let key = |key: Key| Some(Key { holder: renamed(order, key.holder)?, ..key });
         let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                key: node.key.and_then(key),
+                kept: node.kept.renamed(order),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),

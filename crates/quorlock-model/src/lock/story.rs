@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::state::{Phase, Request, State, Witness};
 use super::{Lock, Step};
-use crate::common::{Answer, Reply};
+use crate::common::Answer;
 use crate::names::name;
+use crate::record::Reply;
 
 impl<const N: usize, const K: usize> Lock<N, K> {
     /// Describes the step in a sentence.
@@ -32,9 +33,9 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 };
                 let counts = matches!(after.attempts[attempt].phase, Phase::Holding(_))
                     || after.nodes[node].mail[attempt].vote == Request::Counted;
-                let granted = match before.nodes[node].key {
-                    Some(key) if key.holder != attempt => {
-                        format!("is refused, since {} has the key", name(key.holder))
+                let granted = match before.nodes[node].kept.holder() {
+                    Some(holder) if holder != attempt => {
+                        format!("is refused, since {} has the key", name(holder))
                     }
                     Some(_) | None => format!("is granted{}", unless(counts && answer == Answer::Heard)),
                 };
@@ -68,7 +69,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             }
             Step::End { attempt } => format!("{} releases the lock, or gives up", name(attempt)),
             Step::Release { attempt, node } => {
-                let key = before.nodes[node].key.map_or('?', |key| name(key.holder));
+                let key = before.nodes[node].kept.holder().map_or('?', name);
                 format!(
                     "{}'s release reaches node {node} and deletes the key with the token of {key}",
                     name(attempt)

@@ -2,6 +2,7 @@
 
 use super::Lock;
 use super::state::{Lease, Mail, Node, Phase, Request, State};
+use crate::record::Ask;
 
 impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
@@ -56,7 +57,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 impl<const K: usize> Node<K> {
     /// Removes all traces of the attempt.
     fn forget(&mut self, attempt: usize) {
-        self.key = self.key.filter(|key| key.holder != attempt);
+        self.kept.ask(Ask::release(attempt));
         self.mail[attempt] = spent();
     }
 }

@@ -2,9 +2,10 @@
 
 use quorlock_protocol::FencingToken;
 
+use super::rules::write_back;
 use super::state::{Attempt, Kind, Lease, Phase, Renewal, State, Vote};
 use super::{Clocks, Fencing, Offer, Scheme, Start, Step};
-use crate::common::Key;
+use crate::record::Reply;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     /// Returns the initial states. If the first attempt holds the lock, it has its number from the
@@ -28,9 +29,10 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             renewal: None,
             interrupted: false,
         });
+        let vote = self.vote_of(&state.attempts[0], 0);
         for (index, node) in state.nodes.iter_mut().enumerate() {
             if index < stored {
-                node.key = Some(Key { holder: 0, left: self.world.ttl });
+                node.kept.ask(vote);
             } else {
                 node.mail[0].vote = Vote::Asked;
             }
@@ -44,11 +46,13 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             let mut state = state;
             for (index, node) in state.nodes.iter_mut().enumerate() {
                 // From the last node on, so that nodes without a key come first.
-                let is_ahead = index + ahead >= N;
-                node.counter = number(if is_ahead { 2 } else { u64::from(index < stored) });
+                if index + ahead >= N {
+                    node.kept = node.kept.with(|record| record.counter = 2);
+                }
             }
             if self.world.fencing == Fencing::Calendars {
-                state.calendar = state.nodes.iter().map(|node| node.counter).max().unwrap_or(state.largest);
+                state.calendar =
+                    state.nodes.iter().map(|node| node.kept.counter()).max().unwrap_or(state.largest);
             }
             state
         };
@@ -65,16 +69,16 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             steps.push(Step::Tick { missed_by: None });
         }
         for (node, there) in state.nodes.iter().enumerate() {
-            let has_clock = there.key.is_some() || there.age.is_some();
+            let has_clock = !there.kept.is_free() || there.age.is_some();
             if there.ahead < self.world.nodes_ahead && has_clock {
                 steps.push(Step::RunAhead { node });
             }
             // Without a key there is nothing to lose.
-            let Some(key) = there.key else { continue };
+            let Some(holder) = there.kept.holder() else { continue };
             if state.restarts < self.world.restarts {
                 steps.push(Step::Restart { node });
             }
-            if state.reminders < self.world.reminders && state.attempts[key.holder].is_waiting() {
+            if state.reminders < self.world.reminders && state.attempts[holder].is_waiting() {
                 steps.push(Step::Remind { node });
             }
             if self.world.clocks == Clocks::None {
@@ -119,7 +123,10 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let vote = there.mail[attempt].vote;
         let begins = asking.phase == Phase::Idle && asking.kind != Kind::Waiter;
-        if there.key.is_none() && (begins || vote == Vote::Asked) {
+        if (begins || vote == Vote::Asked)
+            && !there.kept.is_of(attempt)
+            && there.kept.would(self.vote_of(asking, attempt)) == Reply::Granted
+        {
             steps.push(Step::Vote { attempt, node });
         }
         if matches!(vote, Vote::Pushed(_)) {
@@ -130,7 +137,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         if asking.phase == Phase::WritingBack
             && vote != Vote::Carries
-            && Self::confirms(there, attempt, asking.number)
+            && there.kept.would(write_back(asking, attempt)) == Reply::Granted
         {
             steps.push(Step::WriteBack { attempt, node });
         }
@@ -139,21 +146,22 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             Phase::Waiting { given_back } => given_back,
             Phase::Idle | Phase::Asking | Phase::WritingBack | Phase::Holding(_) => false,
         };
-        if gives_back && there.has_key_of(attempt) {
+        if gives_back && there.kept.is_of(attempt) {
             steps.push(Step::Release { attempt, node });
         }
     }
 
     fn renewals_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
-        if there.key.is_some() && !there.has_key_of(attempt) {
-            return;
-        }
-        if there.mail[attempt].renewal == Renewal::Unarrived {
+        let arrives = || {
+            let reply = there.kept.would(self.renewal_of(asking, attempt));
+            matches!(reply, Reply::Granted | Reply::Restored)
+        };
+        if there.mail[attempt].renewal == Renewal::Unarrived && arrives() {
             steps.push(Step::Renewal { attempt, node });
         }
         let may_renew = |lease: &Lease| lease.renewals < self.world.renewals && self.believes(asking);
-        if asking.lease().is_some_and(may_renew) {
+        if asking.lease().is_some_and(may_renew) && arrives() {
             steps.push(Step::NewRenewal { attempt, node });
         }
     }
@@ -171,9 +179,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             return;
         }
         for (to, waiter) in state.attempts.iter().enumerate() {
-            let stores = match there.key {
-                Some(key) if key.holder == attempt => true,
-                Some(key) => self.scheme == Scheme::AnyKey && key.holder != to,
+            let stores = match there.kept.holder() {
+                Some(holder) if holder == attempt => true,
+                Some(holder) => self.scheme == Scheme::AnyKey && holder != to,
                 None => matches!(self.scheme, Scheme::AbsentToo | Scheme::AnyKey),
             };
             let is_public = match waiter.phase {

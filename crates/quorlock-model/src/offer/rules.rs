@@ -1,13 +1,12 @@
 //! The effects of steps.
 
-use std::time::Duration;
-
-use quorlock_protocol::{FenceHint, FenceVotes, FencingToken, Moment, Term};
+use quorlock_protocol::{FenceVotes, FencingToken, Moment, Term};
 
 use super::state::{Attempt, Kind, Lease, Mail, Node, Phase, Renewal, State, Vote};
 use super::{Clocks, Fencing, Offer, Scheme, Step};
 use crate::clock::{is_valid, moment, renewed};
-use crate::common::{Key, Past, Reply, is_won, prolong};
+use crate::common::{Past, is_won};
+use crate::record::{Ask, Kept, Reply, What};
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
@@ -21,16 +20,19 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             Step::Restart { node } => {
                 state.restarts += 1;
                 let there = &mut state.nodes[node];
-                (there.key, there.age, there.counter) = (None, Some(0), FencingToken::ZERO);
+                (there.kept, there.age) = (Kept::nothing(), Some(0));
             }
             Step::Remind { node } => {
                 state.reminders += 1;
-                if let Some(Key { holder, .. }) = state.nodes[node].key {
-                    let counter = state.nodes[node].counter;
-                    self.push(&mut state, holder, node, counter);
+                let Node { kept, .. } = state.nodes[node];
+                if let Some(holder) = kept.holder() {
+                    self.push(&mut state, holder, node, kept.counter());
                 }
             }
-            Step::Vanish { node } | Step::Release { node, .. } => state.nodes[node].key = None,
+            Step::Vanish { node } | Step::Release { node, .. } => {
+                let kept = &mut state.nodes[node].kept;
+                kept.holder().map(|holder| kept.ask(Ask::release(holder)));
+            }
             Step::Vote { attempt, node } => self.vote(&mut state, attempt, node),
             Step::Question { attempt } => ask(&mut state, attempt),
             Step::AskAgain { attempt } => state.attempts[attempt].clock = 0,
@@ -68,12 +70,11 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         if state.attempts[attempt].phase == Phase::Idle {
             ask(state, attempt);
         }
-        let hint = state.attempts[attempt].hint;
-        let number = self.draw(&mut state.nodes[node], hint);
-        self.note_time(state, number);
+        let vote = self.vote_of(&state.attempts[attempt], attempt);
         let there = &mut state.nodes[node];
-        there.key = Some(Key { holder: attempt, left: self.world.ttl });
+        let (_, number) = there.kept.ask(vote);
         there.mail[attempt].vote = Vote::None;
+        self.note_time(state, number);
         self.push(state, attempt, node, number);
     }
 
@@ -95,28 +96,34 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         } else {
             releasers.max(waiters)
         };
+        let counter = there.kept.record().counter;
         let raises = self.scheme != Scheme::NotRaised;
-        let counter = if raises { there.counter } else { FencingToken::ZERO };
-        let number = self.draw_from(there, hint, counter);
-        there.key = Some(Key { holder: to, left: self.world.offer });
+        if !raises {
+            there.kept = there.kept.with(|record| record.counter = 0);
+        }
+        // A transfer, but only of what the node has: a free lock is not stored.
+        let from = there.kept.holder().unwrap_or(attempt);
+        let (_, number) =
+            there.kept.ask(Ask::transfer(from, to, self.world.offer).numbered(self.fence(hint)));
+        if !raises {
+            there.kept = there.kept.with(|record| record.counter = record.counter.max(counter));
+        }
         self.note_time(state, number);
         self.push(state, to, node, number);
     }
 
-    /// A node draws a number above its counter and `above`.
-    fn draw(&self, node: &mut Node<K>, above: FencingToken) -> FencingToken {
-        let counter = node.counter;
-        self.draw_from(node, above, counter)
+    /// Returns the hint or number of a request, if nodes draw numbers.
+    fn fence(&self, number: FencingToken) -> Option<FencingToken> {
+        (self.world.fencing != Fencing::Without).then_some(number)
     }
 
-    fn draw_from(&self, node: &mut Node<K>, above: FencingToken, counter: FencingToken) -> FencingToken {
-        if self.world.fencing == Fencing::Without {
-            return FencingToken::ZERO;
-        }
-        let hint = FenceHint::at(Duration::ZERO, Some(above), Duration::MAX);
-        let number = hint.from(counter, Duration::ZERO).unwrap_or(FencingToken::MAX);
-        node.counter = node.counter.max(number);
-        number
+    /// Returns the attempt's request for a vote.
+    pub(super) fn vote_of(&self, asking: &Attempt, attempt: usize) -> Ask {
+        Ask::acquire(attempt, self.world.ttl).numbered(self.fence(asking.hint))
+    }
+
+    pub(super) fn renewal_of(&self, asking: &Attempt, attempt: usize) -> Ask {
+        Ask::renew(attempt, self.world.ttl).numbered(self.fence(asking.number))
     }
 
     /// Calendars are ahead of every number drawn.
@@ -204,14 +211,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
     }
 
-    /// Whether a node would carry the attempt's number: it has its key, and no larger counter.
-    pub(super) fn confirms(node: &Node<K>, attempt: usize, number: FencingToken) -> bool {
-        node.has_key_of(attempt) && number.may_follow(node.counter, Duration::ZERO)
-    }
-
     fn write_back(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
         let there = &mut state.nodes[node];
-        there.counter = there.counter.max(state.attempts[attempt].number);
+        there.kept.ask(write_back(&state.attempts[attempt], attempt));
         let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
         if is_young {
             return;
@@ -243,31 +245,22 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     }
 
     fn renewal(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
-        let number = state.attempts[attempt].number;
+        let renewal = self.renewal_of(&state.attempts[attempt], attempt);
         let there = &mut state.nodes[node];
-        let reply = self.prolong(there, attempt, number);
+        let (reply, _) = there.kept.ask(renewal);
         let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
         let repairs_count =
             self.scheme == Scheme::RestoredCounts || self.counts_late(&state.attempts[attempt]);
         let counts = match reply {
             Reply::Granted => !is_young,
             Reply::Restored => repairs_count && !is_young,
-            Reply::Refused => false,
+            Reply::Notified | Reply::Free | Reply::Refused => false,
         };
         there.mail[attempt].renewal = if counts { Renewal::Counted } else { Renewal::None };
         let counted = |node: &Node<K>| usize::from(node.mail[attempt].renewal == Renewal::Counted);
         if self.is_won(&state.nodes, counted) {
             self.count(state, attempt);
         }
-    }
-
-    /// Like `renew.lua`.
-    pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize, number: FencingToken) -> Reply {
-        let reply = prolong(&mut node.key, attempt, self.world.ttl);
-        if reply == Reply::Restored {
-            node.counter = node.counter.max(number);
-        }
-        reply
     }
 
     /// Like `Keeper::count`.
@@ -348,6 +341,11 @@ fn ask<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) 
     }
 }
 
+/// Returns the attempt's request to carry its number.
+pub(super) fn write_back(asking: &Attempt, attempt: usize) -> Ask {
+    Ask::of(What::WriteBack, attempt).numbered(Some(asking.number))
+}
+
 /// Like `Keeper::renew`.
 fn renew<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let asking = &mut state.attempts[attempt];
@@ -372,7 +370,7 @@ fn tick<const N: usize, const K: usize>(state: &mut State<N, K>, missed_by: Opti
 
 impl<const K: usize> Node<K> {
     fn tick(&mut self) {
-        self.key = self.key.and_then(Key::ticked);
+        self.kept = self.kept.ticked();
         self.age = self.age.map(|age| age.saturating_add(1));
     }
 }

@@ -3,8 +3,9 @@
 use quorlock_protocol::{FencingToken, Moment};
 use stateright::Representative;
 
-use crate::common::{Key, Past};
-use crate::names::{least, renamed};
+use crate::common::Past;
+use crate::names::least;
+use crate::record::Kept;
 
 /// There is no global time in it, only ages and remaining times. Each attempt has its own token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,13 +25,12 @@ pub(crate) struct State<const N: usize, const K: usize> {
 /// A node, and the requests to and from it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Node<const K: usize> {
-    pub(crate) key: Option<Key>,
+    /// The key, and the last number drawn.
+    pub(crate) kept: Kept,
     /// How long ago it restarted without data; `None` once that does not matter.
     pub(crate) age: Option<u8>,
     /// How far its clock has run ahead.
     pub(crate) ahead: u8,
-    /// The last number drawn.
-    pub(crate) counter: FencingToken,
     pub(crate) mail: [Mail; K],
 }
 
@@ -171,31 +171,23 @@ impl Attempt {
     }
 }
 
-impl<const K: usize> Node<K> {
-    pub(crate) fn has_key_of(&self, attempt: usize) -> bool {
-        self.key.is_some_and(|key| key.holder == attempt)
-    }
-}
-
 impl<const N: usize, const K: usize> State<N, K> {
     pub(crate) fn new(kinds: [Kind; K]) -> State<N, K> {
-        let counter = FencingToken::ZERO;
         State {
             restarts: 0,
             reminders: 0,
             largest: FencingToken::ZERO,
             calendar: FencingToken::ZERO,
-            nodes: [Node { key: None, age: None, ahead: 0, counter, mail: [Mail::default(); K] }; N],
+            nodes: [Node { kept: Kept::nothing(), age: None, ahead: 0, mail: [Mail::default(); K] }; N],
             attempts: kinds.map(Attempt::new),
         }
     }
 
     /// Renames the attempts, where `order[new] = old`, and sorts the nodes.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
-        let key = |key: Key| Some(Key { holder: renamed(order, key.holder)?, ..key });
         let mut state = State {
             nodes: self.nodes.map(|node| Node {
-                key: node.key.and_then(key),
+                kept: node.kept.renamed(order),
                 mail: order.map(|old| node.mail[old]),
                 ..node
             }),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::state::{Attempt, Kind, Phase, State};
 use super::{Fencing, Offer, Step};
-use crate::common::Reply;
 use crate::names::name;
+use crate::record::Reply;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     /// Describes the step in a sentence.
@@ -35,9 +35,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 } else {
                     ""
                 };
-                let instead = match before.nodes[node].key {
-                    Some(key) if key.holder == attempt => String::new(),
-                    Some(key) => format!(" instead of that of {}", name(key.holder)),
+                let instead = match before.nodes[node].kept.holder() {
+                    Some(holder) if holder == attempt => String::new(),
+                    Some(holder) => format!(" instead of that of {}", name(holder)),
                     None => " where there was none".into(),
                 };
                 let (from, to) = (name(attempt), name(to));
@@ -71,7 +71,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     }
 
     fn renewal_reply(&self, before: &State<N, K>, attempt: usize, node: usize) -> Reply {
-        self.prolong(&mut before.nodes[node].clone(), attempt, before.attempts[attempt].number)
+        before.nodes[node].kept.would(self.renewal_of(&before.attempts[attempt], attempt))
     }
 
     /// Describes what else changes for an attempt.
@@ -113,10 +113,10 @@ impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
             format!("{} is {kind}", name(attempt))
         });
         let keys = self.nodes.iter().enumerate().filter_map(|(node, there)| {
-            there.key.map(|key| format!("{} has the key on node {node}", name(key.holder)))
+            there.kept.holder().map(|holder| format!("{} has the key on node {node}", name(holder)))
         });
         let told: Vec<String> = kinds.chain(keys).collect();
-        let counters: Vec<String> = self.nodes.iter().map(|node| node.counter.to_string()).collect();
+        let counters: Vec<String> = self.nodes.iter().map(|node| node.kept.counter().to_string()).collect();
         write!(f, "{}; the counters are {}", told.join(", "), counters.join(", "))
     }
 }

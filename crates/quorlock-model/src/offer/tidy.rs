@@ -6,6 +6,7 @@ use super::state::{Attempt, Kind, Mail, Phase, State, Vote};
 use super::{Offer, Scheme};
 use crate::clock::moment;
 use crate::common::Past;
+use crate::record::Ask;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
@@ -75,7 +76,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let is_wanted = literal || state.attempts.iter().enumerate().any(takes);
         let anywhere = matches!(self.scheme, Scheme::AbsentToo | Scheme::AnyKey);
         let has_key =
-            state.nodes.iter().any(|node| node.has_key_of(attempt) || !node.mail[attempt].is_quiet());
+            state.nodes.iter().any(|node| node.kept.is_of(attempt) || !node.mail[attempt].is_quiet());
         asking.kind != Kind::Plain && is_wanted && (has_key || anywhere)
     }
 
@@ -88,7 +89,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             node.mail[attempt] =
                 Mail { vote: if asked { Vote::Asked } else { Vote::None }, ..Mail::default() };
             if !self.world.is_literal() {
-                node.key = node.key.filter(|key| key.holder != attempt);
+                node.kept.ask(Ask::release(attempt));
             }
         }
     }

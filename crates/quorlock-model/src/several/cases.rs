@@ -2,6 +2,7 @@
 
 use super::{Scheme, Several};
 use crate::case::{Case, holds, nightly, violated};
+use crate::contest::Contest;
 use crate::explore::{hunt, prove};
 use crate::walk::walk;
 
@@ -12,7 +13,7 @@ pub(crate) fn all() -> Vec<Case> {
     vec![
         holds("overlapping_sets_and_a_lock_alone_exclude_each_other", |_| prove(three(Quorlock), 1)),
         holds("leases_of_several_are_renewed_and_a_node_loses_one_key_of_them", |_| {
-            prove(with_single(Quorlock).with(2, 1), 1)
+            prove(with_single(Quorlock, (2, 1)), 1)
         }),
         holds("sets_and_locks_on_five_nodes_at_random_with_keys_that_are_lost", |seed| {
             walk(&five(Quorlock), seed, 50_000)
@@ -20,9 +21,9 @@ pub(crate) fn all() -> Vec<Case> {
         violated("attempts_that_take_locks_one_by_one_deadlock", |_| hunt(&two(Scheme::OneByOne))),
         violated("a_node_that_stores_some_of_the_keys_must_not_vote", |_| hunt(&three(Scheme::PartialNode))),
         violated("a_node_that_has_lost_one_of_the_keys_must_not_confirm", |_| {
-            hunt(&with_single(Scheme::SomeKept).with(2, 1))
+            hunt(&with_single(Scheme::SomeKept, (2, 1)))
         }),
-        nightly("nightly_leases_of_several_and_two_losses", |_| prove(with_single(Quorlock).with(3, 2), 2)),
+        nightly("nightly_leases_of_several_and_two_losses", |_| prove(with_single(Quorlock, (3, 2)), 2)),
         nightly("nightly_a_million_random_walks_among_sets", |seed| walk(&five(Quorlock), seed, 1_000_000)),
     ]
 }
@@ -31,21 +32,21 @@ const YES: bool = true;
 const NO: bool = false;
 
 /// Two attempts want the same two locks.
-fn two(scheme: Scheme) -> Several<3, 2, 2> {
-    Several::new(scheme, [[YES, YES]; 2])
+fn two(scheme: Scheme) -> Contest<Several<2, 2>, 3, 2, 2> {
+    Several::new(scheme, [[YES, YES]; 2], (0, 0))
 }
 
 /// One attempt wants two locks, the other one of these.
-fn with_single(scheme: Scheme) -> Several<3, 2, 2> {
-    Several::new(scheme, [[YES, YES], [NO, YES]])
+fn with_single(scheme: Scheme, bounds: (u8, u8)) -> Contest<Several<2, 2>, 3, 2, 2> {
+    Several::new(scheme, [[YES, YES], [NO, YES]], bounds)
 }
 
 /// Two sets overlap, and the third attempt wants a single lock.
-fn three(scheme: Scheme) -> Several<3, 3, 3> {
-    Several::new(scheme, [[YES, YES, NO], [NO, YES, YES], [YES, NO, NO]])
+fn three(scheme: Scheme) -> Contest<Several<3, 3>, 3, 3, 3> {
+    Several::new(scheme, [[YES, YES, NO], [NO, YES, YES], [YES, NO, NO]], (0, 0))
 }
 
-fn five(scheme: Scheme) -> Several<5, 5, 3> {
+fn five(scheme: Scheme) -> Contest<Several<5, 3>, 5, 5, 3> {
     let wants = [[YES, YES, NO], [NO, YES, YES], [YES, NO, YES], [YES, YES, YES], [NO, YES, NO]];
-    Several::new(scheme, wants).with(3, 1)
+    Several::new(scheme, wants, (3, 1))
 }

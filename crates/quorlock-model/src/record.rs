@@ -1,0 +1,472 @@
+//! A node of a model is the record that ships: [`quorlock::node::record`] answers its requests.
+//!
+//! Moments in a [`Kept`] record count from now, in ticks, so that equal situations are equal records. Each
+//! record exists once, and a state holds a reference to it; what it becomes is computed once in each thread.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorlock::node::record::{Entry, Record, Records};
+use quorlock::node::{Request, Vote};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, WaiterId};
+
+use crate::names::renamed;
+
+/// What a node keeps of one lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Kept(&'static Known);
+
+struct Known {
+    record: Record,
+    /// Identifies the record in all runs.
+    digest: u64,
+    /// Whose token the key has.
+    holder: Option<usize>,
+    /// A bit for each reader, and for each writer that waits.
+    readers: u8,
+    writers: u8,
+    /// The ticks until the key expires.
+    left: u8,
+}
+
+/// A request by an attempt, in the terms of the models.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Ask {
+    what: What,
+    who: usize,
+    /// In ticks.
+    ttl: u8,
+    /// For fencing: the hint, or the number.
+    number: Option<FencingToken>,
+    /// A bit for each key.
+    keys: u8,
+}
+
+/// The kinds of requests.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum What {
+    Acquire(Mode),
+    Renew(Mode),
+    WriteBack,
+    /// To replace the token of another attempt.
+    Transfer {
+        from: usize,
+    },
+    Release(Mode),
+    /// A release that leaves a tombstone, which stays.
+    Cancel,
+    /// To announce a writer that waits for readers, until it withdraws.
+    Announce,
+    Withdraw,
+    /// To enter the queue and stay; a turn lasts for `ttl`.
+    Enqueue,
+    LeaveQueue,
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Reply {
+    Granted,
+    /// Done, and the first in the queue was notified that it is its turn.
+    Notified,
+    /// The key had gone, and was stored again.
+    Restored,
+    /// The key is free, or the claim was cancelled.
+    Free,
+    /// The key is another attempt's, or a writer waits.
+    Refused,
+}
+
+/// What becomes of the records of a request's keys.
+#[derive(Clone, Copy)]
+struct Outcome {
+    kept: [Kept; MOST],
+    reply: Reply,
+    number: FencingToken,
+}
+
+/// The most keys of a request.
+const MOST: usize = 3;
+const KEYS: [&str; MOST] = ["a", "b", "c"];
+const TICK: Duration = Duration::from_secs(1);
+/// Every request arrives at this moment. Zero would mean "never" in a queue.
+const NOW: u64 = 1_000_000_000;
+
+static ALL: LazyLock<Mutex<HashMap<String, &'static Known>>> = LazyLock::new(Mutex::default);
+
+thread_local! {
+    static ASKED: RefCell<Memory<([Kept; MOST], Ask), Outcome>> = RefCell::default();
+    static TICKED: RefCell<Memory<Kept, Kept>> = RefCell::default();
+    static RENAMED: RefCell<Memory<(Kept, usize), Kept>> = RefCell::default();
+}
+
+type Memory<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+
+impl Ask {
+    pub(crate) fn of(what: What, who: usize) -> Ask {
+        Ask { what, who, ttl: 0, number: None, keys: 1 }
+    }
+
+    pub(crate) fn acquire(who: usize, ttl: u8) -> Ask {
+        Ask::of(What::Acquire(Mode::Exclusive), who).lasting(ttl)
+    }
+
+    pub(crate) fn renew(who: usize, ttl: u8) -> Ask {
+        Ask::of(What::Renew(Mode::Exclusive), who).lasting(ttl)
+    }
+
+    pub(crate) fn transfer(from: usize, to: usize, ttl: u8) -> Ask {
+        Ask::of(What::Transfer { from }, to).lasting(ttl)
+    }
+
+    pub(crate) fn release(who: usize) -> Ask {
+        Ask::of(What::Release(Mode::Exclusive), who)
+    }
+
+    pub(crate) fn lasting(self, ttl: u8) -> Ask {
+        Ask { ttl, ..self }
+    }
+
+    pub(crate) fn numbered(self, number: Option<FencingToken>) -> Ask {
+        Ask { number, ..self }
+    }
+
+    fn request(self) -> Request {
+        let mut keys = KEYS.iter().enumerate().filter(|(key, _)| self.keys & (1 << key) != 0);
+        let key: Arc<str> = Arc::from(keys.next().map_or(KEYS[0], |(_, key)| key));
+        let others: Vec<Arc<str>> = keys.map(|(_, key)| Arc::from(*key)).collect();
+        let claim = |mode: Mode, who: usize| {
+            let claim = Claim::new(Arc::clone(&key), token(who)).and(others.as_slice().into());
+            Arc::new(if mode == Mode::Shared { claim.shared() } else { claim })
+        };
+        let alone = |who| claim(Mode::Exclusive, who);
+        let (ttl, waiter) = (TICK * u32::from(self.ttl), WaiterId::new(self.who as u64));
+        let fence_hint = self.number.map(|hint| FenceHint::at(Duration::ZERO, Some(hint), Duration::MAX));
+        let forever = Duration::MAX;
+        match self.what {
+            What::Acquire(mode) => Request::Acquire { claim: claim(mode, self.who), ttl, fence_hint },
+            What::Renew(mode) => {
+                Request::Renew { claim: claim(mode, self.who), ttl, fencing_token: self.number }
+            }
+            What::WriteBack => Request::WriteBack {
+                claim: alone(self.who),
+                fencing_token: self.number.unwrap_or(FencingToken::ZERO),
+            },
+            What::Transfer { from } => {
+                Request::Transfer { from: alone(from), to: alone(self.who), ttl, fence_hint }
+            }
+            What::Release(mode) => Request::Release { claim: claim(mode, self.who) },
+            What::Cancel => Request::Cancel { claim: alone(self.who), linger: forever },
+            What::Announce => Request::AnnounceWriter { key, waiter, patience: forever },
+            What::Withdraw => Request::WithdrawWriter { key, waiter },
+            What::Enqueue => Request::enqueue(key, waiter, Duration::ZERO, forever, ttl),
+            What::LeaveQueue => Request::LeaveQueue { key, waiter },
+        }
+    }
+}
+
+impl Kept {
+    /// No record.
+    pub(crate) fn nothing() -> Kept {
+        static NOTHING: LazyLock<Kept> = LazyLock::new(|| Kept::of(Record::default()));
+        *NOTHING
+    }
+
+    fn of(mut record: Record) -> Kept {
+        // What only holders are told makes no difference.
+        if let Some(held) = &mut record.held {
+            (held.number, held.wanted) = (None, false);
+        }
+        let text = in_order(&record.at(NOW, 0).encode());
+        let record = Record::decode(text.as_bytes()).unwrap_or_default();
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.entry(text).or_insert_with_key(|text| {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            let holder = record.held.as_ref().and_then(|held| name_of(held.token.as_bytes()));
+            let ends = record.held.as_ref().and_then(|held| held.ends).unwrap_or(NOW);
+            let left = u8::try_from((ends - NOW) / micros(TICK)).unwrap_or(u8::MAX);
+            let bits = |attempt: Option<usize>| attempt.map_or(0, |attempt| 1 << attempt);
+            let readers = record.readers.keys().fold(0, |all, token| all | bits(name_of(token)));
+            let of = |writer| record.intents.contains_key(&WaiterId::new(writer));
+            let writers = (0..8).filter(|writer| of(*writer)).fold(0, |all, writer| all | 1 << writer);
+            let digest = hasher.finish();
+            Box::leak(Box::new(Known { digest, holder, readers, writers, left, record }))
+        });
+        Kept(known)
+    }
+
+    /// Returns the attempt whose token the key has.
+    pub(crate) fn holder(self) -> Option<usize> {
+        self.0.holder
+    }
+
+    pub(crate) fn is_of(self, attempt: usize) -> bool {
+        self.0.holder == Some(attempt)
+    }
+
+    /// Whether the key is the attempt's, or it has a share.
+    pub(crate) fn has(self, attempt: usize) -> bool {
+        self.is_of(attempt) || self.0.readers & (1 << attempt) != 0
+    }
+
+    /// Whether the key is another's.
+    pub(crate) fn is_foreign(self, attempt: usize) -> bool {
+        !self.is_free() && !self.has(attempt)
+    }
+
+    /// Whether there is a tombstone for the attempt.
+    pub(crate) fn is_cancelled(self, attempt: usize) -> bool {
+        let stones = &self.0.record.tombstones;
+        !stones.is_empty() && stones.contains_key(token(attempt).random_part())
+    }
+
+    /// Whether the attempt is a writer that waits for readers.
+    pub(crate) fn awaits(self, attempt: usize) -> bool {
+        self.0.writers & (1 << attempt) != 0
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.0.record.is_shared()
+    }
+
+    pub(crate) fn has_place(self, waiter: usize) -> bool {
+        self.0.record.queue.place(WaiterId::new(waiter as u64)).is_some()
+    }
+
+    pub(crate) fn first_waiter(self) -> Option<usize> {
+        (0..8).find(|&waiter| self.0.record.queue.place(WaiterId::new(waiter as u64)) == Some(0))
+    }
+
+    /// Returns the ticks until the key expires.
+    pub(crate) fn left(self) -> u8 {
+        self.0.left
+    }
+
+    pub(crate) fn is_free(self) -> bool {
+        self.0.record.held.is_none()
+    }
+
+    pub(crate) fn record(self) -> &'static Record {
+        &self.0.record
+    }
+
+    pub(crate) fn counter(self) -> FencingToken {
+        FencingToken::new(self.record().counter).unwrap_or(FencingToken::MAX)
+    }
+
+    /// Carries out a request, and returns the reply and its fencing token.
+    pub(crate) fn ask(&mut self, ask: Ask) -> (Reply, FencingToken) {
+        let outcome = outcome([*self, Kept::nothing(), Kept::nothing()], ask);
+        [*self, ..] = outcome.kept;
+        (outcome.reply, outcome.number)
+    }
+
+    /// The same, if nobody hears the reply.
+    pub(crate) fn tell(&mut self, ask: Ask) {
+        self.ask(ask);
+    }
+
+    /// Returns the reply to a request that does not arrive.
+    pub(crate) fn would(mut self, ask: Ask) -> Reply {
+        self.ask(ask).0
+    }
+
+    /// Returns the record after what no request does to it.
+    pub(crate) fn with(self, change: impl FnOnce(&mut Record)) -> Kept {
+        let mut record = self.0.record.clone();
+        change(&mut record);
+        Kept::of(record)
+    }
+
+    /// Returns the record with a key that expires no later than this.
+    pub(crate) fn ending(self, ends: Option<u64>) -> Kept {
+        self.with(|record| record.held.iter_mut().for_each(|held| held.ends = held.ends.min(ends)))
+    }
+
+    /// Returns when the attempt's share expires.
+    pub(crate) fn share_ends(self, attempt: usize) -> Option<u64> {
+        self.0.record.readers.get(token(attempt).as_bytes()).map(|share| share.ends)
+    }
+
+    /// Returns the record a tick later.
+    pub(crate) fn ticked(self) -> Kept {
+        remembered(&TICKED, self, || {
+            let mut record = self.0.record.clone().at(NOW + micros(TICK), 0);
+            let entries =
+                [&mut record.readers, &mut record.tombstones].into_iter().flat_map(BTreeMap::values_mut);
+            let entries = entries.chain(record.intents.values_mut()).map(|Entry { ends, .. }| ends);
+            let held = record.held.iter_mut().filter_map(|held| held.ends.as_mut());
+            held.chain(entries).filter(|ends| **ends < u64::MAX).for_each(|ends| *ends -= micros(TICK));
+            Kept::of(record)
+        })
+    }
+
+    /// Renames the holder, where `order[new] = old`.
+    pub(crate) fn renamed<const K: usize>(self, order: [usize; K]) -> Kept {
+        let Some(new) = self.holder().and_then(|old| renamed(order, old)) else { return self };
+        if self.is_of(new) {
+            return self;
+        }
+        remembered(&RENAMED, (self, new), || {
+            self.with(|record| record.held.iter_mut().for_each(|held| held.token = token(new)))
+        })
+    }
+}
+
+/// Carries out a request for several keys, a bit for each.
+pub(crate) fn ask_all<const L: usize>(kept: &mut [Kept; L], keys: u8, ask: Ask) -> Reply {
+    let mut all = [Kept::nothing(); MOST];
+    all[..L].copy_from_slice(kept);
+    let outcome = outcome(all, Ask { keys, ..ask });
+    kept.copy_from_slice(&outcome.kept[..L]);
+    outcome.reply
+}
+
+fn outcome(kept: [Kept; MOST], ask: Ask) -> Outcome {
+    remembered(&ASKED, (kept, ask), || {
+        let mut records = Records::at(NOW).with_wall(Duration::ZERO);
+        for (key, kept) in KEYS.into_iter().zip(kept) {
+            records.add(key.into(), None, Ok(kept.0.record.clone()));
+        }
+        let (reply, number) = match records.apply(&ask.request()) {
+            Ok((vote, number)) => (Reply::of(&vote), number),
+            Err(_) => (Reply::Refused, None),
+        };
+        let after = |key: &str| records.seen(key).and_then(Result::ok).map(|record| Kept::of(record.clone()));
+        let kept = KEYS.map(|key| after(key).unwrap_or_else(Kept::nothing));
+        Outcome { kept, reply, number: number.unwrap_or(FencingToken::ZERO) }
+    })
+}
+
+impl Reply {
+    fn of(vote: &Vote) -> Reply {
+        match vote {
+            Vote::Granted | Vote::ReleasedContended => Reply::Granted,
+            Vote::Notified => Reply::Notified,
+            Vote::Restored => Reply::Restored,
+            Vote::Free => Reply::Free,
+            _ => Reply::Refused,
+        }
+    }
+}
+
+/// Counts the moments at which waiters began to wait from their order: only that makes a difference.
+fn in_order(text: &str) -> String {
+    let mut since = NOW / 2;
+    let line = |line: &str| match line.split(' ').collect::<Vec<_>>().as_slice() {
+        ["waiter", waiter, _, ends, process] => {
+            since += 1;
+            format!("waiter {waiter} {since} {ends} {process}\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+/// Returns the token of an attempt.
+fn token(attempt: usize) -> Token {
+    Token::new(attempt as u128, "")
+}
+
+/// Returns the attempt of a token.
+fn name_of(token: &[u8]) -> Option<usize> {
+    let random = Token::found(token);
+    usize::from_str_radix(str::from_utf8(random.random_part()).ok()?, 16).ok()
+}
+
+fn micros(time: Duration) -> u64 {
+    quorlock_protocol::micros(time)
+}
+
+fn remembered<K: Copy + Eq + Hash, V: Copy>(
+    memory: &'static std::thread::LocalKey<RefCell<Memory<K, V>>>,
+    key: K,
+    value: impl FnOnce() -> V,
+) -> V {
+    if let Some(known) = memory.with_borrow(|memory| memory.get(&key).copied()) {
+        return known;
+    }
+    let value = value();
+    memory.with_borrow_mut(|memory| memory.insert(key, value));
+    value
+}
+
+/// A fast hash of a few numbers.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(26)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(number.into());
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number.cast_unsigned() as u64);
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Kept) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Kept {}
+
+impl Hash for Kept {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.0.digest);
+    }
+}
+
+impl PartialOrd for Kept {
+    fn partial_cmp(&self, other: &Kept) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By their digests, which are the same in all runs.
+impl Ord for Kept {
+    fn cmp(&self, other: &Kept) -> std::cmp::Ordering {
+        self.0.digest.cmp(&other.0.digest)
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.record.encode().trim_end())
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reply::Granted => "is granted",
+            Reply::Notified => "notifies the next",
+            Reply::Restored => "stores the key again",
+            Reply::Free => "finds nothing",
+            Reply::Refused => "is refused",
+        })
+    }
+}
