@@ -59,3 +59,21 @@ impl Case {
         }
     }
 }
+
+/// Defines `all`, which returns cases: what is expected, how that is searched, the name, and the model.
+macro_rules! cases {
+    ($($expected:ident $search:ident $(($walks:expr))? $name:ident: $model:expr;)+) => {
+        /// Returns all cases.
+        pub(crate) fn all() -> Vec<$crate::case::Case> {
+            vec![$($crate::case::$expected(stringify!($name), |_seed| {
+                cases!(@$expected $search, $model, _seed $(, $walks)?)
+            })),+]
+        }
+    };
+    (@nightly prove, $model:expr, $seed:ident) => { $crate::explore::prove($model, 2) };
+    (@$expected:ident prove, $model:expr, $seed:ident) => { $crate::explore::prove($model, 1) };
+    (@$expected:ident hunt, $model:expr, $seed:ident) => { $crate::explore::hunt(&$model) };
+    (@$expected:ident walk, $model:expr, $seed:ident, $walks:expr) => {
+        $crate::walk::walk(&$model, $seed, $walks)
+    };
+}

@@ -25,6 +25,7 @@
 #![expect(clippy::exhaustive_enums, clippy::exhaustive_structs, reason = "not published")]
 #![expect(clippy::indexing_slicing, reason = "nodes and attempts are numbered, and a panic is a finding")]
 
+#[macro_use]
 pub mod case;
 mod clock;
 mod common;

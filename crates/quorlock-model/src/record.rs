@@ -195,7 +195,7 @@ impl Kept {
             let of = |writer| record.intents.contains_key(&WaiterId::new(writer));
             let writers = (0..8).filter(|writer| of(*writer)).fold(0, |all, writer| all | 1 << writer);
             let digest = hasher.finish();
-            Box::leak(Box::new(Known { digest, holder, readers, writers, left, record }))
+            Box::leak(Box::new(Known { record, digest, holder, readers, writers, left }))
         });
         Kept(known)
     }
@@ -350,7 +350,10 @@ impl Reply {
             Vote::Notified => Reply::Notified,
             Vote::Restored => Reply::Restored,
             Vote::Free => Reply::Free,
-            _ => Reply::Refused,
+            // Another holds it, or goes first; or a kind of answer that no such request has.
+            Vote::Held(_) | Vote::NotYourTurn | Vote::Queued(_) | Vote::Waiters(_) | Vote::FenceAhead | _ => {
+                Reply::Refused
+            }
         }
     }
 }
@@ -406,7 +409,9 @@ impl Hasher for Mix {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
     }
 
     fn write_u8(&mut self, number: u8) {

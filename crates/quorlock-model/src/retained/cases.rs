@@ -1,37 +1,24 @@
 //! The cases of retained locks.
 
 use super::{Renewals, Retained, Scheme};
-use crate::case::{Case, holds, nightly, violated};
-use crate::explore::{hunt, prove};
 
-/// Returns all cases.
-pub(crate) fn all() -> Vec<Case> {
-    vec![
-        holds("a_slot_that_was_confirmed_has_one_run", |_| prove(model(Scheme::Quorlock, 0), 1)),
-        violated("a_host_that_releases_first_and_retains_then_lets_another_run_in_between", |_| {
-            hunt(&model(Scheme::ReleaseFirst, 0))
-        }),
-        violated("a_slot_that_a_minority_confirms_has_two_runs", |_| hunt(&model(Scheme::Minority, 0))),
-        violated("a_slot_that_is_confirmed_after_the_end_of_the_lease_has_two_runs", |_| {
-            hunt(&model(Scheme::AfterTheEnd, 0))
-        }),
-        violated("a_slot_that_is_kept_for_one_ttl_has_two_runs", |_| hunt(&model(Scheme::OneTtl, 0))),
-        violated("a_slot_that_only_a_quorum_has_is_run_again_when_one_node_forgets_it", |_| {
-            hunt(&model(Scheme::Quorlock, 1))
-        }),
-        holds("a_lost_renewal_does_not_take_the_lock_again_after_the_slot", |_| {
-            prove(late(Scheme::Quorlock), 1)
-        }),
-        violated("a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot", |_| {
-            hunt(&late(Scheme::NotStopped))
-        }),
-        nightly("nightly_a_lost_renewal_and_a_longer_slot", |_| {
-            prove(Retained { ttl: 2, slot: 3, ..late(Scheme::Quorlock) }, 2)
-        }),
-        violated("a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run", |_| {
-            hunt(&late(Scheme::StoppedFirst))
-        }),
-    ]
+cases! {
+    holds prove a_slot_that_was_confirmed_has_one_run: model(Scheme::Quorlock, 0);
+    violated hunt a_host_that_releases_first_and_retains_then_lets_another_run_in_between:
+        model(Scheme::ReleaseFirst, 0);
+    violated hunt a_slot_that_a_minority_confirms_has_two_runs: model(Scheme::Minority, 0);
+    violated hunt a_slot_that_is_confirmed_after_the_end_of_the_lease_has_two_runs:
+        model(Scheme::AfterTheEnd, 0);
+    violated hunt a_slot_that_is_kept_for_one_ttl_has_two_runs: model(Scheme::OneTtl, 0);
+    violated hunt a_slot_that_only_a_quorum_has_is_run_again_when_one_node_forgets_it:
+        model(Scheme::Quorlock, 1);
+    holds prove a_lost_renewal_does_not_take_the_lock_again_after_the_slot: late(Scheme::Quorlock);
+    violated hunt a_lost_renewal_that_is_not_cancelled_takes_the_lock_after_the_slot:
+        late(Scheme::NotStopped);
+    nightly prove nightly_a_lost_renewal_and_a_longer_slot:
+        Retained { ttl: 2, slot: 3, ..late(Scheme::Quorlock) };
+    violated hunt a_renewal_that_is_cancelled_before_the_slot_is_certain_lets_another_run:
+        late(Scheme::StoppedFirst);
 }
 
 fn model(scheme: Scheme, forgets: u8) -> Retained<3> {

@@ -1,31 +1,19 @@
 //! The cases of several locks.
 
-use super::{Scheme, Several};
-use crate::case::{Case, holds, nightly, violated};
-use crate::contest::Contest;
-use crate::explore::{hunt, prove};
-use crate::walk::walk;
-
 use super::Scheme::Quorlock;
+use super::{Scheme, Several};
+use crate::contest::Contest;
 
-/// Returns all cases.
-pub(crate) fn all() -> Vec<Case> {
-    vec![
-        holds("overlapping_sets_and_a_lock_alone_exclude_each_other", |_| prove(three(Quorlock), 1)),
-        holds("leases_of_several_are_renewed_and_a_node_loses_one_key_of_them", |_| {
-            prove(with_single(Quorlock, (2, 1)), 1)
-        }),
-        holds("sets_and_locks_on_five_nodes_at_random_with_keys_that_are_lost", |seed| {
-            walk(&five(Quorlock), seed, 50_000)
-        }),
-        violated("attempts_that_take_locks_one_by_one_deadlock", |_| hunt(&two(Scheme::OneByOne))),
-        violated("a_node_that_stores_some_of_the_keys_must_not_vote", |_| hunt(&three(Scheme::PartialNode))),
-        violated("a_node_that_has_lost_one_of_the_keys_must_not_confirm", |_| {
-            hunt(&with_single(Scheme::SomeKept, (2, 1)))
-        }),
-        nightly("nightly_leases_of_several_and_two_losses", |_| prove(with_single(Quorlock, (3, 2)), 2)),
-        nightly("nightly_a_million_random_walks_among_sets", |seed| walk(&five(Quorlock), seed, 1_000_000)),
-    ]
+cases! {
+    holds prove overlapping_sets_and_a_lock_alone_exclude_each_other: three(Quorlock);
+    holds prove leases_of_several_are_renewed_and_a_node_loses_one_key_of_them: with_single(Quorlock, (2, 1));
+    holds walk(50_000) sets_and_locks_on_five_nodes_at_random_with_keys_that_are_lost: five(Quorlock);
+    violated hunt attempts_that_take_locks_one_by_one_deadlock: two(Scheme::OneByOne);
+    violated hunt a_node_that_stores_some_of_the_keys_must_not_vote: three(Scheme::PartialNode);
+    violated hunt a_node_that_has_lost_one_of_the_keys_must_not_confirm:
+        with_single(Scheme::SomeKept, (2, 1));
+    nightly prove nightly_leases_of_several_and_two_losses: with_single(Quorlock, (3, 2));
+    nightly walk(1_000_000) nightly_a_million_random_walks_among_sets: five(Quorlock);
 }
 
 const YES: bool = true;

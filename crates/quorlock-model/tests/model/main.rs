@@ -2,9 +2,9 @@
 
 /// Declares a test for each case, which has the name of the test.
 macro_rules! cases {
-    ($(#[$test:meta] fn $name:ident();)+) => {
+    ($(fn $name:ident();)+) => {
         $(
-            #[$test]
+            #[test]
             fn $name() {
                 crate::confirm(stringify!($name));
             }

@@ -1,16 +1,10 @@
 //! The cases of the queue.
 
 cases! {
-    #[test]
     fn live_waiters_are_never_stranded_by_crashes_and_lost_messages();
-    #[test]
     fn without_heartbeats_waiters_behind_a_crashed_one_are_stranded();
-    #[test]
     fn a_turn_that_never_expires_strands_waiters_behind_a_crashed_one();
-    #[test]
     fn a_turn_given_up_without_a_hint_strands_waiters_that_only_listen();
-    #[test]
     fn a_reader_in_the_queue_is_passed_over_once_by_each_other_at_most();
-    #[test]
     fn a_reader_without_a_place_is_passed_over_again_and_again();
 }
