@@ -20,13 +20,6 @@ pub(crate) enum Answer {
     Unheard,
 }
 
-/// Whether an attempt that is over held the lock.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Past {
-    Failed,
-    Held,
-}
-
 /// Whether this many grants are a quorum.
 pub(crate) fn is_won(quorum: Quorum, grants: usize) -> bool {
     let mut tally = Tally::new(quorum);

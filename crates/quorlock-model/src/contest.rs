@@ -8,34 +8,23 @@
 //! As there, a lost or refused request does not arrive, an attempt begins with its first request that arrives,
 //! and an answer arrives immediately.
 
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::hash::Hash;
 
-use quorlock_protocol::{Moment, Quorum, Term};
-use stateright::{Model, Property, Representative};
+use quorlock_protocol::{Quorum, Term};
+use stateright::{Model, Property};
 
-use crate::clock::{deadline, is_valid, moment, renewed};
-use crate::common::is_won;
-use crate::names::name;
+use crate::clock::{deadline, moment, renewed};
+use crate::common::{Answer, is_won};
 use crate::record::{Kept, Reply};
+use crate::scene;
+pub(crate) use crate::scene::{Attempt, Lease, Own, Phase, Step};
 use crate::walk::Wander;
 
-/// The state of the nodes, the attempts, and the requests between them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct State<A, const N: usize, const K: usize, const L: usize> {
-    pub(crate) nodes: [Node<K, L>; N],
-    pub(crate) attempts: [Attempt<A>; K],
-    /// How many keys may still be lost.
-    pub(crate) losses: u8,
-}
-
-/// A node, and the requests to it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Node<const K: usize, const L: usize> {
-    /// What it keeps of each lock.
-    pub(crate) kept: [Kept; L],
-    pub(crate) mail: [Mail; K],
-}
+/// The past is the number of keys that may still be lost.
+pub(crate) type State<A, const N: usize, const K: usize, const L: usize> =
+    scene::State<u8, Node<K, L>, Attempt<A>, N, K>;
+pub(crate) type Node<const K: usize, const L: usize> = scene::Node<(), Mail, K, L>;
 
 /// An attempt's requests to a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -59,57 +48,6 @@ pub(crate) enum Sent {
     Spent,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) struct Attempt<A> {
-    /// Its own clock, which starts when it asks for votes.
-    pub(crate) clock: u8,
-    pub(crate) phase: Phase,
-    /// What its model adds.
-    pub(crate) own: A,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) enum Phase {
-    /// It has not begun.
-    #[default]
-    Idle,
-    /// It collects votes.
-    Voting,
-    /// A lease, which may have ended unnoticed.
-    Holding(Lease),
-    /// Given up or released.
-    Over { held: bool },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Lease {
-    /// The deadline, by the attempt's own clock.
-    pub(crate) until: Moment,
-    /// How many renewals have been sent.
-    pub(crate) renewals: u8,
-    /// When the undecided renewal was sent.
-    pub(crate) renewing: Option<u8>,
-}
-
-/// A step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step<S> {
-    /// A tick passes.
-    Tick,
-    /// A request for a vote arrives and is granted.
-    Vote { attempt: usize, node: usize },
-    /// A holder asks all nodes to renew its lease. This downgrades a writer.
-    Renew { attempt: usize },
-    /// A request of the renewal arrives.
-    Renewal { attempt: usize, node: usize },
-    /// An attempt releases what it has, or gives up.
-    End { attempt: usize },
-    /// A release arrives.
-    Release { attempt: usize, node: usize },
-    /// A step that only this model has.
-    Own(S),
-}
-
 /// The bounds of a model, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
@@ -123,7 +61,7 @@ pub(crate) struct Bounds {
 /// What distinguishes the models: the requests of their attempts, and what their wrong variants do.
 pub(crate) trait Rules<const N: usize, const K: usize, const L: usize>: Sized {
     /// What an attempt has besides.
-    type Own: Copy + Ord + Hash + Debug + Default + Send + Sync;
+    type Own: Own + Hash + Debug + Default + Send + Sync;
     type Step: Copy + PartialEq + Debug;
 
     fn bounds(&self) -> Bounds;
@@ -186,14 +124,13 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Model fo
     type Action = Step<R::Step>;
 
     fn init_states(&self) -> Vec<Self::State> {
-        let node = Node { kept: [Kept::nothing(); L], mail: [Mail::default(); K] };
-        let attempts = [Attempt::default(); K];
-        vec![State { nodes: [node; N], attempts, losses: self.0.bounds().losses }]
+        let (nodes, attempts) = ([Node::new(); N], [Attempt::default(); K]);
+        vec![State { past: self.0.bounds().losses, nodes, attempts }]
     }
 
     fn actions(&self, state: &Self::State, steps: &mut Vec<Self::Action>) {
         if state.attempts.iter().any(Attempt::is_running) {
-            steps.push(Step::Tick);
+            steps.push(Step::Tick { missed_by: None });
         }
         for (attempt, asking) in state.attempts.iter().enumerate() {
             if asking.lease().is_some() || (asking.phase == Phase::Voting && self.0.gives_up()) {
@@ -213,16 +150,17 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Model fo
     fn next_state(&self, state: &Self::State, step: Self::Action) -> Option<Self::State> {
         let mut state = *state;
         match step {
-            Step::Tick => self.tick(&mut state),
-            Step::Vote { attempt, node } => self.vote(&mut state, attempt, node),
+            Step::Tick { .. } => self.tick(&mut state),
+            Step::Vote { attempt, node, .. } => self.vote(&mut state, attempt, node),
             Step::Renew { attempt } => self.renew(&mut state, attempt),
-            Step::Renewal { attempt, node } => self.renewal(&mut state, attempt, node),
-            Step::End { attempt } => state.end(attempt),
+            Step::Renewal { attempt, node, .. } => self.renewal(&mut state, attempt, node),
+            Step::End { attempt } => end(&mut state, attempt),
             Step::Release { attempt, node } => {
                 state.nodes[node].mail[attempt].release = Sent::Spent;
                 self.0.release(&mut state.nodes[node].kept, attempt);
             }
             Step::Own(step) => self.0.after(&mut state, step),
+            Step::RunAhead { .. } | Step::Restart { .. } | Step::NewRenewal { .. } => return None,
         }
         self.tidy(&mut state);
         Some(state)
@@ -232,32 +170,14 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Model fo
         self.0.properties()
     }
 
-    fn format_step(&self, _: &Self::State, step: Self::Action) -> Option<String> {
-        Some(match step {
-            Step::Tick => "a tick passes".to_owned(),
-            Step::Vote { attempt, node } => format!("node {node} grants {} its vote", name(attempt)),
-            Step::Renew { attempt } => format!("{} requests a renewal", name(attempt)),
-            Step::Renewal { attempt, node } => {
-                format!("the renewal of {} arrives at node {node}", name(attempt))
-            }
-            Step::End { attempt } => format!("{} releases what it has, or gives up", name(attempt)),
-            Step::Release { attempt, node } => {
-                format!("the release of {} arrives at node {node}", name(attempt))
-            }
-            Step::Own(step) => R::tell(step),
-        })
+    fn format_step(&self, before: &Self::State, step: Self::Action) -> Option<String> {
+        Some(step.tell(before, &self.next_state(before, step)?, R::tell))
     }
 }
 
 impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Wander for Contest<R, N, K, L> {
     fn weight(&self, step: &Self::Action) -> u32 {
-        match step {
-            Step::Vote { .. } | Step::Renewal { .. } => 8,
-            Step::Tick => 6,
-            Step::Renew { .. } | Step::Release { .. } => 3,
-            Step::End { .. } => 1,
-            Step::Own(step) => R::weight(step),
-        }
+        step.weight(R::weight)
     }
 }
 
@@ -274,7 +194,7 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
         let asks = match asking.phase {
             Phase::Idle => self.0.may_begin(attempt),
             Phase::Voting | Phase::Holding(_) => mail.vote == Sent::Unarrived,
-            Phase::Over { .. } => false,
+            Phase::Waiting { .. } | Phase::WritingBack | Phase::Ended | Phase::Over { .. } => false,
         };
         let mut kept = there.kept;
         // A repeated request would be granted again, without effect.
@@ -282,13 +202,13 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
             && self.0.vote(&mut kept, node, attempt, &asking.own) == Reply::Granted
             && (kept != there.kept || !kept.iter().any(|kept| kept.has(attempt)))
         {
-            steps.push(Step::Vote { attempt, node });
+            steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
         }
         if mail.renewal == Sent::Unarrived
             && asking.is_running()
             && self.0.renewal(&mut there.kept.clone(), attempt) != Reply::Refused
         {
-            steps.push(Step::Renewal { attempt, node });
+            steps.push(Step::Renewal { attempt, node, answer: Answer::Heard });
         }
         if mail.release == Sent::Unarrived {
             steps.push(Step::Release { attempt, node });
@@ -297,19 +217,17 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
 
     fn tick(&self, state: &mut State<R::Own, N, K, L>) {
         let Bounds { ttl, renewals, .. } = self.0.bounds();
-        for attempt in state.attempts.iter_mut().filter(|attempt| attempt.is_running()) {
+        state.tick(None);
+        for attempt in &mut state.attempts {
             // By then, everything has ended.
-            attempt.clock = (attempt.clock + 1).min(ttl * (renewals + 2));
-        }
-        for node in &mut state.nodes {
-            node.kept = node.kept.map(Kept::ticked);
+            attempt.clock = attempt.clock.min(ttl * (renewals + 2));
         }
     }
 
     fn vote(&self, state: &mut State<R::Own, N, K, L>, attempt: usize, node: usize) {
         if state.attempts[attempt].phase == Phase::Idle {
             self.0.begin(state, attempt);
-            state.ask(attempt);
+            ask(state, attempt);
         }
         let own = state.attempts[attempt].own;
         self.0.vote(&mut state.nodes[node].kept, node, attempt, &own);
@@ -321,18 +239,18 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
         let asking = &mut state.attempts[attempt];
         let until = deadline(sent, self.0.bounds().ttl);
         if moment(asking.clock) >= until {
-            return state.end(attempt);
+            return end(state, attempt);
         }
-        asking.phase = Phase::Holding(Lease { until, renewals: 0, renewing: None });
+        asking.phase = Phase::Holding(Lease::new(until));
     }
 
     /// Like `Keeper::renew`.
     fn renew(&self, state: &mut State<R::Own, N, K, L>, attempt: usize) {
-        let Attempt { clock, phase: Phase::Holding(lease), own } = &mut state.attempts[attempt] else {
+        let Attempt { clock, phase: Phase::Holding(lease), own, .. } = &mut state.attempts[attempt] else {
             return;
         };
         lease.renewals += 1;
-        lease.renewing = Some(*clock);
+        lease.renewal = Some(*clock);
         self.0.renew(own, false);
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].renewal = Sent::Unarrived);
     }
@@ -342,15 +260,15 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
         let counts = self.0.renewal(&mut state.nodes[node].kept, attempt) == Reply::Granted;
         state.nodes[node].mail[attempt].renewal = if counts { Sent::Counted } else { Sent::Spent };
         let is_carried = self.is_carried(state, attempt, true);
-        let Attempt { clock, phase: Phase::Holding(lease), own } = &mut state.attempts[attempt] else {
+        let Attempt { clock, phase: Phase::Holding(lease), own, .. } = &mut state.attempts[attempt] else {
             return;
         };
-        let Some(sent) = lease.renewing.filter(|_| is_carried) else { return };
+        let Some(sent) = lease.renewal.filter(|_| is_carried) else { return };
         let to = deadline(sent, self.0.bounds().ttl);
         let Some(until) = renewed(&Term::until(lease.until), to, moment(*clock)) else {
-            return state.end(attempt);
+            return end(state, attempt);
         };
-        (lease.until, lease.renewing) = (until, None);
+        (lease.until, lease.renewal) = (until, None);
         self.0.renew(own, true);
     }
 
@@ -369,62 +287,29 @@ impl<R: Rules<N, K, L>, const N: usize, const K: usize, const L: usize> Contest<
             // which need not arrive.
             let lapsed = asking.lease().is_some() && !asking.asserts();
             if lapsed || (asking.phase == Phase::Voting && late) {
-                state.end(attempt);
+                end(state, attempt);
             }
         }
         self.0.tidy(state);
     }
 }
 
-impl<A> Attempt<A> {
-    pub(crate) fn lease(&self) -> Option<&Lease> {
-        match &self.phase {
-            Phase::Holding(lease) => Some(lease),
-            Phase::Idle | Phase::Voting | Phase::Over { .. } => None,
-        }
-    }
-
-    /// Whether it may act as the holder, decided by [`Term`] as in the library.
-    pub(crate) fn asserts(&self) -> bool {
-        self.lease().is_some_and(|lease| is_valid(lease.until, moment(self.clock)))
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Voting | Phase::Holding(_))
-    }
-
-    pub(crate) fn has_held(&self) -> bool {
-        self.phase == Phase::Over { held: true }
-    }
+/// An attempt asks all nodes for their votes.
+pub(crate) fn ask<A, const N: usize, const K: usize, const L: usize>(
+    state: &mut State<A, N, K, L>,
+    attempt: usize,
+) {
+    state.attempts[attempt].phase = Phase::Voting;
+    state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote = Sent::Unarrived);
 }
 
-impl<A: Default, const N: usize, const K: usize, const L: usize> State<A, N, K, L> {
-    /// An attempt asks all nodes for their votes.
-    pub(crate) fn ask(&mut self, attempt: usize) {
-        self.attempts[attempt].phase = Phase::Voting;
-        self.nodes.iter_mut().for_each(|node| node.mail[attempt].vote = Sent::Unarrived);
-    }
-
-    /// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are dropped.
-    pub(crate) fn end(&mut self, attempt: usize) {
-        let held = self.attempts[attempt].lease().is_some();
-        self.attempts[attempt] = Attempt { phase: Phase::Over { held }, ..Attempt::default() };
-        let over = Mail { vote: Sent::Spent, renewal: Sent::Spent, release: Sent::Unarrived };
-        self.nodes.iter_mut().for_each(|node| node.mail[attempt] = over);
-    }
-}
-
-/// The names of nodes make no difference.
-impl<A: Copy, const N: usize, const K: usize, const L: usize> Representative for State<A, N, K, L> {
-    fn representative(&self) -> Self {
-        let mut other = *self;
-        other.nodes.sort_unstable();
-        other
-    }
-}
-
-impl<A, const N: usize, const K: usize, const L: usize> fmt::Display for State<A, N, K, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{N} nodes, {L} locks, {K} attempts")
-    }
+/// Ends an attempt. Its release is sent to all nodes; its other requests can only deny, and are dropped.
+pub(crate) fn end<A: Default, const N: usize, const K: usize, const L: usize>(
+    state: &mut State<A, N, K, L>,
+    attempt: usize,
+) {
+    let held = state.attempts[attempt].lease().is_some();
+    state.attempts[attempt] = Attempt { phase: Phase::Over { held }, ..Attempt::default() };
+    let over = Mail { vote: Sent::Spent, renewal: Sent::Spent, release: Sent::Unarrived };
+    state.nodes.iter_mut().for_each(|node| node.mail[attempt] = over);
 }

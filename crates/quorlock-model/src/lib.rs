@@ -16,8 +16,10 @@
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
 //! | `contest` | attempts that contend for locks, shared by `shared`, `several` and `passing` |
+//! | `scene` | states, steps, and how a violation is told, shared by these, `lock` and `offer` |
 //! | `record` | the record that ships, which is what each node keeps |
-//! | `common`, `clock`, `names` | requests, clocks and renamings, shared by the models |
+//! | `world` | the bounds of `lock` and `offer` |
+//! | `common`, `clock`, `names` | quorums, clocks and renamings, shared by the models |
 //! | [`explore`] | explores every state of a model |
 //! | `walk` | takes random walks where there are too many states |
 //! | [`case`] | a model with its expected result; [`cases`] returns all |
@@ -41,9 +43,11 @@ mod permits;
 mod queue;
 mod record;
 mod retained;
+mod scene;
 mod several;
 mod shared;
 mod walk;
+mod world;
 
 use case::Case;
 

@@ -24,18 +24,19 @@
 
 pub(crate) mod cases;
 mod rules;
+mod scheme;
 pub(crate) mod state;
 mod story;
 mod tidy;
-mod world;
 
 use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
-use self::state::{Attempt, Phase, State};
-pub(crate) use self::world::{Addresses, JumpsAt, Meeting, Pauses, Scheme, Turns, World};
-use crate::common::{Answer, Past};
+pub(crate) use self::scheme::Scheme;
+use self::state::{Attempt, Node, Past, State};
+use crate::scene;
 use crate::walk::Wander;
+use crate::world::{Addresses, World};
 
 pub(crate) const EXCLUSIVE: &str = "no two hold the lock at the same time";
 /// From its acquisition until it is last asserted, no other attempt asserts the lock.
@@ -55,15 +56,12 @@ pub(crate) struct Lock<const N: usize, const K: usize> {
     world: World,
 }
 
-/// A step.
+/// A step of this model.
+pub(crate) type Step = scene::Step<Act>;
+
+/// A step that only this model has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// A tick passes.
-    Tick { missed_by: Option<usize> },
-    /// A node's clock runs a tick ahead.
-    RunAhead { node: usize },
-    /// A node restarts, without its data unless it keeps it.
-    Restart { node: usize },
+pub(crate) enum Act {
     /// The calendar clock of a restarted node steps far forwards.
     PutForward { node: usize },
     /// A node's clock jumps past the expiry of its key.
@@ -72,24 +70,12 @@ pub(crate) enum Step {
     AskAgain { attempt: usize, node: usize },
     /// An attempt reads its clock and asks all nodes for their votes.
     Begin { attempt: usize },
-    /// A request for a vote arrives.
-    Vote { attempt: usize, node: usize, answer: Answer },
-    /// An attempt reads its clock and asks all nodes to renew its lease.
-    Renew { attempt: usize },
-    /// A request of the current renewal arrives.
-    Renewal { attempt: usize, node: usize, answer: Answer },
-    /// A renewal is sent, and its first request arrives.
-    NewRenewal { attempt: usize, node: usize },
     /// A request of an earlier renewal arrives.
     LateRenewal { attempt: usize, node: usize },
     /// An attempt that has paused counts a renewal.
     Count { attempt: usize },
     /// A caller checks a lease that has ended.
     SeeEnd { attempt: usize },
-    /// An attempt releases the lock, or gives up.
-    End { attempt: usize },
-    /// A release arrives.
-    Release { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Lock<N, K> {
@@ -105,9 +91,10 @@ impl<const N: usize, const K: usize> Model for Lock<N, K> {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State<N, K>> {
-        let mut state = State::new();
+        let (past, attempts) = (Past::default(), [Attempt::default(); K]);
+        let mut state = State { past, nodes: [Node::new(); N], attempts };
         for node in state.nodes.iter_mut().take(usize::from(self.world.remembering)) {
-            node.remembers = true;
+            node.own.remembers = true;
         }
         vec![state]
     }
@@ -130,17 +117,16 @@ impl<const N: usize, const K: usize> Model for Lock<N, K> {
                 !state.attempts.iter().filter(is_broken).any(|attempt| model.asserts(attempt))
             }),
             Property::<Self>::always(STAYS_ENDED, |model, state| {
-                let has_ended = |attempt: &&Attempt| attempt.lease().is_some_and(|lease| lease.seen_to_end);
-                !state.attempts.iter().filter(has_ended).any(|attempt| model.asserts(attempt))
+                !state.attempts.iter().any(|attempt| attempt.own.seen_to_end && model.asserts(attempt))
             }),
             Property::<Self>::sometimes(PASSED_ON, |model, state| {
-                let held = |attempt: &Attempt| matches!(attempt.phase, Phase::Over { past: Past::Held });
-                state.attempts.iter().any(held) && state.attempts.iter().any(|attempt| model.asserts(attempt))
+                state.attempts.iter().any(Attempt::has_held)
+                    && state.attempts.iter().any(|attempt| model.asserts(attempt))
             }),
         ];
         if self.world.renewals > 0 {
             properties.push(Property::<Self>::sometimes(RENEWED, |model, state| {
-                let first = model.world.deadline(0);
+                let first = model.deadline(0);
                 state.attempts.iter().filter_map(Attempt::lease).any(|lease| lease.until > first)
             }));
             properties.push(Property::<Self>::sometimes(LAPSED, |model, state| {
@@ -153,25 +139,17 @@ impl<const N: usize, const K: usize> Model for Lock<N, K> {
         properties
     }
 
-    fn format_step(&self, state: &State<N, K>, step: Step) -> Option<String> {
-        Some(self.tell(state, step))
+    fn format_step(&self, before: &State<N, K>, step: Step) -> Option<String> {
+        Some(step.tell(before, &self.after(before, step), |act| self.tell(before, act)))
     }
 }
 
-/// Chosen so that many attempts acquire and renew, and some renewals arrive too late.
 impl<const N: usize, const K: usize> Wander for Lock<N, K> {
     fn weight(&self, step: &Step) -> u32 {
-        match step {
-            Step::Vote { .. } | Step::Renewal { .. } | Step::Tick { missed_by: None } => 8,
-            Step::NewRenewal { .. } | Step::Begin { .. } | Step::Count { .. } => 4,
-            Step::LateRenewal { .. } | Step::Renew { .. } | Step::SeeEnd { .. } | Step::Release { .. } => 2,
-            Step::Restart { .. }
-            | Step::PutForward { .. }
-            | Step::Jump { .. }
-            | Step::AskAgain { .. }
-            | Step::RunAhead { .. }
-            | Step::End { .. }
-            | Step::Tick { missed_by: Some(_) } => 1,
-        }
+        step.weight(|act| match act {
+            Act::Begin { .. } | Act::Count { .. } => 4,
+            Act::LateRenewal { .. } | Act::SeeEnd { .. } => 2,
+            Act::PutForward { .. } | Act::Jump { .. } | Act::AskAgain { .. } => 1,
+        })
     }
 }

@@ -29,18 +29,19 @@
 pub(crate) mod cases;
 mod possible;
 mod rules;
+mod scheme;
 pub(crate) mod state;
 mod story;
 mod tidy;
-mod world;
 
 use quorlock_protocol::Quorum;
 use stateright::{Model, Property};
 
-use self::state::{Kind, Phase, State};
-pub(crate) use self::world::{Clocks, Fencing, Scheme, Start, World};
-use crate::common::Past;
+pub(crate) use self::scheme::Scheme;
+use self::state::{Kind, State};
+use crate::scene::{self, Lease, Phase};
 use crate::walk::Wander;
+use crate::world::{Clocks, Fencing, World};
 
 pub(crate) const EXCLUSIVE: &str = "no two hold the lock at the same time";
 /// From its acquisition until it is last asserted, no other attempt asserts the lock.
@@ -66,21 +67,16 @@ pub(crate) struct Offer<const N: usize, const K: usize> {
     world: World,
 }
 
-/// A step.
+/// A step of this model.
+pub(crate) type Step = scene::Step<Act>;
+
+/// A step that only this model has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// A tick passes.
-    Tick { missed_by: Option<usize> },
-    /// A node's clock runs a tick ahead.
-    RunAhead { node: usize },
-    /// A node restarts without its data.
-    Restart { node: usize },
+pub(crate) enum Act {
     /// A node restarts with its data, and notifies the waiter again whose token it has.
     Remind { node: usize },
     /// A node's key vanishes, if there are no clocks.
     Vanish { node: usize },
-    /// A request for a vote arrives; the attempt begins with the first one.
-    Vote { attempt: usize, node: usize },
     /// A waiter draws a token and sends its question.
     Question { attempt: usize },
     /// A waiter sends a question again with the same token.
@@ -95,14 +91,6 @@ pub(crate) enum Step {
     Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
     WriteBack { attempt: usize, node: usize },
-    /// A renewal is sent, and its first request arrives.
-    NewRenewal { attempt: usize, node: usize },
-    /// A request of the renewal arrives.
-    Renewal { attempt: usize, node: usize },
-    /// A holder releases the lock, or a waiter gives up.
-    End { attempt: usize },
-    /// A release arrives.
-    Release { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Offer<N, K> {
@@ -110,11 +98,10 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         Offer { quorum: Quorum::majority(N), scheme, kinds, world }
     }
 
-    /// Returns the attempts of other clients.
-    fn others(&self, state: &State<N, K>, attempt: usize) -> impl Iterator<Item = usize> + use<N, K> {
-        let pools = self.scheme == Scheme::TwoTokens && state.attempts[attempt].kind == Kind::Waiter;
-        let kinds = self.kinds;
-        (0..K).filter(move |&other| other != attempt && !(pools && kinds[other] == Kind::Waiter))
+    /// Whether two attempts are of different clients.
+    fn is_other(&self, state: &State<N, K>, one: usize, other: usize) -> bool {
+        let is_waiter = |attempt: usize| state.attempts[attempt].own.kind == Kind::Waiter;
+        other != one && !(self.scheme == Scheme::TwoTokens && is_waiter(one) && is_waiter(other))
     }
 
     fn has(&self, kind: Kind, times: usize) -> bool {
@@ -124,10 +111,10 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     /// Whether an offered lease is over, and an attempt of this kind asserts the lock.
     fn comes_after(&self, state: &State<N, K>, kind: Kind) -> bool {
         let gone = state.attempts.iter().any(|attempt| {
-            let has_ended = matches!(attempt.phase, Phase::Ended | Phase::Over { past: Past::Held });
-            attempt.kind == Kind::Waiter && has_ended
+            let has_ended = matches!(attempt.phase, Phase::Ended | Phase::Over { held: true });
+            attempt.own.kind == Kind::Waiter && has_ended
         });
-        gone && state.attempts.iter().any(|attempt| attempt.kind == kind && self.believes(attempt))
+        gone && state.attempts.iter().any(|attempt| attempt.own.kind == kind && self.believes(attempt))
     }
 }
 
@@ -150,30 +137,31 @@ impl<const N: usize, const K: usize> Model for Offer<N, K> {
     fn properties(&self) -> Vec<Property<Offer<N, K>>> {
         let has_clocks = self.world.clocks == Clocks::Running;
         let mut properties = vec![Property::<Self>::sometimes(TAKEN_UP, |model, state| {
-            state.attempts.iter().any(|one| one.kind == Kind::Waiter && model.believes(one))
+            state.attempts.iter().any(|one| one.own.kind == Kind::Waiter && model.believes(one))
         })];
         if has_clocks {
             properties.push(Property::<Self>::always(EXCLUSIVE, |model, state| {
                 let believes = |one: usize| model.believes(&state.attempts[one]);
-                !(0..K).any(|one| believes(one) && model.others(state, one).any(believes))
+                let others = |one| (0..K).filter(move |other| model.is_other(state, one, *other));
+                !(0..K).any(|one| believes(one) && others(one).any(believes))
             }));
             properties.push(Property::<Self>::always(UNBROKEN, |model, state| {
-                let is_broken = |lease: &state::Lease| lease.interrupted;
+                let is_broken = |lease: &Lease| lease.interrupted;
                 !state.attempts.iter().any(|one| one.lease().is_some_and(is_broken) && model.believes(one))
             }));
         }
         if self.world.fencing != Fencing::Without {
             properties.push(Property::<Self>::always(ORDERED, |_, state| {
-                state.attempts.iter().all(|one| one.lease().is_none() || one.number > one.floor)
+                state.attempts.iter().all(|one| one.lease().is_none() || one.own.number > one.own.floor)
             }));
             if has_clocks {
                 properties.push(Property::<Self>::always(LATER, |_, state| {
-                    !state.attempts.iter().any(|attempt| attempt.overtaken)
+                    !state.attempts.iter().any(|attempt| attempt.own.overtaken)
                 }));
             }
             properties.push(Property::<Self>::sometimes(WRITTEN_BACK, |_, state| {
                 let writes_back =
-                    |one: &state::Attempt| one.kind == Kind::Waiter && one.phase == Phase::WritingBack;
+                    |one: &state::Attempt| one.own.kind == Kind::Waiter && one.phase == Phase::WritingBack;
                 state.attempts.iter().any(writes_back)
             }));
         }
@@ -190,40 +178,30 @@ impl<const N: usize, const K: usize> Model for Offer<N, K> {
         if self.world.renewals > 0 && has_clocks {
             properties.push(Property::<Self>::sometimes(PROLONGED, |model, state| {
                 let first = model.world.deadline(0, model.world.offer);
-                let is_prolonged = |lease: &state::Lease| lease.until > first;
+                let is_prolonged = |lease: &Lease| lease.until > first;
                 state.attempts.iter().any(|one| {
-                    one.kind == Kind::Waiter && one.lease().is_some_and(is_prolonged) && model.believes(one)
+                    one.own.kind == Kind::Waiter
+                        && one.lease().is_some_and(is_prolonged)
+                        && model.believes(one)
                 })
             }));
         }
         properties
     }
 
-    fn format_step(&self, state: &State<N, K>, step: Step) -> Option<String> {
-        Some(self.tell(state, step))
+    fn format_step(&self, before: &State<N, K>, step: Step) -> Option<String> {
+        Some(step.tell(before, &self.after(before, step), |act| self.tell(before, act)))
     }
 }
 
 /// Chosen so that many offers are taken up, and some things arrive late.
 impl<const N: usize, const K: usize> Wander for Offer<N, K> {
     fn weight(&self, step: &Step) -> u32 {
-        match step {
-            Step::Vote { .. }
-            | Step::Offer { .. }
-            | Step::Push { .. }
-            | Step::Renewal { .. }
-            | Step::Decide { .. }
-            | Step::WriteBack { .. }
-            | Step::Tick { missed_by: None } => 8,
-            Step::Question { .. } | Step::NewRenewal { .. } => 4,
-            Step::Release { .. } | Step::AskAgain { .. } => 2,
-            Step::Tick { missed_by: Some(_) }
-            | Step::RunAhead { .. }
-            | Step::Restart { .. }
-            | Step::Remind { .. }
-            | Step::Forge { .. }
-            | Step::Vanish { .. }
-            | Step::End { .. } => 1,
-        }
+        step.weight(|act| match act {
+            Act::Offer { .. } | Act::Push { .. } | Act::Decide { .. } | Act::WriteBack { .. } => 8,
+            Act::Question { .. } => 4,
+            Act::AskAgain { .. } => 2,
+            Act::Remind { .. } | Act::Forge { .. } | Act::Vanish { .. } => 1,
+        })
     }
 }

@@ -4,7 +4,7 @@ pub(crate) mod cases;
 
 use stateright::Property;
 
-use crate::contest::{self, Bounds, Contest, Phase, Rules};
+use crate::contest::{self, Bounds, Contest, Phase, Rules, ask, end};
 use crate::names::name;
 use crate::record::{Ask, Kept, Reply};
 
@@ -103,8 +103,8 @@ impl<const N: usize> Rules<N, PARTIES, 1> for Passing {
     }
 
     fn after(&self, state: &mut State<N>, Pass: Pass) {
-        state.end(FIRST);
-        state.ask(NEXT);
+        end(state, FIRST);
+        ask(state, NEXT);
     }
 
     fn properties(&self) -> Vec<Property<Model<N>>> {

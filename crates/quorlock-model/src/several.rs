@@ -10,7 +10,7 @@ use quorlock_protocol::{Moment, Quorum};
 use stateright::Property;
 
 use crate::clock::{deadline, moment};
-use crate::contest::{self, Bounds, Contest, Phase, Rules, Sent};
+use crate::contest::{self, Attempt, Bounds, Contest, Phase, Rules, Sent, ask};
 use crate::record::{Ask, Kept, Reply, ask_all};
 
 /// No attempt holds a lock that another holds validly.
@@ -51,6 +51,8 @@ pub(crate) struct Own {
     robbed: Option<Moment>,
 }
 
+impl contest::Own for Own {}
+
 /// A node loses a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lose {
@@ -59,7 +61,6 @@ pub(crate) struct Lose {
 }
 
 type State<const N: usize, const K: usize, const L: usize> = contest::State<Own, N, K, L>;
-type Attempt = contest::Attempt<Own>;
 type Model<const N: usize, const K: usize, const L: usize> = Contest<Several<K, L>, N, K, L>;
 
 impl<const K: usize, const L: usize> Several<K, L> {
@@ -107,7 +108,7 @@ impl<const K: usize, const L: usize> Several<K, L> {
 }
 
 /// Whether it relies on a deadline from before a node lost its key.
-fn is_excused(attempt: &Attempt) -> bool {
+fn is_excused(attempt: &Attempt<Own>) -> bool {
     attempt.own.robbed.zip(attempt.lease()).is_some_and(|(told, lease)| lease.until <= told)
 }
 
@@ -158,14 +159,14 @@ impl<const N: usize, const K: usize, const L: usize> Rules<N, K, L> for Several<
         let taken = &mut state.attempts[attempt].own.taken;
         if self.scheme == Scheme::OneByOne && *taken + 1 < self.wanted(attempt).count() {
             *taken += 1;
-            state.ask(attempt);
+            ask(state, attempt);
             return None;
         }
         Some(0)
     }
 
     fn possible(&self, state: &State<N, K, L>, steps: &mut Vec<contest::Step<Lose>>) {
-        if state.losses > 0 {
+        if state.past > 0 {
             for (node, there) in state.nodes.iter().enumerate() {
                 let held = (0..L).filter(|lock| !there.kept[*lock].is_free());
                 steps.extend(held.map(|lock| contest::Step::Own(Lose { node, lock })));
@@ -174,7 +175,7 @@ impl<const N: usize, const K: usize, const L: usize> Rules<N, K, L> for Several<
     }
 
     fn after(&self, state: &mut State<N, K, L>, Lose { node, lock }: Lose) {
-        state.losses -= 1;
+        state.past -= 1;
         let Some(robbed) = state.nodes[node].kept[lock].holder() else { return };
         state.nodes[node].kept[lock] = Kept::nothing();
         let has_confirmed = state.nodes.iter().any(|node| {
@@ -186,10 +187,12 @@ impl<const N: usize, const K: usize, const L: usize> Rules<N, K, L> for Several<
         let told = match attempt.phase {
             Phase::Voting => deadline(0, self.bounds.ttl),
             Phase::Holding(lease) => {
-                let renewing = lease.renewing.filter(|_| has_confirmed);
+                let renewing = lease.renewal.filter(|_| has_confirmed);
                 renewing.map_or(lease.until, |sent| deadline(sent, self.bounds.ttl).max(lease.until))
             }
-            Phase::Idle | Phase::Over { .. } => return,
+            Phase::Idle | Phase::Waiting { .. } | Phase::WritingBack | Phase::Ended | Phase::Over { .. } => {
+                return;
+            }
         };
         attempt.own.robbed = attempt.own.robbed.max(Some(told));
     }

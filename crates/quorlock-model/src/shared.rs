@@ -8,7 +8,7 @@ pub(crate) mod cases;
 use quorlock_protocol::{Mode, Quorum};
 use stateright::Property;
 
-use crate::contest::{self, Bounds, Contest, Phase, Rules};
+use crate::contest::{self, Attempt, Bounds, Contest, Phase, Rules, ask};
 use crate::names::name;
 use crate::record::{Ask, Kept, Reply, What};
 
@@ -56,6 +56,8 @@ pub(crate) struct Own {
     downgraded: bool,
 }
 
+impl contest::Own for Own {}
+
 /// A writer's intent arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Intend {
@@ -64,7 +66,6 @@ pub(crate) struct Intend {
 }
 
 type State<const N: usize, const K: usize> = contest::State<Own, N, K, 1>;
-type Attempt = contest::Attempt<Own>;
 
 impl Shared {
     /// Creates the model with this many writers; the other attempts read. Each renews this often.
@@ -85,14 +86,14 @@ impl Shared {
     }
 
     /// Returns the mode in which the attempt may act.
-    fn asserts(&self, index: usize, attempt: &Attempt) -> Option<Mode> {
+    fn asserts(&self, index: usize, attempt: &Attempt<Own>) -> Option<Mode> {
         let mode = if attempt.own.downgraded { Mode::Shared } else { self.role(index) };
         attempt.asserts().then_some(mode)
     }
 
     /// Returns how many attempts act in this mode.
     fn acting<const N: usize, const K: usize>(&self, state: &State<N, K>, mode: Mode) -> usize {
-        let acts = |(index, attempt): &(usize, &Attempt)| self.asserts(*index, attempt) == Some(mode);
+        let acts = |(index, attempt): &(usize, &Attempt<Own>)| self.asserts(*index, attempt) == Some(mode);
         state.attempts.iter().enumerate().filter(acts).count()
     }
 
@@ -181,7 +182,7 @@ impl<const N: usize, const K: usize> Rules<N, K, 1> for Shared {
     /// An attempt refused by every node begins with this.
     fn after(&self, state: &mut State<N, K>, Intend { attempt, node }: Intend) {
         if state.attempts[attempt].phase == Phase::Idle {
-            state.ask(attempt);
+            ask(state, attempt);
         }
         state.nodes[node].kept[0].tell(Ask::of(What::Announce, attempt));
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Scheme::Quorlock;
-use super::{Addresses, JumpsAt, Lock, Meeting, Pauses, Scheme, Turns, World};
+use super::{Lock, Scheme};
+use crate::world::{Addresses, JumpsAt, Meeting, Pauses, Turns, World};
 
 cases! {
     // The rules of the library, while clocks agree and no node loses data.

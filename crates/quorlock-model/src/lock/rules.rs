@@ -2,10 +2,12 @@
 
 use quorlock_protocol::{Moment, Tally, Term, Verdict, believed};
 
-use super::state::{Attempt, Lease, Mail, Node, Phase, Renewal, Request, State, Witness};
-use super::{Addresses, JumpsAt, Lock, Meeting, Pauses, Scheme, Step, Turns};
-use crate::common::{Answer, Past};
+use super::state::{Attempt, Mail, Node, Pause, Process, Request, State, Witness};
+use super::{Act, Lock, Scheme, Step};
+use crate::common::Answer;
 use crate::record::{Ask, Kept, Reply};
+use crate::scene::{Lease, Phase};
+use crate::world::{Addresses, JumpsAt, Meeting, Pauses, Turns};
 
 /// The possible steps.
 impl<const N: usize, const K: usize> Lock<N, K> {
@@ -16,19 +18,19 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let literal = self.world.is_literal();
         steps.push(Step::Tick { missed_by: None });
         for (node, there) in state.nodes.iter().enumerate() {
-            let has_clock = !there.kept.is_free() || there.age.is_some();
-            if there.ahead < self.world.nodes_ahead && has_clock {
+            if there.ahead < self.world.nodes_ahead && there.has_clock() {
                 steps.push(Step::RunAhead { node });
             }
             // Without a key there is nothing to lose.
-            if state.restarts < self.world.restarts && (!there.kept.is_free() || literal) {
+            if state.past.restarts < self.world.restarts && (!there.kept[0].is_free() || literal) {
                 steps.push(Step::Restart { node });
             }
-            if state.puts_forward < self.world.puts_forward && there.age.is_some() && !there.forward {
-                steps.push(Step::PutForward { node });
+            let may_step = there.age.is_some() && !there.own.forward;
+            if state.past.puts_forward < self.world.puts_forward && may_step {
+                steps.push(Step::Own(Act::PutForward { node }));
             }
-            if state.jumps < self.world.jumps && self.may_jump(state, there) {
-                steps.push(Step::Jump { node });
+            if state.past.jumps < self.world.jumps && self.may_jump(state, there) {
+                steps.push(Step::Own(Act::Jump { node }));
             }
         }
         for (attempt, asking) in state.attempts.iter().enumerate() {
@@ -36,7 +38,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 steps.push(Step::Tick { missed_by: Some(attempt) });
             }
             if literal && asking.phase == Phase::Idle && self.may_begin(state, attempt) {
-                steps.push(Step::Begin { attempt });
+                steps.push(Step::Own(Act::Begin { attempt }));
             }
             if asking.lease().is_some() || (literal && asking.is_running()) {
                 steps.push(Step::End { attempt });
@@ -55,11 +57,11 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         if self.world.is_literal() && asserts && lease.renewals < self.world.renewals {
             steps.push(Step::Renew { attempt });
         }
-        if lease.renewal.is_some_and(|renewal| renewal.carried.is_some()) {
-            steps.push(Step::Count { attempt });
+        if asking.own.carried.is_some() {
+            steps.push(Step::Own(Act::Count { attempt }));
         }
-        if self.world.pauses == Pauses::Possible && !asserts && !lease.seen_to_end {
-            steps.push(Step::SeeEnd { attempt });
+        if self.world.pauses == Pauses::Possible && !asserts && !asking.own.seen_to_end {
+            steps.push(Step::Own(Act::SeeEnd { attempt }));
         }
     }
 
@@ -87,15 +89,15 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 }
             }
             if mail.late > 0 {
-                steps.push(Step::LateRenewal { attempt, node });
+                steps.push(Step::Own(Act::LateRenewal { attempt, node }));
             }
             let may_renew = |lease: &Lease| lease.renewals < self.world.renewals && self.asserts(asking);
             if !literal && asking.lease().is_some_and(may_renew) {
                 steps.push(Step::NewRenewal { attempt, node });
             }
         }
-        if self.world.jumps > 0 && there.kept.is_free() && self.asserts(asking) {
-            steps.push(Step::AskAgain { attempt, node });
+        if self.world.jumps > 0 && there.kept[0].is_free() && self.asserts(asking) {
+            steps.push(Step::Own(Act::AskAgain { attempt, node }));
         }
         if asking.is_over() && self.releases(there, attempt) {
             steps.push(Step::Release { attempt, node });
@@ -104,20 +106,19 @@ impl<const N: usize, const K: usize> Lock<N, K> {
 
     /// Whether a node would store the attempt's key for a vote.
     fn is_granted(&self, node: &Node<K>, attempt: usize) -> bool {
-        let is_ours = node.kept.is_of(self.token(attempt));
-        !is_ours && node.kept.would(self.request(attempt)) == Reply::Granted
+        let is_ours = node.kept[0].is_of(self.token(attempt));
+        !is_ours && node.kept[0].would(self.request(attempt)) == Reply::Granted
     }
 
     /// Whether a node would do anything with a renewal.
     fn is_renewed_at(&self, node: &Node<K>, attempt: usize) -> bool {
-        let renewal = Ask::renew(self.token(attempt), self.world.ttl);
-        matches!(node.kept.would(renewal), Reply::Granted | Reply::Restored)
+        matches!(node.kept[0].would(self.renewal_of(attempt)), Reply::Granted | Reply::Restored)
     }
 
     /// Whether a node's clock may jump past the expiry of its key.
     fn may_jump(&self, state: &State<N, K>, node: &Node<K>) -> bool {
-        let Some(holder) = node.kept.holder() else { return false };
-        let has = |node: &&Node<K>| node.kept.is_of(holder);
+        let Some(holder) = node.kept[0].holder() else { return false };
+        let has = |node: &&Node<K>| node.kept[0].is_of(holder);
         let stored = state.nodes.iter().filter(has).count();
         self.world.jumps_at == JumpsAt::Any || stored > self.quorum.needed()
     }
@@ -141,7 +142,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     /// Whether a release by the attempt would delete the node's key.
     fn releases(&self, node: &Node<K>, attempt: usize) -> bool {
         let deletes = |holder| holder == self.token(attempt) || self.scheme == Scheme::BlindRelease;
-        node.kept.holder().is_some_and(deletes)
+        node.kept[0].holder().is_some_and(deletes)
     }
 
     /// Returns the attempt that the token is named after.
@@ -156,25 +157,18 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
         let mut state = *state;
         match step {
-            Step::Tick { missed_by } => self.tick(&mut state, missed_by),
+            Step::Tick { missed_by } => {
+                state.tick(missed_by);
+                for node in &mut state.nodes {
+                    // Measured by the clocks of the clients.
+                    node.own.known = node.own.known.map(|known| known + self.world.wall(1));
+                }
+            }
             Step::RunAhead { node } => {
                 state.nodes[node].ahead += 1;
                 state.nodes[node].tick();
             }
             Step::Restart { node } => self.restart(&mut state, node),
-            Step::PutForward { node } => {
-                state.puts_forward += 1;
-                state.nodes[node].forward = true;
-            }
-            Step::Jump { node } => {
-                state.jumps += 1;
-                state.nodes[node].kept = Kept::nothing();
-            }
-            // A key stored by this confirms nothing.
-            Step::AskAgain { attempt, node } => {
-                self.prolong(&mut state.nodes[node], attempt);
-            }
-            Step::Begin { attempt } => self.begin(&mut state, attempt),
             Step::Vote { attempt, node, answer } => {
                 if state.attempts[attempt].phase == Phase::Idle {
                     self.begin(&mut state, attempt);
@@ -187,34 +181,53 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 self.renew(&mut state, attempt);
                 self.renewal(&mut state, attempt, node, Answer::Heard);
             }
-            Step::LateRenewal { attempt, node } => {
+            Step::End { attempt } => end(&mut state.attempts[attempt]),
+            Step::Release { attempt, node } => self.release(&mut state.nodes[node], attempt),
+            Step::Own(act) => self.act(&mut state, act),
+        }
+        state.note_interruptions(|state, _, other| self.asserts(&state.attempts[other]));
+        self.tidy(&mut state);
+        state
+    }
+
+    fn act(&self, state: &mut State<N, K>, act: Act) {
+        match act {
+            Act::PutForward { node } => {
+                state.past.puts_forward += 1;
+                state.nodes[node].own.forward = true;
+            }
+            Act::Jump { node } => {
+                state.past.jumps += 1;
+                state.nodes[node].kept = [Kept::nothing()];
+            }
+            // A key stored by this confirms nothing.
+            Act::AskAgain { attempt, node } => {
+                self.prolong(&mut state.nodes[node], attempt);
+            }
+            Act::Begin { attempt } => self.begin(state, attempt),
+            Act::LateRenewal { attempt, node } => {
                 state.nodes[node].mail[attempt].late -= 1;
                 self.prolong(&mut state.nodes[node], attempt);
             }
-            Step::Count { attempt } => self.count(&mut state, attempt),
-            Step::SeeEnd { attempt } => {
-                if let Phase::Holding(lease) = &mut state.attempts[attempt].phase {
-                    lease.seen_to_end = true;
-                }
-            }
-            Step::End { attempt } => state.attempts[attempt].end(),
-            Step::Release { attempt, node } => self.release(&mut state.nodes[node], attempt),
+            Act::Count { attempt } => self.count(state, attempt),
+            Act::SeeEnd { attempt } => state.attempts[attempt].own.seen_to_end = true,
         }
-        self.note_interruptions(&mut state);
-        self.tidy(&mut state);
-        state
+    }
+
+    pub(super) fn deadline(&self, sent: u8) -> Moment {
+        self.world.deadline(sent, self.world.ttl)
     }
 
     /// Whether the attempt may act as the holder, decided by [`Term`] as in the library.
     pub(super) fn asserts(&self, attempt: &Attempt) -> bool {
         let now = self.world.moment(attempt.clock);
-        attempt.lease().is_some_and(|lease| self.term(lease).remaining(now).is_some())
+        attempt.lease().is_some_and(|lease| self.term(lease, attempt.own).remaining(now).is_some())
     }
 
     /// Returns the term, after the check that observed its end.
-    fn term(&self, lease: &Lease) -> Term {
+    fn term(&self, lease: &Lease, pause: Pause) -> Term {
         let term = Term::until(lease.until);
-        if lease.seen_to_end && self.scheme != Scheme::Revival {
+        if pause.seen_to_end && self.scheme != Scheme::Revival {
             term.remaining(lease.until);
         }
         term
@@ -232,23 +245,23 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     fn meet(&self, node: &mut Node<K>) {
         if let Some(age) = node.age.filter(|_| self.scheme != Scheme::NoNote) {
             let turns = (self.world.turns == Turns::Told).then_some(age.into());
-            let uptime = self.world.uptime(age, node.forward);
-            node.known.get_or_insert(believed(uptime, turns, None));
+            let uptime = self.world.uptime(age, node.own.forward);
+            node.own.known.get_or_insert(believed(uptime, turns, None));
         }
     }
 
     fn witness(&self, node: &Node<K>) -> Witness {
         let is_young = node.age.is_some_and(|age| {
             let turns = (self.world.turns == Turns::Told).then_some(age.into());
-            let uptime = self.world.uptime(age, node.forward);
-            self.world.is_quarantined_at(believed(uptime, turns, node.known))
+            let uptime = self.world.uptime(age, node.own.forward);
+            self.world.is_quarantined(believed(uptime, turns, node.own.known))
         });
         if is_young { Witness::Young } else { Witness::Old }
     }
 
     fn vote(&self, state: &mut State<N, K>, attempt: usize, node: usize, answer: Answer) {
         let there = &mut state.nodes[node];
-        let (reply, _) = there.kept.ask(self.request(attempt));
+        let (reply, _) = there.kept[0].ask(self.request(attempt));
         let counts = reply == Reply::Granted
             && answer == Answer::Heard
             && there.mail[attempt].vote == Request::Unarrived(Witness::Old)
@@ -269,12 +282,11 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     fn acquire(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let sent = if self.scheme == Scheme::LateStart { asking.clock } else { 0 };
-        let until = self.world.deadline(sent);
+        let until = self.deadline(sent);
         if self.world.moment(asking.clock) >= until {
-            return asking.end();
+            return end(asking);
         }
-        let (seen_to_end, interrupted) = (false, false);
-        asking.phase = Phase::Holding(Lease { until, renewals: 0, renewal: None, seen_to_end, interrupted });
+        asking.phase = Phase::Holding(Lease::new(until));
         for node in &mut state.nodes {
             node.mail[attempt].vote.settle();
         }
@@ -286,7 +298,8 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let sent = asking.clock;
         let Phase::Holding(lease) = &mut asking.phase else { return };
         lease.renewals += 1;
-        lease.renewal = Some(Renewal { sent, carried: None });
+        lease.renewal = Some(sent);
+        asking.own.carried = None;
         for node in &mut state.nodes {
             let witness = self.witness(node);
             let mail = &mut node.mail[attempt];
@@ -301,11 +314,12 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let reply = self.prolong(there, attempt);
         let counts = answer == Answer::Heard && self.acknowledges(reply, witness);
         there.mail[attempt].renewal = if counts { Request::Counted } else { Request::Spent };
-        let clock = state.attempts[attempt].clock;
-        let Phase::Holding(lease) = &mut state.attempts[attempt].phase else { return };
-        let Some(renewal) = &mut lease.renewal else { return };
-        if counts && renewal.carried.is_none() && self.is_renewed(&state.nodes, attempt) {
-            renewal.carried = Some(clock);
+        let Attempt { clock, phase: Phase::Holding(lease), own, .. } = &mut state.attempts[attempt] else {
+            return;
+        };
+        let is_open = lease.renewal.is_some() && own.carried.is_none();
+        if counts && is_open && self.is_renewed(&state.nodes, attempt) {
+            own.carried = Some(*clock);
             if self.world.pauses == Pauses::Never {
                 self.count(state, attempt);
             }
@@ -317,19 +331,23 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         Ask::acquire(self.token(attempt), self.world.ttl)
     }
 
-    pub(super) fn prolong(&self, node: &mut Node<K>, attempt: usize) -> Reply {
+    pub(super) fn renewal_of(&self, attempt: usize) -> Ask {
+        Ask::renew(self.token(attempt), self.world.ttl)
+    }
+
+    fn prolong(&self, node: &mut Node<K>, attempt: usize) -> Reply {
         let holder = self.token(attempt);
-        let (reply, _) = node.kept.ask(Ask::renew(holder, self.world.ttl));
+        let (reply, _) = node.kept[0].ask(self.renewal_of(attempt));
         if (self.scheme, reply) == (Scheme::Shrinking, Reply::Granted) {
-            node.kept.ask(Ask::release(holder));
-            node.kept.ask(Ask::acquire(holder, 1));
+            node.kept[0].tell(Ask::release(holder));
+            node.kept[0].tell(Ask::acquire(holder, 1));
         }
         reply
     }
 
     fn release(&self, node: &mut Node<K>, attempt: usize) {
-        let any = node.kept.holder().filter(|_| self.scheme == Scheme::BlindRelease);
-        node.kept.ask(Ask::release(any.unwrap_or(self.token(attempt))));
+        let any = node.kept[0].holder().filter(|_| self.scheme == Scheme::BlindRelease);
+        node.kept[0].tell(Ask::release(any.unwrap_or(self.token(attempt))));
     }
 
     /// Whether a reply counts as an acknowledgement. Like `Round::said`.
@@ -354,16 +372,16 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     fn count(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
         let Phase::Holding(lease) = &mut asking.phase else { return };
-        let Some(Renewal { sent, carried: Some(carried) }) = lease.renewal else { return };
-        let renewed = self.world.deadline(if self.scheme == Scheme::FromReply { carried } else { sent });
+        let (Some(sent), Some(carried)) = (lease.renewal, asking.own.carried) else { return };
+        let renewed = self.deadline(if self.scheme == Scheme::FromReply { carried } else { sent });
         let never_late = matches!(self.scheme, Scheme::LateAcks | Scheme::LateRepairs);
         let now = if never_late { Moment::ORIGIN } else { self.world.moment(carried) };
-        let term = self.term(lease);
+        let term = self.term(lease, asking.own);
         if !term.renew(renewed, now) {
-            return asking.end();
+            return end(asking);
         }
         lease.until = term.remaining(Moment::ORIGIN).unwrap_or(lease.until);
-        lease.renewal = None;
+        (lease.renewal, asking.own.carried) = (None, None);
         for node in &mut state.nodes {
             node.mail[attempt].put_off_renewal();
         }
@@ -392,17 +410,16 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     /// Requests in flight are sent again to the new process, on a connection that reports it as
     /// young. Or they are lost with the old one, which is the same as not arriving.
     fn restart(&self, state: &mut State<N, K>, node: usize) {
-        state.restarts += 1;
+        state.past.restarts += 1;
         let there = &mut state.nodes[node];
-        if there.remembers {
+        if there.own.remembers {
             if self.scheme == Scheme::FalseMemory {
-                there.kept = Kept::nothing();
+                there.kept = [Kept::nothing()];
             }
             // Its data survives: earlier requests may still arrive, and count.
             return;
         }
-        (there.kept, there.age) = (Kept::nothing(), Some(0));
-        (there.forward, there.known) = (false, None);
+        (there.kept, there.age, there.own) = ([Kept::nothing()], Some(0), Process::default());
         if self.world.meeting == Meeting::AtOnce {
             self.meet(there);
         }
@@ -412,46 +429,11 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             }
         }
     }
-
-    fn tick(&self, state: &mut State<N, K>, missed_by: Option<usize>) {
-        let tick = self.world.wall(1);
-        for node in &mut state.nodes {
-            node.tick();
-            // Measured by the clocks of the clients.
-            node.known = node.known.map(|known| known + tick);
-        }
-        for (index, attempt) in state.attempts.iter_mut().enumerate() {
-            match attempt.phase {
-                Phase::Voting | Phase::Holding(_) if missed_by == Some(index) => attempt.behind += 1,
-                Phase::Voting | Phase::Holding(_) => attempt.clock += 1,
-                Phase::Idle | Phase::Over { .. } => {}
-            }
-        }
-    }
-
-    fn note_interruptions(&self, state: &mut State<N, K>) {
-        let asserts = state.attempts.map(|attempt| self.asserts(&attempt));
-        for (index, attempt) in state.attempts.iter_mut().enumerate() {
-            let by_another = asserts.iter().enumerate().any(|(other, &asserts)| asserts && other != index);
-            if let Phase::Holding(lease) = &mut attempt.phase {
-                lease.interrupted |= by_another;
-            }
-        }
-    }
 }
 
-impl<const K: usize> Node<K> {
-    fn tick(&mut self) {
-        self.kept = self.kept.ticked();
-        self.age = self.age.map(|age| age.saturating_add(1));
-    }
-}
-
-impl Attempt {
-    pub(super) fn end(&mut self) {
-        let past = if self.lease().is_some() { Past::Held } else { Past::Failed };
-        *self = Attempt { clock: 0, behind: 0, phase: Phase::Over { past } };
-    }
+pub(super) fn end(asking: &mut Attempt) {
+    let held = asking.lease().is_some();
+    *asking = Attempt { phase: Phase::Over { held }, ..Attempt::default() };
 }
 
 impl Mail {

@@ -1,20 +1,22 @@
 //! Removes what can make no difference any more, so that equivalent states become equal.
 
 use super::Lock;
-use super::state::{Lease, Mail, Node, Phase, Request, State};
+use super::rules::end;
+use super::state::{Mail, Node, Process, Request, State};
 use crate::record::Ask;
+use crate::scene::{Lease, Phase};
 
 impl<const N: usize, const K: usize> Lock<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
         for attempt in 0..K {
             if self.cannot_succeed(state, attempt) {
-                state.attempts[attempt].end();
+                end(&mut state.attempts[attempt]);
             }
         }
         for node in &mut state.nodes {
-            node.age = node.age.filter(|&age| self.world.is_quarantined(age));
+            node.age = node.age.filter(|&age| self.world.is_young(Some(age)));
             if node.age.is_none() {
-                (node.forward, node.known) = (false, None);
+                node.own = Process { remembers: node.own.remembers, ..Process::default() };
             }
         }
         if self.world.is_literal() {
@@ -23,7 +25,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         for attempt in 0..K {
             let asking = state.attempts[attempt];
             if asking.is_over() {
-                state.nodes.iter_mut().for_each(|node| node.forget(attempt));
+                state.nodes.iter_mut().for_each(|node| forget(node, attempt));
             } else if asking.lease().is_some_and(|lease| !self.may_count_more(lease)) {
                 state.nodes.iter_mut().for_each(|node| node.mail[attempt] = spent());
             }
@@ -36,14 +38,13 @@ impl<const N: usize, const K: usize> Lock<N, K> {
         let asking = &state.attempts[attempt];
         let now = self.world.moment(asking.clock);
         match &asking.phase {
-            Phase::Idle | Phase::Over { .. } => false,
-            Phase::Voting => now >= self.world.deadline(0),
+            Phase::Voting => now >= self.deadline(0),
             Phase::Holding(lease) => {
-                let may_revive = match lease.renewal {
-                    Some(renewal) => now < self.world.deadline(renewal.sent),
-                    None => false,
-                };
+                let may_revive = lease.renewal.is_some_and(|sent| now < self.deadline(sent));
                 !self.asserts(asking) && !may_revive
+            }
+            Phase::Idle | Phase::Waiting { .. } | Phase::WritingBack | Phase::Ended | Phase::Over { .. } => {
+                false
             }
         }
     }
@@ -54,12 +55,10 @@ impl<const N: usize, const K: usize> Lock<N, K> {
     }
 }
 
-impl<const K: usize> Node<K> {
-    /// Removes all traces of the attempt.
-    fn forget(&mut self, attempt: usize) {
-        self.kept.ask(Ask::release(attempt));
-        self.mail[attempt] = spent();
-    }
+/// Removes all traces of the attempt.
+fn forget<const K: usize>(node: &mut Node<K>, attempt: usize) {
+    node.kept[0].tell(Ask::release(attempt));
+    node.mail[attempt] = spent();
 }
 
 fn spent() -> Mail {

@@ -3,16 +3,21 @@
 use quorlock_protocol::FencingToken;
 
 use super::rules::write_back;
-use super::state::{Attempt, Kind, Lease, Phase, Renewal, State, Vote};
-use super::{Clocks, Fencing, Offer, Scheme, Start, Step};
+use super::state::{Attempt, Kind, Node, Past, Renewal, State, Vote, attempt};
+use super::{Act, Offer, Scheme, Step};
+use crate::common::Answer;
 use crate::record::Reply;
+use crate::scene::{Lease, Phase};
+use crate::world::{Clocks, Fencing, Start};
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     /// Returns the initial states. If the first attempt holds the lock, it has its number from the
     /// counters of a quorum; the other counters are arbitrary, and counters may be ahead, because
     /// refused requests may raise them.
     pub(super) fn starts(&self) -> Vec<State<N, K>> {
-        let free = State::new(self.kinds);
+        let past =
+            Past { restarts: 0, reminders: 0, largest: FencingToken::ZERO, calendar: FencingToken::ZERO };
+        let free = State { past, nodes: [Node::new(); N], attempts: self.kinds.map(attempt) };
         if self.world.start == Start::Free {
             return vec![free];
         }
@@ -23,16 +28,11 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     /// The first attempt holds the lock on `stored` nodes.
     fn held(&self, free: State<N, K>, stored: usize) -> Vec<State<N, K>> {
         let mut state = free;
-        state.attempts[0].phase = Phase::Holding(Lease {
-            until: self.world.deadline(0, self.world.ttl),
-            renewals: 0,
-            renewal: None,
-            interrupted: false,
-        });
+        state.attempts[0].phase = Phase::Holding(Lease::new(self.world.deadline(0, self.world.ttl)));
         let vote = self.vote_of(&state.attempts[0], 0);
         for (index, node) in state.nodes.iter_mut().enumerate() {
             if index < stored {
-                node.kept.ask(vote);
+                node.kept[0].tell(vote);
             } else {
                 node.mail[0].vote = Vote::Asked;
             }
@@ -41,18 +41,18 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             return vec![state];
         }
         let number = |number| FencingToken::new(number).unwrap_or(FencingToken::MAX);
-        (state.attempts[0].number, state.largest) = (number(1), number(1));
+        (state.attempts[0].own.number, state.past.largest) = (number(1), number(1));
         let raise = |ahead: usize| {
             let mut state = state;
             for (index, node) in state.nodes.iter_mut().enumerate() {
                 // From the last node on, so that nodes without a key come first.
                 if index + ahead >= N {
-                    node.kept = node.kept.with(|record| record.counter = 2);
+                    node.kept[0] = node.kept[0].with(|record| record.counter = 2);
                 }
             }
             if self.world.fencing == Fencing::Calendars {
-                state.calendar =
-                    state.nodes.iter().map(|node| node.kept.counter()).max().unwrap_or(state.largest);
+                state.past.calendar =
+                    state.nodes.iter().map(|node| node.kept[0].counter()).max().unwrap_or(state.past.largest);
             }
             state
         };
@@ -60,7 +60,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     }
 
     pub(super) fn possible(&self, state: &State<N, K>, steps: &mut Vec<Step>) {
-        let is_done = |one: &Attempt| one.is_over() || (one.kind == Kind::Waiter && one.phase == Phase::Idle);
+        let is_done =
+            |one: &Attempt| one.is_over() || (one.own.kind == Kind::Waiter && one.phase == Phase::Idle);
         // No attempt is left that could offer anything.
         if state.attempts.iter().all(is_done) {
             return;
@@ -69,20 +70,19 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             steps.push(Step::Tick { missed_by: None });
         }
         for (node, there) in state.nodes.iter().enumerate() {
-            let has_clock = !there.kept.is_free() || there.age.is_some();
-            if there.ahead < self.world.nodes_ahead && has_clock {
+            if there.ahead < self.world.nodes_ahead && there.has_clock() {
                 steps.push(Step::RunAhead { node });
             }
             // Without a key there is nothing to lose.
-            let Some(holder) = there.kept.holder() else { continue };
-            if state.restarts < self.world.restarts {
+            let Some(holder) = there.kept[0].holder() else { continue };
+            if state.past.restarts < self.world.restarts {
                 steps.push(Step::Restart { node });
             }
-            if state.reminders < self.world.reminders && state.attempts[holder].is_waiting() {
-                steps.push(Step::Remind { node });
+            if state.past.reminders < self.world.reminders && state.attempts[holder].is_waiting() {
+                steps.push(Step::Own(Act::Remind { node }));
             }
             if self.world.clocks == Clocks::None {
-                steps.push(Step::Vanish { node });
+                steps.push(Step::Own(Act::Vanish { node }));
             }
         }
         for (attempt, asking) in state.attempts.iter().enumerate() {
@@ -101,52 +101,54 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     fn decisions_possible(&self, state: &State<N, K>, attempt: usize, steps: &mut Vec<Step>) {
         let (asking, literal) = (&state.attempts[attempt], self.world.is_literal());
         if self.world.fencing != Fencing::Without && self.has_quorum(state, attempt) {
-            steps.push(Step::Decide { attempt });
+            steps.push(Step::Own(Act::Decide { attempt }));
         }
         match asking.phase {
-            Phase::Idle if literal && asking.kind == Kind::Waiter => steps.push(Step::Question { attempt }),
+            Phase::Idle if literal && asking.own.kind == Kind::Waiter => {
+                steps.push(Step::Own(Act::Question { attempt }))
+            }
             Phase::Waiting { given_back } => {
                 if self.scheme == Scheme::OneToken && asking.clock > 0 {
-                    steps.push(Step::AskAgain { attempt });
+                    steps.push(Step::Own(Act::AskAgain { attempt }));
                 }
                 if literal && !given_back {
                     steps.push(Step::End { attempt });
                 }
             }
-            Phase::Asking | Phase::WritingBack if literal => steps.push(Step::End { attempt }),
+            Phase::Voting | Phase::WritingBack if literal => steps.push(Step::End { attempt }),
             Phase::Holding(_) => steps.push(Step::End { attempt }),
-            Phase::Idle | Phase::Asking | Phase::WritingBack | Phase::Ended | Phase::Over { .. } => {}
+            Phase::Idle | Phase::Voting | Phase::WritingBack | Phase::Ended | Phase::Over { .. } => {}
         }
     }
 
     fn requests_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let vote = there.mail[attempt].vote;
-        let begins = asking.phase == Phase::Idle && asking.kind != Kind::Waiter;
+        let begins = asking.phase == Phase::Idle && asking.own.kind != Kind::Waiter;
         if (begins || vote == Vote::Asked)
-            && !there.kept.is_of(attempt)
-            && there.kept.would(self.vote_of(asking, attempt)) == Reply::Granted
+            && !there.kept[0].is_of(attempt)
+            && there.kept[0].would(self.vote_of(asking, attempt)) == Reply::Granted
         {
-            steps.push(Step::Vote { attempt, node });
+            steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
         }
         if matches!(vote, Vote::Pushed(_)) {
-            steps.push(Step::Push { attempt, node });
+            steps.push(Step::Own(Act::Push { attempt, node }));
         }
         if self.scheme == Scheme::Forged && asking.is_waiting() && vote.count() == 0 {
-            steps.push(Step::Forge { attempt, node });
+            steps.push(Step::Own(Act::Forge { attempt, node }));
         }
         if asking.phase == Phase::WritingBack
             && vote != Vote::Carries
-            && there.kept.would(write_back(asking, attempt)) == Reply::Granted
+            && there.kept[0].would(write_back(asking, attempt)) == Reply::Granted
         {
-            steps.push(Step::WriteBack { attempt, node });
+            steps.push(Step::Own(Act::WriteBack { attempt, node }));
         }
         let gives_back = match asking.phase {
             Phase::Ended | Phase::Over { .. } => true,
             Phase::Waiting { given_back } => given_back,
-            Phase::Idle | Phase::Asking | Phase::WritingBack | Phase::Holding(_) => false,
+            Phase::Idle | Phase::Voting | Phase::WritingBack | Phase::Holding(_) => false,
         };
-        if gives_back && there.kept.is_of(attempt) {
+        if gives_back && there.kept[0].is_of(attempt) {
             steps.push(Step::Release { attempt, node });
         }
     }
@@ -154,11 +156,11 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     fn renewals_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
         let arrives = || {
-            let reply = there.kept.would(self.renewal_of(asking, attempt));
+            let reply = there.kept[0].would(self.renewal_of(asking, attempt));
             matches!(reply, Reply::Granted | Reply::Restored)
         };
         if there.mail[attempt].renewal == Renewal::Unarrived && arrives() {
-            steps.push(Step::Renewal { attempt, node });
+            steps.push(Step::Renewal { attempt, node, answer: Answer::Heard });
         }
         let may_renew = |lease: &Lease| lease.renewals < self.world.renewals && self.believes(asking);
         if asking.lease().is_some_and(may_renew) && arrives() {
@@ -171,29 +173,29 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let may_offer = match asking.phase {
             Phase::Ended => true,
             Phase::Holding(_) => !self.world.is_literal() || self.scheme == Scheme::UntilAnswered,
-            Phase::Idle | Phase::Asking | Phase::Waiting { .. } | Phase::WritingBack | Phase::Over { .. } => {
+            Phase::Idle | Phase::Voting | Phase::Waiting { .. } | Phase::WritingBack | Phase::Over { .. } => {
                 false
             }
         };
-        if asking.kind == Kind::Plain || !may_offer || there.mail[attempt].offered {
+        if asking.own.kind == Kind::Plain || !may_offer || there.mail[attempt].offered {
             return;
         }
         for (to, waiter) in state.attempts.iter().enumerate() {
-            let stores = match there.kept.holder() {
+            let stores = match there.kept[0].holder() {
                 Some(holder) if holder == attempt => true,
                 Some(holder) => self.scheme == Scheme::AnyKey && holder != to,
                 None => matches!(self.scheme, Scheme::AbsentToo | Scheme::AnyKey),
             };
             let is_public = match waiter.phase {
                 Phase::Idle | Phase::Over { .. } => self.world.is_literal() != (waiter.phase == Phase::Idle),
-                Phase::Asking
+                Phase::Voting
                 | Phase::Waiting { .. }
                 | Phase::WritingBack
                 | Phase::Holding(_)
                 | Phase::Ended => true,
             };
-            if stores && is_public && waiter.kind == Kind::Waiter && to != attempt {
-                steps.push(Step::Offer { attempt, to, node });
+            if stores && is_public && waiter.own.kind == Kind::Waiter && to != attempt {
+                steps.push(Step::Own(Act::Offer { attempt, to, node }));
             }
         }
     }

@@ -2,67 +2,80 @@
 
 use quorlock_protocol::{FenceVotes, FencingToken, Moment, Term};
 
-use super::state::{Attempt, Kind, Lease, Mail, Node, Phase, Renewal, State, Vote};
-use super::{Clocks, Fencing, Offer, Scheme, Step};
-use crate::clock::{is_valid, moment, renewed};
-use crate::common::{Past, is_won};
+use super::state::{Attempt, Kind, Mail, Node, Renewal, State, Vote};
+use super::{Act, Offer, Scheme, Step};
+use crate::clock::{moment, renewed};
+use crate::common::is_won;
 use crate::record::{Ask, Kept, Reply, What};
+use crate::scene::{Lease, Phase};
+use crate::world::{Clocks, Fencing};
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn after(&self, state: &State<N, K>, step: Step) -> State<N, K> {
         let mut state = *state;
         match step {
-            Step::Tick { missed_by } => tick(&mut state, missed_by),
+            Step::Tick { missed_by } => state.tick(missed_by),
             Step::RunAhead { node } => {
                 state.nodes[node].ahead += 1;
                 state.nodes[node].tick();
             }
             Step::Restart { node } => {
-                state.restarts += 1;
+                state.past.restarts += 1;
                 let there = &mut state.nodes[node];
-                (there.kept, there.age) = (Kept::nothing(), Some(0));
+                (there.kept, there.age) = ([Kept::nothing()], Some(0));
             }
-            Step::Remind { node } => {
-                state.reminders += 1;
-                let Node { kept, .. } = state.nodes[node];
-                if let Some(holder) = kept.holder() {
-                    self.push(&mut state, holder, node, kept.counter());
-                }
-            }
-            Step::Vanish { node } | Step::Release { node, .. } => {
-                let kept = &mut state.nodes[node].kept;
-                kept.holder().map(|holder| kept.ask(Ask::release(holder)));
-            }
-            Step::Vote { attempt, node } => self.vote(&mut state, attempt, node),
-            Step::Question { attempt } => ask(&mut state, attempt),
-            Step::AskAgain { attempt } => state.attempts[attempt].clock = 0,
-            Step::Offer { attempt, to, node } => self.offer(&mut state, attempt, to, node),
-            Step::Push { attempt, node } => {
-                if let Vote::Pushed(number) = state.nodes[node].mail[attempt].vote {
-                    state.nodes[node].mail[attempt].vote = Vote::None;
-                    self.hear(&mut state, attempt, node, number);
-                }
-            }
-            Step::Forge { attempt, node } => self.hear(&mut state, attempt, node, FencingToken::ZERO),
-            Step::Decide { attempt } => self.decide(&mut state, attempt),
-            Step::WriteBack { attempt, node } => self.write_back(&mut state, attempt, node),
+            Step::Vote { attempt, node, .. } => self.vote(&mut state, attempt, node),
+            Step::Renew { attempt } => renew(&mut state, attempt),
             Step::NewRenewal { attempt, node } => {
                 renew(&mut state, attempt);
                 self.renewal(&mut state, attempt, node);
             }
-            Step::Renewal { attempt, node } => self.renewal(&mut state, attempt, node),
+            Step::Renewal { attempt, node, .. } => self.renewal(&mut state, attempt, node),
             Step::End { attempt } => self.end(&mut state, attempt),
+            Step::Release { attempt, node } => state.nodes[node].kept[0].tell(Ask::release(attempt)),
+            Step::Own(act) => self.act(&mut state, act),
         }
-        self.note_interruptions(&mut state);
+        state.note_interruptions(|state, one, other| {
+            let runs = self.world.clocks == Clocks::Running;
+            runs && self.is_other(state, one, other) && self.believes(&state.attempts[other])
+        });
         self.tidy(&mut state);
         state
+    }
+
+    fn act(&self, state: &mut State<N, K>, act: Act) {
+        match act {
+            Act::Remind { node } => {
+                state.past.reminders += 1;
+                let [kept] = state.nodes[node].kept;
+                if let Some(holder) = kept.holder() {
+                    self.push(state, holder, node, kept.counter());
+                }
+            }
+            Act::Vanish { node } => {
+                let kept = &mut state.nodes[node].kept[0];
+                kept.holder().into_iter().for_each(|holder| kept.tell(Ask::release(holder)));
+            }
+            Act::Question { attempt } => ask(state, attempt),
+            Act::AskAgain { attempt } => state.attempts[attempt].clock = 0,
+            Act::Offer { attempt, to, node } => self.offer(state, attempt, to, node),
+            Act::Push { attempt, node } => {
+                if let Vote::Pushed(number) = state.nodes[node].mail[attempt].vote {
+                    state.nodes[node].mail[attempt].vote = Vote::None;
+                    self.hear(state, attempt, node, number);
+                }
+            }
+            Act::Forge { attempt, node } => self.hear(state, attempt, node, FencingToken::ZERO),
+            Act::Decide { attempt } => self.decide(state, attempt),
+            Act::WriteBack { attempt, node } => self.write_back(state, attempt, node),
+        }
     }
 
     /// Whether the attempt may act as the holder, decided by [`Term`](quorlock_protocol::Term) as
     /// in the library.
     pub(super) fn believes(&self, attempt: &Attempt) -> bool {
-        let runs = |lease: &Lease| is_valid(lease.until, moment(attempt.clock));
-        attempt.lease().is_some_and(|lease| self.world.clocks == Clocks::None || runs(lease))
+        let never_ends = self.world.clocks == Clocks::None && attempt.lease().is_some();
+        never_ends || attempt.asserts()
     }
 
     /// A plain request for a vote arrives.
@@ -72,7 +85,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         let vote = self.vote_of(&state.attempts[attempt], attempt);
         let there = &mut state.nodes[node];
-        let (_, number) = there.kept.ask(vote);
+        let (_, number) = there.kept[0].ask(vote);
         there.mail[attempt].vote = Vote::None;
         self.note_time(state, number);
         self.push(state, attempt, node, number);
@@ -88,7 +101,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let there = &mut state.nodes[node];
         // Two attempts that offer the lock to each other repeatedly would draw ever larger numbers.
         there.mail[attempt].offered = self.world.fencing != Fencing::Without;
-        let (releasers, waiters) = (state.attempts[attempt].number, state.attempts[to].hint);
+        let (releasers, waiters) = (state.attempts[attempt].own.number, state.attempts[to].own.hint);
         let hint = if self.scheme == Scheme::ReleasersHint {
             releasers
         } else if self.scheme == Scheme::WaitersHint {
@@ -96,17 +109,17 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         } else {
             releasers.max(waiters)
         };
-        let counter = there.kept.record().counter;
+        let counter = there.kept[0].record().counter;
         let raises = self.scheme != Scheme::NotRaised;
         if !raises {
-            there.kept = there.kept.with(|record| record.counter = 0);
+            there.kept[0] = there.kept[0].with(|record| record.counter = 0);
         }
         // A transfer, but only of what the node has: a free lock is not stored.
-        let from = there.kept.holder().unwrap_or(attempt);
+        let from = there.kept[0].holder().unwrap_or(attempt);
         let (_, number) =
-            there.kept.ask(Ask::transfer(from, to, self.world.offer).numbered(self.fence(hint)));
+            there.kept[0].ask(Ask::transfer(from, to, self.world.offer).numbered(self.fence(hint)));
         if !raises {
-            there.kept = there.kept.with(|record| record.counter = record.counter.max(counter));
+            there.kept[0] = there.kept[0].with(|record| record.counter = record.counter.max(counter));
         }
         self.note_time(state, number);
         self.push(state, to, node, number);
@@ -119,24 +132,24 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     /// Returns the attempt's request for a vote.
     pub(super) fn vote_of(&self, asking: &Attempt, attempt: usize) -> Ask {
-        Ask::acquire(attempt, self.world.ttl).numbered(self.fence(asking.hint))
+        Ask::acquire(attempt, self.world.ttl).numbered(self.fence(asking.own.hint))
     }
 
     pub(super) fn renewal_of(&self, asking: &Attempt, attempt: usize) -> Ask {
-        Ask::renew(attempt, self.world.ttl).numbered(self.fence(asking.number))
+        Ask::renew(attempt, self.world.ttl).numbered(self.fence(asking.own.number))
     }
 
     /// Calendars are ahead of every number drawn.
     fn note_time(&self, state: &mut State<N, K>, drawn: FencingToken) {
         if self.world.fencing == Fencing::Calendars {
-            state.calendar = state.calendar.max(drawn);
+            state.past.calendar = state.past.calendar.max(drawn);
         }
     }
 
     /// A node notifies the attempt that it has its token, if the connection reports it as old enough to vote.
     fn push(&self, state: &mut State<N, K>, attempt: usize, node: usize, number: FencingToken) {
-        let is_young = state.nodes[node].age.is_some_and(|age| self.world.is_quarantined(age));
-        let counts = self.scheme == Scheme::YoungVotes && state.attempts[attempt].kind == Kind::Waiter;
+        let is_young = self.world.is_young(state.nodes[node].age);
+        let counts = self.scheme == Scheme::YoungVotes && state.attempts[attempt].own.kind == Kind::Waiter;
         if is_young && !counts {
             return;
         }
@@ -155,7 +168,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         for one in 0..K {
             let hears =
                 one == attempt || (self.scheme == Scheme::AnyOffer && state.attempts[one].is_waiting());
-            let may_count = matches!(state.attempts[one].phase, Phase::Asking | Phase::Waiting { .. });
+            let may_count = matches!(state.attempts[one].phase, Phase::Voting | Phase::Waiting { .. });
             if hears && may_count {
                 let vote = &mut state.nodes[node].mail[one].vote;
                 let again = self.scheme == Scheme::Twice && matches!(vote, Vote::Counted(_));
@@ -175,7 +188,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     /// Whether the attempt counts votes of a quorum.
     pub(super) fn has_quorum(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
-        if !matches!(asking.phase, Phase::Asking | Phase::Waiting { .. }) {
+        if !matches!(asking.phase, Phase::Voting | Phase::Waiting { .. }) {
             return false;
         }
         let pools = |other: usize| {
@@ -203,7 +216,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let counted = state.nodes.iter().filter_map(|node| node.mail[attempt].vote.number());
         let Some(drawn) = FenceVotes::of(counted) else { return };
-        state.attempts[attempt].number = drawn.token();
+        state.attempts[attempt].own.number = drawn.token();
         if drawn.stands(self.quorum) || self.scheme == Scheme::NoWriteBack {
             return self.take(state, attempt);
         }
@@ -213,8 +226,8 @@ impl<const N: usize, const K: usize> Offer<N, K> {
 
     fn write_back(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
         let there = &mut state.nodes[node];
-        there.kept.ask(write_back(&state.attempts[attempt], attempt));
-        let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
+        there.kept[0].tell(write_back(&state.attempts[attempt], attempt));
+        let is_young = self.world.is_young(there.age);
         if is_young {
             return;
         }
@@ -235,20 +248,21 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             until = until.max(moment(asking.clock + 1));
         }
         if moment(asking.clock) >= until {
-            asking.phase = Phase::Over { past: Past::Failed };
+            asking.phase = Phase::Over { held: false };
             return;
         }
-        asking.phase = Phase::Holding(Lease { until, renewals: 0, renewal: None, interrupted: false });
-        asking.overtaken = self.world.fencing != Fencing::Without && asking.number <= state.largest;
-        state.largest = state.largest.max(asking.number);
+        asking.phase = Phase::Holding(Lease::new(until));
+        asking.own.overtaken =
+            self.world.fencing != Fencing::Without && asking.own.number <= state.past.largest;
+        state.past.largest = state.past.largest.max(asking.own.number);
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
     }
 
     fn renewal(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
         let renewal = self.renewal_of(&state.attempts[attempt], attempt);
         let there = &mut state.nodes[node];
-        let (reply, _) = there.kept.ask(renewal);
-        let is_young = there.age.is_some_and(|age| self.world.is_quarantined(age));
+        let (reply, _) = there.kept[0].ask(renewal);
+        let is_young = self.world.is_young(there.age);
         let repairs_count =
             self.scheme == Scheme::RestoredCounts || self.counts_late(&state.attempts[attempt]);
         let counts = match reply {
@@ -291,7 +305,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let phase = &mut state.attempts[attempt].phase;
         *phase = match phase {
             Phase::Holding(_) if keeps_keys => Phase::Ended,
-            Phase::Holding(_) => Phase::Over { past: Past::Held },
+            Phase::Holding(_) => Phase::Over { held: true },
             Phase::Waiting { .. } if self.scheme == Scheme::Reuse => {
                 for node in &mut state.nodes {
                     node.mail[attempt].vote.settle();
@@ -299,51 +313,41 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 Phase::Waiting { given_back: true }
             }
             Phase::Idle
-            | Phase::Asking
+            | Phase::Voting
             | Phase::Waiting { .. }
             | Phase::WritingBack
             | Phase::Ended
-            | Phase::Over { .. } => Phase::Over { past: Past::Failed },
+            | Phase::Over { .. } => Phase::Over { held: false },
         };
     }
 
     /// Whether renewals of the attempt count although they are late and stored the key again.
     pub(super) fn counts_late(&self, attempt: &Attempt) -> bool {
-        self.scheme == Scheme::RestoredLate && attempt.kind == Kind::Waiter
+        self.scheme == Scheme::RestoredLate && attempt.own.kind == Kind::Waiter
     }
 
     /// Returns the TTL of the attempt's votes.
     pub(super) fn life(&self, attempt: &Attempt) -> u8 {
-        if attempt.kind == Kind::Waiter { self.world.offer } else { self.world.ttl }
-    }
-
-    fn note_interruptions(&self, state: &mut State<N, K>) {
-        let believes = state.attempts.map(|attempt| self.believes(&attempt));
-        for index in 0..K {
-            let by_another = self.others(state, index).any(|other| believes[other]);
-            if let Phase::Holding(lease) = &mut state.attempts[index].phase {
-                lease.interrupted |= by_another && self.world.clocks == Clocks::Running;
-            }
-        }
+        if attempt.own.kind == Kind::Waiter { self.world.offer } else { self.world.ttl }
     }
 }
 
 /// An attempt reads its clock and asks, or sends its question.
 fn ask<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
     let asking = &mut state.attempts[attempt];
-    asking.floor = state.largest;
-    asking.hint = state.calendar;
-    if asking.kind == Kind::Waiter {
+    asking.own.floor = state.past.largest;
+    asking.own.hint = state.past.calendar;
+    if asking.own.kind == Kind::Waiter {
         asking.phase = Phase::Waiting { given_back: false };
     } else {
-        asking.phase = Phase::Asking;
+        asking.phase = Phase::Voting;
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote = Vote::Asked);
     }
 }
 
 /// Returns the attempt's request to carry its number.
 pub(super) fn write_back(asking: &Attempt, attempt: usize) -> Ask {
-    Ask::of(What::WriteBack, attempt).numbered(Some(asking.number))
+    Ask::of(What::WriteBack, attempt).numbered(Some(asking.own.number))
 }
 
 /// Like `Keeper::renew`.
@@ -353,26 +357,6 @@ fn renew<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize
     lease.renewals += 1;
     lease.renewal = Some(asking.clock);
     state.nodes.iter_mut().for_each(|node| node.mail[attempt].renewal = Renewal::Unarrived);
-}
-
-fn tick<const N: usize, const K: usize>(state: &mut State<N, K>, missed_by: Option<usize>) {
-    state.nodes.iter_mut().for_each(Node::tick);
-    for (index, attempt) in state.attempts.iter_mut().enumerate() {
-        if attempt.is_running() {
-            if missed_by == Some(index) {
-                attempt.behind += 1;
-            } else {
-                attempt.clock += 1;
-            }
-        }
-    }
-}
-
-impl<const K: usize> Node<K> {
-    fn tick(&mut self) {
-        self.kept = self.kept.ticked();
-        self.age = self.age.map(|age| age.saturating_add(1));
-    }
 }
 
 impl Vote {

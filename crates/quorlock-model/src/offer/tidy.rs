@@ -2,16 +2,16 @@
 
 use quorlock_protocol::FencingToken;
 
-use super::state::{Attempt, Kind, Mail, Phase, State, Vote};
+use super::state::{self, Attempt, Kind, Mail, State, Vote};
 use super::{Offer, Scheme};
 use crate::clock::moment;
-use crate::common::Past;
 use crate::record::Ask;
+use crate::scene::Phase;
 
 impl<const N: usize, const K: usize> Offer<N, K> {
     pub(super) fn tidy(&self, state: &mut State<N, K>) {
         for node in &mut state.nodes {
-            node.age = node.age.filter(|&age| self.world.is_quarantined(age));
+            node.age = node.age.filter(|&age| self.world.is_young(Some(age)));
         }
         for attempt in 0..K {
             self.tidy_attempt(state, attempt);
@@ -20,7 +20,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         // have changed now.
         for attempt in 0..K {
             if state.attempts[attempt].phase == Phase::Ended && !self.may_offer(state, attempt) {
-                state.attempts[attempt].phase = Phase::Over { past: Past::Held };
+                state.attempts[attempt].phase = Phase::Over { held: true };
             }
             if state.attempts[attempt].is_over() {
                 self.forget(state, attempt);
@@ -32,14 +32,12 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let asking = &mut state.attempts[attempt];
         let is_late = moment(asking.clock) >= self.world.deadline(0, self.life(asking));
         match asking.phase {
-            Phase::Asking | Phase::WritingBack if is_late => {
-                asking.phase = Phase::Over { past: Past::Failed }
-            }
+            Phase::Voting | Phase::WritingBack if is_late => asking.phase = Phase::Over { held: false },
             Phase::Waiting { .. } if is_late => {
                 if matches!(self.scheme, Scheme::NoDeadline | Scheme::FromPush) {
                     asking.clock = self.world.offer;
                 } else {
-                    asking.phase = Phase::Over { past: Past::Failed };
+                    asking.phase = Phase::Over { held: false };
                 }
             }
             Phase::Holding(lease) if !self.believes(asking) => {
@@ -53,7 +51,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             }
             Phase::Ended => {}
             Phase::Idle
-            | Phase::Asking
+            | Phase::Voting
             | Phase::Waiting { .. }
             | Phase::WritingBack
             | Phase::Holding(_)
@@ -62,7 +60,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let asking = &mut state.attempts[attempt];
         if matches!(asking.phase, Phase::Ended | Phase::Over { .. }) {
             (asking.clock, asking.behind) = (0, 0);
-            (asking.floor, asking.hint) = (FencingToken::ZERO, FencingToken::ZERO);
+            (asking.own.floor, asking.own.hint) = (FencingToken::ZERO, FencingToken::ZERO);
         }
     }
 
@@ -71,25 +69,25 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         let asking = &state.attempts[attempt];
         let literal = self.world.is_literal();
         let takes = |other: (usize, &Attempt)| {
-            other.0 != attempt && other.1.kind == Kind::Waiter && !other.1.is_over()
+            other.0 != attempt && other.1.own.kind == Kind::Waiter && !other.1.is_over()
         };
         let is_wanted = literal || state.attempts.iter().enumerate().any(takes);
         let anywhere = matches!(self.scheme, Scheme::AbsentToo | Scheme::AnyKey);
         let has_key =
-            state.nodes.iter().any(|node| node.kept.is_of(attempt) || !node.mail[attempt].is_quiet());
-        asking.kind != Kind::Plain && is_wanted && (has_key || anywhere)
+            state.nodes.iter().any(|node| node.kept[0].is_of(attempt) || !node.mail[attempt].is_quiet());
+        asking.own.kind != Kind::Plain && is_wanted && (has_key || anywhere)
     }
 
     /// Removes all traces of the attempt that could count.
     fn forget(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = &mut state.attempts[attempt];
-        *asking = Attempt { phase: asking.phase, ..Attempt::new(asking.kind) };
+        *asking = Attempt { phase: asking.phase, ..state::attempt(asking.own.kind) };
         for node in &mut state.nodes {
             let asked = node.mail[attempt].vote == Vote::Asked && self.world.is_literal();
             node.mail[attempt] =
                 Mail { vote: if asked { Vote::Asked } else { Vote::None }, ..Mail::default() };
             if !self.world.is_literal() {
-                node.kept.ask(Ask::release(attempt));
+                node.kept[0].tell(Ask::release(attempt));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The bounds of the model, and the rules of the lock.
+//! The bounds of the models of the lock and of offers.
 
 use std::time::Duration;
 
@@ -7,44 +7,43 @@ use quorlock_protocol::{Drift, Moment};
 use crate::clock;
 use crate::common::Detail;
 
-/// The rules of the library, or all but one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scheme {
-    Quorlock,
-    /// One vote less than a quorum is enough.
-    SmallQuorum,
-    /// Validity counts from the last vote (rule I-1).
-    LateStart,
-    /// One process counts for each address that leads to it (I-2).
-    TwinsCount,
-    /// The second attempt reuses the token of the first, and begins after it has given up (I-4).
-    TokenReuse,
-    /// A renewal shortens the remaining TTL of the key (I-6).
-    Shrinking,
-    /// A renewal counts from its last acknowledgement (I-7).
-    FromReply,
-    /// One acknowledgement is enough for a renewal (I-8).
-    MinorityRenews,
-    /// Acknowledgements count after the old deadline (I-9).
-    LateAcks,
-    /// Acknowledgements count after the old deadline, also those that stored the key again.
-    LateRepairs,
-    /// A key stored again by a renewal counts. This is safe.
-    RepairsCount,
-    /// It counts even if the process is too young (I-12).
-    YoungRepairs,
-    /// A lease may be renewed after a check has observed its end (I-10).
-    Revival,
-    /// Requests in flight when a node restarts are sent again, and count (I-14).
-    SilentResend,
-    /// A release deletes any key.
-    BlindRelease,
-    /// The second attempt is a copy of the first's process, and draws the same token at any time (I-42).
-    CopiedToken,
-    /// A process is as old as its own clock says, whatever clients have noted (I-24).
-    NoNote,
-    /// A node that declares that it keeps its data has lost it after a restart (I-12).
-    FalseMemory,
+/// The bounds of a model, in ticks. They limit what may happen.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) tick: Duration,
+    /// The TTL of votes and renewals.
+    pub(crate) ttl: u8,
+    /// The TTL of an offer.
+    pub(crate) offer: u8,
+    /// The drift allowance, as a share of the TTL.
+    pub(crate) drift: f64,
+    /// By how many ticks each node's clock may run ahead.
+    pub(crate) nodes_ahead: u8,
+    /// How many ticks the clock of each attempt may miss.
+    pub(crate) attempts_behind: u8,
+    /// How often a node restarts without its data.
+    pub(crate) restarts: u8,
+    /// How long after a restart a node's votes do not count.
+    pub(crate) quarantine: u8,
+    /// How often each lease is renewed.
+    pub(crate) renewals: u8,
+    /// How many nodes keep their data across restarts, and vote immediately.
+    pub(crate) remembering: u8,
+    /// How often a node restarts with its data, and notifies a waiter again.
+    pub(crate) reminders: u8,
+    /// How often the calendar clock of a restarted node steps far forwards.
+    pub(crate) puts_forward: u8,
+    pub(crate) meeting: Meeting,
+    pub(crate) turns: Turns,
+    /// How often a node's clock jumps past the expiry of its key.
+    pub(crate) jumps: u8,
+    pub(crate) jumps_at: JumpsAt,
+    pub(crate) pauses: Pauses,
+    pub(crate) addresses: Addresses,
+    pub(crate) start: Start,
+    pub(crate) clocks: Clocks,
+    pub(crate) fencing: Fencing,
+    pub(crate) detail: Detail,
 }
 
 /// Where the addresses of the nodes lead.
@@ -57,40 +56,6 @@ pub(crate) enum Addresses {
     /// One address is balanced over two servers: the last node but one answers all attempts but the
     /// second, and the last node that one.
     Balanced,
-}
-
-/// How far a calendar clock steps.
-const FAR: Duration = Duration::from_secs(60);
-
-/// The bounds of the model, in ticks. They limit what may happen.
-#[derive(Clone, Debug)]
-pub(crate) struct World {
-    pub(crate) tick: Duration,
-    pub(crate) ttl: u8,
-    /// The drift allowance, as a share of the TTL.
-    pub(crate) drift: f64,
-    /// How far each node's clock runs ahead.
-    pub(crate) nodes_ahead: u8,
-    /// How many ticks each attempt's clock misses.
-    pub(crate) attempts_behind: u8,
-    /// How often a node restarts without its data.
-    pub(crate) restarts: u8,
-    /// How many nodes keep their data across restarts, and vote immediately.
-    pub(crate) remembering: u8,
-    /// How long after a restart the votes of the others do not count.
-    pub(crate) quarantine: u8,
-    /// How often the calendar clock of a restarted node steps far forwards.
-    pub(crate) puts_forward: u8,
-    pub(crate) meeting: Meeting,
-    pub(crate) turns: Turns,
-    /// How often a node's clock jumps past the expiry of its key.
-    pub(crate) jumps: u8,
-    pub(crate) jumps_at: JumpsAt,
-    /// How often each lease is renewed.
-    pub(crate) renewals: u8,
-    pub(crate) pauses: Pauses,
-    pub(crate) addresses: Addresses,
-    pub(crate) detail: Detail,
 }
 
 /// Whether an attempt may pause between reading its clock and counting a renewal.
@@ -128,6 +93,35 @@ pub(crate) enum JumpsAt {
     MoreThanAQuorum,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clocks {
+    Running,
+    /// Keys may vanish at any time, and leases never end: what still holds depends on no clock.
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fencing {
+    /// Nodes draw no numbers.
+    Without,
+    /// Nodes draw numbers without hints.
+    Numbers,
+    /// Nodes draw numbers with the clients' calendars as hints. These agree: no calendar is behind
+    /// a number drawn before.
+    Calendars,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Start {
+    /// The first attempt holds the lock.
+    Held,
+    /// No attempt has asked.
+    Free,
+}
+
+/// How far a calendar clock steps.
+const FAR: Duration = Duration::from_secs(60);
+
 impl World {
     /// Clocks agree, no node loses data, and no lease is renewed.
     ///
@@ -136,20 +130,25 @@ impl World {
         World {
             tick: Duration::from_secs(1),
             ttl: 2,
+            offer: 2,
             drift: 0.0,
             nodes_ahead: 0,
             attempts_behind: 0,
             restarts: 0,
-            remembering: 0,
             quarantine: 2,
+            renewals: 0,
+            remembering: 0,
+            reminders: 0,
             puts_forward: 0,
             meeting: Meeting::AtOnce,
             turns: Turns::Untold,
             jumps: 0,
             jumps_at: JumpsAt::MoreThanAQuorum,
-            renewals: 0,
             pauses: Pauses::Never,
             addresses: Addresses::Right,
+            start: Start::Held,
+            clocks: Clocks::Running,
+            fencing: Fencing::Without,
             detail: Detail::Reduced,
         }
     }
@@ -157,6 +156,11 @@ impl World {
     /// The same with this many renewals.
     pub(crate) fn renewing(renewals: u8) -> World {
         World { renewals, ..World::calm() }
+    }
+
+    /// The same, to a TTL longer than the life of an offer.
+    pub(crate) fn prolonging(renewals: u8) -> World {
+        World { ttl: 3, quarantine: 3, ..World::renewing(renewals) }
     }
 
     /// Nodes restart without their data this often, and leases are renewed.
@@ -182,7 +186,23 @@ impl World {
 
     /// Clocks run at different rates, within the allowance, which is one tick of each TTL.
     pub(crate) fn drifting(nodes_ahead: u8, attempts_behind: u8) -> World {
-        World { ttl: 3, quarantine: 3, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
+        let (ttl, offer, quarantine) = (3, 3, 3);
+        World { ttl, offer, quarantine, drift: 0.34, nodes_ahead, attempts_behind, ..World::calm() }
+    }
+
+    /// Nodes draw numbers.
+    pub(crate) fn fenced() -> World {
+        World { fencing: Fencing::Numbers, ..World::calm() }
+    }
+
+    /// Nodes draw numbers, calendars agree, and a node restarts: an offer lives for half of the quarantine.
+    pub(crate) fn calendars(restarts: u8) -> World {
+        World { restarts, quarantine: 4, fencing: Fencing::Calendars, ..World::calm() }
+    }
+
+    /// Nodes draw numbers, and there are no clocks.
+    pub(crate) fn timeless() -> World {
+        World { clocks: Clocks::None, ..World::fenced() }
     }
 
     /// Without the reductions.
@@ -190,36 +210,37 @@ impl World {
         World { detail: Detail::Literal, ..self }
     }
 
-    pub(super) fn is_literal(&self) -> bool {
+    pub(crate) fn is_literal(&self) -> bool {
         self.detail == Detail::Literal
     }
 
-    pub(super) fn wall(&self, ticks: u8) -> Duration {
+    pub(crate) fn wall(&self, ticks: u8) -> Duration {
         self.tick * u32::from(ticks)
     }
 
     /// Returns an attempt's clock after this many ticks.
-    pub(super) fn moment(&self, clock: u8) -> Moment {
+    pub(crate) fn moment(&self, clock: u8) -> Moment {
         Moment::since_origin(self.wall(clock))
     }
 
-    /// Returns until when a key requested at `sent` may be relied on.
-    pub(super) fn deadline(&self, sent: u8) -> Moment {
-        self.drift().deadline(self.moment(sent), self.wall(self.ttl))
-    }
-
-    /// Whether a process of this age is too young to vote.
-    pub(super) fn is_quarantined(&self, age: u8) -> bool {
-        self.is_quarantined_at(self.wall(age))
+    /// Returns until when a key requested at `sent` for `ttl` may be relied on.
+    pub(crate) fn deadline(&self, sent: u8, ttl: u8) -> Moment {
+        self.drift().deadline(self.moment(sent), self.wall(ttl))
     }
 
     /// Returns the uptime that a process of this age reports.
-    pub(super) fn uptime(&self, age: u8, forward: bool) -> Duration {
+    pub(crate) fn uptime(&self, age: u8, forward: bool) -> Duration {
         self.wall(age) + if forward { FAR } else { Duration::ZERO }
     }
 
-    pub(super) fn is_quarantined_at(&self, age: Duration) -> bool {
-        clock::is_quarantined(self.wall(self.quarantine), self.drift(), age)
+    /// Whether a process with this uptime is too young to vote.
+    pub(crate) fn is_quarantined(&self, uptime: Duration) -> bool {
+        clock::is_quarantined(self.wall(self.quarantine), self.drift(), uptime)
+    }
+
+    /// Whether a node is too young to vote, where that still matters.
+    pub(crate) fn is_young(&self, age: Option<u8>) -> bool {
+        age.is_some_and(|age| self.is_quarantined(self.wall(age)))
     }
 
     fn drift(&self) -> Drift {
