@@ -14,7 +14,7 @@ use quorlock::node::record::{Entry, Record, Records};
 use quorlock::node::{Request, Vote};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, WaiterId};
 
-use crate::names::renamed;
+use crate::names::{name, renamed};
 
 /// What a node keeps of one lock.
 #[derive(Clone, Copy)]
@@ -409,25 +409,10 @@ impl Hasher for Mix {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64((*byte).into());
+        for part in bytes.chunks(8) {
+            let number = part.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
         }
-    }
-
-    fn write_u8(&mut self, number: u8) {
-        self.write_u64(number.into());
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
-    }
-
-    fn write_isize(&mut self, number: isize) {
-        self.write_u64(number.cast_unsigned() as u64);
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 }
 
@@ -460,7 +445,11 @@ impl Ord for Kept {
 
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.record.encode().trim_end())
+        let names = |is: fn(Kept, usize) -> bool| (0..8).filter(|one| is(*self, *one)).map(name).collect();
+        let (has, waits, cancelled): (String, String, String) =
+            (names(Kept::has), names(Kept::awaits), names(Kept::is_cancelled));
+        let (left, counter) = (self.left(), self.0.record.counter);
+        write!(f, "[{has} for {left}, writers {waits}, cancelled {cancelled}, counter {counter}]")
     }
 }
 

@@ -8,14 +8,14 @@
 
 pub(crate) mod cases;
 
-use std::fmt;
-
-use stateright::{Model, Property, Representative};
+use quorlock_protocol::Quorum;
+use stateright::{Model, Property};
 
 use crate::clock::{deadline, moment};
-use crate::common::is_majority;
-use crate::names::least;
+use crate::common::{Answer, is_won};
+use crate::names::name;
 use crate::record::{Ask, Kept, Reply, What};
+use crate::scene::{self, Lease, Phase};
 
 /// If the slot was confirmed to the host, no other host runs in it.
 pub(crate) const ONCE: &str = "no other runs in a confirmed slot";
@@ -65,68 +65,53 @@ pub(crate) struct Retained<const N: usize> {
     pub(crate) renewals: Renewals,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct State<const N: usize> {
+type State<const N: usize> = scene::State<Past, Node, Attempt, N, 2>;
+type Node = scene::Node<Told, bool, 2, 1>;
+type Attempt = scene::Attempt<Asked>;
+type Step = scene::Step<Act>;
+
+/// The host that leaves the lock taken; then whose token the retained one is.
+const HOST: usize = 0;
+const OTHER: usize = 1;
+const RETAINED: usize = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct Past {
     clock: u8,
-    nodes: [Kept; N],
-    host: Party,
-    other: Party,
-    /// After the host has finished: how long nodes should keep the token, and which have confirmed.
-    retaining: Option<(u8, u8)>,
+    /// After the host has finished: how long nodes should keep the token.
+    retaining: Option<u8>,
     confirmed: bool,
     /// The other host has run after the first, and before the end of the slot.
     ran_twice: bool,
     forgotten: u8,
-    /// After a renewal was lost: the nodes on which it may still arrive.
-    lost: Option<u8>,
+    /// A renewal was lost.
+    lost: bool,
 }
 
-/// A host that wants to run.
+/// Requests of the host to a node. The mail says whether it has voted for a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-struct Party {
-    phase: Phase,
-    /// A bit for each node that has voted for it.
-    votes: u8,
-    /// When it asked.
-    asked: u8,
+pub(crate) struct Told {
+    /// It has confirmed that it keeps the retained token.
+    keeps: bool,
+    /// The lost renewal may still arrive.
+    late: bool,
 }
 
+/// When a host asked for the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-enum Phase {
-    #[default]
-    Idle,
-    Asking,
-    /// With a quorum; it runs.
-    Holds,
-    Over,
-}
+pub(crate) struct Asked(u8);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Who {
-    /// The host that leaves the lock taken.
-    Host,
-    Other,
-}
+impl scene::Own for Asked {}
 
-/// A step.
+/// A step that only this model has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// A tick passes.
-    Tick,
+pub(crate) enum Act {
     /// A host asks for the lock.
-    Ask(Who),
-    /// A request for the lock arrives.
-    Vote { who: Who, node: usize },
+    Ask { attempt: usize },
     /// The host finishes, and leaves the lock taken.
     Retain,
     /// The request to keep the token arrives.
     Keep { node: usize },
-    /// The other host releases the lock, or gives up.
-    End,
-    /// A release arrives.
-    Release { who: Who, node: usize },
-    /// A node loses its data; its quarantine is over.
-    Forget { node: usize },
     /// The host sends a renewal, and all its connections end.
     LoseRenewal,
     /// The lost renewal arrives.
@@ -135,78 +120,125 @@ pub(crate) enum Step {
     Cancel { node: usize },
 }
 
-/// Whose token the retained one is.
-const RETAINED: usize = 2;
-
 /// Returns the request to keep the retained token in place of the host's.
 fn retain(left: u8) -> Ask {
-    Ask::transfer(Who::Host.name(), RETAINED, left)
+    Ask::transfer(HOST, RETAINED, left)
 }
 
 impl<const N: usize> Retained<N> {
-    fn votes(&self, state: &State<N>, who: Who, node: usize) -> bool {
-        let is_new = !state.has(node, who);
-        is_new && state.nodes[node].would(Ask::acquire(who.name(), self.ttl)) == Reply::Granted
-    }
-
-    fn is_valid(&self, asked: u8, clock: u8) -> bool {
-        moment(clock) < deadline(asked, self.ttl)
+    fn is_valid(&self, state: &State<N>, attempt: usize) -> bool {
+        moment(state.past.clock) < deadline(state.attempts[attempt].own.0, self.ttl)
     }
 
     fn slot_end(&self, state: &State<N>) -> u8 {
-        state.host.asked + self.slot
+        state.attempts[HOST].own.0 + self.slot
     }
 
-    fn keeps(&self, state: &State<N>, node: usize) -> bool {
-        let is_free = state.nodes[node].is_of(RETAINED) || state.nodes[node].is_free();
-        let reply = state.nodes[node].would(retain(0));
-        reply == Reply::Granted && (is_free || self.scheme != Scheme::ReleaseFirst)
+    fn votes(&self, node: &Node, attempt: usize) -> bool {
+        !node.kept[0].is_of(attempt) && node.kept[0].would(Ask::acquire(attempt, self.ttl)) == Reply::Granted
+    }
+
+    fn keeps(&self, node: &Node) -> bool {
+        let released = self.scheme != Scheme::ReleaseFirst || !node.kept[0].is_of(HOST);
+        node.kept[0].would(retain(0)) == Reply::Granted && released
     }
 
     /// Whether the host may cancel the lost renewal on this node after it has finished. That
     /// deletes the lease's token, which keeps others out until the slot is certain.
-    fn cancels(&self, state: &State<N>, node: usize) -> bool {
-        let bit = 1 << node;
-        state.retaining.is_some_and(|(_, votes)| match self.scheme {
+    fn cancels(&self, past: Past, node: &Node) -> bool {
+        let is_safe = match self.scheme {
             Scheme::NotStopped => false,
             Scheme::StoppedFirst => true,
             Scheme::Quorlock
             | Scheme::ReleaseFirst
             | Scheme::Minority
             | Scheme::AfterTheEnd
-            | Scheme::OneTtl => state.confirmed || votes & bit != 0,
-        }) && !state.nodes[node].is_cancelled(Who::Host.name())
+            | Scheme::OneTtl => past.confirmed || node.own.keeps,
+        };
+        past.lost && past.retaining.is_some() && is_safe && !node.kept[0].is_cancelled(HOST)
     }
 
     /// Whether the host has nothing left to do on a node that keeps the retained token.
-    fn is_done(&self, state: &State<N>, node: usize) -> bool {
-        let bit = 1 << node;
-        let kept = state.retaining.is_some_and(|(_, votes)| votes & bit != 0);
-        let known = state.lost.is_none() || state.nodes[node].is_cancelled(Who::Host.name());
-        kept && (known || self.scheme == Scheme::NotStopped)
+    fn is_done(&self, past: Past, node: &Node) -> bool {
+        let known = !past.lost || node.kept[0].is_cancelled(HOST) || self.scheme == Scheme::NotStopped;
+        node.own.keeps && known
     }
-}
 
-impl Who {
-    /// Returns whose token it has.
-    fn name(self) -> usize {
-        match self {
-            Who::Host => 0,
-            Who::Other => 1,
+    fn is_carried(state: &State<N>, confirms: impl Fn(&Node) -> bool) -> bool {
+        is_won(Quorum::majority(N), state.nodes.iter().filter(|node| confirms(node)).count())
+    }
+
+    fn requests_possible(&self, state: &State<N>, node: usize, steps: &mut Vec<Step>) {
+        let (there, past) = (&state.nodes[node], state.past);
+        for (attempt, party) in state.attempts.iter().enumerate() {
+            if party.phase == Phase::Voting && self.votes(there, attempt) {
+                steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
+            }
+            let first = attempt == HOST && self.scheme == Scheme::ReleaseFirst && past.retaining.is_some();
+            let releases = first || (attempt == OTHER && party.is_over());
+            if releases && there.kept[0].is_of(attempt) {
+                steps.push(Step::Release { attempt, node });
+            }
+        }
+        if there.own.late {
+            steps.push(Step::Own(Act::LateRenewal { node }));
+        }
+        if self.cancels(past, there) {
+            steps.push(Step::Own(Act::Cancel { node }));
+        }
+        if past.retaining.is_some() && !there.own.keeps && self.keeps(there) {
+            steps.push(Step::Own(Act::Keep { node }));
+        }
+        // Its quarantine is over as well.
+        if past.forgotten < self.forgets && !there.kept[0].is_free() {
+            steps.push(Step::Restart { node });
         }
     }
-}
 
-impl<const N: usize> State<N> {
-    fn party(&mut self, who: Who) -> &mut Party {
-        match who {
-            Who::Host => &mut self.host,
-            Who::Other => &mut self.other,
+    fn act(&self, state: &mut State<N>, act: Act) {
+        let clock = state.past.clock;
+        match act {
+            Act::Ask { attempt } => {
+                (state.attempts[attempt].phase, state.attempts[attempt].own) = (Phase::Voting, Asked(clock));
+            }
+            Act::Retain => {
+                let left = self.slot_end(state).saturating_sub(clock);
+                state.past.retaining = Some(if self.scheme == Scheme::OneTtl { self.ttl } else { left });
+                state.attempts[HOST].phase = Phase::Over { held: false };
+            }
+            Act::Keep { node } => {
+                let Some(left) = state.past.retaining else { return };
+                state.nodes[node].kept[0].tell(retain(left));
+                state.nodes[node].own.keeps = true;
+                let enough =
+                    Self::is_carried(state, |node| node.own.keeps) || self.scheme == Scheme::Minority;
+                let in_time = self.is_valid(state, HOST) || self.scheme == Scheme::AfterTheEnd;
+                state.past.confirmed |= enough && in_time;
+            }
+            Act::LoseRenewal => {
+                state.past.lost = true;
+                state.nodes.iter_mut().for_each(|node| node.own.late = true);
+            }
+            Act::LateRenewal { node } => {
+                state.nodes[node].own.late = false;
+                state.nodes[node].kept[0].tell(Ask::renew(HOST, self.ttl));
+            }
+            Act::Cancel { node } => state.nodes[node].kept[0].tell(Ask::of(What::Cancel, HOST)),
         }
     }
 
-    fn has(&self, node: usize, who: Who) -> bool {
-        self.nodes[node].is_of(who.name())
+    fn vote(&self, state: &mut State<N>, attempt: usize, node: usize) {
+        state.nodes[node].kept[0].tell(Ask::acquire(attempt, self.ttl));
+        state.nodes[node].mail[attempt] = true;
+        if !Self::is_carried(state, |node| node.mail[attempt]) {
+            return;
+        }
+        let runs = self.is_valid(state, attempt);
+        let lease = Lease::new(deadline(state.attempts[attempt].own.0, self.ttl));
+        let in_slot = state.past.retaining.is_some() && state.past.clock < self.slot_end(state);
+        state.past.ran_twice |= runs && attempt == OTHER && in_slot;
+        state.attempts[attempt].phase =
+            if runs { Phase::Holding(lease) } else { Phase::Over { held: false } };
     }
 }
 
@@ -215,121 +247,45 @@ impl<const N: usize> Model for Retained<N> {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State<N>> {
-        vec![State {
-            clock: 0,
-            nodes: [Kept::nothing(); N],
-            host: Party::default(),
-            other: Party::default(),
-            retaining: None,
-            confirmed: false,
-            ran_twice: false,
-            forgotten: 0,
-            lost: None,
-        }]
+        let (nodes, attempts) = ([Node::new(); N], [Attempt::default(); 2]);
+        vec![State { past: Past::default(), nodes, attempts }]
     }
 
     fn actions(&self, state: &State<N>, steps: &mut Vec<Step>) {
-        if state.clock < self.slot + self.ttl {
-            steps.push(Step::Tick);
+        if state.past.clock < self.slot + self.ttl {
+            steps.push(Step::Tick { missed_by: None });
         }
-        for (who, party) in [(Who::Host, state.host), (Who::Other, state.other)] {
-            match party.phase {
-                Phase::Idle => steps.push(Step::Ask(who)),
-                Phase::Asking => steps.extend(
-                    (0..N).filter(|node| self.votes(state, who, *node)).map(|node| Step::Vote { who, node }),
-                ),
-                Phase::Holds | Phase::Over => {}
+        let idle = (0..2).filter(|attempt| state.attempts[*attempt].phase == Phase::Idle);
+        steps.extend(idle.map(|attempt| Step::Own(Act::Ask { attempt })));
+        if state.attempts[HOST].lease().is_some() && self.is_valid(state, HOST) {
+            steps.push(Step::Own(Act::Retain));
+            if self.renewals == Renewals::Lost && !state.past.lost {
+                steps.push(Step::Own(Act::LoseRenewal));
             }
         }
-        if state.host.phase == Phase::Holds && self.is_valid(state.host.asked, state.clock) {
-            steps.push(Step::Retain);
-            if self.renewals == Renewals::Lost && state.lost.is_none() {
-                steps.push(Step::LoseRenewal);
-            }
+        if state.attempts[OTHER].is_running() {
+            steps.push(Step::End { attempt: OTHER });
         }
-        if let Some(late) = state.lost {
-            let arrives = |node: &usize| late & (1 << node) != 0;
-            steps.extend((0..N).filter(arrives).map(|node| Step::LateRenewal { node }));
-            let cancels = |node: &usize| self.cancels(state, *node);
-            steps.extend((0..N).filter(cancels).map(|node| Step::Cancel { node }));
-        }
-        if let Some((_, votes)) = state.retaining {
-            let open = |node: &usize| votes & (1 << node) == 0 && self.keeps(state, *node);
-            steps.extend((0..N).filter(open).map(|node| Step::Keep { node }));
-            if self.scheme == Scheme::ReleaseFirst {
-                let has = |node: &usize| state.has(*node, Who::Host);
-                steps.extend((0..N).filter(has).map(|node| Step::Release { who: Who::Host, node }));
-            }
-        }
-        match state.other.phase {
-            Phase::Asking | Phase::Holds => steps.push(Step::End),
-            Phase::Over => {
-                let has = |node: &usize| state.has(*node, Who::Other);
-                steps.extend((0..N).filter(has).map(|node| Step::Release { who: Who::Other, node }));
-            }
-            Phase::Idle => {}
-        }
-        if state.forgotten < self.forgets {
-            let has = |node: &usize| !state.nodes[*node].is_free();
-            steps.extend((0..N).filter(has).map(|node| Step::Forget { node }));
-        }
+        (0..N).for_each(|node| self.requests_possible(state, node, steps));
     }
 
     fn next_state(&self, state: &State<N>, step: Step) -> Option<State<N>> {
         let mut next = *state;
         match step {
-            Step::Tick => {
-                next.clock += 1;
-                next.nodes = next.nodes.map(Kept::ticked);
+            Step::Tick { .. } => {
+                next.past.clock += 1;
+                next.nodes.iter_mut().for_each(Node::tick);
             }
-            Step::Ask(who) => {
-                *next.party(who) = Party { phase: Phase::Asking, votes: 0, asked: state.clock };
+            Step::Restart { node } => {
+                next.past.forgotten += 1;
+                next.nodes[node].kept = [Kept::nothing()];
             }
-            Step::Vote { who, node } => {
-                next.nodes[node].ask(Ask::acquire(who.name(), self.ttl));
-                let party = next.party(who);
-                party.votes |= 1 << node;
-                if is_majority(N, party.votes) {
-                    let runs = self.is_valid(party.asked, state.clock);
-                    party.phase = if runs { Phase::Holds } else { Phase::Over };
-                    next.ran_twice |= runs
-                        && who == Who::Other
-                        && state.retaining.is_some()
-                        && state.clock < self.slot_end(state);
-                }
-            }
-            Step::Retain => {
-                let left = if self.scheme == Scheme::OneTtl {
-                    self.ttl
-                } else {
-                    self.slot_end(state).saturating_sub(state.clock)
-                };
-                next.host.phase = Phase::Over;
-                next.retaining = Some((left, 0));
-            }
-            Step::Keep { node } => {
-                let (left, votes) = next.retaining.as_mut()?;
-                next.nodes[node].ask(retain(*left));
-                *votes |= 1 << node;
-                let enough = is_majority(N, *votes) || self.scheme == Scheme::Minority;
-                let in_time = self.is_valid(state.host.asked, state.clock);
-                next.confirmed |= enough && (in_time || self.scheme == Scheme::AfterTheEnd);
-            }
-            Step::End => next.other.phase = Phase::Over,
-            Step::Release { who, node } => {
-                next.nodes[node].ask(Ask::release(who.name()));
-            }
-            Step::Forget { node } => {
-                next.nodes[node] = Kept::nothing();
-                next.forgotten += 1;
-            }
-            Step::LoseRenewal => next.lost = Some((1 << N) - 1),
-            Step::LateRenewal { node } => {
-                *next.lost.as_mut()? &= !(1 << node);
-                next.nodes[node].ask(Ask::renew(Who::Host.name(), self.ttl));
-            }
-            Step::Cancel { node } => {
-                next.nodes[node].ask(Ask::of(What::Cancel, Who::Host.name()));
+            Step::Vote { attempt, node, .. } => self.vote(&mut next, attempt, node),
+            Step::End { attempt } => next.attempts[attempt].phase = Phase::Over { held: false },
+            Step::Release { attempt, node } => next.nodes[node].kept[0].tell(Ask::release(attempt)),
+            Step::Own(act) => self.act(&mut next, act),
+            Step::RunAhead { .. } | Step::Renew { .. } | Step::Renewal { .. } | Step::NewRenewal { .. } => {
+                return None;
             }
         }
         Some(next)
@@ -337,74 +293,36 @@ impl<const N: usize> Model for Retained<N> {
 
     fn properties(&self) -> Vec<Property<Retained<N>>> {
         let mut properties = vec![
-            Property::always(ONCE, |_: &Retained<N>, state: &State<N>| !(state.confirmed && state.ran_twice)),
-            Property::always(STOPPED, |model: &Retained<N>, state: &State<N>| {
-                !(0..N).any(|node| model.is_done(state, node) && state.has(node, Who::Host))
+            Property::<Self>::always(ONCE, |_, state| !(state.past.confirmed && state.past.ran_twice)),
+            Property::<Self>::always(STOPPED, |model, state| {
+                let comes_back = |node: &Node| model.is_done(state.past, node) && node.kept[0].is_of(HOST);
+                !state.nodes.iter().any(comes_back)
             }),
-            Property::sometimes(CONFIRMED, |_: &Retained<N>, state: &State<N>| state.confirmed),
-            Property::sometimes(FOLLOWED, |model: &Retained<N>, state: &State<N>| {
-                state.confirmed
-                    && state.other.phase == Phase::Holds
-                    && state.other.asked >= model.slot_end(state)
+            Property::<Self>::sometimes(CONFIRMED, |_, state| state.past.confirmed),
+            Property::<Self>::sometimes(FOLLOWED, |model, state| {
+                let other = &state.attempts[OTHER];
+                state.past.confirmed && other.lease().is_some() && other.own.0 >= model.slot_end(state)
             }),
         ];
         if self.renewals == Renewals::Lost {
-            properties.push(Property::sometimes(LATE, |model: &Retained<N>, state: &State<N>| {
-                let open = |node: usize| state.lost.is_some_and(|late| late & (1 << node) != 0);
-                state.confirmed
-                    && state.clock >= model.slot_end(state)
-                    && (0..N).any(|node| open(node) && model.is_done(state, node))
+            properties.push(Property::<Self>::sometimes(LATE, |model, state| {
+                let is_late = |node: &Node| node.own.late && model.is_done(state.past, node);
+                state.past.confirmed
+                    && state.past.clock >= model.slot_end(state)
+                    && state.nodes.iter().any(is_late)
             }));
         }
         properties
     }
 
-    fn format_step(&self, _: &State<N>, step: Step) -> Option<String> {
-        let name = |who| match who {
-            Who::Host => "the host",
-            Who::Other => "the other host",
-        };
-        Some(match step {
-            Step::Tick => "a tick passes".to_owned(),
-            Step::Ask(who) => format!("{} asks for the lock", name(who)),
-            Step::Vote { who, node } => format!("node {node} votes for {}", name(who)),
-            Step::Retain => "the host finishes, and leaves the lock taken".to_owned(),
-            Step::Keep { node } => format!("node {node} keeps the retained token"),
-            Step::End => "the other host releases the lock, or gives up".to_owned(),
-            Step::Release { who, node } => format!("the release of {} arrives at node {node}", name(who)),
-            Step::Forget { node } => format!("node {node} loses its data"),
-            Step::LoseRenewal => "the host sends a renewal, and its connections end".to_owned(),
-            Step::LateRenewal { node } => format!("the lost renewal arrives at node {node}"),
-            Step::Cancel { node } => format!("the host cancels the lost renewal on node {node}"),
-        })
-    }
-}
-
-impl<const N: usize> State<N> {
-    /// Renames the nodes, where `order[new] = old`.
-    fn renamed(&self, order: [usize; N]) -> State<N> {
-        let bits = |old: u8| (0..N).fold(0, |bits, new| bits | ((old >> order[new]) & 1) << new);
-        let party = |old: Party| Party { votes: bits(old.votes), ..old };
-        State {
-            nodes: order.map(|old| self.nodes[old]),
-            host: party(self.host),
-            other: party(self.other),
-            retaining: self.retaining.map(|(left, votes)| (left, bits(votes))),
-            lost: self.lost.map(bits),
-            ..*self
-        }
-    }
-}
-
-/// The names of nodes make no difference.
-impl<const N: usize> Representative for State<N> {
-    fn representative(&self) -> State<N> {
-        least(|order| Some(self.renamed(order))).unwrap_or(*self)
-    }
-}
-
-impl<const N: usize> fmt::Display for State<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "two hosts that want to run, {N} nodes, and no request")
+    fn format_step(&self, before: &State<N>, step: Step) -> Option<String> {
+        Some(step.tell(before, &self.next_state(before, step)?, |act| match act {
+            Act::Ask { attempt } => format!("{} asks for the lock", name(attempt)),
+            Act::Retain => "the host finishes, and leaves the lock taken".to_owned(),
+            Act::Keep { node } => format!("node {node} keeps the retained token"),
+            Act::LoseRenewal => "the host sends a renewal, and its connections end".to_owned(),
+            Act::LateRenewal { node } => format!("the lost renewal arrives at node {node}"),
+            Act::Cancel { node } => format!("the host cancels the lost renewal on node {node}"),
+        }))
     }
 }

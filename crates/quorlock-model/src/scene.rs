@@ -4,12 +4,12 @@ mod story;
 
 use std::fmt;
 
-use quorlock_protocol::Moment;
+use quorlock_protocol::{FencingToken, Moment};
 use stateright::Representative;
 
 use crate::clock::{is_valid, moment};
 use crate::common::Answer;
-use crate::names::{least, name};
+use crate::names::least;
 use crate::record::Kept;
 
 /// The state of the nodes, the attempts, and the requests between them.
@@ -89,6 +89,11 @@ pub(crate) trait Own: Copy + Ord {
     /// Whether the names of two attempts may be exchanged.
     fn is_like(&self, _: &Self) -> bool {
         false
+    }
+
+    /// Returns the number that a holder has.
+    fn number(&self) -> Option<FencingToken> {
+        None
     }
 }
 
@@ -261,19 +266,13 @@ where
 /// The initial state.
 impl<W, T, M, O, const N: usize, const K: usize, const L: usize> fmt::Display
     for State<W, Node<T, M, K, L>, Attempt<O>, N, K>
+where
+    T: Copy + Default,
+    M: Copy + Default,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{N} nodes, {L} locks, {K} attempts")?;
-        for (node, there) in self.nodes.iter().enumerate() {
-            for kept in &there.kept {
-                if let Some(holder) = kept.holder() {
-                    write!(f, "; {} has the key on node {node}", name(holder))?;
-                }
-                if kept.record().counter > 0 {
-                    write!(f, "; the counter on node {node} is {}", kept.counter())?;
-                }
-            }
-        }
-        Ok(())
+        write!(f, "{N} nodes, {K} attempts")?;
+        let mut kept = self.nodes.iter().enumerate().filter(|(_, node)| node.has_clock());
+        kept.try_for_each(|(node, there)| write!(f, "; node {node} keeps {:?}", there.kept))
     }
 }

@@ -105,7 +105,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         match asking.phase {
             Phase::Idle if literal && asking.own.kind == Kind::Waiter => {
-                steps.push(Step::Own(Act::Question { attempt }))
+                steps.push(Step::Own(Act::Question { attempt }));
             }
             Phase::Waiting { given_back } => {
                 if self.scheme == Scheme::OneToken && asking.clock > 0 {

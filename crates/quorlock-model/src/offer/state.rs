@@ -97,4 +97,8 @@ impl scene::Own for Client {
     fn is_like(&self, other: &Client) -> bool {
         self.kind == other.kind
     }
+
+    fn number(&self) -> Option<FencingToken> {
+        (self.number > FencingToken::ZERO).then_some(self.number)
+    }
 }

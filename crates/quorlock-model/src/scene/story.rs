@@ -1,13 +1,13 @@
 //! Describes the steps of a violation.
 
-use super::{Attempt, Node, Phase, State, Step};
+use super::{Attempt, Node, Own, Phase, State, Step};
 use crate::common::Answer;
 use crate::names::name;
 use crate::record::Kept;
 
 impl<S> Step<S> {
     /// Describes the step in a sentence, between the states before and after it.
-    pub(crate) fn tell<W, T, M, O, const N: usize, const K: usize, const L: usize>(
+    pub(crate) fn tell<W, T, M, O: Own, const N: usize, const K: usize, const L: usize>(
         self,
         before: &State<W, Node<T, M, K, L>, Attempt<O>, N, K>,
         after: &State<W, Node<T, M, K, L>, Attempt<O>, N, K>,
@@ -77,9 +77,12 @@ fn change(before: Kept, after: Kept) -> Option<String> {
 }
 
 /// Describes what else changes for an attempt.
-fn news<O>(name: char, old: &Attempt<O>, new: &Attempt<O>) -> Option<String> {
+fn news<O: Own>(name: char, old: &Attempt<O>, new: &Attempt<O>) -> Option<String> {
     match (old.lease(), new.lease()) {
-        (None, Some(lease)) => Some(format!("{name} has the lock until {:?} of its clock", lease.until)),
+        (None, Some(lease)) => {
+            let with = new.own.number().map_or_else(String::new, |number| format!(" with {number}"));
+            Some(format!("{name} has the lock{with} until {:?} of its clock", lease.until))
+        }
         (Some(was), Some(lease)) if was.until != lease.until => {
             Some(format!("{name} has renewed its lease until {:?} of its clock", lease.until))
         }
