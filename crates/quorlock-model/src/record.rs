@@ -34,7 +34,7 @@ struct Known {
 }
 
 /// A request by an attempt, in the terms of the models.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ask {
     what: What,
     who: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Ask {
 }
 
 /// The kinds of requests.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     Acquire(Mode),
     Renew(Mode),
@@ -81,13 +81,8 @@ pub(crate) enum Reply {
     Refused,
 }
 
-/// What becomes of the records of a request's keys.
-#[derive(Clone, Copy)]
-struct Outcome {
-    kept: [Kept; MOST],
-    reply: Reply,
-    number: FencingToken,
-}
+/// What becomes of the records of a request's keys, the reply, and its fencing token.
+type Outcome<const L: usize> = ([Kept; L], Reply, FencingToken);
 
 /// The most keys of a request.
 const MOST: usize = 3;
@@ -99,7 +94,8 @@ const NOW: u64 = 1_000_000_000;
 static ALL: LazyLock<Mutex<HashMap<String, &'static Known>>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    static ASKED: RefCell<Memory<([Kept; MOST], Ask), Outcome>> = RefCell::default();
+    static ASKED: RefCell<Memory<([Kept; 1], Ask), Outcome<1>>> = RefCell::default();
+    static ASKED_FOR_SEVERAL: RefCell<Memory<([Kept; MOST], Ask), Outcome<MOST>>> = RefCell::default();
     static TICKED: RefCell<Memory<Kept, Kept>> = RefCell::default();
     static RENAMED: RefCell<Memory<(Kept, usize), Kept>> = RefCell::default();
 }
@@ -261,9 +257,9 @@ impl Kept {
 
     /// Carries out a request, and returns the reply and its fencing token.
     pub(crate) fn ask(&mut self, ask: Ask) -> (Reply, FencingToken) {
-        let outcome = outcome([*self, Kept::nothing(), Kept::nothing()], ask);
-        [*self, ..] = outcome.kept;
-        (outcome.reply, outcome.number)
+        let (kept, reply, number) = remembered(&ASKED, ([*self], ask), || outcome([*self], ask));
+        [*self] = kept;
+        (reply, number)
     }
 
     /// The same, if nobody hears the reply.
@@ -322,25 +318,34 @@ impl Kept {
 pub(crate) fn ask_all<const L: usize>(kept: &mut [Kept; L], keys: u8, ask: Ask) -> Reply {
     let mut all = [Kept::nothing(); MOST];
     all[..L].copy_from_slice(kept);
-    let outcome = outcome(all, Ask { keys, ..ask });
-    kept.copy_from_slice(&outcome.kept[..L]);
-    outcome.reply
+    let ask = Ask { keys, ..ask };
+    let (all, reply, _) = remembered(&ASKED_FOR_SEVERAL, (all, ask), || outcome(all, ask));
+    kept.copy_from_slice(&all[..L]);
+    reply
 }
 
-fn outcome(kept: [Kept; MOST], ask: Ask) -> Outcome {
-    remembered(&ASKED, (kept, ask), || {
-        let mut records = Records::at(NOW).with_wall(Duration::ZERO);
-        for (key, kept) in KEYS.into_iter().zip(kept) {
-            records.add(key.into(), None, Ok(kept.0.record.clone()));
-        }
-        let (reply, number) = match records.apply(&ask.request()) {
-            Ok((vote, number)) => (Reply::of(&vote), number),
-            Err(_) => (Reply::Refused, None),
-        };
-        let after = |key: &str| records.seen(key).and_then(Result::ok).map(|record| Kept::of(record.clone()));
-        let kept = KEYS.map(|key| after(key).unwrap_or_else(Kept::nothing));
-        Outcome { kept, reply, number: number.unwrap_or(FencingToken::ZERO) }
-    })
+fn outcome<const L: usize>(kept: [Kept; L], ask: Ask) -> Outcome<L> {
+    let mut records = Records::at(NOW).with_wall(Duration::ZERO);
+    for (key, kept) in KEYS.into_iter().zip(kept) {
+        records.add(key.into(), None, Ok(kept.0.record.clone()));
+    }
+    let (reply, number) = match records.apply(&ask.request()) {
+        Ok((vote, number)) => (Reply::of(&vote), number),
+        Err(_) => (Reply::Refused, None),
+    };
+    let after = |key: usize| records.seen(KEYS[key]).and_then(Result::ok).cloned().unwrap_or_default();
+    (std::array::from_fn(|key| Kept::of(after(key))), reply, number.unwrap_or(FencingToken::ZERO))
+}
+
+/// Fast: it leaves out what rarely differs.
+impl Hash for Ask {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        std::mem::discriminant(&self.what).hash(hasher);
+        let number = self.number.map_or(0, |number| number.get() + 1);
+        hasher.write_u64(
+            number << 24 | u64::from(self.keys) << 16 | u64::from(self.ttl) << 8 | self.who as u64,
+        );
+    }
 }
 
 impl Reply {
@@ -409,10 +414,21 @@ impl Hasher for Mix {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let number = part.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-            self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
+        for byte in bytes {
+            self.write_u64((*byte).into());
         }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u64(number.cast_unsigned() as u64);
     }
 }
 

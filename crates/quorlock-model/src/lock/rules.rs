@@ -81,8 +81,11 @@ impl<const N: usize, const K: usize> Lock<N, K> {
                 steps.push(Step::Vote { attempt, node, answer: Answer::Unheard });
             }
         }
-        if literal || self.is_renewed_at(there, attempt) {
-            if matches!(mail.renewal, Request::Unarrived(_)) {
+        let may_renew = |lease: &Lease| lease.renewals < self.world.renewals && self.asserts(asking);
+        let begins = !literal && asking.lease().is_some_and(may_renew);
+        let is_sent = matches!(mail.renewal, Request::Unarrived(_));
+        if (is_sent || mail.late > 0 || begins) && (literal || self.is_renewed_at(there, attempt)) {
+            if is_sent {
                 steps.push(Step::Renewal { attempt, node, answer: Answer::Heard });
                 if literal {
                     steps.push(Step::Renewal { attempt, node, answer: Answer::Unheard });
@@ -91,8 +94,7 @@ impl<const N: usize, const K: usize> Lock<N, K> {
             if mail.late > 0 {
                 steps.push(Step::Own(Act::LateRenewal { attempt, node }));
             }
-            let may_renew = |lease: &Lease| lease.renewals < self.world.renewals && self.asserts(asking);
-            if !literal && asking.lease().is_some_and(may_renew) {
+            if begins {
                 steps.push(Step::NewRenewal { attempt, node });
             }
         }
