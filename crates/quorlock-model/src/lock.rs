@@ -1,9 +1,9 @@
 //! The lock: no two hold it at the same time.
 //!
-//! `Quorum`, `Tally`, `Drift`, `Term` and `Quarantine` of `quorlock_protocol` decide as in the
-//! library; the control flow between them is a copy. The model adds what may happen to it: requests
-//! arrive in any order, late or never; answers are lost; clients stop, pause and give up; clocks
-//! run at different rates; nodes restart and lose their data.
+//! `Quorum`, `Tally`, `Drift`, `Term` and `Quarantine` of `quorlock_protocol` decide as in the library, and
+//! a node's record answers the requests; the client's control flow between them is a copy. The model adds what
+//! may happen to it: requests arrive in any order, late or never; answers are lost; clients stop, pause and give
+//! up; clocks run at different rates; nodes restart and lose their data.
 //!
 //! An attempt *asserts* the lock while it has a lease whose term is valid by its own clock. It asks
 //! the term, so only the rules of `Term` end a lease: there is no timer.

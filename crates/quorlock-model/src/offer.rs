@@ -6,7 +6,8 @@
 //! the waiter, which counts that as the node's vote. Validity counts from before the question was
 //! sent, so that an offer is a vote whose request was slow.
 //!
-//! `Quorum`, `Tally`, `Drift`, `Term`, `Quarantine`, `FenceHint` and `FenceVotes` of
+//! No record knows offers: to a record an offer is a transfer, which the model sends only where the holder has
+//! the key. `Quorum`, `Tally`, `Drift`, `Term`, `Quarantine`, `FenceHint` and `FenceVotes` of
 //! `quorlock_protocol` decide as in the library. An attempt is one token: a waiter that has asked
 //! twice is two attempts. The queue is only a hint and is not modelled: a holder may offer to any
 //! public token, and to a different one on each node.

@@ -1,5 +1,8 @@
 //! A semaphore: never more holders than permits.
 //!
+//! A node is no record here, only the votes that it has given: how the lock of one permit behaves is checked by
+//! [`lock`](crate::lock), and a node stores the limit beside its records.
+//!
 //! `Quorum` and `Tally` of `quorlock_protocol` decide which clients hold a permit. The model adds
 //! what may happen: clients choose a slot, ask nodes in any order, get no answer from some, give
 //! up, and choose again. There is no time: leases and limits expire in a step of their own, a limit

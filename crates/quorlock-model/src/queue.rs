@@ -1,7 +1,8 @@
 //! The queue on a node, of waiters in different processes: every live waiter gets its turn,
 //! whichever others crash, at any point, and whatever messages are lost.
 //!
-//! There is one lock on one node and no votes: a place in the queue grants nothing (rule W-1), so
+//! The node's record has the queue, and whose turn it is; only that a turn has expired is said by a step of its
+//! own. There is one lock on one node and no votes: a place in the queue grants nothing (rule W-1), so
 //! exclusion is not checked here. What is checked is that live waiters never all get stuck.
 
 pub(crate) mod cases;
