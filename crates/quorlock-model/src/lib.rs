@@ -58,14 +58,14 @@ use case::Case;
 pub fn cases() -> Vec<Case> {
     [
         lock::cases::all(),
-        shared::cases::all(),
+        shared::all(),
         fence::cases::all(),
-        permits::cases::all(),
-        several::cases::all(),
-        passing::cases::all(),
-        late::cases::all(),
-        retained::cases::all(),
-        queue::cases::all(),
+        permits::all(),
+        several::all(),
+        passing::all(),
+        late::all(),
+        retained::all(),
+        queue::all(),
         offer::cases::all(),
     ]
     .concat()

@@ -1,7 +1,5 @@
 //! A lease passed on within its process, in one round, while another client wants the lock.
 
-pub(crate) mod cases;
-
 use stateright::Property;
 
 use crate::contest::{self, Bounds, Contest, Phase, Rules, ask, end};
@@ -126,4 +124,17 @@ impl<const N: usize> Rules<N, PARTIES, 1> for Passing {
     fn weight(_: &Pass) -> u32 {
         3
     }
+}
+
+cases! {
+    holds prove a_lease_that_is_passed_on_excludes_other_clients: model(Scheme::Quorlock);
+    violated hunt a_transfer_that_overwrites_any_key_makes_two_holders: model(Scheme::AnyKey);
+    violated hunt a_transfer_that_a_minority_confirms_makes_two_holders: model(Scheme::Minority);
+    violated hunt a_passed_lease_that_counts_from_its_votes_makes_two_holders: model(Scheme::FromTheVote);
+    violated hunt a_lease_that_goes_on_while_the_next_one_begins_makes_two_holders:
+        model(Scheme::Overlapping);
+}
+
+fn model(scheme: Scheme) -> Contest<Passing, 3, 3, 1> {
+    Contest(Passing { scheme, ttl: 2 })
 }

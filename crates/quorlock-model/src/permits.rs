@@ -8,8 +8,6 @@
 //! up, and choose again. There is no time: leases and limits expire in a step of their own, a limit
 //! only after all votes granted under it (rule P-1).
 
-pub(crate) mod cases;
-
 use std::fmt;
 
 use stateright::{Model, Property, Representative};
@@ -162,4 +160,15 @@ impl<const N: usize, const K: usize> fmt::Display for State<N, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{K} clients, {N} nodes, and no request")
     }
+}
+
+cases! {
+    holds prove slots_admit_no_third_to_two_permits_on_five_nodes:
+        Permits::<5, 3> { scheme: Scheme::Slots, limits: [2; 3] };
+    violated hunt nodes_that_count_admit_a_third_to_two_permits:
+        Permits::<5, 3> { scheme: Scheme::PerNode, limits: [2; 3] };
+    holds prove clients_that_disagree_about_the_limit_never_hold_permits_together:
+        Permits::<3, 3> { scheme: Scheme::Slots, limits: [1, 2, 2] };
+    violated hunt limits_that_are_not_compared_admit_too_many:
+        Permits::<3, 3> { scheme: Scheme::AnyLimit, limits: [1, 2, 2] };
 }

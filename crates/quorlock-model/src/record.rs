@@ -10,7 +10,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorlock::node::record::{Entry, Record, Records};
+use quorlock::node::record::{Change, Entry, Record, Records};
 use quorlock::node::{Request, Vote};
 use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, WaiterId};
 
@@ -178,7 +178,9 @@ impl Kept {
             (held.number, held.wanted) = (None, false);
         }
         let text = in_order(&record.at(NOW, 0).encode());
-        let record = Record::decode(text.as_bytes()).unwrap_or_default();
+        let decoded = Record::decode(text.as_bytes());
+        assert!(decoded.is_some(), "{text}");
+        let record = decoded.unwrap_or_default();
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(text).or_insert_with_key(|text| {
             let mut hasher = DefaultHasher::new();
@@ -324,17 +326,25 @@ pub(crate) fn ask_all<const L: usize>(kept: &mut [Kept; L], keys: u8, ask: Ask) 
     reply
 }
 
+/// Does what a store does: reads the records, applies the request, and writes what has changed.
 fn outcome<const L: usize>(kept: [Kept; L], ask: Ask) -> Outcome<L> {
     let mut records = Records::at(NOW).with_wall(Duration::ZERO);
     for (key, kept) in KEYS.into_iter().zip(kept) {
         records.add(key.into(), None, Ok(kept.0.record.clone()));
     }
-    let (reply, number) = match records.apply(&ask.request()) {
-        Ok((vote, number)) => (Reply::of(&vote), number),
-        Err(_) => (Reply::Refused, None),
-    };
-    let after = |key: usize| records.seen(KEYS[key]).and_then(Result::ok).cloned().unwrap_or_default();
-    (std::array::from_fn(|key| Kept::of(after(key))), reply, number.unwrap_or(FencingToken::ZERO))
+    let decision = records.apply(&ask.request());
+    assert!(decision.is_ok(), "{ask:?} at {kept:?}: {decision:?}");
+    let (reply, number) =
+        decision.map_or((Reply::Refused, None), |(vote, number)| (Reply::of(&vote), number));
+    let mut after = kept;
+    for Change { key, record, queue, .. } in records.changes() {
+        let written = KEYS.into_iter().zip(&mut after).filter(|(other, _)| *other == key);
+        for (_, kept) in written {
+            let queue = if queue { record.queue.clone() } else { kept.0.record.queue.clone() };
+            *kept = Kept::of(Record { queue, ..record.clone() });
+        }
+    }
+    (after, reply, number.unwrap_or(FencingToken::ZERO))
 }
 
 /// Fast: it leaves out what rarely differs.
