@@ -1,8 +1,8 @@
 //! The built-in server: the subset of Redis that locks need, over a real socket.
 //!
 //! For machines without any server, so that demonstrations run everywhere, and for tests that need hundreds
-//! of servers. No claim and no published figure is based on it. It refuses unknown commands, and it has no
-//! Lua: it recognizes the scripts of `quorlock` by their text.
+//! of servers. No claim and no published figure is based on it. It runs any script, over the few commands that it
+//! knows, and refuses other commands.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, MutexGuard};
 
-use quorlock::protocol::Moment;
 use quorlock::runtime::{Clock, Entropy, Mutex, SystemClock, SystemEntropy};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -19,23 +18,24 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use crate::resp::{Resp, Version, read_command};
-use crate::store::Store;
 
 mod child;
 mod clients;
 mod commands;
-mod eval;
+mod data;
+mod keyspace;
+mod lua;
 mod simulated;
 mod sorted;
+mod state;
 mod tracking;
-mod words;
 
 pub use child::serve_if_asked;
 pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};
 use clients::{Clients, Life};
-use eval::Loaded;
+use keyspace::Keyspace;
 pub use simulated::{Memory, Misconduct};
-use tracking::{Author, Trackers};
+use state::State;
 
 /// Serves an empty store until the future is dropped or a client sends `SHUTDOWN`, which close all
 /// connections.
@@ -58,19 +58,11 @@ pub struct BuiltinServer {
 }
 
 struct Shared {
-    store: Mutex<Store>,
-    /// Locked during each command, so that commands run one at a time, as in Redis, and each change has one
-    /// author.
-    trackers: Mutex<Trackers>,
-    loaded: Loaded,
+    state: Mutex<State>,
     clock: Arc<dyn Clock>,
-    started: Moment,
-    run_id: String,
     password: Option<String>,
     connections: AtomicI64,
     clients: Clients,
-    /// A deliberate fault.
-    misconduct: Mutex<Option<Misconduct>>,
     /// Signalled when a client sends `SHUTDOWN`.
     ended: Notify,
 }
@@ -87,28 +79,18 @@ impl BuiltinServer {
     pub fn with(clock: Arc<dyn Clock>, password: Option<String>) -> BuiltinServer {
         // As long as a real one, because clients may check it.
         let run_id = format!("{:032x}{:08x}", SystemEntropy::default().next_u128(), std::process::id());
-        BuiltinServer::made(clock, run_id, password, Store::default())
+        BuiltinServer::made(clock, run_id, password, Keyspace::default())
     }
 
-    fn made(clock: Arc<dyn Clock>, run_id: String, password: Option<String>, store: Store) -> BuiltinServer {
-        let (started, store) = (clock.now(), Mutex::new(store));
-        let (trackers, misconduct) = (Mutex::default(), Mutex::default());
+    fn made(
+        clock: Arc<dyn Clock>,
+        run_id: String,
+        password: Option<String>,
+        keys: Keyspace,
+    ) -> BuiltinServer {
+        let state = Mutex::new(State::new(run_id, clock.now(), keys));
         let (connections, clients, ended) = (AtomicI64::new(0), Clients::default(), Notify::new());
-        BuiltinServer {
-            shared: Arc::new(Shared {
-                store,
-                trackers,
-                loaded: Loaded::default(),
-                clock,
-                started,
-                run_id,
-                password,
-                connections,
-                clients,
-                misconduct,
-                ended,
-            }),
-        }
+        BuiltinServer { shared: Arc::new(Shared { state, clock, password, connections, clients, ended }) }
     }
 
     /// Serves until the future is dropped or a client sends `SHUTDOWN`, which close all connections. The keys
@@ -146,28 +128,30 @@ impl Default for BuiltinServer {
 
 impl fmt::Debug for BuiltinServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BuiltinServer").field("run_id", &self.shared.run_id).finish_non_exhaustive()
+        f.debug_struct("BuiltinServer")
+            .field("run_id", &self.shared.state.lock().run_id())
+            .finish_non_exhaustive()
     }
 }
 
 impl Shared {
-    fn store(&self) -> MutexGuard<'_, Store> {
-        let mut store = self.store.lock();
-        store.set_wall(self.clock.wall());
-        store
+    /// Returns the state as of now.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.set_time(&*self.clock);
+        state
     }
 
     /// Waits until a tracked key has expired. Never returns if there is none.
     async fn until_a_key_ends(&self) {
-        let end = self.store().next_change();
+        let end = {
+            let state = self.state.lock();
+            state.trackers.next_end(&state.keys)
+        };
         match end {
             Some(end) => self.clock.sleep_until(end).await,
             None => std::future::pending().await,
         }
-    }
-
-    fn now(&self) -> Moment {
-        self.clock.now()
     }
 }
 
@@ -204,7 +188,8 @@ impl Connection {
                 () = self.life.ended() => return Ok(()),
                 push = next(&mut self.pushes) => push.write(self.version, &mut output),
                 () = self.shared.until_a_key_ends(), if self.pushes.is_some() => {
-                    self.shared.trackers.lock().tell(&self.shared, Author::Time);
+                    // This notifies the clients that have read it.
+                    drop(self.shared.state());
                 }
                 read = stream.read_buf(&mut input) => {
                     if read? == 0 {
@@ -246,7 +231,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.shared.clients.leave(self.id);
         if self.pushes.is_some() {
-            self.shared.trackers.lock().stop(&self.shared, self.id);
+            self.shared.state.lock().trackers.stop(self.id);
         }
     }
 }

@@ -3,15 +3,19 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
-use quorlock::protocol::Moment;
-use quorlock::{redis::scripts, runtime::Clock};
+use quorlock::protocol::{SHARED_MARKER, readers_key};
+use quorlock::redis::scripts;
+use quorlock::runtime::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::eval::is;
-use super::{BuiltinServer, Connection, Shared};
+use super::data::{Access, number};
+use super::keyspace::{Keyspace, Value};
+use super::state::State;
+use super::tracking::Author;
+use super::{BuiltinServer, Connection};
 use crate::resp::Resp;
-use crate::store::{Failure, Offer, ScriptResult, Store};
 
 /// What remains of the keys after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +33,8 @@ pub enum Memory {
 pub enum Misconduct {
     /// Refuses every script with this error and executes none, as while loading or without privileges.
     Refuses(String),
-    /// Refuses every command that may store a key with this error and executes the others, as when out of
-    /// memory.
+    /// Refuses every command that may need memory with this error and executes the others, as when out of
+    /// memory: a script may go on once it has written.
     RefusesKeys(String),
     /// Releases a lock for any client, without comparing the token. No server does that; some lock libraries
     /// do. For tests of tests.
@@ -48,22 +52,18 @@ impl BuiltinServer {
     /// is zero.
     #[must_use]
     pub fn simulated(clock: Arc<dyn Clock>, run_id: impl Into<String>) -> BuiltinServer {
-        BuiltinServer::made(clock, run_id.into(), None, super::Store::default())
+        BuiltinServer::made(clock, run_id.into(), None, Keyspace::default())
     }
 
     /// Returns the process that replaces this one, without connections and without faults.
     #[must_use]
     pub fn restarted(&self, run_id: impl Into<String>, memory: Memory) -> BuiltinServer {
-        let store = match memory {
-            Memory::Kept => {
-                let mut store = self.shared.store().clone();
-                store.unwatch_all();
-                store
-            }
-            Memory::Lost => super::Store::default(),
+        let keys = match memory {
+            Memory::Kept => self.shared.state().keys.clone(),
+            Memory::Lost => Keyspace::default(),
         };
         let (clock, password) = (Arc::clone(&self.shared.clock), self.shared.password.clone());
-        BuiltinServer::made(clock, run_id.into(), password, store)
+        BuiltinServer::made(clock, run_id.into(), password, keys)
     }
 
     /// Serves one client over a stream of any kind, until the client disconnects.
@@ -83,78 +83,70 @@ impl BuiltinServer {
     /// Returns the current value of `key`, if it is a string.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
-        let now = self.shared.now();
-        self.shared.store().get(now, key.as_bytes()).ok().flatten().map(<[u8]>::to_vec)
+        self.shared.state().keys.text(key.as_bytes()).ok().flatten().map(<[u8]>::to_vec)
     }
 
     /// Returns the values that were replaced or deleted since the last call, each with its key.
     #[must_use]
     pub fn take_replaced(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        self.shared.store().take_replaced()
+        self.shared.state().keys.take_replaced()
     }
 
     /// Returns the current readers of the lock at `key`.
     #[must_use]
     pub fn readers(&self, key: &str) -> Vec<Vec<u8>> {
-        let (now, readers) = (self.shared.now(), quorlock::protocol::readers_key(key));
-        let shares = self.shared.store().readers(now, key.as_bytes(), readers.as_bytes());
-        shares.into_iter().map(|(token, _)| token).collect()
+        let keys = &mut self.shared.state().keys;
+        if !matches!(keys.text(key.as_bytes()), Ok(Some(holder)) if holder == SHARED_MARKER.as_bytes()) {
+            return Vec::new();
+        }
+        let now = keys.wall().as_millis();
+        let Some(Value::Scores(readers)) = keys.get(readers_key(key).as_bytes()) else { return Vec::new() };
+        #[expect(clippy::cast_precision_loss, reason = "milliseconds of this era are exact")]
+        readers.iter().filter(|(_, ends)| now as f64 <= **ends).map(|(token, _)| token.clone()).collect()
     }
 
     /// Sets a fault, or removes it with `None`.
     pub fn misconduct(&self, misconduct: Option<Misconduct>) {
-        *self.shared.misconduct.lock() = misconduct;
+        self.shared.state().misconduct = misconduct;
     }
 
     /// Deletes all keys, as `FLUSHALL` does.
     pub fn flush(&self) {
-        self.shared.store().flush();
+        self.shared.state().flush();
     }
 }
 
-impl Shared {
-    /// Returns the answer of a faulty server to a plain command; `None` to execute it.
-    pub(super) fn misbehave_at(&self, name: &str) -> Option<Resp> {
-        let misconduct = self.misconduct.lock().clone()?;
-        match misconduct {
-            Misconduct::Refuses(error) if matches!(name, "SET" | "ZADD" | "PEXPIRE" | "PEXPIREAT") => {
-                Some(Resp::Error(error))
+impl State {
+    /// Returns the answer of a faulty server to a command of a client; `None` to execute it.
+    pub(super) fn misbehave(&self, name: &str) -> Option<Resp> {
+        match &self.misconduct {
+            Some(Misconduct::Refuses(error))
+                if name.starts_with("EVAL") || matches!(Access::of(name), Access::Writes | Access::Grows) =>
+            {
+                Some(Resp::Error(error.clone()))
             }
-            Misconduct::RefusesKeys(error) if matches!(name, "SET" | "ZADD") => Some(Resp::Error(error)),
-            Misconduct::Refuses(_)
-            | Misconduct::RefusesKeys(_)
-            | Misconduct::ReleasesForAnyClient
-            | Misconduct::IgnoresReleases
-            | Misconduct::OffersForAnyClient
-            | Misconduct::OffersExpireEarly => None,
+            _ => self.refusal(name),
         }
     }
 
-    /// Executes an offer, faultily if so configured.
-    pub(super) fn offer(
-        &self,
-        store: &mut Store,
-        now: Moment,
-        key: &[u8],
-        offer: &Offer<'_>,
-    ) -> Result<ScriptResult, Failure> {
-        let misconduct = self.misconduct.lock().clone();
-        let holder = store.get(now, key)?.map(<[u8]>::to_vec);
-        let token = match (&misconduct, &holder) {
-            (Some(Misconduct::OffersForAnyClient), Some(holder)) => holder,
-            _ => offer.token,
-        };
-        let told = store.offer(now, key, &Offer { token, ..*offer })?;
-        if misconduct == Some(Misconduct::OffersExpireEarly) && store.get(now, key)? == Some(offer.next) {
-            store.pexpire(now, key, offer.life / 8);
+    /// Returns the answer of a server that is out of memory; `None` to execute the command.
+    pub(super) fn refusal(&self, name: &str) -> Option<Resp> {
+        match &self.misconduct {
+            Some(Misconduct::RefusesKeys(error)) if Access::of(name) == Access::Grows => {
+                Some(Resp::Error(error.clone()))
+            }
+            _ => None,
         }
-        Ok(told)
     }
 
-    /// Returns the answer of a faulty server to a script; `None` to execute it.
-    pub(super) fn misbehave(&self, script: &[u8], keys: &[&[u8]]) -> Option<Resp> {
-        let misconduct = self.misconduct.lock().clone()?;
-        let releases = [
+    /// Changes the arguments of a script as a faulty server might, or returns its answer instead of executing it.
+    pub(super) fn misbehave_before(
+        &mut self,
+        hash: &str,
+        keys: &[Vec<u8>],
+        arguments: &mut [Vec<u8>],
+    ) -> Option<Resp> {
+        let ends = [
             &scripts::RELEASE,
             &scripts::CANCEL,
             &scripts::RELEASE_SHARED,
@@ -162,31 +154,35 @@ impl Shared {
             &scripts::RELEASE_SEVERAL,
             &scripts::CANCEL_SEVERAL,
         ];
-        let releases = releases.iter().any(|known| is(script, known));
-        let stores = [
-            &scripts::ACQUIRE,
-            &scripts::RENEW,
-            &scripts::TRANSFER,
-            &scripts::ACQUIRE_SHARED,
-            &scripts::RENEW_SHARED,
-            &scripts::ACQUIRE_SEVERAL,
-            &scripts::RENEW_SEVERAL,
-        ];
-        match misconduct {
-            Misconduct::Refuses(error) => Some(Resp::Error(error)),
-            Misconduct::RefusesKeys(error) => {
-                stores.iter().any(|known| is(script, known)).then_some(Resp::Error(error))
-            }
-            Misconduct::ReleasesForAnyClient if releases => {
-                let (now, mut store) = (self.now(), self.store());
-                let gone = keys.iter().filter(|key| store.del(now, key)).count();
+        let releases = || ends.iter().any(|script| script.hash() == hash);
+        match self.misconduct {
+            Some(Misconduct::ReleasesForAnyClient) if releases() => {
+                let gone = keys.iter().filter(|key| self.keys.delete(key)).count();
+                self.trackers.tell(&mut self.keys, Author::Time);
                 Some(word(if gone > 0 { "granted" } else { "free" }))
             }
-            Misconduct::IgnoresReleases if releases => Some(word("granted")),
-            Misconduct::ReleasesForAnyClient
-            | Misconduct::IgnoresReleases
-            | Misconduct::OffersForAnyClient
-            | Misconduct::OffersExpireEarly => None,
+            Some(Misconduct::IgnoresReleases) if releases() => Some(word("granted")),
+            Some(Misconduct::OffersForAnyClient) if scripts::OFFER.hash() == hash => {
+                if let ([key], [token, ..]) = (keys, arguments)
+                    && let Ok(Some(holder)) = self.keys.text(key)
+                {
+                    *token = holder.to_vec();
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Does what a faulty server might do after a script.
+    pub(super) fn misbehave_after(&mut self, hash: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) {
+        if self.misconduct == Some(Misconduct::OffersExpireEarly)
+            && scripts::OFFER.hash() == hash
+            && let ([key], [_, _, next, life, ..]) = (keys, arguments)
+            && self.keys.text(key).is_ok_and(|holder| holder == Some(next))
+        {
+            let life = Duration::from_millis(number(life).unwrap_or(0)) / 8;
+            self.keys.expire(key, life);
         }
     }
 }

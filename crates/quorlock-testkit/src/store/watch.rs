@@ -86,11 +86,6 @@ impl Store {
         self.send(inbox, payload, true)
     }
 
-    /// `PUBLISH` to an inbox. Returns whether a client listens there.
-    pub(crate) fn publish(&mut self, inbox: &[u8], payload: Vec<u8>) -> bool {
-        self.send(inbox, payload, false)
-    }
-
     fn send(&mut self, inbox: &[u8], payload: Vec<u8>, by_script: bool) -> bool {
         let heard = self.has_listener(inbox);
         if heard {
