@@ -222,8 +222,11 @@ impl Records {
             Request::Cancel { claim, linger } => self.cancel(claim, *linger),
             Request::AnnounceWriter { key, waiter, patience } => self.intend(key, *waiter, *patience),
             Request::WithdrawWriter { key, waiter } => self.desist(key, *waiter),
-            Request::Enqueue { key, waiter, elapsed, patience, turn, context, .. } => {
+            Request::Enqueue { key, waiter, elapsed, patience, turn, terms, context, .. } => {
                 let since = self.now.saturating_sub(micros(*elapsed));
+                // Of the token to come, if it is known.
+                let named = terms.as_ref().and_then(|terms| terms.token.context());
+                let context = named.as_deref().unwrap_or(context);
                 self.enqueue(key, (*waiter, since, context), *patience, micros(*turn))
             }
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter),

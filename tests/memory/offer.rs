@@ -7,7 +7,7 @@ use crate::common::{Bench, TTL, VALIDITY, another, bench};
 use futures::FutureExt as _;
 use futures::future::join_all;
 use quorlock::protocol::{
-    Claim, FenceHint, NextWaiter, OfferTerms, Token, WaiterId, offer_life, preferred_node, want_mark,
+    Claim, FenceHint, NextWaiter, Token, WaiterId, offer_life, preferred_node, turn_key,
 };
 use quorlock::{
     Coordinator, Lease, Lock, Wait,
@@ -339,16 +339,6 @@ async fn o6_an_offer_to_a_waiter_that_gave_up_and_ended_is_an_ordinary_release()
     }
 }
 
-/// The key of the waiter at this node.
-fn turn_key(home: &MemoryNode) -> String {
-    home.keys().into_iter().find(|key| key.starts_with(&format!("{}:", want_mark("r")))).unwrap()
-}
-
-/// What the waiter has stored there.
-fn place(home: &MemoryNode) -> Token {
-    home.holder(&turn_key(home)).unwrap()
-}
-
 /// A waiter whose turn has come asks all nodes; the lock may have gone to another, which offers it
 /// meanwhile.
 #[tokio::test(start_paused = true)]
@@ -368,13 +358,12 @@ async fn an_offer_in_the_turn_of_its_waiter_is_accepted() {
     }
     let waiting = waiter(&bench).await;
     let home = &bench.nodes[preferred_node("r", 5)];
-    let turn_key = turn_key(home);
-    let terms = OfferTerms::parse(place(home).as_bytes()).unwrap();
+    let next = home.accepting("r").pop().unwrap();
     // It asks all nodes, which refuse, and pauses until its turn is over: 85 ms in total.
-    home.remove(&turn_key);
+    home.remove(&turn_key("r", next.waiter));
     bench.pass(45 * MS).await;
     let fence_hint = Some(FenceHint::at(bench.clock.wall(), None, TTL));
-    let next = Arc::new(NextWaiter { waiter: WaiterId::new(1), terms });
+    let next = Arc::new(NextWaiter { waiter: WaiterId::new(1), ..next });
     let before = bench.clock.now();
     each(Request::Offer { claim: holder, next, queued: false, fence_hint }).await;
     drop(waiting.await.unwrap());
@@ -428,8 +417,7 @@ async fn o8_a_waiter_accepts_no_offer_while_messages_do_not_arrive() {
         (first..first + closed).for_each(|node| bench.nodes[node % 5].hints(false));
         let client = connected.unwrap_or_else(|| client(&bench));
         let waiting = waiter_of(&bench, &client).await;
-        let entry = place(&bench.nodes[home]);
-        assert_eq!(OfferTerms::parse(entry.as_bytes()), None, "{closed}, {from_the_start}: {entry:?}");
+        assert_eq!(bench.nodes[home].accepting("r"), [], "{closed}, {from_the_start}");
         held.release().await.unwrap();
         drop(waiting.await.unwrap());
     }

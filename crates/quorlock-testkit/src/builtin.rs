@@ -25,16 +25,19 @@ mod commands;
 mod data;
 mod keyspace;
 mod lua;
+mod misconduct;
 mod simulated;
 mod sorted;
 mod state;
 mod tracking;
+mod words;
 
 pub use child::serve_if_asked;
 pub(crate) use child::{LIFELINE, PASSWORD, PORT, announced};
 use clients::{Clients, Life};
 use keyspace::Keyspace;
-pub use simulated::{Memory, Misconduct};
+pub use misconduct::Misconduct;
+pub use simulated::Memory;
 use state::State;
 
 /// Serves an empty store until the future is dropped or a client sends `SHUTDOWN`, which close all

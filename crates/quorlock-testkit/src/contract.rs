@@ -14,7 +14,7 @@ use quorlock::{
 };
 
 use crate::memory::MemoryNode;
-use crate::store::Value;
+use crate::value::Value;
 
 mod acquire;
 mod bench;

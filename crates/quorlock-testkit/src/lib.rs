@@ -17,14 +17,15 @@ pub mod hostile;
 mod lifeline;
 mod memory;
 mod outward;
+mod planting;
 #[doc(hidden)]
 pub mod program;
 mod proxy;
 mod resp;
 mod rng;
 mod servers;
-mod store;
 mod timer;
+mod value;
 mod wait;
 mod wrapped;
 
@@ -41,10 +42,7 @@ pub use {
     resp::Resp,
     rng::SeededRng,
     servers::{Cluster, Kind, Server, Servers, Service, Setup, ask},
-    store::{
-        Change, Counter, Drawing, Enqueue, Failure, Fields, Offer, Place, Scores, ScriptResult, SetLife,
-        SetOptions, SetWhen, Several, Sharing, Store, Value,
-    },
+    value::Value,
     wait::{eventually, find_eventually, patience, scaled},
     wrapped::WrappedNode,
 };

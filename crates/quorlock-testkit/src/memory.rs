@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, once};
-use quorlock::protocol::{FencingToken, Token};
+use quorlock::protocol::{FencingToken, NextWaiter, Token};
 use quorlock::{
     node::{
         Capabilities, Expiry, HintListener, ListedKeys, Node, NodeError, NodeErrorKind, Responder,
@@ -17,11 +17,14 @@ use quorlock::{
 };
 use tokio::sync::Notify;
 
-use crate::store::Value;
+use crate::value::Value;
 
 mod line;
+mod locks;
+mod offers;
 mod server;
 mod shared;
+mod watch;
 
 use line::{Connection, Link};
 use server::{Kept, Server};
@@ -30,8 +33,9 @@ use shared::{KeepTime, Shared, State, keep_time};
 /// An in-memory lock server: a [`Node`] that answers immediately unless faults are injected.
 ///
 /// It is a handle: clones are the same node. Faults are switched through `&self` while other tasks use the
-/// node. Requests are executed in the order in which they were asked, by the same rules as the scripts on
-/// real servers; one contract suite checks both.
+/// node. Requests are executed in the order in which they were asked, by the rules of
+/// [`record`](quorlock::node::record), which the nodes for several stores share; one contract suite checks
+/// them and the scripts on real servers.
 ///
 /// The faults behave as on real servers. A request that was *sent*, even to a server that hangs, is executed
 /// once the server reads it, even if the caller no longer waits.
@@ -160,7 +164,7 @@ impl MemoryNode {
     pub fn disconnect(&self) {
         self.change(|state| {
             state.line.disconnect();
-            state.server.unwatch_all();
+            state.server.locks.watch.clear();
         });
         self.shared.contact.notify_waiters();
     }
@@ -170,7 +174,7 @@ impl MemoryNode {
     pub fn connecting(&self) {
         self.change(|state| {
             state.line.connecting();
-            state.server.unwatch_all();
+            state.server.locks.watch.clear();
         });
     }
 
@@ -191,7 +195,7 @@ impl MemoryNode {
     pub fn hints(&self, given: bool) {
         self.change(|state| {
             state.line.hints(given);
-            state.server.unwatch_all();
+            state.server.locks.watch.clear();
         });
     }
 
@@ -262,19 +266,26 @@ impl MemoryNode {
     /// Returns all keys in order, including tombstones.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        self.shared.state.lock().server.keys()
+        self.shared.state.lock().server.locks.keys()
     }
 
     /// Returns the token under `key`.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Token> {
-        self.shared.state.lock().server.holder(key)
+        self.shared.state.lock().server.locks.holder(key)
+    }
+
+    /// Returns the waiters in the queue of the lock at `key` that accept offers, in the order of their turns.
+    #[must_use]
+    pub fn accepting(&self, key: &str) -> Vec<NextWaiter> {
+        let state = self.shared.state.lock();
+        state.server.offers.accepting(&state.server.locks, key)
     }
 
     /// Returns the readers of the lock at `key`, and the remaining time of each.
     #[must_use]
     pub fn readers(&self, key: &str) -> Vec<(Token, Duration)> {
-        self.shared.state.lock().server.readers(key)
+        self.shared.state.lock().server.locks.readers(key)
     }
 
     /// Returns the fencing counter of the lock at `key`, or `None` if no token was drawn for it. The counter
@@ -282,23 +293,26 @@ impl MemoryNode {
     /// [`fence_counter(key)`](quorlock::protocol::fence_counter).
     #[must_use]
     pub fn fencing_token(&self, key: &str) -> Option<FencingToken> {
-        self.shared.state.lock().server.fencing_token(key)
+        self.shared.state.lock().server.locks.fencing_token(key)
     }
 
     /// Returns the expiry of `key`, or `None` if there is no such key.
     #[must_use]
     pub fn expiry(&self, key: &str) -> Option<Expiry> {
-        self.shared.state.lock().server.expiry(key)
+        self.shared.state.lock().server.locks.expiry(key)
     }
 
     /// Stores foreign data under `key`.
     pub fn set_data(&self, key: &str, value: impl Into<Value>, expiry: Expiry) {
-        self.change(|state| state.server.set_data(key, value.into(), expiry));
+        self.change(|state| {
+            // What is no lock stays as it is.
+            drop(state.server.locks.set_data(key, value.into(), expiry));
+        });
     }
 
     /// Deletes `key`, as DEL does.
     pub fn remove(&self, key: &str) {
-        self.change(|state| state.server.remove(key));
+        self.change(|state| state.server.locks.remove(key));
     }
 
     /// Deletes all keys, as FLUSHALL does; the process stays the same.
@@ -413,9 +427,9 @@ impl Node for MemoryNode {
     ) -> BoxStream<'static, Result<Vec<Arc<str>>, NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(once(async move {
-            let mut state = shared.state.lock();
+            let state = shared.state.lock();
             match state.line.link() {
-                Link::Up => Ok(state.server.keys_of_locks(&prefix, which)),
+                Link::Up => Ok(state.server.locks.keys_of_locks(&prefix, which)),
                 Link::Coming | Link::Down => Err(disconnected()),
             }
         }))

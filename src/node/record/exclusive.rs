@@ -135,7 +135,8 @@ impl Records {
 
     pub(super) fn cancel(&mut self, claim: &Claim, linger: Duration) -> Decision {
         let ends = self.after(linger);
-        let (vote, _) = self.release(claim)?;
+        let alone = claim.mode() == Mode::Exclusive && !claim.is_several();
+        let (vote, _) = if alone { self.delete_own(claim)? } else { self.release(claim)? };
         // A tombstone at any key stops the whole claim.
         let place: &str = claim.keys().find(|key| self.record(key).is_ok()).map_or(claim.key(), |key| key);
         let tombstones = &mut self.change(place)?.tombstones;
@@ -143,6 +144,15 @@ impl Records {
         let ends = tombstones.get(random).map_or(ends, |kept| kept.ends.max(ends));
         tombstones.insert(random.to_vec(), Entry { ends, mark: None });
         Ok((if vote == Vote::Free { vote } else { Vote::Granted }, None))
+    }
+
+    /// Frees the lock of an attempt that is undone, which is no waiter's turn (rule W-8).
+    fn delete_own(&mut self, claim: &Claim) -> Decision {
+        let own = self.record(claim.key())?.held.as_ref().is_some_and(|held| held.token == *claim.token());
+        if own {
+            self.change(claim.key())?.held = None;
+        }
+        Ok((if own { Vote::Granted } else { Vote::Free }, None))
     }
 
     /// Frees a lock, and gives the turn to the first in its queue.

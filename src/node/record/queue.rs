@@ -127,8 +127,8 @@ impl Queue {
         self.pace
     }
 
-    /// The live waiters in order, and when each began to wait.
-    pub(super) fn living(&self, now: u64) -> impl Iterator<Item = (WaiterId, u64, &str)> {
+    /// Returns the live waiters in the order of their turns: when each began to wait, and its context.
+    pub fn living(&self, now: u64) -> impl Iterator<Item = (WaiterId, u64, &str)> {
         let living = self.waiters.iter().filter(move |(_, waiting)| waiting.ends > now);
         living.map(|((since, waiter), waiting)| (*waiter, *since, &*waiting.context))
     }

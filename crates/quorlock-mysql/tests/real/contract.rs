@@ -46,7 +46,7 @@ impl Console {
 
     async fn write(&self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
         if let Some(lock) = counter_of(key) {
-            let number = if let Value::Number(counter) = value { counter.current } else { u64::MAX };
+            let number = if let Value::Number(number) = value { number } else { u64::MAX };
             let insert = format!(
                 "INSERT INTO quorlock_locks SET name = x'{}', nonce = RAND() * 1e9, dead_at = ~0",
                 hex(lock.as_bytes())
@@ -62,9 +62,7 @@ impl Console {
         };
         let what = match value {
             Value::Text(token) => format!("token = x'{}', ends = {ends}", hex(&token)),
-            Value::Number(_) | Value::List(_) | Value::Scores(_) | Value::Fields(_) => {
-                "beside = 'a list of items'".to_owned()
-            }
+            Value::Number(_) | Value::List(_) => "beside = 'a list of items'".to_owned(),
         };
         let name = hex(key.as_bytes());
         self.run(format!(

@@ -169,8 +169,8 @@ impl Plant for Editor<'_> {
             };
             if let Some(key) = counted(key) {
                 // A number column stores a negative number for a value that is not a number.
-                let current = if let Value::Number(counter) = value {
-                    i64::try_from(counter.current).unwrap_or(i64::MAX)
+                let current = if let Value::Number(number) = value {
+                    i64::try_from(number).unwrap_or(i64::MAX)
                 } else {
                     -1
                 };

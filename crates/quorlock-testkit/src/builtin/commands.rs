@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Connection;
-use super::data::is;
 use super::state::{State, VERSION, unknown, wrong_number};
 use super::tracking::Own;
+use super::words::is;
 use crate::resp::{Resp, Version};
 
 impl Connection {

@@ -1,12 +1,11 @@
-//! Commands on the keys.
+//! Commands on strings, hashes, and keys of any type.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use quorlock::node::Expiry;
 
-use super::keyspace::{Fields, Keyspace, Refusal, Value};
-use super::sorted;
+use super::keyspace::{Fields, Keyspace, Value};
+use super::words::{Reply, counted, is, not_an_integer, number};
 use crate::resp::Resp;
 
 /// What a command does to the keys, which decides whether clients that track are notified, and whether a server
@@ -21,7 +20,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// Returns the access of a command; `None` for a command that is not one on keys.
+    /// Returns the access of a command.
     pub(super) fn of(name: &str) -> Access {
         match name {
             "GET" | "EXISTS" | "PTTL" | "ZSCORE" | "ZRANGEBYSCORE" => Access::Reads,
@@ -35,13 +34,10 @@ impl Access {
     }
 }
 
-/// The reply, or the error.
-pub(super) type Reply = Result<Resp, Refusal>;
-
 /// The maximum length of a string, as on a server with the default configuration.
 const LONGEST: usize = 512 << 20;
 
-/// Executes a command; `None` if it is unknown, or has the wrong number of arguments.
+/// Executes one of these commands; `None` if it is another one, or has the wrong number of arguments.
 pub(super) fn execute(keys: &mut Keyspace, name: &str, arguments: &[Vec<u8>]) -> Option<Reply> {
     let [key, words @ ..] = arguments else { return None };
     Some(match (name, words) {
@@ -68,7 +64,7 @@ pub(super) fn execute(keys: &mut Keyspace, name: &str, arguments: &[Vec<u8>]) ->
             let gone = words.iter().filter(|field| fields.remove(*field).is_some()).count();
             (counted(gone), gone > 0)
         }),
-        _ => return sorted::execute(keys, name, key, words),
+        _ => return None,
     })
 }
 
@@ -182,21 +178,4 @@ fn pttl(expiry: Option<Expiry>) -> i64 {
         Some(Expiry::Never) => -1,
         Some(Expiry::In(left)) => i64::try_from(left.as_millis()).unwrap_or(i64::MAX),
     }
-}
-
-/// Whether the word is this one, in any case.
-pub(super) fn is(word: &[u8], name: &str) -> bool {
-    word.eq_ignore_ascii_case(name.as_bytes())
-}
-
-pub(super) fn number<N: FromStr>(digits: &[u8]) -> Option<N> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-pub(super) fn counted(count: usize) -> Resp {
-    Resp::Number(i64::try_from(count).unwrap_or(i64::MAX))
-}
-
-pub(super) fn not_an_integer() -> Refusal {
-    "ERR value is not an integer or out of range".to_owned()
 }

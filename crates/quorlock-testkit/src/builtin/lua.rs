@@ -21,12 +21,12 @@ struct Interpreter {
     compiled: BTreeMap<String, Function>,
 }
 
-/// How many thousands of instructions a script may take. The longest of the scripts of `quorlock` takes five.
-const MOST_INSTRUCTIONS: u32 = 10_000;
+/// How many thousands of instructions a script may take: far more than any of `quorlock` does.
+const MOST_INSTRUCTIONS: u32 = 1000;
 /// The most scripts that stay compiled.
 const MOST_COMPILED: usize = 256;
 /// The most memory of all scripts, in bytes.
-const MOST_MEMORY: usize = 64 << 20;
+const MOST_MEMORY: usize = 16 << 20;
 /// The most lists within lists that a script may return.
 const DEEPEST: usize = 8;
 
@@ -107,7 +107,7 @@ fn limit(lua: &Lua) -> Result<()> {
 }
 
 fn too_long() -> mlua::Error {
-    mlua::Error::runtime("the script has taken more than ten million instructions")
+    mlua::Error::runtime("the script has taken more than a million instructions")
 }
 
 /// Returns a word of a command. `None` if it is neither a string nor a number.

@@ -1,21 +1,16 @@
-//! Support for simulations: no real time, no socket, access to the keys, and deliberate faults.
+//! Support for simulations: no real time, no socket, and access to the keys.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use quorlock::protocol::{SHARED_MARKER, readers_key};
-use quorlock::redis::scripts;
 use quorlock::runtime::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::data::{Access, number};
 use super::keyspace::{Keyspace, Value};
-use super::state::State;
-use super::tracking::Author;
+use super::misconduct::Misconduct;
 use super::{BuiltinServer, Connection};
-use crate::resp::Resp;
 
 /// What remains of the keys after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,26 +20,6 @@ pub enum Memory {
     Kept,
     /// Nothing.
     Lost,
-}
-
-/// A deliberate fault of a server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Misconduct {
-    /// Refuses every script with this error and executes none, as while loading or without privileges.
-    Refuses(String),
-    /// Refuses every command that may need memory with this error and executes the others, as when out of
-    /// memory: a script may go on once it has written.
-    RefusesKeys(String),
-    /// Releases a lock for any client, without comparing the token. No server does that; some lock libraries
-    /// do. For tests of tests.
-    ReleasesForAnyClient,
-    /// Reports a release without doing it. For tests of tests.
-    IgnoresReleases,
-    /// Offers a lock to the next waiter for any client, without comparing the token. For tests of tests.
-    OffersForAnyClient,
-    /// Stores an offer for an eighth of the time that its message says. For tests of tests.
-    OffersExpireEarly,
 }
 
 impl BuiltinServer {
@@ -114,79 +89,4 @@ impl BuiltinServer {
     pub fn flush(&self) {
         self.shared.state().flush();
     }
-}
-
-impl State {
-    /// Returns the answer of a faulty server to a command of a client; `None` to execute it.
-    pub(super) fn misbehave(&self, name: &str) -> Option<Resp> {
-        match &self.misconduct {
-            Some(Misconduct::Refuses(error))
-                if name.starts_with("EVAL") || matches!(Access::of(name), Access::Writes | Access::Grows) =>
-            {
-                Some(Resp::Error(error.clone()))
-            }
-            _ => self.refusal(name),
-        }
-    }
-
-    /// Returns the answer of a server that is out of memory; `None` to execute the command.
-    pub(super) fn refusal(&self, name: &str) -> Option<Resp> {
-        match &self.misconduct {
-            Some(Misconduct::RefusesKeys(error)) if Access::of(name) == Access::Grows => {
-                Some(Resp::Error(error.clone()))
-            }
-            _ => None,
-        }
-    }
-
-    /// Changes the arguments of a script as a faulty server might, or returns its answer instead of executing it.
-    pub(super) fn misbehave_before(
-        &mut self,
-        hash: &str,
-        keys: &[Vec<u8>],
-        arguments: &mut [Vec<u8>],
-    ) -> Option<Resp> {
-        let ends = [
-            &scripts::RELEASE,
-            &scripts::CANCEL,
-            &scripts::RELEASE_SHARED,
-            &scripts::CANCEL_SHARED,
-            &scripts::RELEASE_SEVERAL,
-            &scripts::CANCEL_SEVERAL,
-        ];
-        let releases = || ends.iter().any(|script| script.hash() == hash);
-        match self.misconduct {
-            Some(Misconduct::ReleasesForAnyClient) if releases() => {
-                let gone = keys.iter().filter(|key| self.keys.delete(key)).count();
-                self.trackers.tell(&mut self.keys, Author::Time);
-                Some(word(if gone > 0 { "granted" } else { "free" }))
-            }
-            Some(Misconduct::IgnoresReleases) if releases() => Some(word("granted")),
-            Some(Misconduct::OffersForAnyClient) if scripts::OFFER.hash() == hash => {
-                if let ([key], [token, ..]) = (keys, arguments)
-                    && let Ok(Some(holder)) = self.keys.text(key)
-                {
-                    *token = holder.to_vec();
-                }
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// Does what a faulty server might do after a script.
-    pub(super) fn misbehave_after(&mut self, hash: &str, keys: &[Vec<u8>], arguments: &[Vec<u8>]) {
-        if self.misconduct == Some(Misconduct::OffersExpireEarly)
-            && scripts::OFFER.hash() == hash
-            && let ([key], [_, _, next, life, ..]) = (keys, arguments)
-            && self.keys.text(key).is_ok_and(|holder| holder == Some(next))
-        {
-            let life = Duration::from_millis(number(life).unwrap_or(0)) / 8;
-            self.keys.expire(key, life);
-        }
-    }
-}
-
-fn word(word: &str) -> Resp {
-    Resp::List(vec![Resp::text(word)])
 }

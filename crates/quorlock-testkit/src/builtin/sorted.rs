@@ -1,11 +1,12 @@
 //! Commands on sorted sets.
 
-use super::data::{Reply, counted, is, not_an_integer, number};
 use super::keyspace::{Keyspace, Scores};
+use super::words::{Reply, counted, is, not_an_integer, number};
 use crate::resp::Resp;
 
 /// Executes one of these commands; `None` if it is another one, or has the wrong number of arguments.
-pub(super) fn execute(keys: &mut Keyspace, name: &str, key: &[u8], words: &[Vec<u8>]) -> Option<Reply> {
+pub(super) fn execute(keys: &mut Keyspace, name: &str, arguments: &[Vec<u8>]) -> Option<Reply> {
+    let [key, words @ ..] = arguments else { return None };
     Some(match (name, words) {
         ("ZADD", [_, _, ..]) => add(keys, key, words),
         ("ZINCRBY", [by, member]) => increment(keys, key, by, member),

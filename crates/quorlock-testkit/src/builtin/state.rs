@@ -6,11 +6,13 @@ use std::sync::Arc;
 use quorlock::protocol::{Moment, printable};
 use quorlock::runtime::Clock;
 
-use super::data::{self, Access, counted, is, number};
+use super::data::{self, Access};
 use super::keyspace::Keyspace;
 use super::lua::{self, sha1hex};
-use super::simulated::Misconduct;
+use super::misconduct::Misconduct;
+use super::sorted;
 use super::tracking::{Author, Trackers};
+use super::words::{counted, is, number};
 use crate::resp::Resp;
 
 /// What a server keeps. Each command has it alone, so that commands run one at a time, as in Redis, and each change
@@ -50,7 +52,7 @@ impl State {
 
     /// Executes a command of a client.
     pub(super) fn command(&mut self, client: i64, name: &str, arguments: &[Vec<u8>]) -> Resp {
-        if let Some(answer) = self.misbehave(name) {
+        if let Some(answer) = self.misconduct.as_ref().and_then(|misconduct| misconduct.refuse(name)) {
             return answer;
         }
         match (name, arguments) {
@@ -98,7 +100,9 @@ impl State {
                 let count = |channel: &Vec<u8>| counted(self.trackers.subscribers(channel));
                 Ok(Resp::List(channels.iter().flat_map(|name| [Resp::text(name), count(name)]).collect()))
             }
-            _ => data::execute(&mut self.keys, name, arguments).unwrap_or_else(|| Err(unknown(name))),
+            _ => data::execute(&mut self.keys, name, arguments)
+                .or_else(|| sorted::execute(&mut self.keys, name, arguments))
+                .unwrap_or_else(|| Err(unknown(name))),
         };
         self.trackers.tell(&mut self.keys, Author::Client(client));
         if Access::of(name) == Access::Reads && reply.is_ok() {
@@ -128,7 +132,11 @@ impl State {
             return Resp::Error("ERR Number of keys can't be greater than number of args".to_owned());
         };
         let mut arguments = arguments.to_vec();
-        if let Some(answer) = self.misbehave_before(hash, keys, &mut arguments) {
+        let misconduct = self.misconduct.clone();
+        if let Some(misconduct) = &misconduct
+            && let Some(answer) = misconduct.before(&mut self.keys, hash, keys, &mut arguments)
+        {
+            self.trackers.tell(&mut self.keys, Author::Time);
             return answer;
         }
         let mut wrote = false;
@@ -140,13 +148,17 @@ impl State {
             };
             let name = String::from_utf8_lossy(name).to_ascii_uppercase();
             // As a server does, so that a script that has written completes.
-            if let Some(refused) = self.refusal(&name).filter(|_| !wrote) {
+            let refused =
+                misconduct.as_ref().filter(|_| !wrote).and_then(|misconduct| misconduct.starve(&name));
+            if let Some(refused) = refused {
                 return refused;
             }
             wrote |= matches!(Access::of(&name), Access::Writes | Access::Grows);
             self.call(client, &name, words)
         });
-        self.misbehave_after(hash, keys, &arguments);
+        if let Some(misconduct) = &misconduct {
+            misconduct.after(&mut self.keys, hash, keys, &arguments);
+        }
         reply
     }
 

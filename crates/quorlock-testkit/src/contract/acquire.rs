@@ -6,7 +6,7 @@ use quorlock::node::{Expiry, Holding, Request, Vote};
 use quorlock::protocol::{Drift, FencingToken, Token, WaiterId};
 
 use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is};
-use crate::store::Value;
+use crate::value::Value;
 
 pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());

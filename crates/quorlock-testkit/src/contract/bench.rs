@@ -14,7 +14,7 @@ use quorlock::{
 };
 
 use super::{HintRecorder, Plant};
-use crate::store::Value;
+use crate::value::Value;
 
 /// `Ok` if a clause holds, otherwise what was found instead.
 pub(super) type Finding = Result<(), String>;

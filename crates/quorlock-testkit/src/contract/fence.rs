@@ -7,7 +7,7 @@ use quorlock::node::{Expiry, Request, Vote};
 use quorlock::protocol::{Claim, FENCE_COUNTER_LIFE, FenceHint, FencingToken, Token, fence_counter};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
-use crate::store::Value;
+use crate::value::Value;
 
 /// Numbers as they were drawn a minute ago.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use quorlock::node::{Capability, Expiry, Holding, Vote};
 use quorlock::protocol::{Resource, Token, WaiterId};
 
 use super::bench::{Bench, Finding, LONG, held_by, is};
-use crate::store::Value;
+use crate::value::Value;
 
 pub(super) async fn tokens_are_reported_byte_for_byte(bench: &Bench<'_>) -> Finding {
     for bytes in [&b"\xff\xfe\x00 no text"[..], b"\r\n$5\r\n", b"42", b""] {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, ready};
 use quorlock::node::Expiry;
-use quorlock::node::record::{Held, Record};
-use quorlock::protocol::{Token, companion, micros};
+use quorlock::node::record::Record;
 
 use super::Plant;
-use crate::store::Value;
+use crate::planting::{self, Stored};
+use crate::value::Value;
 
 /// A store of encoded [`Record`]s, by the key of their lock, that is changed without going through the node.
 pub trait RecordStore: Send + Sync {
@@ -56,55 +56,27 @@ pub struct OfRecords<S>(pub S);
 
 impl<S: RecordStore> OfRecords<S> {
     fn plant(&self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
-        let counter = counter_of(key);
-        let Some(mut record) = self.record(counter.unwrap_or(key))? else { return Err(not_a_record()) };
-        if let Some(key) = counter {
-            record.counter = if let Value::Number(counter) = value { counter.current } else { u64::MAX };
-            return self.0.write(key, record.encode().as_bytes());
-        }
-        let Value::Text(token) = value else { return self.0.write(key, b"a list of items") };
         let [now, _] = self.0.now();
-        let ends = if let Expiry::In(left) = expiry { Some(micros(now + left)) } else { None };
-        let token = Token::found(&token);
-        record.held = Some(Held { token, ends, number: None, wanted: false, mark: None });
-        self.0.write(key, record.encode().as_bytes())
+        self.write(key, planting::plant(self.stored(key)?, key, value, expiry, now)?)
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
-        let key_of_lock = counter_of(key).unwrap_or(key);
-        let before = self.record(key_of_lock)?.unwrap_or_default();
-        let after = if key_of_lock == key {
-            Record { counter: before.counter, ..Record::default() }
-        } else {
-            Record { counter: 0, ..before }
-        };
-        self.0.write(key_of_lock, after.encode().as_bytes())
+        self.write(key, planting::remove(self.stored(key)?, key))
     }
 
     fn expiry(&self, key: &str) -> io::Result<Option<Expiry>> {
-        let counter = counter_of(key);
-        let Some(record) = self.record(counter.unwrap_or(key))? else { return Ok(Some(Expiry::Never)) };
-        let [now, wall] = self.0.now();
-        let left = |ends, now| Expiry::In(Duration::from_micros(ends).saturating_sub(now));
-        if counter.is_some() {
-            return Ok((record.counter > 0).then(|| left(record.counter_ends(), wall)));
-        }
-        Ok(record.held.map(|held| held.ends.map_or(Expiry::Never, |ends| left(ends, now))))
+        Ok(planting::expiry(&self.stored(key)?, key, self.0.now()))
     }
 
-    /// Returns the record; `None` if the store has something else.
-    fn record(&self, key: &str) -> io::Result<Option<Record>> {
-        Ok(self.0.read(key)?.map_or_else(|| Some(Record::default()), |stored| Record::decode(&stored)))
+    fn stored(&self, key: &str) -> io::Result<Stored> {
+        let stored = self.0.read(planting::lock_of(key))?;
+        Ok(stored.map_or_else(planting::nothing, |stored| Record::decode(&stored)))
     }
-}
 
-/// Returns the key of the lock, given the key of its counter.
-fn counter_of(key: &str) -> Option<&str> {
-    companion(key).and_then(|(lock, rest)| (rest == "fence:counter").then_some(lock))
-}
-
-fn not_a_record() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the store has something else under this key")
+    fn write(&self, key: &str, new: Stored) -> io::Result<()> {
+        let text = new.map_or_else(|| "a list of items".to_owned(), |record| record.encode());
+        self.0.write(planting::lock_of(key), text.as_bytes())
+    }
 }
 
 impl<S: RecordStore> Plant for OfRecords<S> {

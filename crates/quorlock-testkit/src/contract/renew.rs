@@ -3,7 +3,7 @@
 use quorlock::node::{Expiry, Vote};
 
 use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
-use crate::store::Value;
+use crate::value::Value;
 
 pub(super) async fn a_renewal_prolongs_the_own_key(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());

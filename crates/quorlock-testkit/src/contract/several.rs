@@ -266,7 +266,7 @@ pub(super) async fn a_key_of_the_wrong_type_fails_several_and_leaves_none(bench:
     for wrong in 0..2 {
         let both = both(bench);
         let [list, other] = turned(each(&both), wrong).map(|claim| claim.key().to_owned());
-        bench.plant(&list, crate::store::Value::List(vec![b"data".to_vec()]), Expiry::In(LONG)).await?;
+        bench.plant(&list, crate::value::Value::List(vec![b"data".to_vec()]), Expiry::In(LONG)).await?;
         bench.fails(acquisition(&both, LONG, bench.fence_hint())).await?;
         bench.free(&other).await?;
         bench.has_no_counter(&other).await?;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use quorlock::node::{
     Hint, HintListener, Identity, NodeError, Request, Responder, Response, SharedRequest, Vote,
 };
-use quorlock::protocol::{InboxMessage, Moment, turn_key};
+use quorlock::protocol::{InboxMessage, Moment};
 
 use super::server::Server;
+use super::watch::Change;
 use super::{Requests, UnreadRequests};
-use crate::store::Change;
 
 /// What reaches the clients.
 pub(super) enum Delivery {
@@ -25,7 +25,7 @@ pub(super) enum Delivery {
 /// A [`Hint`] in flight.
 pub(super) enum PendingHint {
     Subscribed,
-    Invalidated(Vec<u8>),
+    Invalidated(String),
     Flushed,
     Unsubscribed,
     /// A message to an inbox, from this history.
@@ -39,7 +39,7 @@ impl PendingHint {
                 listener.on_hint(Hint::Subscribed);
                 listener.inbox_open();
             }
-            PendingHint::Invalidated(key) => listener.on_hint(Hint::Invalidated(key)),
+            PendingHint::Invalidated(key) => listener.on_hint(Hint::Invalidated(key.as_bytes())),
             PendingHint::Flushed => listener.on_hint(Hint::Flushed),
             PendingHint::Unsubscribed => listener.on_hint(Hint::Unsubscribed),
             PendingHint::Message(payload, from) => {
@@ -54,7 +54,7 @@ fn news(change: Change, server: &Server) -> PendingHint {
     match change {
         Change::Key(key) => PendingHint::Invalidated(key),
         Change::All => PendingHint::Flushed,
-        Change::Message { payload, .. } => PendingHint::Message(payload, Arc::clone(server.identity())),
+        Change::Message(message) => PendingHint::Message(message, Arc::clone(server.identity())),
     }
 }
 
@@ -238,11 +238,8 @@ impl Connection {
         let mut arrived = std::mem::take(&mut self.immediate);
         self.tell_changes(now, server);
         while let Some(Sent { request, reply, .. }) = self.arrived(now) {
-            if matches!(*request, Request::Offer { .. } | Request::Enqueue { .. }) {
-                let inboxes = self.listeners.iter().filter_map(|listener| listener.inbox());
-                let inboxes: Vec<_> = inboxes.filter(|_| self.hearing()).collect();
-                server.listens(&inboxes);
-            }
+            let inboxes = self.listeners.iter().filter_map(|listener| listener.inbox());
+            server.offers.listen(inboxes.filter(|_| self.hearing()));
             let answer = server.carry_out(&request);
             if self.hearing() {
                 watch(server, &request, &answer);
@@ -266,7 +263,7 @@ impl Connection {
         if self.hung {
             return;
         }
-        for change in server.take_changes() {
+        for change in server.locks.take_changes() {
             if self.hearing() {
                 self.send_back(now, Delivery::Hint(news(change, server)));
             }
@@ -279,7 +276,7 @@ impl Connection {
 
     /// Returns when the server has a hint to send without a request, on its own clock.
     pub(super) fn next_change(&self, server: &Server) -> Option<Moment> {
-        if self.hung || !self.hearing() { None } else { server.next_change() }
+        if self.hung || !self.hearing() { None } else { server.locks.next_change() }
     }
 
     /// Returns the earliest moment at which something happens without a call.
@@ -305,9 +302,9 @@ fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeE
     if let (Request::Enqueue { key, waiter, .. }, Ok(Response { vote: Vote::Queued(queued), .. })) =
         (request, answer)
     {
-        server.watch(&turn_key(key, *waiter));
+        server.locks.watch.turn(key, *waiter);
         if queued.ahead < 2 {
-            server.watch(key);
+            server.locks.watch.key(key);
         }
         return;
     }
@@ -315,7 +312,7 @@ fn watch(server: &mut Server, request: &Request, answer: &Result<Response, NodeE
     if let Ok(Response { vote, .. }) = answer
         && (looked || matches!(vote, Vote::Held(_) | Vote::NotYourTurn))
     {
-        server.watch(in_the_way(vote).unwrap_or(request.key()));
+        server.locks.watch.key(in_the_way(vote).unwrap_or(request.key()));
     }
 }
 

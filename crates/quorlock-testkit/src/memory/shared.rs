@@ -54,7 +54,7 @@ impl State {
 
     pub(super) fn restart(&mut self, now: Moment, kept: Kept) {
         self.line.reset();
-        self.server.unwatch_all();
+        self.server.locks.watch.clear();
         self.server.restart(now, kept);
     }
 }

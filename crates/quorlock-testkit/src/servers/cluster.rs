@@ -11,7 +11,7 @@ use quorlock::node::Expiry;
 use super::{Kind, Server, Servers};
 use crate::contract::Plant;
 use crate::resp::Resp;
-use crate::store::Value;
+use crate::value::Value;
 use crate::wait::{eventually, pause, within};
 
 /// A Redis Cluster on the loopback interface, which ends when this is dropped.

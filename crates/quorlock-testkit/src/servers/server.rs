@@ -25,7 +25,7 @@ use super::wire::exchange;
 use crate::contract::Plant;
 use crate::folder;
 use crate::resp::Resp;
-use crate::store::Value;
+use crate::value::Value;
 use crate::wait::{pause, within};
 
 /// An independent master on its own port, with its own folder.
@@ -266,23 +266,8 @@ impl Plant for Server {
                     refuse_error(self.bytes(&words).await?)?;
                     self.end(key, expiry).await
                 }
-                Value::Scores(scores) => {
-                    for (member, score) in scores {
-                        let score = score.to_string();
-                        let words: [&[u8]; 4] = [b"ZADD", key.as_bytes(), score.as_bytes(), &member];
-                        refuse_error(self.bytes(&words).await?)?;
-                    }
-                    self.end(key, expiry).await
-                }
-                Value::Fields(fields) => {
-                    for (field, value) in fields {
-                        let words: [&[u8]; 4] = [b"HSET", key.as_bytes(), &field, &value];
-                        refuse_error(self.bytes(&words).await?)?;
-                    }
-                    self.end(key, expiry).await
-                }
                 Value::Number(number) => {
-                    let words = ["ZADD", key, &number.current.to_string(), FENCE_MEMBER];
+                    let words = ["ZADD", key, &number.to_string(), FENCE_MEMBER];
                     refuse_error(self.command(&words).await?)?;
                     self.end(key, expiry).await
                 }

@@ -8,6 +8,6 @@ mod entropy;
 mod hints;
 mod memory;
 mod proxy;
+mod record;
 mod rng;
 mod servers;
-mod store;

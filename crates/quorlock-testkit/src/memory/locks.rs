@@ -1,0 +1,162 @@
+//! The records of the locks of a memory node.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quorlock::node::record::{Outcome, Records};
+use quorlock::node::{Expiry, ListedKeys, NodeError, Request};
+use quorlock::protocol::{
+    Claim, FencingToken, Moment, Token, WaiterId, companion, fence_counter, intents_key, micros, readers_key,
+    turn_key,
+};
+use quorlock::runtime::Clock;
+
+use super::watch::{Change, Watch};
+use crate::planting::{self, Stored};
+use crate::value::Value;
+
+/// Keeps the records of locks, and applies requests to them.
+pub(super) struct Locks {
+    clock: Arc<dyn Clock>,
+    /// By the key of the lock.
+    stored: BTreeMap<Arc<str>, Stored>,
+    pub(super) watch: Watch,
+}
+
+impl Locks {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Locks {
+        Locks { clock, stored: BTreeMap::new(), watch: Watch::default() }
+    }
+
+    /// Applies a request to the records of its keys.
+    pub(super) fn apply(&mut self, request: &Request) -> Result<Outcome, NodeError> {
+        let mut records = Records::at(self.now()).with_wall(self.clock.wall());
+        for key in request.keys() {
+            let stored = self.stored.get(key).cloned().unwrap_or_else(planting::nothing);
+            let record = stored.ok_or_else(|| "another program has stored something else there".into());
+            records.add(Arc::clone(key), None, record);
+        }
+        let outcome = records.apply(request)?;
+        for change in records.changes() {
+            self.put(change.key.into(), Some(change.record.clone()));
+        }
+        Ok(outcome)
+    }
+
+    /// Returns the current record of a lock, unless something else is stored there.
+    pub(super) fn record(&self, key: &str) -> Stored {
+        let [now, wall] = [self.now(), micros(self.clock.wall())];
+        self.stored.get(key).map_or_else(planting::nothing, |stored| Some(stored.clone()?.at(now, wall)))
+    }
+
+    fn put(&mut self, key: Arc<str>, new: Stored) {
+        self.watch.compare(&key, &self.record(&key), &new);
+        if new == planting::nothing() {
+            self.stored.remove(&key);
+        } else {
+            self.stored.insert(key, new);
+        }
+    }
+
+    /// Returns the present in microseconds, by the clock by which records expire.
+    pub(super) fn now(&self) -> u64 {
+        micros(self.clock.now().since(Moment::ORIGIN))
+    }
+
+    /// Returns the keys of locks that begin with `prefix`.
+    pub(super) fn keys_of_locks(&self, prefix: &str, which: ListedKeys) -> Vec<Arc<str>> {
+        let keys = self.stored.keys().filter(|key| key.starts_with(prefix));
+        let is_listed = |key: &&Arc<str>| match (which, self.record(key)) {
+            (ListedKeys::Locks, record) => record.is_none_or(|record| record.held.is_some()),
+            (ListedKeys::Queues, record) => {
+                record.is_some_and(|record| record.queue.living(self.now()).next().is_some())
+            }
+        };
+        keys.filter(is_listed).cloned().collect()
+    }
+
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        self.watch.expire(&self.stored, self.now());
+        self.watch.take()
+    }
+
+    /// Returns when the next expiry is due, on the server's own clock.
+    pub(super) fn next_change(&self) -> Option<Moment> {
+        self.watch.next_change(&self.stored)
+    }
+
+    /// Returns the waiters for a lock, in the order of their turns.
+    pub(super) fn waiters(&self, key: &Arc<str>) -> Vec<WaiterId> {
+        let record = self.record(key).unwrap_or_default();
+        record.queue.living(self.now()).map(|(waiter, ..)| waiter).collect()
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.stored.clear();
+        self.watch.flush();
+    }
+}
+
+/// What another program would see and do.
+impl Locks {
+    pub(super) fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        for key in self.stored.keys() {
+            let Some(record) = self.record(key) else {
+                keys.push(key.to_string());
+                continue;
+            };
+            let tombstone = |random: &Vec<u8>| Claim::new(Arc::clone(key), Token::found(random)).tombstone();
+            keys.extend(record.held.is_some().then(|| key.to_string()));
+            keys.extend((record.counter > 0).then(|| fence_counter(key)));
+            keys.extend((!record.readers.is_empty()).then(|| readers_key(key)));
+            keys.extend((!record.intents.is_empty()).then(|| intents_key(key)));
+            keys.extend(record.tombstones.keys().map(tombstone));
+            keys.extend(record.queue.living(self.now()).map(|(waiter, ..)| turn_key(key, waiter)));
+        }
+        keys.sort_unstable();
+        keys
+    }
+
+    pub(super) fn holder(&self, key: &str) -> Option<Token> {
+        self.record(key)?.held.map(|held| held.token)
+    }
+
+    pub(super) fn readers(&self, key: &str) -> Vec<(Token, Duration)> {
+        let left = |ends: u64| Duration::from_micros(ends.saturating_sub(self.now()));
+        let readers = self.record(key).unwrap_or_default().readers;
+        readers.into_iter().map(|(token, entry)| (Token::found(&token), left(entry.ends))).collect()
+    }
+
+    pub(super) fn fencing_token(&self, key: &str) -> Option<FencingToken> {
+        FencingToken::new(self.record(key)?.counter).filter(|number| *number > FencingToken::ZERO)
+    }
+
+    pub(super) fn expiry(&self, key: &str) -> Option<Expiry> {
+        let [now, wall] = [self.clock.now().since(Moment::ORIGIN), self.clock.wall()];
+        planting::expiry(&self.record(planting::lock_of(key)), key, [now, wall])
+    }
+
+    pub(super) fn set_data(&mut self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
+        let now = self.clock.now().since(Moment::ORIGIN);
+        let lock = planting::lock_of(key);
+        let new = planting::plant(self.record(lock), key, value, expiry, now)?;
+        self.put(lock.into(), new);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        if let Some((lock, rest)) = companion(key)
+            && let Some(waiter) =
+                rest.strip_prefix("want:mark:").and_then(|id| WaiterId::parse(id.as_bytes()))
+        {
+            // The key of a waiter's turn.
+            drop(self.apply(&Request::LeaveQueue { key: lock.into(), waiter }));
+            return;
+        }
+        let lock = planting::lock_of(key);
+        self.put(lock.into(), planting::remove(self.record(lock), key));
+    }
+}
