@@ -79,7 +79,7 @@ fn files(name: &str) -> Vec<(PathBuf, String)> {
     candidates
 }
 
-/// The functions in a source that are tests, or checks of the contract suite.
+/// The functions in a source that are tests, checks of the contract suite, or declared as a case of the model.
 fn tests(source: &str) -> Vec<String> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let mut found = Vec::new();
@@ -87,7 +87,8 @@ fn tests(source: &str) -> Vec<String> {
         let Some((before, after)) = line.split_once("fn ") else { continue };
         let attributes = lines[..index].iter().rev().take_while(|above| above.starts_with("#["));
         let is_test = attributes.into_iter().any(|above| above.contains("test]") || above.contains("test("));
-        if is_test || before.starts_with("pub(super)") {
+        let is_case = before.is_empty() && after.ends_with("();");
+        if is_test || is_case || before.starts_with("pub(super)") {
             found.extend(after.split(['(', '<']).next().map(str::to_owned));
         }
     }
