@@ -12,11 +12,6 @@ use crate::value::Value;
 /// The record of a lock; `None` if something else is stored there.
 pub(crate) type Stored = Option<Record>;
 
-/// Returns what a store without the key has there.
-pub(crate) fn nothing() -> Stored {
-    Some(Record::default())
-}
-
 /// Returns the key of the lock, given that or the key of its fencing counter.
 pub(crate) fn lock_of(key: &str) -> &str {
     counter_of(key).unwrap_or(key)
@@ -45,12 +40,12 @@ pub(crate) fn plant(
 }
 
 /// Returns what is stored after `key` was deleted.
-pub(crate) fn remove(before: Stored, key: &str) -> Stored {
+pub(crate) fn remove(before: Stored, key: &str) -> Record {
     let before = before.unwrap_or_default();
-    Some(match counter_of(key) {
+    match counter_of(key) {
         Some(_) => Record { counter: 0, ..before },
         None => Record { held: None, ..before },
-    })
+    }
 }
 
 /// Returns when `key` expires.

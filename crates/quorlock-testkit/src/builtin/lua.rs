@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use mlua::chunk::ChunkMode;
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
 
 use crate::resp::Resp;
@@ -52,6 +53,8 @@ impl Interpreter {
     fn new() -> Result<Interpreter> {
         let lua = Lua::new_with(StdLib::MATH | StdLib::STRING | StdLib::TABLE, LuaOptions::default())?;
         lua.set_memory_limit(MOST_MEMORY)?;
+        // What lives is small, so that collecting less often saves time and takes little memory.
+        lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(1000)));
         let sha1hex = lua.create_function(|_, text: mlua::LuaString| Ok(sha1hex(&text.as_bytes())))?;
         let run = lua.load(include_str!("prelude.lua")).set_name("=prelude").call(sha1hex)?;
         Ok(Interpreter { lua, run, compiled: BTreeMap::new() })

@@ -33,22 +33,22 @@ impl Misconduct {
     /// Returns the answer to a command of a client; `None` to execute it.
     pub(super) fn refuse(&self, name: &str) -> Option<Resp> {
         let writes = matches!(Access::of(name), Access::Writes | Access::Grows);
-        match self {
-            Misconduct::Refuses(error) if name.starts_with("EVAL") || writes => {
-                Some(Resp::Error(error.clone()))
-            }
-            _ => self.starve(name),
+        if let Misconduct::Refuses(error) = self
+            && (name.starts_with("EVAL") || writes)
+        {
+            return Some(Resp::Error(error.clone()));
         }
+        self.starve(name)
     }
 
     /// Returns the answer of a server that is out of memory; `None` to execute the command.
     pub(super) fn starve(&self, name: &str) -> Option<Resp> {
-        match self {
-            Misconduct::RefusesKeys(error) if Access::of(name) == Access::Grows => {
-                Some(Resp::Error(error.clone()))
-            }
-            _ => None,
+        if let Misconduct::RefusesKeys(error) = self
+            && Access::of(name) == Access::Grows
+        {
+            return Some(Resp::Error(error.clone()));
         }
+        None
     }
 
     /// Changes the arguments of a script, or returns an answer instead of executing it.
@@ -83,7 +83,12 @@ impl Misconduct {
                 }
                 None
             }
-            _ => None,
+            Misconduct::Refuses(_)
+            | Misconduct::RefusesKeys(_)
+            | Misconduct::ReleasesForAnyClient
+            | Misconduct::IgnoresReleases
+            | Misconduct::OffersForAnyClient
+            | Misconduct::OffersExpireEarly => None,
         }
     }
 

@@ -61,7 +61,7 @@ impl<S: RecordStore> OfRecords<S> {
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
-        self.write(key, planting::remove(self.stored(key)?, key))
+        self.write(key, Some(planting::remove(self.stored(key)?, key)))
     }
 
     fn expiry(&self, key: &str) -> io::Result<Option<Expiry>> {
@@ -70,7 +70,7 @@ impl<S: RecordStore> OfRecords<S> {
 
     fn stored(&self, key: &str) -> io::Result<Stored> {
         let stored = self.0.read(planting::lock_of(key))?;
-        Ok(stored.map_or_else(planting::nothing, |stored| Record::decode(&stored)))
+        Ok(stored.map_or_else(|| Some(Record::default()), |stored| Record::decode(&stored)))
     }
 
     fn write(&self, key: &str, new: Stored) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::record::{Outcome, Records};
+use quorlock::node::record::{Outcome, Record, Records};
 use quorlock::node::{Expiry, ListedKeys, NodeError, Request};
 use quorlock::protocol::{
     Claim, FencingToken, Moment, Token, WaiterId, companion, fence_counter, intents_key, micros, readers_key,
@@ -34,7 +34,7 @@ impl Locks {
     pub(super) fn apply(&mut self, request: &Request) -> Result<Outcome, NodeError> {
         let mut records = Records::at(self.now()).with_wall(self.clock.wall());
         for key in request.keys() {
-            let stored = self.stored.get(key).cloned().unwrap_or_else(planting::nothing);
+            let stored = self.stored.get(key).cloned().unwrap_or_else(|| Some(Record::default()));
             let record = stored.ok_or_else(|| "another program has stored something else there".into());
             records.add(Arc::clone(key), None, record);
         }
@@ -48,12 +48,14 @@ impl Locks {
     /// Returns the current record of a lock, unless something else is stored there.
     pub(super) fn record(&self, key: &str) -> Stored {
         let [now, wall] = [self.now(), micros(self.clock.wall())];
-        self.stored.get(key).map_or_else(planting::nothing, |stored| Some(stored.clone()?.at(now, wall)))
+        self.stored
+            .get(key)
+            .map_or_else(|| Some(Record::default()), |stored| Some(stored.clone()?.at(now, wall)))
     }
 
     fn put(&mut self, key: Arc<str>, new: Stored) {
         self.watch.compare(&key, &self.record(&key), &new);
-        if new == planting::nothing() {
+        if new.as_ref().is_some_and(|new| *new == Record::default()) {
             self.stored.remove(&key);
         } else {
             self.stored.insert(key, new);
@@ -157,6 +159,6 @@ impl Locks {
             return;
         }
         let lock = planting::lock_of(key);
-        self.put(lock.into(), planting::remove(self.record(lock), key));
+        self.put(lock.into(), Some(planting::remove(self.record(lock), key)));
     }
 }

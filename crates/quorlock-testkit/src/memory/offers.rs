@@ -53,6 +53,10 @@ impl Offers {
 
 impl Offers {
     /// Applies a request, and sends the messages that go with it.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the others have no messages, or are newer than this crate"
+    )]
     pub(super) fn apply(&mut self, locks: &mut Locks, request: &Request) -> Result<Outcome, NodeError> {
         match request {
             Request::Enqueue { key, waiter, terms, others_seen, .. } => {
