@@ -76,6 +76,10 @@ pub(crate) enum Step {
     WriteBack { attempt: usize, node: usize, answer: Answer },
     /// A node's key is released, expires or is lost.
     Vanish { node: usize },
+    /// A lock that shares the node's counter raises it.
+    Raise { node: usize },
+    /// The first of two commands arrives, and stores the key.
+    Store { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Fence<N, K> {
@@ -139,11 +143,15 @@ impl<const N: usize, const K: usize> Wander for Fence<N, K> {
     fn weight(&self, step: &Step) -> u32 {
         match step {
             Step::Vote { answer: Answer::Heard, .. } | Step::Decide { .. } | Step::WriteBack { .. } => 8,
-            Step::Vote { answer: Answer::Unheard, .. } | Step::Tick | Step::Begin { .. } => 2,
+            Step::Store { .. }
+            | Step::Vote { answer: Answer::Unheard, .. }
+            | Step::Tick
+            | Step::Begin { .. } => 2,
             Step::Restart { .. }
             | Step::PutForward { .. }
             | Step::PutBack { .. }
             | Step::Vanish { .. }
+            | Step::Raise { .. }
             | Step::Refuse { .. } => 1,
         }
     }

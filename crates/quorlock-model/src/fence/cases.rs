@@ -1,7 +1,7 @@
 //! The cases of fencing tokens.
 
 use super::Scheme::{
-    AnyHintDraws, AnyHolderConfirms, AnyNodeConfirms, NoCounterConfirms, NoWriteBack, Quorlock,
+    AnyHintDraws, AnyHolderConfirms, AnyNodeConfirms, EqualConfirms, NoCounterConfirms, NoWriteBack, Quorlock,
 };
 use super::{Fence, Scheme, World};
 use crate::case::{Case, holds, nightly, violated};
@@ -10,7 +10,7 @@ use crate::walk::walk;
 
 /// Returns all cases.
 pub(crate) fn all() -> Vec<Case> {
-    [asynchronous(), forgetful(), pruning(), walks(), wider()].concat()
+    [asynchronous(), forgetful(), pruning(), shared(), walks(), wider()].concat()
 }
 
 /// No node loses data, so no clock matters.
@@ -89,6 +89,26 @@ fn pruning() -> Vec<Case> {
     ]
 }
 
+/// Locks share counters that are never deleted, and a key is stored by one command and numbered by the next (ADR 34).
+fn shared() -> Vec<Case> {
+    vec![
+        holds("locks_that_share_counters_keep_their_order_by_two_commands", |_| {
+            prove(two_attempts(Quorlock, World::shared(&[0, 2])), 1)
+        }),
+        violated("a_write_back_to_counters_that_are_there_already_hands_out_a_number_twice", |_| {
+            hunt(&two_attempts(EqualConfirms, World::shared(&[0])))
+        }),
+        holds("counters_that_are_kept_bear_a_clock_that_is_put_forward_and_back", |_| {
+            let world =
+                World { kept: true, clock_steps: 2, clock_step: 4, ticks: 3, ..World::pruning(&[0, 4]) };
+            prove(two_attempts(Quorlock, world), 1)
+        }),
+        holds("five_nodes_share_counters_at_random", |seed| {
+            walk(&five_nodes(Quorlock, World { raises: 3, ..World::shared(&[0, 2]) }), seed, 50_000)
+        }),
+    ]
+}
+
 /// Random walks with five nodes and four attempts.
 fn walks() -> Vec<Case> {
     vec![
@@ -132,6 +152,17 @@ fn wider() -> Vec<Case> {
         nightly("nightly_five_nodes", |_| prove(Fence::<5, 2>::new(Quorlock, World::timeless(&[0, 2])), 2)),
         nightly("nightly_counters_may_end_while_three_calendars_differ", |_| {
             prove(two_attempts(Quorlock, World::pruning(&[0, 4, 8])), 2)
+        }),
+        nightly("nightly_three_attempts_share_counters", |_| {
+            prove(three_attempts(Quorlock, World { two_commands: false, ..World::shared(&[0]) }), 2)
+        }),
+        nightly("nightly_counters_that_are_kept_bear_clocks_that_are_put_forward_and_back", |_| {
+            let world = World { kept: true, clock_steps: 4, clock_step: 4, ..World::pruning(&[0, 4]) };
+            prove(two_attempts(Quorlock, world), 2)
+        }),
+        nightly("nightly_nodes_forget_shared_counters", |_| {
+            let world = World { kept: true, two_commands: true, ..World::forgetful(&[0, 1, 2]) };
+            prove(two_attempts(Quorlock, world), 2)
         }),
         nightly("nightly_two_nodes_forget", |_| {
             prove(two_attempts(Quorlock, World { restarts: 2, ..World::forgetful(&[0, 1, 2]) }), 2)

@@ -27,6 +27,10 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 let is_forward = there.ahead > self.world.nodes_ahead;
                 steps.push(if is_forward { Step::PutBack { node } } else { Step::PutForward { node } });
             }
+            // A bound: whatever is above all numbers of the attempts is the same.
+            if state.raises < self.world.raises && there.counter < token(6) {
+                steps.push(Step::Raise { node });
+            }
             if literal && there.holder.is_some() {
                 steps.push(Step::Vanish { node });
             }
@@ -49,15 +53,19 @@ impl<const N: usize, const K: usize> Fence<N, K> {
 
     fn votes_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
-        if there.mail[attempt].vote != Vote::Unarrived {
+        if !there.mail[attempt].vote.is_awaited() {
             return;
         }
+        let stored = there.mail[attempt].vote == Vote::Stored;
         let is_held = there.holder.is_some_and(|holder| holder != attempt);
-        if is_held && self.raised(state, attempt, node).is_some() {
+        if !stored && is_held && self.raised(state, attempt, node).is_some() {
             steps.push(Step::Refuse { attempt, node });
         }
-        if self.world.is_literal() && there.holder.is_some() {
+        if !stored && self.world.is_literal() && there.holder.is_some() {
             return;
+        }
+        if self.world.two_commands && !stored {
+            steps.push(Step::Store { attempt, node });
         }
         let waits = matches!(asking.phase, Phase::Idle | Phase::Voting);
         if waits && !self.world.is_quarantined(there.restarted, asking.sent) {
@@ -104,6 +112,19 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 state.nodes[node].ahead -= self.world.clock_step;
             }
             Step::Vanish { node } => state.nodes[node].holder = None,
+            Step::Raise { node } => {
+                state.raises += 1;
+                let counter = &mut state.nodes[node].counter;
+                *counter = token(counter.get() + 1);
+            }
+            Step::Store { attempt, node } => {
+                if state.attempts[attempt].phase == Phase::Idle {
+                    begin(&mut state, attempt);
+                }
+                let there = &mut state.nodes[node];
+                there.holder = Some(attempt);
+                there.mail[attempt].vote = Vote::Stored;
+            }
             Step::Begin { attempt } => begin(&mut state, attempt),
             Step::Vote { attempt, node, answer } => {
                 if state.attempts[attempt].phase == Phase::Idle {
@@ -122,7 +143,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Step::WriteBack { attempt, node, answer } => self.write_back(&mut state, attempt, node, answer),
         }
         for node in &mut state.nodes {
-            if self.clock_of(state.now, node) >= node.counter.counter_ends() {
+            if !self.world.kept && self.clock_of(state.now, node) >= node.counter.counter_ends() {
                 node.counter = FencingToken::ZERO;
             }
         }
@@ -154,11 +175,14 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         let draw = self.draw(sent + ahead);
         let wall = self.clock_of(state.now, &state.nodes[node]);
         let there = &mut state.nodes[node];
-        // Its token may have been stored by a request without a script.
-        there.holder = Some(attempt);
+        // A number that is drawn by the second command needs no key: only what raises the counter.
+        if there.mail[attempt].vote != Vote::Stored {
+            // Its token may have been stored by a request without a script.
+            there.holder = Some(attempt);
+        }
         there.mail[attempt].vote = Vote::Spent;
         // A counter of one stands for none if the bound on hints is left out.
-        let least = u64::from(self.scheme == Scheme::AnyHintDraws);
+        let least = u64::from(self.scheme == Scheme::AnyHintDraws || self.world.kept);
         let counter = there.counter.max(token(least));
         let Ok(number) = draw.from(counter, wall) else { return };
         there.counter = number;
@@ -212,9 +236,11 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     pub(super) fn confirms(&self, now: u8, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
         let still_ours = node.holder == Some(attempt);
         match self.scheme {
+            Scheme::Quorlock if self.world.kept => still_ours && token > node.counter,
             Scheme::Quorlock | Scheme::AnyHintDraws => {
                 still_ours && token.may_follow(node.counter, self.clock_of(now, node))
             }
+            Scheme::EqualConfirms => still_ours && token >= node.counter,
             Scheme::NoCounterConfirms => still_ours && token > node.counter,
             Scheme::AnyHolderConfirms => still_ours,
             Scheme::AnyNodeConfirms => true,
@@ -238,17 +264,23 @@ impl<const K: usize> Node<K> {
     pub(super) fn counted(&self, attempt: usize) -> Option<FencingToken> {
         match self.mail[attempt].vote {
             Vote::Counted(number) => Some(number),
-            Vote::Unarrived | Vote::Spent => None,
+            Vote::Unarrived | Vote::Stored | Vote::Spent => None,
         }
     }
 
     fn awaits_vote(&self) -> bool {
-        self.mail.iter().any(|mail| mail.vote == Vote::Unarrived)
+        self.mail.iter().any(|mail| mail.vote.is_awaited())
     }
 
     fn awaits_vote_of_another(&self, attempt: usize) -> bool {
-        let unarrived = |(other, mail): (usize, &Mail)| other != attempt && mail.vote == Vote::Unarrived;
+        let unarrived = |(other, mail): (usize, &Mail)| other != attempt && mail.vote.is_awaited();
         self.mail.iter().enumerate().any(unarrived)
+    }
+}
+
+impl Vote {
+    pub(super) fn is_awaited(self) -> bool {
+        matches!(self, Vote::Unarrived | Vote::Stored)
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct State<const N: usize, const K: usize> {
     pub(crate) now: u8,
     pub(crate) restarts: u8,
     pub(crate) clock_steps: u8,
+    /// How often another lock has raised a counter.
+    pub(crate) raises: u8,
     pub(crate) nodes: [Node<K>; N],
     pub(crate) attempts: [Attempt; K],
 }
@@ -41,6 +43,8 @@ pub(crate) struct Mail {
 pub(crate) enum Vote {
     /// Not arrived, or lost.
     Unarrived,
+    /// The first of two commands has stored the key; the second, which draws, has not arrived.
+    Stored,
     /// Granted with this number, and counted by the attempt.
     Counted(FencingToken),
     /// Granted, and of no further use to the attempt.
@@ -125,6 +129,7 @@ impl<const N: usize, const K: usize> State<N, K> {
             now: 0,
             restarts: 0,
             clock_steps: 0,
+            raises: 0,
             nodes: counters.map(|counter| Node {
                 holder: None,
                 counter,

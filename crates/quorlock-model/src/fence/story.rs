@@ -61,6 +61,12 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
                 format!("{} counts {} and {then}", name(attempt), numbers.join(", "))
             }
+            Step::Raise { node } => {
+                format!("another lock raises the counter of node {node} to {}", after.nodes[node].counter)
+            }
+            Step::Store { attempt, node } => {
+                format!("{}'s first command stores its key on node {node}", name(attempt))
+            }
             Step::Vanish { node } => format!("the key on node {node} vanishes"),
             Step::WriteBack { attempt, node, .. } => {
                 let counter = before.nodes[node].counter;

@@ -26,7 +26,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     fn cannot_succeed(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let is_late = self.world.has_time() && state.now - asking.sent >= self.world.limit;
-        let may_vote = |node: &Node<K>| node.mail[attempt].vote == Vote::Unarrived;
+        let may_vote = |node: &Node<K>| node.mail[attempt].vote.is_awaited();
         match asking.phase {
             Phase::Idle | Phase::Returned { .. } | Phase::Stopped { .. } => false,
             Phase::Voting => {
@@ -83,7 +83,7 @@ fn stop<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize)
 
 /// The clock of an attempt that waits for no vote does not matter.
 fn tidy_clock<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
-    let is_awaited = state.nodes.iter().any(|node| node.mail[attempt].vote == Vote::Unarrived);
+    let is_awaited = state.nodes.iter().any(|node| node.mail[attempt].vote.is_awaited());
     let asking = &mut state.attempts[attempt];
     if !asking.is_open() && !is_awaited {
         (asking.ahead, asking.sent) = (0, 0);

@@ -19,6 +19,8 @@ pub(crate) enum Scheme {
     AnyHolderConfirms,
     /// A node without a counter draws from any hint, however far behind its clock.
     AnyHintDraws,
+    /// It is written back to nodes that still have the attempt's key, also if their counters are there already.
+    EqualConfirms,
     /// A node without a counter confirms any number, however far behind its clock.
     NoCounterConfirms,
 }
@@ -44,6 +46,12 @@ pub(crate) struct World {
     pub(crate) lead: u8,
     /// How often a node restarts without its data.
     pub(crate) restarts: u8,
+    /// How often locks that share the counters raise one.
+    pub(crate) raises: u8,
+    /// Whether one command stores the key, and the next on the same connection draws the number (ADR 34).
+    pub(crate) two_commands: bool,
+    /// Whether counters never expire.
+    pub(crate) kept: bool,
     /// How long its votes do not count after that.
     pub(crate) quarantine: u8,
     /// How long an attempt may take, exclusively.
@@ -64,6 +72,9 @@ impl World {
             clock_step: 0,
             lead: u8::MAX,
             restarts: 0,
+            raises: 0,
+            two_commands: false,
+            kept: false,
             quarantine: 0,
             limit: 1,
             detail: Detail::Reduced,
@@ -93,6 +104,9 @@ impl World {
             clock_step: 0,
             lead: 2,
             restarts: 1,
+            raises: 0,
+            two_commands: false,
+            kept: false,
             quarantine: 4,
             limit: 2,
             detail: Detail::Reduced,
@@ -112,6 +126,11 @@ impl World {
             limit: 7,
             ..World::forgetful(clocks_ahead)
         }
+    }
+
+    /// Locks share counters that are never deleted, and store a key and draw a number by two commands (ADR 34).
+    pub(crate) fn shared(hints: &[u8]) -> World {
+        World { raises: 1, two_commands: true, kept: true, counters_up_to: 1, ..World::timeless(hints) }
     }
 
     /// Whether any clock is read.

@@ -18,6 +18,10 @@ cases! {
     fn a_node_without_a_counter_that_confirms_any_number_breaks_the_order();
     fn counters_may_end_early_by_clocks_that_are_put_forward();
     fn counters_that_ended_by_clocks_put_forward_and_back_break_the_order();
+    fn locks_that_share_counters_keep_their_order_by_two_commands();
+    fn a_write_back_to_counters_that_are_there_already_hands_out_a_number_twice();
+    fn counters_that_are_kept_bear_a_clock_that_is_put_forward_and_back();
+    fn five_nodes_share_counters_at_random();
     fn five_nodes_and_four_attempts_keep_the_order_at_random();
     fn random_walks_find_the_missing_write_back();
     fn random_walks_find_write_backs_to_nodes_whose_key_has_gone();
