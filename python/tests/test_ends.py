@@ -475,11 +475,11 @@ logging.getLogger("quorlock").addHandler(logging.NullHandler())
 logging.getLogger("quorlock").propagate = False
 began = time.perf_counter()
 sum(range(10_000_000))
-of_three_seconds = int(10_000_000 * 3 / (time.perf_counter() - began))
-with connect().lock("busy", ttl=1) as lease:
+of_five_seconds = int(10_000_000 * 5 / (time.perf_counter() - began))
+with connect().lock("busy", ttl=3) as lease:
     lease.on_lost(lambda reason: None)
     # One call of C code that never lets go of the interpreter.
-    sum(range(of_three_seconds))
+    sum(range(of_five_seconds))
     lease.check()
 print("held")
 """,
