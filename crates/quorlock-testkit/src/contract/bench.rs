@@ -354,13 +354,21 @@ pub(super) fn is(vote: &Vote, wanted: &Vote) -> Finding {
     if vote == wanted { Ok(()) } else { Err(format!("expected {wanted:?}, found {vote:?}")) }
 }
 
+/// How far a node's idea of its store's clock may be ahead of that clock, where it extrapolates it: by as much as the
+/// reading took.
+const READING: Duration = Duration::from_millis(250);
+
 /// Expects that `token` holds the key for at most `most`, and returns the remaining time.
 pub(super) fn held_by(vote: &Vote, token: &Token, most: Duration) -> Result<Duration, String> {
     if let Vote::Held(holding) = vote
         && let Expiry::In(left) = holding.expiry
         && holding.token == *token
     {
-        return if left <= most { Ok(left) } else { Err(format!("{left:?} remain, more than {most:?}")) };
+        return if left <= most + READING {
+            Ok(left)
+        } else {
+            Err(format!("{left:?} remain, more than {most:?}"))
+        };
     }
     Err(format!("expected it to be held by {token:?}, found {vote:?}"))
 }
