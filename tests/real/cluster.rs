@@ -150,7 +150,8 @@ async fn the_master_of_a_prefix_with_a_hash_tag_is_noted_wherever_its_slot_moves
         builder.ttl(MAX_TTL).max_ttl(MAX_TTL).restart_guard(RestartGuard::On).key_prefix("{app}:")
     });
     votes(&coordinator, "r").await;
-    assert_eq!(coordinator.health().now()[0].status, NodeStatus::Connected, "the other masters need no note");
+    let connected = async || coordinator.health().now()[0].status == NodeStatus::Connected;
+    eventually("the other masters need no note", patience(), connected).await.unwrap();
     let noted = async || {
         let master = cluster.master_of("{app}").await.unwrap();
         let note =
