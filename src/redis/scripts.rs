@@ -22,38 +22,39 @@ pub struct Script {
 /// Stores the token if the key is free, and issues its fencing number.
 pub static ACQUIRE: LazyLock<Script> = script!(0, "fence", "acquire");
 /// Enters the queue for a lock.
-pub static ENQUEUE: LazyLock<Script> = script!(1, "queue", "enqueue");
+pub static ENQUEUE: LazyLock<Script> = script!(1, "untrack", "queue", "enqueue");
 /// Raises the fencing counter if the key holds our token.
-pub static WRITE_BACK: LazyLock<Script> = script!(2, "fence", "write_back");
+pub static WRITE_BACK: LazyLock<Script> = script!(2, "untrack", "fence", "write_back");
 /// Leaves the queue.
-pub static LEAVE_QUEUE: LazyLock<Script> = script!(3, "queue", "leave_queue");
+pub static LEAVE_QUEUE: LazyLock<Script> = script!(3, "untrack", "queue", "leave_queue");
 /// Lists the waiters in the queue.
-pub static LIST_WAITERS: LazyLock<Script> = script!(27, "queue", "list_waiters");
+pub static LIST_WAITERS: LazyLock<Script> = script!(27, "untrack", "queue", "list_waiters");
 /// Replaces the token of the key by the next one.
 pub static TRANSFER: LazyLock<Script> = script!(4, "fence", "transfer");
 /// Extends the TTL of the key if it holds our token, or stores it again.
-pub static RENEW: LazyLock<Script> = script!(5, "fence", "renew");
+pub static RENEW: LazyLock<Script> = script!(5, "untrack", "fence", "renew");
 /// Deletes the key if it holds our token, and notifies the next waiter.
-pub static RELEASE: LazyLock<Script> = script!(6, "delete_own", "queue", "release");
+pub static RELEASE: LazyLock<Script> = script!(6, "untrack", "delete_own", "queue", "release");
 /// Releases the lock, and offers it to the next waiter.
-pub static OFFER: LazyLock<Script> = script!(26, "fence", "queue", "offer");
+pub static OFFER: LazyLock<Script> = script!(26, "untrack", "fence", "queue", "offer");
 /// Deletes the key if it holds our token, and leaves a tombstone.
-pub static CANCEL: LazyLock<Script> = script!(7, "cancel");
+pub static CANCEL: LazyLock<Script> = script!(7, "untrack", "cancel");
 /// Reads the holder of the key.
 pub static INSPECT: LazyLock<Script> = script!(8, "inspect");
 
 /// Adds the token to the readers of the lock.
 pub static ACQUIRE_SHARED: LazyLock<Script> = script!(9, "fence", "readers", "acquire_shared");
 /// Extends the TTL of a reader, stores it again, or makes an exclusive holder a reader.
-pub static RENEW_SHARED: LazyLock<Script> = script!(10, "fence", "readers", "renew_shared");
+pub static RENEW_SHARED: LazyLock<Script> = script!(10, "untrack", "fence", "readers", "renew_shared");
 /// Raises the fencing counter if we are a reader of the lock.
-pub static WRITE_BACK_SHARED: LazyLock<Script> = script!(11, "fence", "readers", "write_back_shared");
+pub static WRITE_BACK_SHARED: LazyLock<Script> =
+    script!(11, "untrack", "fence", "readers", "write_back_shared");
 /// Removes a reader, and deletes the key with the last one.
 pub static RELEASE_SHARED: LazyLock<Script> =
-    script!(12, "fence", "queue", "readers", "end_share", "release_shared");
+    script!(12, "untrack", "fence", "queue", "readers", "end_share", "release_shared");
 /// Removes a reader, and leaves a tombstone.
 pub static CANCEL_SHARED: LazyLock<Script> =
-    script!(13, "fence", "queue", "readers", "end_share", "cancel_shared");
+    script!(13, "untrack", "fence", "queue", "readers", "end_share", "cancel_shared");
 /// Refuses new readers, for a writer that waits.
 pub static INTEND: LazyLock<Script> = script!(14, "fence", "readers", "intend");
 /// Withdraws that.
@@ -90,21 +91,22 @@ pub(crate) static SEVERAL: Family = Family {
 pub static TAKE: LazyLock<Script> = script!(22, "take");
 
 /// Stores the token under several keys if all are free, and issues one fencing number.
-pub static ACQUIRE_SEVERAL: LazyLock<Script> = script!(16, "fence", "several", "acquire_several");
+pub static ACQUIRE_SEVERAL: LazyLock<Script> = script!(16, "untrack", "fence", "several", "acquire_several");
 /// Extends the TTL of several keys if all hold our token, or stores missing ones again.
-pub static RENEW_SEVERAL: LazyLock<Script> = script!(17, "fence", "several", "renew_several");
+pub static RENEW_SEVERAL: LazyLock<Script> = script!(17, "untrack", "fence", "several", "renew_several");
 /// Raises the fencing counters if all keys hold our token.
-pub static WRITE_BACK_SEVERAL: LazyLock<Script> = script!(18, "fence", "several", "write_back_several");
+pub static WRITE_BACK_SEVERAL: LazyLock<Script> =
+    script!(18, "untrack", "fence", "several", "write_back_several");
 /// Deletes those of several keys that hold our token.
 pub static RELEASE_SEVERAL: LazyLock<Script> =
-    script!(19, "fence", "several", "queue", "end_several", "release_several");
+    script!(19, "untrack", "fence", "several", "queue", "end_several", "release_several");
 /// Deletes those of several keys that hold our token, and leaves a tombstone.
 pub static CANCEL_SEVERAL: LazyLock<Script> =
-    script!(20, "fence", "several", "queue", "end_several", "cancel_several");
+    script!(20, "untrack", "fence", "several", "queue", "end_several", "cancel_several");
 /// Deletes the fencing counter.
 pub static FORGET: LazyLock<Script> = script!(24, "forget");
 /// Issues a fencing number for a token that is stored without one.
-pub static DRAW: LazyLock<Script> = script!(23, "fence", "draw");
+pub static DRAW: LazyLock<Script> = script!(23, "untrack", "fence", "draw");
 /// Returns how long a promoted server has been master. Not a vote: requested once for a connection.
 pub(crate) static GATE: LazyLock<Script> = script!(21, "gate");
 /// Returns the `max_ttl` of other clients, and records ours. Not a vote: requested once for a connection.

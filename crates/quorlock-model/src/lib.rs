@@ -18,7 +18,7 @@
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
 //! | `contest` | attempts that contend for locks, shared by `shared`, `several` and `passing` |
-//! | `scene` | states, steps, and how a violation is told, shared by these, `lock` and `offer` |
+//! | `scene` | states, steps, and the story of a violation, shared by these, `lock` and `offer` |
 //! | `record` | the record that ships, which is what each node keeps |
 //! | `world` | the bounds of `lock` and `offer` |
 //! | `common`, `clock`, `names` | quorums, clocks and renamings, shared by the models |

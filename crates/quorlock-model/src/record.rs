@@ -7,12 +7,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use quorlock::node::record::{Change, Entry, Record, Records};
 use quorlock::node::{Request, Vote};
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, WaiterId};
+use quorlock::runtime::Mutex;
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, WaiterId, micros};
 
 use crate::names::{name, renamed};
 
@@ -173,7 +174,7 @@ impl Kept {
     }
 
     fn of(mut record: Record) -> Kept {
-        // What only holders are told makes no difference.
+        // What only answers to holders contain makes no difference.
         if let Some(held) = &mut record.held {
             (held.number, held.wanted) = (None, false);
         }
@@ -181,7 +182,7 @@ impl Kept {
         let decoded = Record::decode(text.as_bytes());
         assert!(decoded.is_some(), "{text}");
         let record = decoded.unwrap_or_default();
-        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = ALL.lock();
         let known = all.entry(text).or_insert_with_key(|text| {
             let mut hasher = DefaultHasher::new();
             text.hash(&mut hasher);
@@ -264,7 +265,7 @@ impl Kept {
         (reply, number)
     }
 
-    /// The same, if nobody hears the reply.
+    /// The same, if the reply is lost.
     pub(crate) fn tell(&mut self, ask: Ask) {
         self.ask(ask);
     }
@@ -395,10 +396,6 @@ fn token(attempt: usize) -> Token {
 fn name_of(token: &[u8]) -> Option<usize> {
     let random = Token::found(token);
     usize::from_str_radix(str::from_utf8(random.random_part()).ok()?, 16).ok()
-}
-
-fn micros(time: Duration) -> u64 {
-    quorlock_protocol::micros(time)
 }
 
 fn remembered<K: Copy + Eq + Hash, V: Copy>(

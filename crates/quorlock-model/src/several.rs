@@ -76,7 +76,7 @@ impl<const K: usize, const L: usize> Several<K, L> {
         (0..L).filter(move |lock| wants[*lock])
     }
 
-    /// Returns which lock it takes after so many; every second attempt takes them in the reverse order.
+    /// Returns which lock it takes after this number of them; every second attempt takes them in the reverse order.
     fn in_turn(&self, attempt: usize, taken: usize) -> Option<usize> {
         let mut wanted = self.wanted(attempt);
         if attempt % 2 == 1 { wanted.rev().nth(taken) } else { wanted.nth(taken) }

@@ -6,9 +6,7 @@ if holder == ARGV[1] then
   redis.call('DEL', KEYS[1])
   was = 'granted'
 elseif not holder then
-  -- As in queue.lua.
-  redis.pcall('SET', KEYS[1], '', 'PX', 1)
-  redis.pcall('DEL', KEYS[1])
+  untrack(KEYS[1])
 end
 redis.pcall('SET', ARGV[3], '1', 'PX', ARGV[2])
 return {was}

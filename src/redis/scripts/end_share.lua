@@ -2,11 +2,7 @@
 -- After queue.lua and readers.lua.
 local function leave(readers, mark, token)
   local holder = call('GET', KEYS[1])
-  -- As in queue.lua.
-  if not holder then
-    redis.pcall('SET', KEYS[1], '', 'PX', 1)
-    redis.pcall('DEL', KEYS[1])
-  end
+  if not holder then untrack(KEYS[1]) end
   if holder == token then
     -- The node does not know yet that the lock is shared.
     return delete_and_notify(KEYS[1], mark)

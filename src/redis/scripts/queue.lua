@@ -7,12 +7,6 @@
 -- They are accessed by commands that write, as the tombstone is in acquire.lua: otherwise the server would
 -- track them for every waiter, and notify each of every change by the others.
 
--- Ends the tracking of a missing lock that was read: the server would track it until its next change (acquire.lua),
--- and a missing key may never change.
-local function untrack(lock)
-  local stored = redis.pcall('SET', lock, '', 'NX', 'PX', 1)
-  if stored and stored.ok then redis.pcall('DEL', lock) end
-end
 -- Returns whether the lock is ours.
 local function is_ours(token)
   local holder = redis.call('GET', KEYS[1])

@@ -9,9 +9,7 @@ if holder == ARGV[1] then
 end
 if holder then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
 if call('SETRANGE', ARGV[3], 0, '') > 0 then
-  -- As in queue.lua.
-  redis.pcall('SET', KEYS[1], '', 'PX', 1)
-  redis.pcall('DEL', KEYS[1])
+  untrack(KEYS[1])
   return {'free'}
 end
 -- The next holder on this node must get a larger number than ours.

@@ -21,11 +21,7 @@ if ends then
   return {'granted'}
 end
 if call('SETRANGE', ARGV[3], 0, '') > 0 then
-  -- As in queue.lua.
-  if not holder then
-    redis.pcall('SET', KEYS[1], '', 'PX', 1)
-    redis.pcall('DEL', KEYS[1])
-  end
+  if not holder then untrack(KEYS[1]) end
   return {'free'}
 end
 -- Later readers must get a number above that of every writer before: of those that the counter knows, and

@@ -29,13 +29,10 @@ local function counter_at(place)
   forget(counter_of(place), number)
   return number
 end
--- Ends the tracking of missing keys, as in queue.lua.
+-- Ends the tracking of missing keys.
 local function unread(found)
   for place = 1, #KEYS do
-    if not found[place] then
-      redis.pcall('SET', KEYS[place], '', 'PX', 1)
-      redis.pcall('DEL', KEYS[place])
-    end
+    if not found[place] then untrack(KEYS[place]) end
   end
 end
 local function held(place)

@@ -2,9 +2,7 @@
 -- KEYS: lock. ARGV: token, counter, number.
 local holder = call('GET', KEYS[1])
 if not holder then
-  -- As in queue.lua.
-  redis.pcall('SET', KEYS[1], '', 'PX', 1)
-  redis.pcall('DEL', KEYS[1])
+  untrack(KEYS[1])
   return {'free'}
 end
 if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end

@@ -1,12 +1,15 @@
 //! Tests of scripts that the contract suite does not reach: they are run once for a connection, or between
 //! two replies.
 
-use super::claim;
+use std::sync::Arc;
+
 use super::server::Server;
+use super::{HintLog, LONG, claim, enqueue_at, vote};
+use crate::node::{Node, Request, Vote};
 use crate::redis::promotion;
 use crate::redis::scripts;
 use crate::runtime::clock::{Clock, SystemClock};
-use quorlock_protocol::fence_counter;
+use quorlock_protocol::{WaiterId, fence_counter};
 
 /// A clock that was set back causes a note from the future, which would make a fresh master old.
 #[tokio::test]
@@ -41,4 +44,32 @@ async fn f1_no_number_is_issued_for_a_missing_token() {
     assert_eq!(server.cli(&["exists", &counter]), "0", "no number was issued");
     server.cli(&["set", "orders/42", token, "px", "60000"]);
     assert_eq!(fence_hint(), format!("granted\n{}", now + 1));
+}
+
+/// A waiter that is told that the lock is free may win by other nodes, and then nothing changes the key here: servers that
+/// delete by a command of their own run no script that would end it.
+#[tokio::test]
+async fn a_waiter_of_a_free_lock_leaves_nothing_tracked() {
+    let Some(server) = Server::start(&[]) else { return };
+    let node = server.node();
+    node.listen(Arc::new(HintLog::default()));
+    node.ready().await.unwrap();
+    let tracked = || {
+        let stats = server.cli(&["info", "stats"]);
+        stats
+            .lines()
+            .find_map(|line| line.strip_prefix("tracking_total_keys:"))
+            .map(|keys| keys.trim().to_owned())
+    };
+    let before = tracked();
+    let [first, second] = [1, 2].map(WaiterId::new);
+    assert_eq!(vote(&node, enqueue_at("orders/42", first, LONG)).await, Vote::Free);
+    assert_eq!(tracked(), before, "it is its turn");
+    assert!(matches!(vote(&node, enqueue_at("orders/42", second, LONG)).await, Vote::Queued(_)));
+    assert_ne!(tracked(), before, "it waits for a change");
+    assert_eq!(
+        vote(&node, Request::LeaveQueue { key: "orders/42".into(), waiter: second }).await,
+        Vote::Granted
+    );
+    assert_eq!(tracked(), before, "it waits no longer");
 }

@@ -192,7 +192,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         };
     }
 
-    /// Like `draw::decide` in the library.
+    /// Like `fencing::decide` in the library.
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let Some(drawn) = FenceVotes::of(state.nodes.iter().filter_map(|node| node.counted(attempt))) else {
             return;

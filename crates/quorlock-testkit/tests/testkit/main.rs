@@ -10,4 +10,5 @@ mod memory;
 mod proxy;
 mod record;
 mod rng;
+mod scripts;
 mod servers;
