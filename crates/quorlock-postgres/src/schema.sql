@@ -476,10 +476,21 @@ CREATE FUNCTION quorlock.cancel(ks bytea[], tok bytea, linger bigint) RETURNS qu
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a quorlock.answer;
+    l quorlock.locks;
+    t bigint;
 BEGIN
     -- A late request waits for these rows, and then finds the tombstone.
     PERFORM quorlock.rows_of(ks, true);
-    a := quorlock.release(ks, tok);
+    SELECT * INTO l FROM quorlock.locks WHERE key = ks[1];
+    t := quorlock.clock();
+    IF cardinality(ks) = 1 AND l.queued AND quorlock.is_held(l, t) AND l.token = tok THEN
+        -- An attempt that is undone is no waiter's turn (rule W-8): waiters are notified only that the lock has changed.
+        UPDATE quorlock.locks SET token = NULL, expires = NULL, number = NULL, wanted = 0, released = t WHERE key = l.key;
+        PERFORM pg_notify('quorlock', encode(l.key, 'hex'));
+        a.vote := 0;
+    ELSE
+        a := quorlock.release(ks, tok);
+    END IF;
     PERFORM quorlock.bury(ks[1], tok, quorlock.clock() + linger);
     IF a.vote > 1 THEN
         a.vote := 0;

@@ -257,6 +257,7 @@ fn clauses() -> &'static [Clause] {
         transfer::a_transfer_asked_twice_is_granted_twice [Transfer],
         transfer::a_transfer_restarts_the_ttl [Transfer],
         queue::waiters_are_served_in_order_of_arrival [Queue],
+        queue::undoing_an_attempt_is_no_waiters_turn [Queue],
         queue::the_first_two_waiters_learn_the_holder [Queue],
         queue::a_place_grants_nothing [Queue],
         queue::a_silent_waiter_is_skipped_after_its_patience [Queue],

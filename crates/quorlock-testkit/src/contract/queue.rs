@@ -48,6 +48,16 @@ pub(super) async fn waiters_are_served_in_order_of_arrival(bench: &Bench<'_>) ->
     has_turn(bench, &key, first).await
 }
 
+pub(super) async fn undoing_an_attempt_is_no_waiters_turn(bench: &Bench<'_>) -> Finding {
+    let (key, [first, ..]) = (bench.key(), WAITERS);
+    let attempt = bench.claim(&key);
+    bench.acquire(&attempt, LONG).await?;
+    is_behind(bench, &key, first, 30, 0).await?;
+    is(&bench.cancel(&attempt, LONG).await?, &Vote::Granted)?;
+    // It still has its place.
+    is(&bench.leave_queue(&key, first).await?, &Vote::Granted)
+}
+
 pub(super) async fn the_first_two_waiters_learn_the_holder(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let holder = bench.claim(&key);
