@@ -303,4 +303,18 @@ mod tests {
             "Then(Draw)"
         );
     }
+
+    #[test]
+    fn a_deletion_has_two_replies_and_notifies_a_waiter_if_there_is_a_mark() {
+        let request = Request::Release { claim: claim() };
+        for (deleted, marked, progress) in [
+            (b":1\r\n", b":1\r\n", "Then(NotifyNext)"),
+            (b":1\r\n", b":0\r\n", "Voted { vote: Granted, fence: None }"),
+            (b":0\r\n", b":1\r\n", "Voted { vote: Free, fence: None }"),
+        ] {
+            let mut awaited = Awaited::Deletion(None);
+            assert!(awaited.read(deleted, &request, "anna").is_none(), "the second reply is to come");
+            assert_eq!(format!("{:?}", awaited.read(marked, &request, "anna").unwrap()), progress);
+        }
+    }
 }
