@@ -438,31 +438,6 @@ impl<K> Lock<K> {
         self.shared.introduced().await;
         Ok(Box::pin(self.list_waiters()).await)
     }
-
-    /// Deletes the lock's counter of fencing tokens on every node that answers in time: for a name that is
-    /// never used again, such as that of a test. The counter expires by itself five minutes after its last
-    /// use.
-    ///
-    /// **If the name is used again, its next fencing token may be smaller than an earlier one**, where the
-    /// clocks do not keep the order, and the guarded resource rejects it.
-    ///
-    /// # Errors
-    ///
-    /// When name or options cannot work.
-    ///
-    /// # Cancel safety
-    ///
-    /// What was sent by the time the future is dropped is carried out.
-    ///
-    /// # Panics
-    ///
-    /// Outside a Tokio runtime.
-    pub async fn delete_fencing_counter(&self) -> Result<(), ConfigError> {
-        self.check()?;
-        self.shared.introduced().await;
-        Box::pin(self.delete_each_counter()).await;
-        Ok(())
-    }
 }
 
 impl<K> fmt::Debug for Lock<K> {

@@ -444,7 +444,7 @@ impl Semaphore {
 pub(crate) async fn permits(shared: &Arc<EngineContext>, name: &str) -> Option<usize> {
     shared.introduced().await;
     let key: Arc<str> = semaphore_limit(&format!("{}{name}", shared.key_prefix)).into();
-    let request = |_| Some(Request::Inspect { key: key.clone() });
+    let request = |_| Some(Request::inspect(key.clone()));
     let round = Round::start(&shared.nodes, Expect::AnyAnswer, shared.max_ttl, request);
     round.settled().await;
     str::from_utf8(round.report().holder()?.token.as_bytes()).ok()?.parse().ok()

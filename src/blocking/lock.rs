@@ -176,15 +176,6 @@ impl<K> Lock<K> {
         self.background.run(self.lock.waiters())
     }
 
-    /// As [`crate::Lock::delete_fencing_counter`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn delete_fencing_counter(&self) -> Result<(), ConfigError> {
-        self.background.run(self.lock.delete_fencing_counter())
-    }
-
     /// As [`crate::Lock::revoke`].
     ///
     /// # Errors

@@ -230,14 +230,15 @@ pub(crate) fn new_claim(
     let (random, context) = (shared.entropy.next_u128(), &shared.context(&plan.label));
     // The mark in the token lets the node notify the holder of who is next.
     let random = shared.offers.as_ref().map_or(random, |offers| offers.mark(random));
-    Arc::new(match (plan.mode, fence_hint) {
+    let claim = match (plan.mode, fence_hint) {
         (Mode::Exclusive, Some(fence_hint)) => {
             plan.keys.claim(Token::numbered(random, fence_hint.usual(), context))
         }
         (Mode::Exclusive, None) => plan.keys.claim(Token::new(random, context)),
         // Readers draw no fencing token.
         (Mode::Shared, _) => plan.keys.claim(Token::new(random, context)).shared(),
-    })
+    };
+    Arc::new(claim.below(shared.key_prefix.len()))
 }
 
 /// Withdraws `claim` from all nodes in the background.

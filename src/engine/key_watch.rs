@@ -100,7 +100,7 @@ impl KeyWatch {
         self.shared.introduced().await;
         let round = self.asking.get_or_insert_with(|| {
             self.queues.clear_hints(&self.key);
-            let request = |_| Some(Request::Inspect { key: self.key.clone() });
+            let request = |_| Some(Request::inspect(self.key.clone()));
             Round::start(&self.shared.nodes, Expect::AnyAnswer, self.ttl, request)
         });
         round.settled().await;

@@ -390,6 +390,6 @@ impl NodeQueue {
 
 /// Asks one node who holds the lock.
 fn inspect(shared: &EngineContext, key: &Arc<str>, plan: &AcquireRequest, node: usize) -> Arc<Round> {
-    let request = Request::Inspect { key: key.clone() };
+    let request = Request::inspect(key.clone());
     Round::start_at(&shared.nodes, Expect::AnyAnswer, plan.ttl, node, &request.into())
 }

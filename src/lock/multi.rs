@@ -62,20 +62,12 @@ impl<K> Lock<K> {
         Ok(resource)
     }
 
-    /// Has all nodes delete the counter of each resource.
-    pub(super) async fn delete_each_counter(&self) {
-        let deleted = self.keys.iter().map(async |key| {
-            let request = |_| Some(Request::DeleteFencingCounter { key: key.clone() });
-            Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request).settled().await;
-        });
-        join_all(deleted).await;
-    }
-
     /// Asks all nodes who holds each resource. Returns the votes about the first resource that a quorum says is
     /// held, else about the first that any node says is held.
     pub(super) async fn inspect_each(&self) -> VoteReport {
         let reports = self.keys.iter().map(async |key| {
-            let request = |_| Some(Request::Inspect { key: key.clone() });
+            let prefix_len = self.shared.key_prefix.len();
+            let request = |_| Some(Request::Inspect { key: key.clone(), prefix_len });
             let round = Round::start(&self.shared.nodes, Expect::AnyAnswer, self.options.ttl, request);
             round.settled().await;
             if self.keys.are_several() { round.report().of(key) } else { round.report() }

@@ -1,7 +1,8 @@
 //! What a node keeps of each lock, and what a request changes: the contract as one pure function, for stores
 //! that can read records and exchange them for others in one step.
 //!
-//! A [`Record`] is one lock at one node. A node reads the [`Records`] of a request's keys, [applies](Records::apply)
+//! A [`Record`] is one lock at one node, or one fencing counter. A node reads the [`Records`] that a request
+//! [needs](Records::needed_for), [applies](Records::apply)
 //! the request, writes the [changed](Records::changes) ones in one step if they are still those that it has
 //! read, and then answers. Otherwise it starts again.
 //!
@@ -123,7 +124,7 @@ impl Records {
     /// Adds a record that was read, and its version in the store; or why what was read is none. Without a
     /// `version` there is none.
     pub fn add(&mut self, key: Arc<str>, version: Option<u64>, record: Result<Record, Reason>) {
-        let record = record.map(|record| record.at(self.now, micros(self.wall)));
+        let record = record.map(|record| record.at(self.now));
         self.loaded.insert(key, Loaded { record, version, changed: false, queue_changed: false });
     }
 
@@ -198,7 +199,7 @@ impl Records {
 }
 
 impl Records {
-    /// Applies the request. Its keys must have been [added](Records::add).
+    /// Applies the request. The records that it [needs](Records::needed_for) must have been [added](Records::add).
     ///
     /// # Errors
     ///
@@ -214,10 +215,7 @@ impl Records {
                 Mode::Shared => self.renew_shared(claim, *ttl, *fencing_token),
                 Mode::Exclusive => self.renew(claim, *ttl, *fencing_token),
             },
-            Request::WriteBack { claim, fencing_token } => match claim.mode() {
-                Mode::Shared => self.write_back_shared(claim, *fencing_token),
-                Mode::Exclusive => self.write_back(claim, *fencing_token),
-            },
+            Request::WriteBack { claim, fencing_token } => self.write_back(claim, *fencing_token),
             Request::Release { claim } => self.release(claim),
             Request::Cancel { claim, linger } => self.cancel(claim, *linger),
             Request::AnnounceWriter { key, waiter, patience } => self.intend(key, *waiter, *patience),
@@ -231,8 +229,7 @@ impl Records {
             }
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter),
             Request::ListWaiters { key } => self.list_waiters(key),
-            Request::DeleteFencingCounter { key } => self.forget(key),
-            Request::Inspect { key } => self.inspect(key),
+            Request::Inspect { key, prefix_len } => self.inspect(key, *prefix_len),
             Request::Offer { .. } => {
                 let reason = Reason::new("a record does not know this request");
                 Err(NodeError::Failed { kind: NodeErrorKind::Unsupported, reason })
@@ -278,7 +275,7 @@ impl Records {
     fn refused(&mut self, claim: &Claim, key: &Arc<str>, drawing: Option<Drawing>) -> Decision {
         let vote = self.holding_at(claim, key)?;
         let current = match drawing {
-            Some(_) => above_zero(self.usable_counter(key)?),
+            Some(_) => above_zero(self.counter_of(claim, key)?),
             None => None,
         };
         let queues = self.queues && claim.mode() == Mode::Exclusive && !claim.is_several();

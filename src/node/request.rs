@@ -68,8 +68,7 @@ pub enum Request {
         /// [`releases_openly`](crate::protocol::releases_openly).
         others_seen: bool,
     },
-    /// Raises the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is
-    /// [below](FencingToken::may_follow).
+    /// Raises the lock's counter to `fencing_token`, if the key holds the claim's token and the counter is below.
     WriteBack {
         /// The key and the token.
         claim: Arc<Claim>,
@@ -157,12 +156,6 @@ pub enum Request {
         /// How long late requests are refused.
         linger: Duration,
     },
-    /// Deletes the counter of the lock's fencing tokens. No client may use the key afterwards: its next
-    /// number would be too small.
-    DeleteFencingCounter {
-        /// The key of the lock.
-        key: Arc<str>,
-    },
     /// Lists the waiters in the [queue](Request::Enqueue) of the lock. Answered by
     /// [`Waiters`](super::Vote::Waiters).
     ListWaiters {
@@ -173,6 +166,8 @@ pub enum Request {
     Inspect {
         /// The key.
         key: Arc<str>,
+        /// How much of it is the client's key prefix, below which the [counters](Claim::below) are.
+        prefix_len: usize,
     },
 }
 
@@ -191,6 +186,12 @@ impl Request {
         Request::Enqueue { key, waiter, elapsed, patience, turn, terms, context, others_seen }
     }
 
+    /// Creates an [`Inspect`](Request::Inspect) by a client without a key prefix.
+    #[must_use]
+    pub fn inspect(key: impl Into<Arc<str>>) -> Request {
+        Request::Inspect { key: key.into(), prefix_len: 0 }
+    }
+
     /// Returns whether the request may create the key, and so must not be sent once the attempt was given up.
     #[must_use]
     pub fn may_create(&self) -> bool {
@@ -204,7 +205,6 @@ impl Request {
             | Request::Inspect { .. }
             | Request::AnnounceWriter { .. }
             | Request::WithdrawWriter { .. }
-            | Request::DeleteFencingCounter { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. } => false,
@@ -232,7 +232,7 @@ impl Request {
                     claim.is_several().then_some(Capability::Several)
                 }
             }
-            Request::Inspect { .. } | Request::DeleteFencingCounter { .. } => None,
+            Request::Inspect { .. } => None,
         }
     }
 
@@ -276,8 +276,7 @@ impl Request {
             | Request::ListWaiters { key }
             | Request::AnnounceWriter { key, .. }
             | Request::WithdrawWriter { key, .. }
-            | Request::DeleteFencingCounter { key }
-            | Request::Inspect { key } => Subject::Key(key),
+            | Request::Inspect { key, .. } => Subject::Key(key),
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::node::{Request, SharedRequest};
 use quorlock_protocol::{Claim, FenceHint, Mode, want_mark_sibling};
 
 mod arguments;
+pub(super) mod plain;
 pub(super) mod reply;
-pub(super) mod transaction;
 
 /// Encodes the request. Nearly all servers get the same bytes: they are encoded once, and copied for the
 /// others.
@@ -57,8 +57,8 @@ pub(crate) enum Form {
     Usual,
     /// A plain command.
     Plain,
-    /// A transaction without a script: see `transaction`.
-    Transaction,
+    /// `SET NX` and the raising of the counter: see `commands`.
+    Numbered,
     /// `DELIFEQ`, without a script.
     DeletionIfEqual,
     /// `DELEX`, without a script.
@@ -143,6 +143,9 @@ pub(crate) enum ByHash {
 }
 
 fn script_of(request: &Request) -> &'static Script {
+    if let Request::WriteBack { .. } = request {
+        return &scripts::WRITE_BACK;
+    }
     if is_shared(request) {
         return scripts::SHARED.of(request);
     }
@@ -164,7 +167,6 @@ fn script_of(request: &Request) -> &'static Script {
         Request::Inspect { .. } => &scripts::INSPECT,
         Request::AnnounceWriter { .. } => &scripts::INTEND,
         Request::WithdrawWriter { .. } => &scripts::DESIST,
-        Request::DeleteFencingCounter { .. } => &scripts::FORGET,
     }
 }
 
@@ -179,22 +181,22 @@ fn is_several(request: &Request) -> bool {
 }
 
 impl Family {
-    /// Queues, transfers and offers do not exist for these claims: such requests are encoded as acquisitions.
+    /// Queues, transfers and offers do not exist for these claims: such requests are encoded as acquisitions. A write-back
+    /// is the same for all claims.
     fn of(&self, request: &Request) -> &'static Script {
         match request {
-            Request::WriteBack { .. } => self.write_back,
             Request::Renew { .. } => self.renew,
             Request::Cancel { .. } => self.cancel,
             Request::Release { .. } | Request::Offer { .. } => self.release,
             Request::Acquire { .. }
+            | Request::WriteBack { .. }
             | Request::Transfer { .. }
             | Request::Enqueue { .. }
             | Request::LeaveQueue { .. }
             | Request::ListWaiters { .. }
             | Request::Inspect { .. }
             | Request::AnnounceWriter { .. }
-            | Request::WithdrawWriter { .. }
-            | Request::DeleteFencingCounter { .. } => self.acquire,
+            | Request::WithdrawWriter { .. } => self.acquire,
         }
     }
 }
@@ -218,7 +220,7 @@ mod tests {
     }
 
     fn inspect() -> Request {
-        Request::Inspect { key: "orders/42".into() }
+        Request::inspect("orders/42")
     }
 
     fn written(request: &Request, library: &mut Library) -> (ByHash, String) {
@@ -301,9 +303,9 @@ mod tests {
 
         // Servers with different forms do not share bytes either.
         let (mixed, mut buffer) = (SharedRequest::from(Request::Release { claim: claim() }), Vec::new());
-        write_once(&mixed, Form::Transaction, &mut buffer, |buffer| buffer.extend_from_slice(b"fast"));
+        write_once(&mixed, Form::Numbered, &mut buffer, |buffer| buffer.extend_from_slice(b"fast"));
         assert_eq!(written(&mixed, None, &mut knows), short);
-        write_once(&mixed, Form::Transaction, &mut buffer, |_| panic!("it is encoded already"));
+        write_once(&mixed, Form::Numbered, &mut buffer, |_| panic!("it is encoded already"));
         assert_eq!(buffer, b"fastfast");
     }
 }

@@ -65,8 +65,6 @@ pub(crate) enum ConnectionError {
     Stray,
     /// The server pushed far more than the requests explain.
     Flood,
-    /// An open transaction cannot be ended: no command would be carried out any more.
-    Queued,
     /// The server process is a replica now, and may later be a master that has lost locks.
     Demoted,
 }

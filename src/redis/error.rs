@@ -17,8 +17,8 @@ const WORDS: usize = 200;
 
 /// The permissions that a user needs for all kinds of lock: scripts run with the permissions of the caller.
 pub(super) const RIGHTS: &str = "+eval +evalsha +get +set +setrange +del +pttl +pexpire +info +client|setname \
-     +client|tracking +client|kill +time +multi +exec +zadd +zincrby +zrem +zremrangebyrank +zpopmin \
-     +incrby +pexpireat +zremrangebyscore +zpopmax +zrangebyscore";
+     +client|tracking +client|kill +time +zadd +zincrby +zrem +zremrangebyrank +zpopmin +incrby +pexpireat \
+     +zremrangebyscore +zpopmax +zrangebyscore";
 
 /// Returns whether a cluster member has redirected the request without carrying it out.
 pub(super) fn is_sent_away(error: &NodeError) -> bool {
@@ -72,7 +72,6 @@ pub(crate) fn unconnected(reason: ConnectionError) -> NodeError {
         | ConnectionError::Early { .. }
         | ConnectionError::Stray
         | ConnectionError::Flood
-        | ConnectionError::Queued
         | ConnectionError::Demoted => NodeError::Unreachable { reason: reason.into() },
     }
 }
@@ -92,7 +91,6 @@ impl ConnectionError {
             ConnectionError::FrameError(_)
             | ConnectionError::Stray
             | ConnectionError::Flood
-            | ConnectionError::Queued
             | ConnectionError::Demoted => false,
         }
     }
@@ -120,9 +118,6 @@ impl fmt::Display for ConnectionError {
             ConnectionError::Flood => {
                 f.write_str("it pushed far more data than the requests explain, so the connection was closed")
             }
-            ConnectionError::Queued => {
-                f.write_str("a transaction was left open: may its user run EXEC, and is it not renamed?")
-            }
             ConnectionError::Demoted => f.write_str("the server has become a replica"),
             ConnectionError::Early { likely, .. } => write!(f, "{CLOSED} before it sent anything; {likely}"),
             ConnectionError::Stream(_) if self.is_closed() => f.write_str(CLOSED),
@@ -141,7 +136,6 @@ impl Error for ConnectionError {
             ConnectionError::FrameError(_)
             | ConnectionError::Stray
             | ConnectionError::Flood
-            | ConnectionError::Queued
             | ConnectionError::Demoted => None,
         }
     }
@@ -239,8 +233,9 @@ fn missing(right: &MissingRight, command: &str, key: &str, user: &str) -> String
             format!("the user `{user}` may not run {command}; grant `ACL SETUSER {user} +scan`")
         }
         MissingRight::Key => format!(
-            "the user `{user}` may not access the key `{key}` or its companions, which begin with it; use the prefix of \
-             keys that it may touch (--key-prefix), or grant `ACL SETUSER {user} ~PREFIX* &PREFIX*`"
+            "the user `{user}` may not access the key `{key}`, its companions, which begin with it, or the fencing counters, \
+             which begin with the key prefix; use the prefix of keys that it may touch (--key-prefix), or grant \
+             `ACL SETUSER {user} ~PREFIX* &PREFIX*`"
         ),
         MissingRight::Command { named: Some(named) } => {
             format!("the user `{user}` may not run {}; {}", named.to_uppercase(), grant(user))

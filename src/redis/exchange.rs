@@ -4,7 +4,7 @@
 //! the usual, and what they refuse or leave undone is a further step of the same request:
 //!
 //! ```text
-//!               free lock, with fencing ──► Transaction ──┬─ stored, numbered ─────────────► vote
+//!               free lock, with fencing ──► Numbered ─────┬─ stored, numbered ─────────────► vote
 //!                                                         ├─ stored, counter ahead ──► Draw ─► vote
 //!                                                         │  or unclear                 │
 //!                                                         │                   not stored ▼
@@ -19,16 +19,16 @@
 
 use std::time::Duration;
 
-use super::command::reply::{CommandOutcome, DONE, STORED, decode, decode_plain};
-use super::command::transaction::{
-    Deleting, Deletion, PRELUDE, PRELUDE_ANSWERS, SupportedCommands, decode_acquisition, decode_deletion,
-    encode_acquisition, encode_deletion, with_mark,
+use super::command::plain::{
+    Deleting, Deletion, NUMBERED, Storing, SupportedCommands, decode_deletion, decode_storing,
+    encode_acquisition, encode_deletion, with_mark, with_number,
 };
+use super::command::reply::{CommandOutcome, DONE, STORED, decode, decode_plain};
 use super::command::{ByHash, Form, encode_draw, encode_notify_next, encode_once, encode_plain, write_once};
 use super::error::unexpected;
 use super::scripts::Library;
 use crate::node::{NodeError, Request, SharedRequest, Vote};
-use quorlock_protocol::{Claim, FencingToken, Mode};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode};
 
 /// What is sent for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,8 +38,8 @@ pub(crate) enum Step {
     /// `SET NX`, which reports no holder. Only where no request can arrive late, since it looks for no tombstone (rule
     /// I-41).
     Plain,
-    /// `SET NX` and the raising of the counter in one transaction (ADR 16).
-    Transaction,
+    /// `SET NX`, and then the raising of the counter (ADR 34).
+    Numbered,
     /// A release by one command, which notifies no waiter.
     Deletion(Deleting),
     /// The script that draws a number for a token that is stored without one.
@@ -49,9 +49,9 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Returns the first step. `wall` is the time of the server, if transactions may be used.
+    /// Returns the first step. `wall` is the time of the server, if such commands may be used.
     ///
-    /// For a contended lock a script is better than a transaction: it returns the holder, and leaves the counter unchanged.
+    /// For a contended lock a script is better: it returns the holder, and leaves the counter unchanged.
     pub(crate) fn first(request: &Request, supported: SupportedCommands, wall: Option<Duration>) -> Step {
         let alone = |claim: &Claim| claim.mode() == Mode::Exclusive && !claim.is_several();
         if !request.claim().is_some_and(alone) {
@@ -60,9 +60,8 @@ impl Step {
         if let (Request::Acquire { fence_hint: Some(hint), .. }, Some(wall)) = (request, wall)
             && !hint.contended
             && hint.is_within(wall)
-            && hint.is_recent(wall)
         {
-            return Step::Transaction;
+            return Step::Numbered;
         }
         if let (Request::Acquire { fence_hint: None, .. }, Some(_)) = (request, supported.client) {
             return Step::Plain;
@@ -86,11 +85,11 @@ impl Step {
                 write_once(request, Form::Plain, buffer, |buffer| encode_plain(claim, *ttl, buffer));
                 Awaited::Plain
             }
-            (Step::Transaction, Request::Acquire { claim, ttl, fence_hint: Some(hint) }) => {
-                write_once(request, Form::Transaction, buffer, |buffer| {
+            (Step::Numbered, Request::Acquire { claim, ttl, fence_hint: Some(hint) }) => {
+                write_once(request, Form::Numbered, buffer, |buffer| {
                     encode_acquisition(claim, *ttl, *hint, buffer);
                 });
-                Awaited::Transaction { skipped: PRELUDE }
+                Awaited::Numbered { hint: *hint, storing: None }
             }
             (Step::Deletion(deleting), Request::Release { claim }) => {
                 write_once(request, deleting.form(), buffer, |buffer| {
@@ -104,7 +103,7 @@ impl Step {
             (Step::NotifyNext, request) => {
                 Awaited::NotifyNext(encode_notify_next(request.key(), library, buffer))
             }
-            (Step::Script | Step::Plain | Step::Transaction | Step::Deletion(_) | Step::Draw, _) => {
+            (Step::Script | Step::Plain | Step::Numbered | Step::Deletion(_) | Step::Draw, _) => {
                 Awaited::Script(encode_once(request, history, library, buffer))
             }
         }
@@ -116,9 +115,10 @@ impl Step {
 pub(crate) enum Awaited {
     Script(ByHash),
     Plain,
-    /// The replies to skip before the one that counts.
-    Transaction {
-        skipped: u8,
+    Numbered {
+        hint: FenceHint,
+        /// The first of two replies, once it is there.
+        storing: Option<Storing>,
     },
     /// The first of two replies, once it is there.
     Deletion(Option<Deletion>),
@@ -136,8 +136,8 @@ pub(crate) enum Progress {
     },
     /// This step follows.
     Then(Step),
-    /// A command of the transaction failed, as for a server that does not support it or a user without permission: the
-    /// token may be stored. A number is drawn for it, and for a while only scripts are used, which report more of the cause.
+    /// One of the commands failed, as for a server that does not support it or a user without permission: the token may be
+    /// stored. A number is drawn for it, and for a while only scripts are used, which report more of the cause.
     Unclear,
     /// The script was not run, because the server does not know its hash: the same step again. No later request undoes it:
     /// an attempt that was given up since then is not sent again.
@@ -155,29 +155,25 @@ impl Awaited {
         match self {
             Awaited::Script(_) => Some(DONE),
             Awaited::Plain => Some(STORED),
-            Awaited::Transaction { skipped: PRELUDE } => Some(PRELUDE_ANSWERS),
-            Awaited::Transaction { .. }
-            | Awaited::Deletion(_)
-            | Awaited::Draw(_)
-            | Awaited::NotifyNext(_) => None,
+            Awaited::Numbered { storing: None, .. } => Some(NUMBERED),
+            Awaited::Numbered { .. } | Awaited::Deletion(_) | Awaited::Draw(_) | Awaited::NotifyNext(_) => {
+                None
+            }
         }
-    }
-
-    /// Returns whether the next reply is to a command within a transaction.
-    pub(crate) fn is_queued(&self) -> bool {
-        matches!(self, Awaited::Transaction { skipped } if *skipped > 0)
     }
 
     /// Reads the next reply to the request of this user; returns nothing if more are to come.
     pub(crate) fn read(&mut self, reply: &[u8], request: &Request, user: &str) -> Option<Progress> {
         Some(match self {
-            Awaited::Transaction { skipped: 0 } => {
-                progress_of(Ok(decode_acquisition(reply, request)), ByHash::No)
-            }
-            Awaited::Transaction { skipped } => {
-                // The usual reply includes all of them.
-                *skipped = if reply == PRELUDE_ANSWERS { 0 } else { *skipped - 1 };
-                return None;
+            Awaited::Numbered { hint, storing } => {
+                if reply == NUMBERED {
+                    return Some(Progress::Voted { vote: Vote::Granted, fence: Some(hint.usual()) });
+                }
+                let Some(storing) = storing.take() else {
+                    *storing = Some(decode_storing(reply));
+                    return None;
+                };
+                progress_of(Ok(with_number(storing, reply, *hint)), ByHash::No)
             }
             Awaited::Plain => progress_of(decode_plain(reply, request, user), ByHash::No),
             Awaited::Script(by_hash) => progress_of(decode(reply, request, user), *by_hash),
@@ -242,7 +238,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use quorlock_protocol::{FENCE_COUNTER_LIFE, FenceHint, Token};
+    use quorlock_protocol::Token;
 
     const LONG: Duration = Duration::from_secs(30);
     const WALL: Duration = Duration::from_secs(1_800_000_000);
@@ -263,23 +259,16 @@ mod tests {
         let release = Request::Release { claim: claim() };
         let shared = Arc::new(Claim::clone(&claim()).shared());
         for (what, request, supported, wall, step) in [
-            ("fenced", acquire(Some(WALL), None), all, Some(WALL), Step::Transaction),
+            ("fenced", acquire(Some(WALL), None), all, Some(WALL), Step::Numbered),
             ("without a clock of the server", acquire(Some(WALL), None), all, None, Step::Script),
             ("contended", acquire(Some(WALL), Some(FencingToken::ZERO)), all, Some(WALL), Step::Script),
             ("too far ahead", acquire(Some(WALL + LONG * 2), None), all, Some(WALL), Step::Script),
-            (
-                "too old",
-                acquire(Some(WALL.saturating_sub(FENCE_COUNTER_LIFE * 2)), None),
-                all,
-                Some(WALL),
-                Step::Script,
-            ),
             ("unfenced", acquire(None, None), all, Some(WALL), Step::Plain),
             ("unfenced, and late requests", acquire(None, None), none, Some(WALL), Step::Script),
             ("release", release.clone(), all, None, Step::Deletion(Deleting::IfEqual)),
             ("release on an older server", release, none, None, Step::Script),
             ("shared release", Request::Release { claim: shared }, all, None, Step::Script),
-            ("inspection", Request::Inspect { key: "a".into() }, all, Some(WALL), Step::Script),
+            ("inspection", Request::inspect("a"), all, Some(WALL), Step::Script),
         ] {
             assert_eq!(Step::first(&request, supported, wall), step, "{what}");
         }
@@ -298,10 +287,31 @@ mod tests {
         assert_eq!(read(Awaited::NotifyNext(ByHash::Yes), unknown), "Again");
         assert!(read(Awaited::NotifyNext(ByHash::No), unknown).contains("ReleasedContended"));
         assert_eq!(read(Awaited::Draw(ByHash::Yes), b"*1\r\n$4\r\nfree\r\n"), "Then(Script)");
-        assert_eq!(
-            read(Awaited::Transaction { skipped: 0 }, b"*4\r\n+OK\r\n:0\r\n:0\r\n:0\r\n"),
-            "Then(Draw)"
-        );
+    }
+
+    #[test]
+    fn a_token_is_stored_and_numbered_by_two_replies_and_unclear_ones_are_followed_by_a_script() {
+        let request = acquire(Some(WALL), None);
+        let Request::Acquire { fence_hint: Some(hint), .. } = request else { panic!("it is fenced") };
+        let error = b"-OOM command not allowed\r\n".as_slice();
+        let granted = format!("Voted {{ vote: Granted, fence: Some({:?}) }}", hint.usual());
+        for (stored, raised, progress) in [
+            (b"+OK\r\n".as_slice(), b":1\r\n".as_slice(), granted.as_str()),
+            (b"+OK\r\n", b":0\r\n", "Then(Draw)"),
+            (b"$-1\r\n", b":1\r\n", "Then(Script)"),
+            (b"_\r\n", b":0\r\n", "Then(Script)"),
+            (b"+OK\r\n", error, "Unclear"),
+            (error, b":1\r\n", "Unclear"),
+            (b"+OK\r\n", b":2\r\n", "Unclear"),
+            (b":1\r\n", b":1\r\n", "Unclear"),
+        ] {
+            let mut awaited = Awaited::Numbered { hint, storing: None };
+            assert!(awaited.read(stored, &request, "anna").is_none(), "the second reply is to come");
+            assert_eq!(format!("{:?}", awaited.read(raised, &request, "anna").unwrap()), progress);
+        }
+        let mut both = Awaited::Numbered { hint, storing: None };
+        let usual = both.usual().unwrap();
+        assert_eq!(format!("{:?}", both.read(usual, &request, "anna").unwrap()), granted);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 use redis::{Pipeline, Value, cmd};
 
-use super::command::transaction::SupportedCommands;
+use super::command::plain::SupportedCommands;
 use super::connect_timeout::ConnectTimeout;
 use super::connection::{Connection, server_error, text};
 use super::error::{Peer, refused, unconnected, unexpected};

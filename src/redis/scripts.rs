@@ -23,8 +23,8 @@ pub struct Script {
 pub static ACQUIRE: LazyLock<Script> = script!(0, "fence", "acquire");
 /// Enters the queue for a lock.
 pub static ENQUEUE: LazyLock<Script> = script!(1, "untrack", "queue", "enqueue");
-/// Raises the fencing counter if the key holds our token.
-pub static WRITE_BACK: LazyLock<Script> = script!(2, "untrack", "fence", "write_back");
+/// Raises the fencing counters to a number, if the locks are the attempt's own.
+pub static WRITE_BACK: LazyLock<Script> = script!(2, "untrack", "fence", "readers", "write_back");
 /// Leaves the queue.
 pub static LEAVE_QUEUE: LazyLock<Script> = script!(3, "untrack", "queue", "leave_queue");
 /// Lists the waiters in the queue.
@@ -46,9 +46,6 @@ pub static INSPECT: LazyLock<Script> = script!(8, "inspect");
 pub static ACQUIRE_SHARED: LazyLock<Script> = script!(9, "fence", "readers", "acquire_shared");
 /// Extends the TTL of a reader, stores it again, or makes an exclusive holder a reader.
 pub static RENEW_SHARED: LazyLock<Script> = script!(10, "untrack", "fence", "readers", "renew_shared");
-/// Raises the fencing counter if we are a reader of the lock.
-pub static WRITE_BACK_SHARED: LazyLock<Script> =
-    script!(11, "untrack", "fence", "readers", "write_back_shared");
 /// Removes a reader, and deletes the key with the last one.
 pub static RELEASE_SHARED: LazyLock<Script> =
     script!(12, "untrack", "fence", "queue", "readers", "end_share", "release_shared");
@@ -64,7 +61,6 @@ pub static DESIST: LazyLock<Script> = script!(15, "fence", "readers", "desist");
 pub(crate) struct Family {
     pub(crate) acquire: &'static LazyLock<Script>,
     pub(crate) renew: &'static LazyLock<Script>,
-    pub(crate) write_back: &'static LazyLock<Script>,
     pub(crate) release: &'static LazyLock<Script>,
     pub(crate) cancel: &'static LazyLock<Script>,
 }
@@ -73,7 +69,6 @@ pub(crate) struct Family {
 pub(crate) static SHARED: Family = Family {
     acquire: &ACQUIRE_SHARED,
     renew: &RENEW_SHARED,
-    write_back: &WRITE_BACK_SHARED,
     release: &RELEASE_SHARED,
     cancel: &CANCEL_SHARED,
 };
@@ -82,7 +77,6 @@ pub(crate) static SHARED: Family = Family {
 pub(crate) static SEVERAL: Family = Family {
     acquire: &ACQUIRE_SEVERAL,
     renew: &RENEW_SEVERAL,
-    write_back: &WRITE_BACK_SEVERAL,
     release: &RELEASE_SEVERAL,
     cancel: &CANCEL_SEVERAL,
 };
@@ -94,17 +88,12 @@ pub static TAKE: LazyLock<Script> = script!(22, "take");
 pub static ACQUIRE_SEVERAL: LazyLock<Script> = script!(16, "untrack", "fence", "several", "acquire_several");
 /// Extends the TTL of several keys if all hold our token, or stores missing ones again.
 pub static RENEW_SEVERAL: LazyLock<Script> = script!(17, "untrack", "fence", "several", "renew_several");
-/// Raises the fencing counters if all keys hold our token.
-pub static WRITE_BACK_SEVERAL: LazyLock<Script> =
-    script!(18, "untrack", "fence", "several", "write_back_several");
 /// Deletes those of several keys that hold our token.
 pub static RELEASE_SEVERAL: LazyLock<Script> =
     script!(19, "untrack", "fence", "several", "queue", "end_several", "release_several");
 /// Deletes those of several keys that hold our token, and leaves a tombstone.
 pub static CANCEL_SEVERAL: LazyLock<Script> =
     script!(20, "untrack", "fence", "several", "queue", "end_several", "cancel_several");
-/// Deletes the fencing counter.
-pub static FORGET: LazyLock<Script> = script!(24, "forget");
 /// Issues a fencing number for a token that is stored without one.
 pub static DRAW: LazyLock<Script> = script!(23, "untrack", "fence", "draw");
 /// Returns how long a promoted server has been master. Not a vote: requested once for a connection.
@@ -116,7 +105,7 @@ pub static NODE_LISTS: LazyLock<Script> = script!(28, "node_lists");
 
 /// Returns all scripts.
 #[must_use]
-pub fn all() -> [&'static Script; 26] {
+pub fn all() -> [&'static Script; 23] {
     [
         &TAKE,
         &ACQUIRE,
@@ -132,18 +121,15 @@ pub fn all() -> [&'static Script; 26] {
         &INSPECT,
         &ACQUIRE_SHARED,
         &RENEW_SHARED,
-        &WRITE_BACK_SHARED,
         &RELEASE_SHARED,
         &CANCEL_SHARED,
         &INTEND,
         &DESIST,
         &ACQUIRE_SEVERAL,
         &RENEW_SEVERAL,
-        &WRITE_BACK_SEVERAL,
         &RELEASE_SEVERAL,
         &CANCEL_SEVERAL,
         &DRAW,
-        &FORGET,
     ]
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::sent::{Expected, Sent};
 use super::admission::{Ask, State};
-use super::command::transaction::SupportedCommands;
+use super::command::plain::SupportedCommands;
 use super::connection::Connection;
 use super::handshake::{Connector, ReadyConnection};
 use super::max_ttl::MaxTtlNote;
@@ -68,7 +68,7 @@ pub(crate) async fn run(
         yielded: false,
         in_flight: VecDeque::new(),
         supported: ready.supported,
-        transactions_from: Moment::ORIGIN,
+        pairs_from: Moment::ORIGIN,
         watch: ready.watch,
         replica_ack: ready.replica_ack,
         max_ttl: ready.max_ttl.filter(|_| ready.hints),
@@ -154,8 +154,8 @@ struct Session<'a> {
     in_flight: VecDeque<Sent>,
     /// The commands that the server supports besides scripts.
     supported: SupportedCommands,
-    /// When acquisitions may be sent as transactions again.
-    transactions_from: Moment,
+    /// When acquisitions may be sent as two commands again.
+    pairs_from: Moment,
     /// The view of the Sentinels, if they reported the address.
     watch: Option<Watch>,
     /// The replicas that must confirm a vote.

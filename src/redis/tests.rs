@@ -2,6 +2,8 @@
 
 mod granted;
 #[cfg(unix)]
+mod plain;
+#[cfg(unix)]
 mod real;
 mod scripted;
 #[cfg(unix)]
@@ -9,8 +11,6 @@ mod scripts;
 #[cfg(unix)]
 mod server;
 mod stream;
-#[cfg(unix)]
-mod transaction;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// The replies to `CLIENT ID`, `CLIENT KILL`, `TIME`, a script, `EXEC`, `DELIFEQ` and `DELEX` of a server
 /// that ends no connection for us and lacks the last two commands: it is sent scripts.
-const NO_TRANSACTIONS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n\
+const ONLY_SCRIPTS: &str = "-NOPERM no\r\n-NOPERM no\r\n*2\r\n$1\r\n1\r\n$1\r\n0\r\n:1\r\n\
                             -ERR no\r\n-ERR no\r\n";
 /// The reply before that, to the request for the note of its start: the user may neither read nor write one.
 const UNNOTED: &str = "-NOPERM no\r\n";
@@ -81,7 +81,10 @@ fn plain(claim: &Arc<Claim>) -> Request {
 }
 
 fn write_back(claim: &Arc<Claim>) -> Request {
-    Request::WriteBack { claim: Arc::clone(claim), fencing_token: FencingToken::MAX }
+    Request::WriteBack {
+        claim: Arc::clone(claim),
+        fencing_token: FenceHint::at(SystemClock.wall() + LONG, None, LONG).hint,
+    }
 }
 
 fn release(claim: &Arc<Claim>) -> Request {
@@ -93,7 +96,7 @@ fn cancel(claim: &Arc<Claim>) -> Request {
 }
 
 fn inspect() -> Request {
-    Request::Inspect { key: "orders/42".into() }
+    Request::inspect("orders/42")
 }
 
 /// A request that a stalled node refuses.

@@ -367,8 +367,7 @@ impl Op {
                 | Request::ListWaiters { .. }
                 | Request::Inspect { .. }
                 | Request::AnnounceWriter { .. }
-                | Request::WithdrawWriter { .. }
-                | Request::DeleteFencingCounter { .. },
+                | Request::WithdrawWriter { .. },
             )
             | None => 3,
         })

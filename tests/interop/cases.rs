@@ -27,7 +27,7 @@ pub(crate) async fn our_lock_keeps_theirs_out(mut meeting: Meeting) {
         meeting.theirs.acquire(NAME, TTL).await.token();
         assert_eq!(meeting.theirs.release(NAME).await, Answer::Released);
     }
-    let counter = fence_counter(&meeting.key());
+    let counter = fence_counter(meeting.library.prefix, &meeting.key());
     let kept = meeting.servers[0].command(&["EXISTS", &counter]).await.unwrap();
     assert_eq!(kept.to_string(), "1", "the counter outlives what they do with the lock");
 }

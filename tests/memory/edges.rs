@@ -143,7 +143,7 @@ proptest! {
             let set = Request::Acquire { claim: Arc::clone(&ours), ttl, fence_hint: None };
             prop_assert_eq!(ask(&node, set).await.unwrap().vote, Vote::Granted);
 
-            let seen = ask(&node, Request::Inspect { key: "r".into() }).await.unwrap().vote;
+            let seen = ask(&node, Request::inspect("r")).await.unwrap().vote;
             let Vote::Held(holding) = seen else { return Err(TestCaseError::fail("it is held")) };
             prop_assert_eq!(holding.token.as_bytes(), &*bytes);
             let shown = format!("{0} {0:?}", holding.token);

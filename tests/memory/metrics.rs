@@ -287,7 +287,7 @@ async fn a_disputed_number_is_counted_as_written_back() {
     let clock = &counted.bench.clock;
     // One node is ahead, and the others have to follow.
     let ahead = u64::try_from((clock.wall() + TTL).as_micros()).unwrap();
-    let key = quorlock::protocol::fence_counter("r");
+    let key = quorlock::protocol::fence_counter("", "r");
     counted.bench.nodes[0].set_data(&key, ahead, quorlock::node::Expiry::In(TTL));
     drop(counted.lock().acquire().await.unwrap());
     assert_eq!(counted.sample("quorlock_write_backs_total"), 1.0);

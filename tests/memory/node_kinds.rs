@@ -277,7 +277,7 @@ async fn a_responder_calls_its_function_once() {
         let answers = answers.clone();
         Responder::from_fn(move |answer| answers.lock().unwrap().push(answer))
     };
-    node.ask(Request::Inspect { key: "r".into() }.into(), record());
+    node.ask(Request::inspect("r").into(), record());
     drop(record());
     let wanted = record();
     assert!(wanted.wanted() && wanted.map(|answer| answer).wanted());

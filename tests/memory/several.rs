@@ -301,7 +301,7 @@ async fn m4_the_token_is_above_every_earlier_and_below_every_later_one() {
 #[tokio::test(start_paused = true)]
 async fn m4_a_number_few_nodes_have_drawn_is_written_back_per_resource() {
     let bench = bench(3);
-    let counter = quorlock::protocol::fence_counter("b");
+    let counter = quorlock::protocol::fence_counter("", "b");
     let ahead = u64::try_from((bench.clock.wall() + SECOND).as_micros()).unwrap();
     bench.nodes[1].set_data(&counter, ahead, Expiry::In(TTL));
     bench.nodes[2].delay(LATE, LATE);

@@ -179,7 +179,7 @@ async fn an_observer_without_a_leader_is_notified_of_one() {
         let node = RedisNode::new(Address::parse(&servers[0].url()).unwrap());
         let listener = Arc::new(Listener::default());
         node.listen(listener.clone());
-        assert_eq!(ask(&node, Request::Inspect { key: "r".into() }).await.unwrap().vote, Vote::Free);
+        assert_eq!(ask(&node, Request::inspect("r")).await.unwrap().vote, Vote::Free);
         servers[0].command(&["SET", "r", "theirs", "PX", "600000"]).await.unwrap();
         eventually("a hint", patience(), async || listener.0.load(Ordering::Relaxed)).await.unwrap();
     }

@@ -206,17 +206,3 @@ async fn i24_a_clock_set_forward_does_not_age_a_server() {
         servers[0].command(&["INFO", "stats"]).await.unwrap().to_string().contains("eventloop_cycles:");
     assert_eq!(unmet.is_ok(), !counts, "no client noted it while it was young: {unmet:?}");
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_exec_a_lock_is_acquired_by_scripts() {
-    for command in ["EXEC", "MULTI"] {
-        let setup = Servers::setup().options(&["--rename-command", command, ""]);
-        let servers = setup.start(1).await.unwrap();
-        let coordinator = client(&servers.urls(), |builder| builder);
-        for _ in 0..3 {
-            let lease = coordinator.lock("r").wait(Wait::UpTo(patience())).acquire().await.unwrap();
-            lease.renew().await.unwrap();
-            lease.release().await.unwrap();
-        }
-    }
-}

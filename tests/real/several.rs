@@ -70,7 +70,7 @@ async fn a_server_without_memory_stores_none_of_several() {
 async fn a_missing_right_to_one_key_is_an_error_and_stores_nothing() {
     let world = World::start(1).await;
     world.warm_up().await;
-    let rights = ["ACL", "SETUSER", "anna", "on", ">secret", "~a*", "&a*", "+@all"];
+    let rights = ["ACL", "SETUSER", "anna", "on", ">secret", "~a*", "&a*", "~*:fence:*", "+@all"];
     if !world.servers[0].command(&rights).await.is_ok_and(|reply| reply.to_string() == "OK") {
         return println!("skipped: this server has no users with rights to channels");
     }

@@ -171,7 +171,7 @@ async fn any_requests_are_answered_as_by_the_model() {
                 assert_eq!(found, wanted, "{} at step {step} of {acts:?}", node.name());
                 behind += usize::from(found == "behind");
             }
-            let held = ask(node, Request::Inspect { key: key.as_str().into() }).await.unwrap().vote;
+            let held = ask(node, Request::inspect(key.as_str())).await.unwrap().vote;
             let readers = if let Vote::Held(holding) = held { holding.readers.len() } else { 0 };
             assert_eq!(readers, model.readers.len(), "{} after {acts:?}", node.name());
         }

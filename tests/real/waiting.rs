@@ -197,7 +197,7 @@ async fn a_server_tracks_no_counter_for_a_listener() {
             ask(&node, Request::Release { claim: holder }).await.unwrap();
         }
         assert_eq!(remembered(&servers[0]).await, before);
-        ask(&node, Request::Inspect { key: "fenced/0".into() }).await.unwrap();
+        ask(&node, Request::inspect("fenced/0")).await.unwrap();
         assert_ne!(remembered(&servers[0]).await, before, "the server reports what it tracks");
     }
 }

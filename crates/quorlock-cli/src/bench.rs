@@ -18,7 +18,6 @@ use crate::signals::Signals;
 use crate::stdout::print;
 use crate::values::Switch;
 
-mod clean;
 mod figures;
 mod load;
 
@@ -73,9 +72,6 @@ pub(crate) fn bench(args: &BenchArgs, deployment: DeploymentArgs, quiet: bool) -
         }
         // However it ends, nothing is left on the nodes.
         coordinator.close(Settings::patience(&coordinator)).await;
-        if args.fencing == Switch::On {
-            clean::remove_counters(&settings, locks.iter().map(|(name, _)| name.as_str())).await;
-        }
         measured
     })?;
     print(&if args.json { figures.in_json() } else { figures.in_words() })?;

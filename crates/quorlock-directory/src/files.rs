@@ -114,7 +114,7 @@ impl Files {
             // Unreadable files are left for the administrator.
             let text = text(&file).ok().flatten();
             let record = text.and_then(|text| decoded(&text)?.1);
-            if record.is_some_and(|record| record.at(self.now, self.now) == Record::default()) {
+            if record.is_some_and(|record| record.at(self.now) == Record::default()) {
                 fs::remove_file(file)?;
             }
         }

@@ -87,7 +87,7 @@ impl Node for DirectoryNode {
 
     fn ready(&self) -> Pin<Box<dyn Future<Output = Result<(), NodeError>> + Send>> {
         let node = self.clone();
-        Box::pin(async move { ask(&node, Request::Inspect { key: "ready".into() }).await.map(drop) })
+        Box::pin(async move { ask(&node, Request::inspect("ready")).await.map(drop) })
     }
 
     fn observe(&self, observer: Arc<dyn StatusListener>) {
@@ -147,7 +147,7 @@ impl Worker {
                     responder.send(response);
                 }
                 Job::Observe(observer) => {
-                    drop(self.carry_out(&Request::Inspect { key: "ready".into() }));
+                    drop(self.carry_out(&Request::inspect("ready")));
                     self.observers.add(observer);
                 }
             }
@@ -176,9 +176,9 @@ impl Worker {
         }
         self.until_sweep = self.until_sweep.checked_sub(1).unwrap_or(SWEEP_EVERY);
         let mut records = Records::at(files.now()).without_queues();
-        for key in request.keys() {
-            let record = files.read(key).map_err(|error| failure(error, false))?;
-            records.add(Arc::clone(key), None, record);
+        for key in Records::needed_for(request) {
+            let record = files.read(&key).map_err(|error| failure(error, false))?;
+            records.add(key, None, record);
         }
         let (vote, number) = records.apply(request)?;
         let mut changes = records.changes().into_iter();

@@ -1,26 +1,26 @@
 //! Fencing tokens: no number is issued twice, and a later attempt has a larger one.
 //!
-//! `Quorum`, `Tally`, `FenceHint`, `FenceVotes`, `FencingToken::may_follow` and `Quarantine` of
-//! `quorlock_protocol` decide as in the library. The model adds what may happen to it: requests
-//! arrive in any order, late or never; answers are lost; clients stop; keys vanish at any time;
-//! nodes restart and lose their data.
+//! `Quorum`, `Tally`, `FenceHint`, `FenceVotes` and `Quarantine` of `quorlock_protocol` decide as in the library. The
+//! model adds what may happen to it: requests arrive in any order, late or never; answers are lost; clients stop; locks
+//! share a counter; clocks of nodes are set; nodes restart and lose their data.
 //!
-//! To keep the number of states small, much of this has no step of its own:
+//! No node has keys here. A vote may be granted at any time, whoever else has one: the order rests on counters alone.
+//! To keep the number of states small, much else has no step of its own:
 //!
 //! | what happens | how it is modelled |
 //! |---|---|
+//! | a key vanishes, is released, or expires; readers share the lock | a vote is granted at any time |
+//! | one command stores the key, and the next draws the number ([ADR 34](../../../docs/adr/0034-counters-by-slot.md)) | the vote is granted with the second |
 //! | a request is lost | it does not arrive |
 //! | a client stops, or gives up | the attempt takes no further step; its requests may still arrive |
 //! | an answer is lost, or arrives after the decision | the vote is granted *unheard* |
 //! | an answer arrives late, before the decision | the same as immediately: nothing is decided from it earlier |
 //! | an acknowledgement of a write-back is lost | the same as heard, which only lets more attempts return |
-//! | a key vanishes, is released, expires | the next vote on its node is granted, whatever key was there |
-//! | a vote is refused | the same as a lost request, but it may raise the counter |
-//! | a counter expires | immediately when the clock of its node allows it (rule F-9) |
+//! | a vote is refused | the same as a lost request, but it may raise the counter, up to a bound |
+//! | a node draws twice for an attempt, or stores its key again | one draws, and another lock raises the counter |
 //! | an attempt begins | without clocks: with its first vote; beginning earlier would guarantee it less |
 //!
-//! A key that vanishes earlier only prevents write-backs, as does losing them. Requests that cannot
-//! affect an attempt that may still return do not arrive either. `Detail::Literal` does without
+//! Requests that cannot affect an attempt that may still return do not arrive either. `Detail::Literal` does without
 //! most of these reductions, to check that they hide no violation.
 
 pub(crate) mod cases;
@@ -74,12 +74,8 @@ pub(crate) enum Step {
     Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
     WriteBack { attempt: usize, node: usize, answer: Answer },
-    /// A node's key is released, expires or is lost.
-    Vanish { node: usize },
     /// A lock that shares the node's counter raises it.
     Raise { node: usize },
-    /// The first of two commands arrives, and stores the key.
-    Store { attempt: usize, node: usize },
 }
 
 impl<const N: usize, const K: usize> Fence<N, K> {
@@ -97,8 +93,7 @@ impl<const N: usize, const K: usize> Model for Fence<N, K> {
         let numbers: Vec<u64> = (0..=self.world.counters_up_to).collect();
         let counters = multisets::<u64, N>(&numbers);
         let clocks = multisets::<u8, K>(&self.world.clocks_ahead);
-        let start =
-            |counters: &[u64; N], ahead| State::new(counters.map(token), self.world.nodes_ahead, ahead);
+        let start = |counters: &[u64; N], ahead| State::new(counters.map(token), ahead);
         counters.iter().flat_map(|counters| clocks.iter().map(|&ahead| start(counters, ahead))).collect()
     }
 
@@ -143,14 +138,10 @@ impl<const N: usize, const K: usize> Wander for Fence<N, K> {
     fn weight(&self, step: &Step) -> u32 {
         match step {
             Step::Vote { answer: Answer::Heard, .. } | Step::Decide { .. } | Step::WriteBack { .. } => 8,
-            Step::Store { .. }
-            | Step::Vote { answer: Answer::Unheard, .. }
-            | Step::Tick
-            | Step::Begin { .. } => 2,
+            Step::Vote { answer: Answer::Unheard, .. } | Step::Tick | Step::Begin { .. } => 2,
             Step::Restart { .. }
             | Step::PutForward { .. }
             | Step::PutBack { .. }
-            | Step::Vanish { .. }
             | Step::Raise { .. }
             | Step::Refuse { .. } => 1,
         }

@@ -23,6 +23,7 @@
 //! | a push arrives late, or is lost | it arrives immediately: a waiter that has heard more may assert more |
 //! | a process was old enough when the connection was made, after the question | it is old enough when it votes |
 //! | a waiter gives up before it holds the lock | it has never asked |
+//! | one command stores the key, and the next draws the number | one step, but for `Scheme::TwoCommands` |
 //! | a released key still denies others | its keys and requests are gone immediately: they can only deny |
 //!
 //! In `Detail::Literal` questions, pushes, giving up and releases have steps of their own.
@@ -88,6 +89,8 @@ pub(crate) enum Act {
     Push { attempt: usize, node: usize },
     /// A push arrives in the name of a node that has not sent it.
     Forge { attempt: usize, node: usize },
+    /// A node draws the number for a key that it has stored before.
+    Draw { attempt: usize, node: usize },
     /// An attempt decides on its number.
     Decide { attempt: usize },
     /// A request to carry a number arrives and is granted.
@@ -199,7 +202,11 @@ impl<const N: usize, const K: usize> Model for Offer<N, K> {
 impl<const N: usize, const K: usize> Wander for Offer<N, K> {
     fn weight(&self, step: &Step) -> u32 {
         step.weight(|act| match act {
-            Act::Offer { .. } | Act::Push { .. } | Act::Decide { .. } | Act::WriteBack { .. } => 8,
+            Act::Offer { .. }
+            | Act::Push { .. }
+            | Act::Draw { .. }
+            | Act::Decide { .. }
+            | Act::WriteBack { .. } => 8,
             Act::Question { .. } => 4,
             Act::AskAgain { .. } => 2,
             Act::Remind { .. } | Act::Forge { .. } | Act::Vanish { .. } => 1,

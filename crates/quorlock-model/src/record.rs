@@ -13,7 +13,7 @@ use std::time::Duration;
 use quorlock::node::record::{Change, Entry, Record, Records};
 use quorlock::node::{Request, Vote};
 use quorlock::runtime::Mutex;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, WaiterId, micros};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, WaiterId, fence_counter, micros};
 
 use crate::names::{name, renamed};
 
@@ -178,7 +178,7 @@ impl Kept {
         if let Some(held) = &mut record.held {
             (held.number, held.wanted) = (None, false);
         }
-        let text = in_order(&record.at(NOW, 0).encode());
+        let text = in_order(&record.at(NOW).encode());
         let decoded = Record::decode(text.as_bytes());
         assert!(decoded.is_some(), "{text}");
         let record = decoded.unwrap_or_default();
@@ -295,7 +295,7 @@ impl Kept {
     /// Returns the record a tick later.
     pub(crate) fn ticked(self) -> Kept {
         remembered(&TICKED, self, || {
-            let mut record = self.0.record.clone().at(NOW + micros(TICK), 0);
+            let mut record = self.0.record.clone().at(NOW + micros(TICK));
             let entries =
                 [&mut record.readers, &mut record.tombstones].into_iter().flat_map(BTreeMap::values_mut);
             let entries = entries.chain(record.intents.values_mut()).map(|Entry { ends, .. }| ends);
@@ -327,11 +327,16 @@ pub(crate) fn ask_all<const L: usize>(kept: &mut [Kept; L], keys: u8, ask: Ask) 
     reply
 }
 
-/// Does what a store does: reads the records, applies the request, and writes what has changed.
+/// Does what a store does: reads the records, applies the request, and writes what has changed. There each counter
+/// is a record of its own.
 fn outcome<const L: usize>(kept: [Kept; L], ask: Ask) -> Outcome<L> {
+    let counters = KEYS.map(|key| fence_counter("", key));
     let mut records = Records::at(NOW).with_wall(Duration::ZERO);
-    for (key, kept) in KEYS.into_iter().zip(kept) {
-        records.add(key.into(), None, Ok(kept.0.record.clone()));
+    for ((key, counter), kept) in KEYS.into_iter().zip(&counters).zip(kept) {
+        let lock = kept.0.record.clone();
+        let number = Record { counter: lock.counter, ..Record::default() };
+        records.add(counter.as_str().into(), None, Ok(number));
+        records.add(key.into(), None, Ok(Record { counter: 0, ..lock }));
     }
     let decision = records.apply(&ask.request());
     assert!(decision.is_ok(), "{ask:?} at {kept:?}: {decision:?}");
@@ -339,10 +344,15 @@ fn outcome<const L: usize>(kept: [Kept; L], ask: Ask) -> Outcome<L> {
         decision.map_or((Reply::Refused, None), |(vote, number)| (Reply::of(&vote), number));
     let mut after = kept;
     for Change { key, record, queue, .. } in records.changes() {
-        let written = KEYS.into_iter().zip(&mut after).filter(|(other, _)| *other == key);
-        for (_, kept) in written {
-            let queue = if queue { record.queue.clone() } else { kept.0.record.queue.clone() };
-            *kept = Kept::of(Record { queue, ..record.clone() });
+        for ((lock, counter), kept) in KEYS.into_iter().zip(&counters).zip(&mut after) {
+            if key == lock {
+                *kept = kept.with(|mine| {
+                    let queue = if queue { record.queue.clone() } else { mine.queue.clone() };
+                    *mine = Record { counter: mine.counter, queue, ..record.clone() };
+                });
+            } else if key == counter {
+                *kept = kept.with(|mine| mine.counter = record.counter);
+            }
         }
     }
     (after, reply, number.unwrap_or(FencingToken::ZERO))

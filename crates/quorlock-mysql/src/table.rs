@@ -142,6 +142,9 @@ pub(crate) async fn swap(
     let only = known.map(only).unwrap_or_default();
     let done = match changes {
         [change] => swap_one(connection, change, nonce, &only).await,
+        [one, other] if one.version.is_some() && other.version.is_some() => {
+            swap_both(connection, [one, other], nonce, &only).await
+        }
         changes => swap_all(connection, changes, nonce, &only).await,
     };
     match done {
@@ -161,12 +164,30 @@ async fn swap_one(
         Some(before) => {
             format!(
                 "UPDATE {LOCKS} SET {} WHERE name = {name} AND nonce = {before}{only}",
-                set(change, nonce)
+                set(change, nonce, LOCKS)
             )
         }
-        None => format!("INSERT INTO {LOCKS} SET name = {name}, {}", set(change, nonce)),
+        None => format!("INSERT INTO {LOCKS} SET name = {name}, {}", set(change, nonce, LOCKS)),
     };
     Ok(connection.change(statement).await? == 1)
+}
+
+/// The usual grant, of a lock and its fencing counter. In the order of their keys, as all other writes.
+async fn swap_both(
+    connection: &mut Connection,
+    changes: [&Change<'_>; 2],
+    nonce: u64,
+    only: &str,
+) -> Result<bool, Trouble> {
+    let both = changes.iter().zip(["a", "b"]);
+    let sets: Vec<String> = both.clone().map(|(change, alias)| set(change, nonce, alias)).collect();
+    let are = |(change, alias): (&&Change<'_>, &str)| {
+        let before = change.version.unwrap_or_default();
+        format!("{alias}.name = {} AND {alias}.nonce = {before}", literal(change.key.as_bytes()))
+    };
+    let (sets, are) = (sets.join(", "), both.map(are).collect::<Vec<_>>().join(" AND "));
+    let statement = format!("UPDATE {LOCKS} a STRAIGHT_JOIN {LOCKS} b SET {sets} WHERE {are}{only}");
+    Ok(connection.change(statement).await? == 2)
 }
 
 async fn swap_all(
@@ -190,7 +211,7 @@ async fn swap_all(
     }
     let all = changes.len();
     for change in changes {
-        let (name, set) = (literal(change.key.as_bytes()), set(change, nonce));
+        let (name, set) = (literal(change.key.as_bytes()), set(change, nonce, LOCKS));
         let _ = write!(packet, "; UPDATE {LOCKS} SET {set} WHERE name = {name} AND @same = {all}");
     }
     // After the commit, so that the result confirms it.
@@ -209,8 +230,8 @@ async fn swap_all(
     Ok(same == u64::try_from(all).unwrap_or(u64::MAX))
 }
 
-/// Returns the assignments of a row's columns.
-fn set(Change { record, queue, .. }: &Change<'_>, nonce: u64) -> String {
+/// Returns the assignments of a row's columns, in the table of this name.
+fn set(Change { record, queue, .. }: &Change<'_>, nonce: u64, of: &str) -> String {
     let held = record.held.as_ref();
     let token = held.map_or_else(null, |held| literal(held.token.as_bytes()));
     let ends = held.and_then(|held| held.ends).map_or_else(null, |ends| ends.to_string());
@@ -219,15 +240,15 @@ fn set(Change { record, queue, .. }: &Change<'_>, nonce: u64) -> String {
     let beside = record.encode_entries();
     let beside = if beside.is_empty() { null() } else { literal(beside.as_bytes()) };
     let mut set = format!(
-        "nonce = {nonce}, token = {token}, ends = {ends}, number = {number}, wanted = {wanted}, counter = {}, \
-         beside = {beside}, dead_at = {}",
+        "{of}.nonce = {nonce}, {of}.token = {token}, {of}.ends = {ends}, {of}.number = {number}, {of}.wanted = {wanted}, \
+         {of}.counter = {}, {of}.beside = {beside}, {of}.dead_at = {}",
         record.counter,
-        record.ends().max(record.counter_ends())
+        record.ends()
     );
     if *queue {
         let waiters = record.queue.encode();
         let waiters = if waiters.is_empty() { null() } else { literal(waiters.as_bytes()) };
-        let _ = write!(set, ", waiters = {waiters}");
+        let _ = write!(set, ", {of}.waiters = {waiters}");
     }
     set
 }

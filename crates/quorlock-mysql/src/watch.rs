@@ -128,7 +128,7 @@ impl Watches {
                     self.watch(key, now).refuse(known, false, now);
                 }
             }
-            (Request::Inspect { key }, Vote::Free) => {
+            (Request::Inspect { key, .. }, Vote::Free) => {
                 let known = Known { token: None, ends: None, behind: false };
                 self.watch(key, now).refuse(known, false, now);
             }
@@ -343,16 +343,16 @@ mod tests {
 
     #[test]
     fn a_refused_client_is_notified_of_a_change_or_after_four_seconds() {
-        let inspect = Request::Inspect { key: KEY.into() };
+        let inspect = Request::inspect(KEY);
         let (mut watches, row) = asked(held(b"x"), &[inspect], at(0));
         assert!(watches.look(&rows(&row), at(3_999)).is_empty());
         assert_eq!(watches.look(&rows(&row), at(4_000)), [KEY]);
         assert_eq!(watches.pause(at(4_000)), None);
-        let (mut watches, mut row) = asked(row, &[Request::Inspect { key: KEY.into() }], at(0));
+        let (mut watches, mut row) = asked(row, &[Request::inspect(KEY)], at(0));
         row.held = None;
         assert_eq!(watches.look(&rows(&row), at(10)), [KEY]);
         // A client that was answered "free" is notified when that changes.
-        let (mut watches, _) = asked(row, &[Request::Inspect { key: KEY.into() }], at(0));
+        let (mut watches, _) = asked(row, &[Request::inspect(KEY)], at(0));
         assert_eq!(watches.look(&rows(&held(b"y")), at(10)), [KEY]);
     }
 

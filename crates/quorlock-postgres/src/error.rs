@@ -99,19 +99,12 @@ pub(crate) fn is_fatal(said: &DbError) -> bool {
 
 /// Classifies an error after which the statement was rolled back.
 fn meaning(code: &SqlState) -> (NodeErrorKind, &'static str) {
-    if let "QL001" | "QL002" | "QL003" = code.code() {
-        let words = match code.code() {
-            "QL001" => {
-                "the row of the lock in `quorlock.locks` has an expiry but no token, which no client writes: delete it"
-            }
-            "QL002" => {
-                "the fencing counter in `quorlock.locks` is exhausted or not a number: set it above every \
-                 number that was handed out"
-            }
-            _ => {
-                "the client's clock is more than five minutes behind the node's, which has no fencing counter: \
-                 set the clocks, by NTP for instance"
-            }
+    if let "QL001" | "QL002" = code.code() {
+        let words = if code.code() == "QL001" {
+            "the row of the lock in `quorlock.locks` has an expiry but no token, which no client writes: delete it"
+        } else {
+            "the fencing counter in `quorlock.counters` is exhausted or not a number: set it above every number \
+             that was handed out"
         };
         return (NodeErrorKind::WrongData, words);
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::protocol::{
-    Claim, FenceHint, FencingToken, MOST_PLACES, Mode, Token, WaiterId, entry_context, turn_key,
+    Claim, FenceHint, FencingToken, MOST_PLACES, Mode, Token, WaiterId, entry_context, fence_counter,
+    turn_key,
 };
 use quorlock::{
     lock::{QueueListing, QueuedWaiter},
@@ -40,11 +41,9 @@ enum Function {
     Release,
     Cancel,
     WriteBack,
-    Forget,
     Inspect,
     AcquireShared,
     RenewShared,
-    WriteBackShared,
     ReleaseShared,
     CancelShared,
     Intend,
@@ -55,18 +54,16 @@ enum Function {
 }
 
 /// The names and parameter types of the functions, in the order of [`Function`].
-const FUNCTIONS: [(&str, &[Type]); 18] = [
-    ("acquire", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
-    ("renew", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8]),
-    ("transfer", &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
+const FUNCTIONS: [(&str, &[Type]); 16] = [
+    ("acquire", &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
+    ("renew", &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8, Type::INT8]),
+    ("transfer", &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
     ("release", &[Type::BYTEA_ARRAY, Type::BYTEA]),
     ("cancel", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8]),
-    ("write_back", &[Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8]),
-    ("forget", &[Type::BYTEA]),
-    ("inspect", &[Type::BYTEA]),
-    ("acquire_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
-    ("renew_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8]),
-    ("write_back_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
+    ("write_back", &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::BYTEA, Type::INT8]),
+    ("inspect", &[Type::BYTEA, Type::BYTEA]),
+    ("acquire_shared", &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8]),
+    ("renew_shared", &[Type::BYTEA, Type::BYTEA, Type::BYTEA, Type::INT8, Type::INT8]),
     ("release_shared", &[Type::BYTEA, Type::BYTEA]),
     ("cancel_shared", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
     ("intend", &[Type::BYTEA, Type::BYTEA, Type::INT8]),
@@ -155,16 +152,20 @@ fn called(request: &Request, channel: &str) -> Option<(Function, Vec<Parameter>)
         Request::Acquire { claim, ttl, fence_hint } => {
             let (hint, lead) = drawn(fence_hint);
             let function = by_mode(claim, Function::Acquire, Function::AcquireShared);
-            (function, vec![keys_of(claim), token(claim), time(*ttl), hint, lead])
+            (function, vec![keys_of(claim), counters_of(claim), token(claim), time(*ttl), hint, lead])
         }
         Request::Renew { claim, ttl, fencing_token } => {
             let number = Box::new(fencing_token.map(i64::from));
             let function = by_mode(claim, Function::Renew, Function::RenewShared);
-            (function, vec![keys_of(claim), token(claim), time(*ttl), number])
+            (function, vec![keys_of(claim), counters_of(claim), token(claim), time(*ttl), number])
         }
         Request::Transfer { from, to, ttl, fence_hint } => {
             let (hint, lead) = drawn(fence_hint);
-            (Function::Transfer, vec![bytes(to.key()), token(from), token(to), time(*ttl), hint, lead])
+            let counter = bytes(&to.fence_counter());
+            (
+                Function::Transfer,
+                vec![bytes(to.key()), counter, token(from), token(to), time(*ttl), hint, lead],
+            )
         }
         Request::Release { claim } => {
             (by_mode(claim, Function::Release, Function::ReleaseShared), vec![keys_of(claim), token(claim)])
@@ -174,11 +175,13 @@ fn called(request: &Request, channel: &str) -> Option<(Function, Vec<Parameter>)
             (function, vec![keys_of(claim), token(claim), time(*linger)])
         }
         Request::WriteBack { claim, fencing_token } => {
-            let function = by_mode(claim, Function::WriteBack, Function::WriteBackShared);
-            (function, vec![keys_of(claim), token(claim), Box::new(i64::from(*fencing_token))])
+            let (keys, counters) = (all_keys_of(claim), all_counters_of(claim));
+            (Function::WriteBack, vec![keys, counters, token(claim), Box::new(i64::from(*fencing_token))])
         }
-        Request::DeleteFencingCounter { key } => (Function::Forget, vec![bytes(key)]),
-        Request::Inspect { key } => (Function::Inspect, vec![bytes(key)]),
+        Request::Inspect { key, prefix_len } => {
+            let counter = fence_counter(key.get(..*prefix_len).unwrap_or_default(), key);
+            (Function::Inspect, vec![bytes(key), bytes(&counter)])
+        }
         Request::AnnounceWriter { key, waiter, patience } => {
             (Function::Intend, vec![bytes(key), bytes(&waiter.to_string()), time(*patience)])
         }
@@ -210,10 +213,21 @@ fn by_mode(claim: &Claim, exclusive: Function, shared: Function) -> Function {
 
 /// One key for a shared claim, otherwise all keys.
 fn keys_of(claim: &Claim) -> Parameter {
-    if claim.mode() == Mode::Shared {
-        return bytes(claim.key());
-    }
+    if claim.mode() == Mode::Shared { bytes(claim.key()) } else { all_keys_of(claim) }
+}
+
+fn all_keys_of(claim: &Claim) -> Parameter {
     Box::new(claim.keys().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>())
+}
+
+/// The counters of these keys.
+fn counters_of(claim: &Claim) -> Parameter {
+    if claim.mode() == Mode::Shared { bytes(&claim.fence_counter()) } else { all_counters_of(claim) }
+}
+
+fn all_counters_of(claim: &Claim) -> Parameter {
+    let counters = claim.siblings().map(|[.., counter]| counter.to_string().into_bytes());
+    Box::new(counters.collect::<Vec<_>>())
 }
 
 fn token(claim: &Claim) -> Parameter {
@@ -269,6 +283,10 @@ pub(crate) fn response(
             return Err(NodeError::UnexpectedReply { reason });
         }
     };
+    // As a rule it is the number in the token.
+    let inspected = matches!(request, Request::Inspect { .. });
+    let in_token = if let Vote::Held(holding) = &vote { holding.token.number() } else { None };
+    let number = number.or(in_token.filter(|_| inspected));
     Ok(Response::new(vote, Arc::clone(identity)).with_fencing_token(number.filter(|_| fenced)))
 }
 

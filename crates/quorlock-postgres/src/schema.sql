@@ -15,9 +15,7 @@ CREATE TABLE quorlock.locks (
     token bytea,
     -- Null if the token never expires.
     expires bigint,
-    -- The largest fencing token so far; 0 if there was none.
-    counter bigint NOT NULL DEFAULT 0,
-    -- The fencing token of the holder.
+    -- The fencing token of the holder, if it is another than the number in the token.
     number bigint,
     -- 1: notify clients outside the queue when the lock is released. 2: also report this to the holder.
     wanted smallint NOT NULL DEFAULT 0,
@@ -29,6 +27,13 @@ CREATE TABLE quorlock.locks (
     released bigint,
     -- Until when this key has tombstones.
     buried bigint
+) WITH (fillfactor = 50);
+
+-- The counters of fencing tokens. All locks of a hash slot below a key prefix share one, and it never expires.
+CREATE TABLE quorlock.counters (
+    key bytea PRIMARY KEY,
+    -- The largest number so far.
+    counter bigint NOT NULL
 ) WITH (fillfactor = 50);
 
 -- Cancelled attempts, whose late requests are refused.
@@ -104,7 +109,8 @@ CREATE VIEW quorlock.held AS
     SELECT encode(key, 'escape') AS key,
         encode(substr(token, 34), 'escape') AS holder,
         to_timestamp(expires / 1e6) AS expires,
-        COALESCE(number, NULLIF(counter, 0)) AS fencing_token
+        COALESCE(number, substring(encode(substr(token, 1, 64), 'escape') FROM '^[0-9a-f]+:([0-9]{1,16}) ')::bigint)
+            AS fencing_token
     FROM quorlock.locks
     WHERE token IS NOT NULL AND (expires IS NULL OR expires > extract(epoch FROM clock_timestamp()) * 1e6);
 
@@ -193,18 +199,45 @@ BEGIN
     IF counter < 0 OR counter >= 9007199254740991 THEN
         RAISE 'the fencing counter is exhausted or not a number' USING ERRCODE = 'QL002';
     END IF;
-    RETURN counter;
+    RETURN COALESCE(counter, 0);
 END $$;
 
--- Returns the next number: one more than the larger of counter and hint, which the clock bounds (rules F-1,
--- F-7, F-10).
-CREATE FUNCTION quorlock.next_number(counter bigint, hint bigint, lead bigint, t bigint) RETURNS bigint
+-- Returns the largest of the counters, or raises if no number can be drawn from one of them; null if there is none.
+CREATE FUNCTION quorlock.largest(cs bytea[]) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF quorlock.usable(counter) = 0 AND hint < t - 300000000 THEN
-        RAISE 'the clock of the client is more than five minutes behind' USING ERRCODE = 'QL003';
+    RETURN (SELECT NULLIF(max(quorlock.usable(c.counter)), 0) FROM quorlock.counters c WHERE c.key = ANY (cs));
+END $$;
+
+-- Raises the counters to a number, and none lowers. In the same order for all clients, and after they have locked the
+-- rows of their locks, so that no deadlock can occur.
+CREATE FUNCTION quorlock.raise_to(cs bytea[], num bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO quorlock.counters AS c SELECT DISTINCT s, num FROM unnest(cs) AS s ORDER BY s
+    ON CONFLICT (key) DO UPDATE SET counter = GREATEST(quorlock.usable(c.counter), EXCLUDED.counter);
+END $$;
+
+-- Draws the next number: one more than the larger of counter and hint. If that is further ahead of the clock than the
+-- lead, the clock takes its place (rules F-1, F-7).
+CREATE FUNCTION quorlock.draw(cs bytea[], hint bigint, lead bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t bigint := quorlock.clock();
+    least bigint := CASE WHEN hint > t + lead THEN t ELSE hint END;
+    drawn bigint;
+BEGIN
+    IF cardinality(cs) > 1 THEN
+        -- Locks the rows first.
+        PERFORM quorlock.raise_to(cs, 0);
+        drawn := GREATEST(quorlock.largest(cs), least) + 1;
+        PERFORM quorlock.raise_to(cs, drawn);
+        RETURN drawn;
     END IF;
-    RETURN GREATEST(counter, LEAST(hint, t + lead)) + 1;
+    INSERT INTO quorlock.counters AS c VALUES (cs[1], least + 1)
+    ON CONFLICT (key) DO UPDATE SET counter = GREATEST(quorlock.usable(c.counter) + 1, EXCLUDED.counter)
+    RETURNING counter INTO drawn;
+    RETURN drawn;
 END $$;
 
 -- Records that a client wants a lock. Losing this in a crash costs only time, so it does not wait for the
@@ -231,10 +264,11 @@ CREATE TYPE quorlock.answer AS (
 CREATE FUNCTION quorlock.refused(l quorlock.locks, t bigint) RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN ROW(2, NULLIF(l.counter, 0), l.token, l.expires - t, l.key, NULL, NULL)::quorlock.answer;
+    RETURN ROW(2, l.number, l.token, l.expires - t, l.key, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.acquire(ks bytea[], tok bytea, ttl bigint, hint bigint, lead bigint)
+-- The counters are in the order of the locks.
+CREATE FUNCTION quorlock.acquire(ks bytea[], cs bytea[], tok bytea, ttl bigint, hint bigint, lead bigint)
 RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -243,42 +277,32 @@ DECLARE
     t bigint;
     -- A client that wants one lock waits in its queue. One that wants several is notified of each release.
     mark int := CASE WHEN cardinality(ks) = 1 THEN 0 ELSE 2 END;
-    any_free boolean := false;
-    stands bigint := 0;
-    drawable bigint := 0;
-    drawn bigint;
 BEGIN
     -- The fast path in one statement: the lock is free and has no tombstone. After a wait for the row, all
     -- conditions and the clock are evaluated again.
-    IF mark = 0 AND hint IS NOT NULL THEN
+    IF mark = 0 THEN
         UPDATE quorlock.locks SET
             token = tok,
             expires = (date_part('epoch', clock_timestamp()) * 1e6)::bigint + ttl,
-            counter = GREATEST(counter, LEAST(hint, (date_part('epoch', clock_timestamp()) * 1e6)::bigint + lead)) + 1,
-            number = GREATEST(counter, LEAST(hint, (date_part('epoch', clock_timestamp()) * 1e6)::bigint + lead)) + 1
+            number = NULL
         WHERE key = ks[1]
             AND CASE
                 WHEN token IS NULL THEN expires IS NULL
                 ELSE expires <= date_part('epoch', clock_timestamp()) * 1e6
             END
-            AND counter > 0 AND counter < 9007199254740991
-            AND (buried IS NULL OR buried <= date_part('epoch', clock_timestamp()) * 1e6)
-        RETURNING number INTO drawn;
+            AND (buried IS NULL OR buried <= date_part('epoch', clock_timestamp()) * 1e6);
         IF FOUND THEN
-            RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            RETURN quorlock.granted(ks, cs, tok, hint, lead);
         END IF;
     END IF;
     -- Refused requests only read, and write only if the lock is not yet marked as wanted.
     FOREACH k IN ARRAY ks LOOP
         SELECT * INTO l FROM quorlock.locks WHERE key = k;
-        IF NOT FOUND AND mark = 0 AND hint IS NOT NULL THEN
+        IF NOT FOUND AND mark = 0 THEN
             -- First use. Without a row there is no tombstone.
-            t := quorlock.clock();
-            drawn := quorlock.next_number(0, hint, lead, t);
-            INSERT INTO quorlock.locks (key, token, expires, counter, number) VALUES (k, tok, t + ttl, drawn, drawn)
-            ON CONFLICT DO NOTHING;
+            INSERT INTO quorlock.locks (key, token, expires) VALUES (k, tok, quorlock.clock() + ttl) ON CONFLICT DO NOTHING;
             IF FOUND THEN
-                RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+                RETURN quorlock.granted(ks, cs, tok, hint, lead);
             END IF;
         ELSIF FOUND AND l.wanted >= mark AND l.token <> tok THEN
             t := quorlock.clock();
@@ -286,7 +310,7 @@ BEGIN
                 IF quorlock.is_cancelled(ks, tok, t) THEN
                     RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
                 END IF;
-                RETURN quorlock.refused(l, t);
+                RETURN quorlock.refused_at(l, t, cs, ks);
             END IF;
         END IF;
     END LOOP;
@@ -303,33 +327,47 @@ BEGIN
             IF mark > 0 THEN
                 PERFORM quorlock.want(k, mark);
             END IF;
-            RETURN quorlock.refused(l, t);
-        END IF;
-        any_free := any_free OR NOT quorlock.is_held(l, t);
-        IF hint IS NOT NULL THEN
-            stands := GREATEST(stands, quorlock.usable(l.counter));
-            IF any_free OR l.counter > 0 THEN
-                drawable := GREATEST(drawable, quorlock.next_number(l.counter, hint, lead, t));
-            END IF;
+            RETURN quorlock.refused_at(l, t, cs, ks);
         END IF;
     END LOOP;
     IF quorlock.is_cancelled(ks, tok, t) THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    IF NOT any_free THEN
-        RETURN ROW(0, NULLIF(stands, 0), NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-    END IF;
-    drawn := NULLIF(drawable, 0);
     UPDATE quorlock.locks SET
         expires = CASE WHEN token = tok AND (expires IS NULL OR expires > t) THEN expires ELSE t + ttl END,
         token = tok,
-        counter = COALESCE(drawn, counter),
-        number = drawn
+        number = NULL
     WHERE key = ANY (ks);
+    RETURN quorlock.granted(ks, cs, tok, hint, lead);
+END $$;
+
+-- Returns the holder, and the counter of that lock.
+CREATE FUNCTION quorlock.refused_at(l quorlock.locks, t bigint, cs bytea[], ks bytea[]) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a quorlock.answer := quorlock.refused(l, t);
+BEGIN
+    a.number := quorlock.largest(ARRAY[cs[array_position(ks, l.key)]]);
+    RETURN a;
+END $$;
+
+-- Draws the number of a token that was just stored.
+CREATE FUNCTION quorlock.granted(ks bytea[], cs bytea[], tok bytea, hint bigint, lead bigint) RETURNS quorlock.answer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    drawn bigint;
+BEGIN
+    IF hint IS NOT NULL THEN
+        drawn := quorlock.draw(cs, hint, lead);
+        -- As a rule it is the number in the token.
+        IF position(convert_to(':' || drawn || ' ', 'UTF8') IN tok) <> 33 THEN
+            UPDATE quorlock.locks SET number = drawn WHERE key = ANY (ks) AND token = tok;
+        END IF;
+    END IF;
     RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.renew(ks bytea[], tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
+CREATE FUNCTION quorlock.renew(ks bytea[], cs bytea[], tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
@@ -348,9 +386,6 @@ BEGIN
         ELSIF l.token <> tok THEN
             RETURN quorlock.refused(l, t);
         END IF;
-        IF num IS NOT NULL AND any_free THEN
-            PERFORM quorlock.usable(l.counter);
-        END IF;
     END LOOP;
     IF NOT any_free THEN
         UPDATE quorlock.locks SET expires = t + ttl
@@ -366,37 +401,34 @@ BEGIN
             ELSE t + ttl
         END,
         token = tok,
-        counter = GREATEST(counter, num),
         number = num
     WHERE key = ANY (ks);
+    IF num IS NOT NULL THEN
+        PERFORM quorlock.raise_to(cs, num);
+    END IF;
     RETURN ROW(4, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.transfer(k bytea, from_tok bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
-RETURNS quorlock.answer
+CREATE FUNCTION quorlock.transfer(
+    k bytea, c bytea, from_tok bytea, tok bytea, ttl bigint, hint bigint, lead bigint
+) RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
     t bigint := quorlock.clock();
     held boolean := quorlock.is_held(l, t);
-    drawn bigint;
 BEGIN
     IF quorlock.is_cancelled(ARRAY[k], tok, t) THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    IF hint IS NOT NULL AND (l.counter <> 0 OR NOT held OR l.token = from_tok) THEN
-        drawn := quorlock.next_number(l.counter, hint, lead, t);
-    END IF;
     IF held AND l.token = tok THEN
         UPDATE quorlock.locks SET expires = GREATEST(expires, t + ttl) WHERE key = k;
-        RETURN ROW(0, CASE WHEN hint IS NOT NULL THEN NULLIF(l.counter, 0) END, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    ELSIF held AND l.token <> from_tok THEN
+        RETURN quorlock.refused_at(l, t, ARRAY[c], ARRAY[k]);
+    ELSE
+        UPDATE quorlock.locks SET token = tok, expires = t + ttl, number = NULL WHERE key = k;
     END IF;
-    IF held AND l.token <> from_tok THEN
-        RETURN quorlock.refused(l, t);
-    END IF;
-    UPDATE quorlock.locks SET token = tok, expires = t + ttl, counter = COALESCE(drawn, counter), number = drawn
-    WHERE key = k;
-    RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    RETURN quorlock.granted(ARRAY[k], ARRAY[c], tok, hint, lead);
 END $$;
 
 -- Notifies the first waiter that has asked recently, and removes it from the queue.
@@ -498,14 +530,15 @@ BEGIN
     RETURN a;
 END $$;
 
-CREATE FUNCTION quorlock.write_back(ks bytea[], tok bytea, num bigint) RETURNS quorlock.answer
+-- Raises the counters to an attempt's number, if all locks are still its own, or it still shares the one (rule F-4), and
+-- all counters are below (rule F-5).
+CREATE FUNCTION quorlock.write_back(ks bytea[], cs bytea[], tok bytea, num bigint) RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k bytea;
     l quorlock.locks;
-    t bigint := quorlock.clock();
-    any_free boolean := false;
-    ahead bigint := 0;
+    t bigint;
+    stands bigint;
 BEGIN
     IF cardinality(ks) > 1 THEN
         PERFORM quorlock.rows_of(ks, false);
@@ -513,50 +546,45 @@ BEGIN
     FOREACH k IN ARRAY ks LOOP
         SELECT * INTO l FROM quorlock.locks WHERE key = k FOR NO KEY UPDATE;
         t := quorlock.clock();
-        IF NOT FOUND OR NOT quorlock.is_held(l, t) THEN
-            any_free := true;
-        ELSIF l.token <> tok THEN
+        IF l.key IS NULL OR NOT quorlock.is_held(l, t) THEN
+            RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        ELSIF l.token <> tok AND NOT (l.token = 'quorlock:shared' AND EXISTS (
+            SELECT FROM quorlock.readers r WHERE r.key = k AND r.token = tok AND r.expires > t
+        )) THEN
+            IF l.token = 'quorlock:shared' THEN
+                RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+            END IF;
             RETURN quorlock.refused(l, t);
-        ELSIF quorlock.usable(l.counter) = 0 THEN
-            ahead := GREATEST(ahead, t - 300000000);
-        ELSE
-            ahead := GREATEST(ahead, l.counter);
         END IF;
     END LOOP;
-    IF any_free THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    PERFORM quorlock.raise_to(cs, 0);
+    stands := quorlock.largest(cs);
+    IF stands >= num THEN
+        RETURN ROW(5, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    IF ahead >= num THEN
-        RETURN ROW(5, ahead, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-    END IF;
-    UPDATE quorlock.locks SET counter = num, number = num WHERE key = ANY (ks);
+    PERFORM quorlock.raise_to(cs, num);
+    UPDATE quorlock.locks SET number = num WHERE key = ANY (ks) AND token = tok;
     RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
-CREATE FUNCTION quorlock.forget(k bytea) RETURNS quorlock.answer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    UPDATE quorlock.locks SET counter = 0, number = NULL WHERE key = k AND counter <> 0;
-    RETURN ROW(CASE WHEN FOUND THEN 0 ELSE 1 END, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-END $$;
-
-CREATE FUNCTION quorlock.inspect(k bytea) RETURNS quorlock.answer
+CREATE FUNCTION quorlock.inspect(k bytea, c bytea) RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks;
     t bigint;
     a quorlock.answer;
+    stands bigint := (SELECT counter FROM quorlock.counters WHERE key = c AND counter BETWEEN 1 AND 9007199254740991);
 BEGIN
     SELECT * INTO l FROM quorlock.locks WHERE key = k;
-    IF NOT FOUND THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-    END IF;
     t := quorlock.clock();
-    IF NOT quorlock.is_held(l, t) THEN
-        RETURN ROW(1, NULLIF(l.counter, 0), NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    IF l.key IS NULL OR NOT quorlock.is_held(l, t) THEN
+        RETURN ROW(1, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
     a := quorlock.refused(l, t);
-    a.number := COALESCE(l.number, a.number);
+    -- As a rule its number is in the token, which the client reads.
+    IF l.number IS NULL AND encode(substr(l.token, 1, 64), 'escape') !~ '^[0-9a-f]+:[0-9]' THEN
+        a.number := stands;
+    END IF;
     IF l.token = 'quorlock:shared' THEN
         SELECT array_agg(s.token) INTO a.readers FROM (
             SELECT r.token FROM quorlock.readers r WHERE r.key = k AND r.expires > t ORDER BY r.expires, r.attempt LIMIT 100
@@ -565,7 +593,7 @@ BEGIN
     RETURN a;
 END $$;
 
-CREATE FUNCTION quorlock.acquire_shared(k bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
+CREATE FUNCTION quorlock.acquire_shared(k bytea, c bytea, tok bytea, ttl bigint, hint bigint, lead bigint)
 RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -573,35 +601,25 @@ DECLARE
     t bigint := quorlock.clock();
     held boolean := quorlock.is_held(l, t);
     shared boolean := held AND l.token = 'quorlock:shared';
-    stands bigint;
-    drawn bigint;
 BEGIN
     IF quorlock.is_cancelled(ARRAY[k], tok, t) THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
     IF held AND NOT shared THEN
         PERFORM quorlock.want(k, 2);
-        RETURN quorlock.refused(l, t);
+        RETURN quorlock.refused_at(l, t, ARRAY[c], ARRAY[k]);
     END IF;
-    IF hint IS NOT NULL THEN
-        drawn := quorlock.next_number(l.counter, hint, lead, t);
-        stands := NULLIF(l.counter, 0);
-    END IF;
-    IF shared AND EXISTS (
+    IF NOT shared OR NOT EXISTS (
         SELECT FROM quorlock.readers r WHERE r.key = k AND r.attempt = substr(tok, 1, 32) AND r.expires > t
     ) THEN
-        RETURN ROW(0, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        IF EXISTS (SELECT FROM quorlock.intents i WHERE i.key = k AND i.expires > t) THEN
+            PERFORM quorlock.want(k, 1);
+            RETURN ROW(3, quorlock.largest(ARRAY[c]), NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+        END IF;
+        PERFORM quorlock.share(k, tok, t + ttl, shared);
     END IF;
-    IF EXISTS (SELECT FROM quorlock.intents i WHERE i.key = k AND i.expires > t) THEN
-        PERFORM quorlock.want(k, 1);
-        RETURN ROW(3, stands, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-    END IF;
-    IF shared AND l.counter <> 0 THEN
-        drawn := stands;
-    END IF;
-    PERFORM quorlock.share(k, tok, t + ttl, shared);
-    UPDATE quorlock.locks SET counter = COALESCE(drawn, counter) WHERE key = k AND counter < drawn;
-    RETURN ROW(0, drawn, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
+    -- Each reader draws a number, as a writer does.
+    RETURN quorlock.granted(ARRAY[]::bytea[], ARRAY[c], tok, hint, lead);
 END $$;
 
 -- Adds the token as a reader; it is the only one if the lock was not shared.
@@ -618,7 +636,7 @@ BEGIN
     ON CONFLICT (key, attempt) DO UPDATE SET expires = EXCLUDED.expires, token = EXCLUDED.token;
 END $$;
 
-CREATE FUNCTION quorlock.renew_shared(k bytea, tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
+CREATE FUNCTION quorlock.renew_shared(k bytea, c bytea, tok bytea, ttl bigint, num bigint) RETURNS quorlock.answer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l quorlock.locks := quorlock.row_of(k);
@@ -644,39 +662,12 @@ BEGIN
     IF NOT alone AND quorlock.is_cancelled(ARRAY[k], tok, t) THEN
         RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
     END IF;
-    -- Larger than every earlier writer's: none may have the number of the current readers.
-    IF num IS NOT NULL THEN
-        UPDATE quorlock.locks SET counter = LEAST(GREATEST(quorlock.usable(counter), num) + 1, 9007199254740991)
-        WHERE key = k;
-    END IF;
     PERFORM quorlock.share(k, tok, CASE WHEN alone THEN GREATEST(l.expires, t + ttl) ELSE t + ttl END, shared);
+    -- The next writer must get a larger number.
+    IF num IS NOT NULL AND NOT alone THEN
+        PERFORM quorlock.raise_to(ARRAY[c], num);
+    END IF;
     RETURN ROW(CASE WHEN alone THEN 0 ELSE 4 END, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-END $$;
-
-CREATE FUNCTION quorlock.write_back_shared(k bytea, tok bytea, num bigint) RETURNS quorlock.answer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    l quorlock.locks := quorlock.row_of(k);
-    t bigint := quorlock.clock();
-    ahead bigint;
-BEGIN
-    IF NOT quorlock.is_held(l, t) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-    END IF;
-    IF l.token <> 'quorlock:shared' THEN
-        RETURN quorlock.refused(l, t);
-    END IF;
-    IF NOT EXISTS (
-        SELECT FROM quorlock.readers r WHERE r.key = k AND r.attempt = substr(tok, 1, 32) AND r.expires > t
-    ) THEN
-        RETURN ROW(1, NULL, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-    END IF;
-    ahead := CASE WHEN quorlock.usable(l.counter) = 0 THEN t - 300000000 ELSE l.counter END;
-    IF ahead >= num THEN
-        RETURN ROW(5, ahead, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
-    END IF;
-    UPDATE quorlock.locks SET counter = num WHERE key = k;
-    RETURN ROW(0, num, NULL, NULL, NULL, NULL, NULL)::quorlock.answer;
 END $$;
 
 CREATE FUNCTION quorlock.release_shared(k bytea, tok bytea) RETURNS quorlock.answer
@@ -847,11 +838,10 @@ BEGIN
     END IF;
     SELECT key INTO last FROM quorlock.locks WHERE key > after ORDER BY key OFFSET most - 1 LIMIT 1;
     UPDATE quorlock.meta SET swept = COALESCE(last, '');
-    -- A counter is kept until the clock is five minutes past its number (rule F-9).
     DELETE FROM quorlock.locks WHERE key IN (
         SELECT key FROM quorlock.locks
         WHERE key > after AND (last IS NULL OR key <= last)
-            AND (token IS NULL AND expires IS NULL OR expires <= t) AND counter >= 0 AND counter < t - 301000000
+            AND (token IS NULL AND expires IS NULL OR expires <= t)
             AND (buried IS NULL OR buried <= t)
         FOR UPDATE SKIP LOCKED
     );

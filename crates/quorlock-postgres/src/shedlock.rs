@@ -123,7 +123,6 @@ impl Prepared {
             Request::Acquire { fence_hint: Some(_), .. }
                 | Request::Transfer { fence_hint: Some(_), .. }
                 | Request::WriteBack { .. }
-                | Request::DeleteFencingCounter { .. }
         );
         if wants_number {
             return Err(without_counter(&self.layout.table));
@@ -141,7 +140,7 @@ impl Prepared {
                 tombstones.insert(claim.token().clone(), now + *linger);
                 Ok(plan)
             }
-            Request::Inspect { key } => {
+            Request::Inspect { key, .. } => {
                 let asked = self.query(client, INSPECT, vec![self.name(key)?]);
                 Ok(Plan::Ask(asked))
             }

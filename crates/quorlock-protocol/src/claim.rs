@@ -13,6 +13,8 @@ pub struct Claim {
     pub(super) mode: Mode,
     /// The other keys of a multi-resource lock: see `several.rs`.
     pub(super) others: Option<Arc<[Arc<str>]>>,
+    /// How much of each key is the key prefix.
+    prefix_len: usize,
 }
 
 impl Claim {
@@ -35,7 +37,27 @@ impl Claim {
     #[must_use]
     #[inline]
     pub fn new(key: Arc<str>, token: Token) -> Claim {
-        Claim { key, token, mode: Mode::Exclusive, others: None }
+        Claim { key, token, mode: Mode::Exclusive, others: None, prefix_len: 0 }
+    }
+
+    /// Returns the same claim by a client with a key prefix of this length, below which the fencing counters are.
+    #[must_use]
+    #[inline]
+    pub fn below(self, prefix_len: usize) -> Claim {
+        Claim { prefix_len, ..self }
+    }
+
+    /// Returns the claim of another token for the same lock; of several, for the first.
+    #[must_use]
+    pub fn with(&self, token: Token) -> Claim {
+        Claim::new(Arc::clone(&self.key), token).below(self.prefix_len)
+    }
+
+    /// Returns the key prefix.
+    #[must_use]
+    #[inline]
+    pub fn key_prefix(&self) -> &str {
+        self.key.get(..self.prefix_len).unwrap_or_default()
     }
 
     /// Returns the key of the lock; of [several](Claim::keys), the first.
@@ -74,18 +96,18 @@ impl Claim {
         want_mark_sibling(&self.key)
     }
 
-    /// Returns the key in which a node stores the lock's fencing counter.
+    /// Returns the key in which a node stores the [fencing counter](fence_counter_key()) of the lock.
     #[must_use]
     #[inline]
     pub fn fence_counter(&self) -> String {
-        fence_counter(&self.key)
+        fence_counter(self.key_prefix(), &self.key)
     }
 
     /// Like [`fence_counter`](Claim::fence_counter), not formatted yet.
     #[must_use]
     #[inline]
     pub fn fence_counter_key(&self) -> Sibling<'_> {
-        fence_counter_key(&self.key)
+        fence_counter_key(self.key_prefix(), &self.key)
     }
 
     /// Returns the key whose presence says that this attempt was cancelled, and that a late request

@@ -73,32 +73,6 @@ impl FencingToken {
     }
 }
 
-/// How long a node keeps a counter: until its wall clock is this far past the counter's number
-/// ([`FencingToken::counter_ends`], rule F-9). This limits the counters on a node to the locks used
-/// within a few minutes.
-///
-/// It is also how far a client's clock may be behind that of a node without a counter (rule F-10):
-/// five minutes, as in Kerberos.
-pub const FENCE_COUNTER_LIFE: Duration = Duration::from_secs(5 * 60);
-
-impl FencingToken {
-    /// Returns the largest number that an expired counter may have had, on a node with this
-    /// wall-clock time.
-    #[must_use]
-    #[inline]
-    pub fn forgotten(wall: Duration) -> FencingToken {
-        FencingToken::capped(wall.saturating_sub(FENCE_COUNTER_LIFE).as_micros())
-    }
-
-    /// Returns when a counter with this number may expire, by the node's wall clock. In whole
-    /// milliseconds, the unit of servers (rule F-9).
-    #[must_use]
-    #[inline]
-    pub fn counter_ends(self) -> Duration {
-        Duration::from_millis(self.0.div_ceil(1000)).saturating_add(FENCE_COUNTER_LIFE)
-    }
-}
-
 /// Why a node draws no number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -106,12 +80,6 @@ pub enum NoNumber {
     /// The counter is at [`FencingToken::MAX`].
     #[error("the counter of fencing tokens is at its end")]
     AtEnd,
-    /// The node has no counter, and the expired one may have been above the hint (rule F-10).
-    #[error(
-        "the client's clock is more than five minutes behind the node's, which has no counter of fencing tokens: \
-         set the clocks, by NTP for instance"
-    )]
-    ClientClockBehind,
 }
 
 /// The text is not a fencing token.
@@ -133,10 +101,10 @@ impl FromStr for FencingToken {
 
 /// How each node draws the fencing token of an attempt (rule F-1).
 ///
-/// A node keeps a counter per lock, and draws one more than the larger of counter and hint. The
-/// hint is the client's wall clock, and so the same for all nodes: unless a counter is ahead of it,
-/// all draw the same number, and one round trip is enough. The counters alone keep the order; the
-/// clock keeps it when nodes have lost their counters, and allows unused counters to expire.
+/// A node keeps a counter for each hash slot, which all locks of the slot share, and draws one more than
+/// the larger of counter and hint. The hint is the client's wall clock, and so the same for all nodes:
+/// unless a counter is ahead of it, all draw the same number, and one round trip is enough. The counters
+/// alone keep the order; the clock keeps it when nodes have lost their counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FenceHint {
@@ -176,27 +144,17 @@ impl FenceHint {
         self.hint <= FencingToken::capped(wall.saturating_add(self.lead).as_micros())
     }
 
-    /// Returns whether the hint is recent enough for a node without a counter (rule F-10): the
-    /// drawn number is then above every number of an expired counter.
-    #[must_use]
-    #[inline]
-    pub fn is_recent(self, wall: Duration) -> bool {
-        self.hint >= FencingToken::forgotten(wall)
-    }
-
-    /// Returns the number drawn by a node with this counter and wall clock; [`FencingToken::ZERO`]
-    /// means no counter.
+    /// Returns the number drawn by a node with this counter and wall clock. If the hint is further ahead of that
+    /// clock than the lead, the clock takes its place: so a client whose clock is wrong does not advance the
+    /// counters for others.
     ///
     /// # Errors
     ///
     /// [`NoNumber`], if none may be drawn.
     #[inline]
     pub fn from(self, counter: FencingToken, wall: Duration) -> Result<FencingToken, NoNumber> {
-        if counter == FencingToken::ZERO && !self.is_recent(wall) {
-            return Err(NoNumber::ClientClockBehind);
-        }
-        let latest = FencingToken::capped(wall.saturating_add(self.lead).as_micros());
-        FencingToken::new(counter.max(self.hint.min(latest)).0 + 1).ok_or(NoNumber::AtEnd)
+        let hint = if self.is_within(wall) { self.hint } else { FencingToken::capped(wall.as_micros()) };
+        FencingToken::new(counter.max(hint).0 + 1).ok_or(NoNumber::AtEnd)
     }
 }
 
@@ -239,24 +197,12 @@ impl FenceVotes {
     }
 
     /// Returns whether a quorum carries it. If not, the attempt has the [next](FenceVotes::next) number, once the
-    /// counters of a quorum were [raised](FencingToken::may_follow) to it.
+    /// counters of a quorum were raised to it, from below (rule F-5): so two attempts never have the same number from
+    /// one node, whatever became of their keys, and the later has the larger one.
     #[must_use]
     #[inline]
     pub fn stands(self, quorum: Quorum) -> bool {
         self.carried_by >= quorum.needed()
-    }
-}
-
-impl FencingToken {
-    /// Returns whether a node with this counter and wall clock may be raised to this number (rule F-5): only from
-    /// below, as for a number that is drawn. So two attempts never have the same number from one node, whatever
-    /// became of their keys, and the later has the larger one. An expired counter may have been ahead of a number
-    /// that is too old.
-    #[must_use]
-    #[inline]
-    pub fn may_follow(self, counter: FencingToken, wall: Duration) -> bool {
-        let ahead = if counter == FencingToken::ZERO { FencingToken::forgotten(wall) } else { counter };
-        ahead < self
     }
 }
 

@@ -33,7 +33,7 @@ mod validity;
 mod waiting;
 
 pub use claim::{Claim, preferred_node, want_mark_sibling};
-pub use fence::{FENCE_COUNTER_LIFE, FenceHint, FenceVotes, FencingToken, FencingTokenError, NoNumber};
+pub use fence::{FenceHint, FenceVotes, FencingToken, FencingTokenError, NoNumber};
 pub use key_state::KeyState;
 pub use limits::{RoundTrip, most_in_flight, node_timeout, overdue_after};
 pub use moment::{Moment, micros};

@@ -36,13 +36,14 @@ impl Claim {
 
     /// Returns the claims of its individual locks, with the same token.
     pub fn each(&self) -> impl Iterator<Item = Claim> {
-        self.keys().map(|key| Claim::new(key.clone(), self.token().clone()))
+        self.keys().map(|key| Claim::new(key.clone(), self.token().clone()).below(self.key_prefix().len()))
     }
 
     /// Returns the auxiliary keys of each of its locks: tombstone, mark and counter.
     pub fn siblings(&self) -> impl Iterator<Item = [Sibling<'_>; 3]> {
         self.keys().map(|key| {
-            [tombstone_sibling(key, self.token()), Sibling::new("want", key, "mark"), fence_counter_key(key)]
+            let counter = fence_counter_key(self.key_prefix(), key);
+            [tombstone_sibling(key, self.token()), Sibling::new("want", key, "mark"), counter]
         })
     }
 }

@@ -5,11 +5,11 @@ use std::fmt;
 
 use super::slot::Slot;
 
-/// Returns the key in which a node stores the fencing counter of the lock at `key`.
+/// Returns the key in which a node stores the fencing counter of the lock at `key`, which begins with `prefix`: see
+/// [`fence_counter_key`].
 #[must_use]
-#[inline]
-pub fn fence_counter(key: &str) -> String {
-    fence_counter_key(key).to_string()
+pub fn fence_counter(prefix: &str, key: &str) -> String {
+    fence_counter_key(prefix, key).to_string()
 }
 
 /// The key of the secret behind the inboxes of a process, after its prefix.
@@ -18,11 +18,18 @@ pub(crate) const SECRET_KEY: &str = "quorlock:inbox:secret";
 /// The only member of that key, which is a sorted set; its score is the number.
 pub const FENCE_MEMBER: &str = "n";
 
-/// Like [`fence_counter`], not formatted yet.
+/// Returns the key in which a node stores the fencing counter of the lock at `key`, not formatted yet. All locks of a
+/// hash slot whose keys begin with `prefix` share it, so that there are at most 16384 counters; and it is in their slot.
+///
+/// A prefix with a hash tag has all its locks in one slot: then a checksum of the whole key chooses one of as many.
 #[must_use]
 #[inline]
-pub fn fence_counter_key(key: &str) -> Sibling<'_> {
-    Sibling::new("fence", key, "counter")
+pub fn fence_counter_key<'a>(prefix: &'a str, key: &str) -> Sibling<'a> {
+    let mut sibling = Sibling::in_slot("fence", prefix, "counter", Slot::of(key));
+    if sibling.tag.is_none() {
+        sibling.suffix = format!("counter:{}", Slot::of_whole(key)).into();
+    }
+    sibling
 }
 
 /// Returns the key in which a promoted server stores since when it has been master, for locks whose
@@ -230,8 +237,19 @@ mod tests {
     }
 
     #[test]
+    fn locks_of_a_slot_share_a_counter_and_those_of_another_prefix_do_not() {
+        let tagged = |tag: &str, name: &str| format!("app:{{{tag}}}{name}");
+        let (one, two, other) = (tagged("a", "one"), tagged("a", "two"), tagged("b", "one"));
+        assert_eq!(fence_counter("app:", &one), fence_counter("app:", &two));
+        assert_ne!(fence_counter("app:", &one), fence_counter("app:", &other));
+        assert_ne!(fence_counter("app:", &one), fence_counter("", &one));
+        let [one, two] = ["{app}one", "{app}two"].map(|key| fence_counter("{app}", key));
+        assert!(one != two && one.starts_with("{app}"), "{one} and {two}");
+    }
+
+    #[test]
     fn siblings_of_one_lock_are_different_keys() {
-        let mut keys = vec![readers_key("a"), intents_key("a"), fence_counter("a")];
+        let mut keys = vec![readers_key("a"), intents_key("a"), fence_counter("", "a")];
         keys.dedup();
         assert_eq!(keys.len(), 3, "{keys:?}");
     }
@@ -240,7 +258,8 @@ mod tests {
     fn auxiliary_keys_are_told_from_locks() {
         for key in ["a", "{a}b", "a}b", "a{b", "{}"] {
             let claim = Claim::new(key.into(), Token::new(7, ""));
-            let auxiliary = [readers_key(key), intents_key(key), fence_counter(key), semaphore_limit(key)];
+            let counter = fence_counter("", key);
+            let auxiliary = [readers_key(key), intents_key(key), counter, semaphore_limit(key)];
             let more = [
                 gate(key),
                 max_ttl_note(&gate(key)),
@@ -264,11 +283,19 @@ mod tests {
         fn all_siblings_of_any_key_are_in_its_slot(key in "[a{}:\\PC]{1,8}") {
             let claim = Claim::new(key.as_str().into(), Token::new(7, ""));
             let shared = [readers_key(&key), intents_key(&key)];
-            let others = [claim.tombstone(), claim.want_mark(), claim.fence_counter(), turn_key(&key, WaiterId::new(7))];
+            let others = [claim.tombstone(), claim.want_mark(), turn_key(&key, WaiterId::new(7))];
             for sibling in others.into_iter().chain(shared) {
                 prop_assert!(sibling.starts_with(&*key), "{} and {}", &key, &sibling);
                 prop_assert!(!keeps_companions(&key) || Slot::of(&sibling) == Slot::of(&key), "{} and {}", &key, &sibling);
             }
+        }
+
+        #[test]
+        fn the_counter_of_any_key_is_in_its_slot(prefix in "[a{}:\\PC]{0,4}", rest in "[a{}:\\PC]{1,4}") {
+            let key = format!("{prefix}{rest}");
+            let counter = fence_counter(&prefix, &key);
+            prop_assert!(counter.starts_with(&*prefix) && is_auxiliary_key(&counter), "{} and {}", &key, &counter);
+            prop_assert!(!keeps_companions(&prefix) || Slot::of(&counter) == Slot::of(&key), "{} and {}", &key, &counter);
         }
 
         #[test]
@@ -282,7 +309,6 @@ mod tests {
             prop_assume!(one != two);
             let tagged = format!("{one}{{{}}}", Slot::of(&one).tag());
             for (one, two) in [(one.clone(), two), (one.clone(), tagged)] {
-                prop_assert_ne!(fence_counter(&one), fence_counter(&two));
                 prop_assert_ne!(want_mark(&one), want_mark(&two));
             }
         }

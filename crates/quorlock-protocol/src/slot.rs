@@ -18,6 +18,11 @@ impl Slot {
         Slot(crc16(hashed.as_bytes()) % Slot::COUNT)
     }
 
+    /// Returns the slot that `key` would have without its hash tag.
+    pub(crate) fn of_whole(key: &str) -> Slot {
+        Slot(crc16(key.as_bytes()) % Slot::COUNT)
+    }
+
     /// Returns the slot of this number, if there is one.
     #[must_use]
     pub fn numbered(number: u16) -> Option<Slot> {

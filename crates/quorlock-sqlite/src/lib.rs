@@ -17,7 +17,7 @@
 //! # Time
 //!
 //! Locks expire by the boot clock, which includes suspend and cannot be set. Locks of an earlier boot are
-//! void: their holders are gone. Fencing counters expire by the calendar clock.
+//! void: their holders are gone. Fencing counters never expire.
 //!
 //! # What reaches the disk
 //!

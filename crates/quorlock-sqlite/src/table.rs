@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorlock::node::record::{Outcome, Record, Records};
 use quorlock::node::{Reason, Request};
-use quorlock::protocol::{FencingToken, micros};
+use quorlock::protocol::FencingToken;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::failure::Failure;
@@ -40,11 +40,10 @@ impl Table<'_> {
     pub(crate) fn apply(&mut self, request: &Request) -> Result<Outcome, Failure> {
         let records = Records::at(self.now).with_wall(self.wall).with_floor(self.floor);
         let mut records = records.with_mark(self.mark.cloned()).without_queues();
-        for key in request.keys() {
-            records.add(Arc::clone(key), None, self.read(key)?);
+        for key in Records::needed_for(request) {
+            let record = self.read(&key)?;
+            records.add(key, None, record);
         }
-        let counter = |records: &Records, key| records.seen(key).and_then(Result::ok).map(|it| it.counter);
-        let before: Vec<Option<u64>> = request.keys().map(|key| counter(&records, key)).collect();
         let outcome = records.apply(request)?;
         let changes = records.changes();
         if !changes.is_empty() {
@@ -55,10 +54,9 @@ impl Table<'_> {
         }
         for change in changes {
             self.write(change.key, change.record)?;
-        }
-        for (key, before) in request.keys().zip(before) {
-            let raised = counter(&records, key).filter(|after| Some(*after) > before);
-            self.largest = raised.and_then(FencingToken::new).unwrap_or(FencingToken::ZERO).max(self.largest);
+            // A counter that another program has put too high changes nothing here.
+            self.largest =
+                FencingToken::new(change.record.counter).unwrap_or(FencingToken::ZERO).max(self.largest);
         }
         Ok(outcome)
     }
@@ -66,7 +64,7 @@ impl Table<'_> {
     /// Returns the record as it is now.
     pub(crate) fn record(&self, key: &str) -> Result<Record, Failure> {
         let record = self.read(key)?.map_err(|reason| Failure::Wrong(reason.to_string()))?;
-        Ok(record.at(self.now, micros(self.wall)))
+        Ok(record.at(self.now))
     }
 
     pub(crate) fn is_gone(&self, mark: Option<&str>) -> bool {
@@ -88,14 +86,8 @@ impl Table<'_> {
             return Ok(());
         }
         let sql = "INSERT OR REPLACE INTO locks (key, record, dead_at) VALUES (?1, ?2, ?3)";
-        self.database.prepare_cached(sql)?.execute(params![key, record.encode(), self.dead_at(record)])?;
+        self.database.prepare_cached(sql)?.execute(params![key, record.encode(), record.ends().min(LAST)])?;
         Ok(())
-    }
-
-    /// Returns when everything in the record will have expired, by the boot clock.
-    fn dead_at(&self, record: &Record) -> u64 {
-        let left = record.counter_ends().saturating_sub(micros(self.wall));
-        record.ends().max(self.now.saturating_add(left)).min(LAST)
     }
 
     /// Deletes expired records, and leaves what has not expired to a later sweep.
@@ -111,7 +103,7 @@ impl Table<'_> {
                 self.database.prepare_cached(sql)?.execute(params![key, LAST])?;
                 continue;
             };
-            self.write(&key, &record.at(self.now, micros(self.wall)))?;
+            self.write(&key, &record.at(self.now))?;
         }
         Ok(())
     }
@@ -124,7 +116,7 @@ impl Table<'_> {
         for (key, text) in rows {
             if let Some(Record { counter, .. }) = Record::decode(text.as_bytes()) {
                 let record = Record { counter, ..Record::default() };
-                self.write(&key, &record.at(self.now, micros(self.wall)))?;
+                self.write(&key, &record.at(self.now))?;
             }
         }
         Ok(())

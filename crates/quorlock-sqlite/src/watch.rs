@@ -56,7 +56,7 @@ impl Watch {
                 (key, found.ok().flatten().unwrap_or(gone))
             }
             (Request::Acquire { claim, .. }, Vote::NotYourTurn) => (claim.key(), Awaited::NoIntent),
-            (Request::Inspect { key }, Vote::Free) => (&**key, Awaited::Holder),
+            (Request::Inspect { key, .. }, Vote::Free) => (&**key, Awaited::Holder),
             _ => return,
         };
         if self.keys.is_empty() && self.last.is_none_or(|last| now.since(last) > LONGEST * SHARE) {
@@ -118,7 +118,7 @@ fn key_of(request: &Request) -> Option<&str> {
     {
         return Some(claim.key());
     }
-    if let Request::Inspect { key } = request { Some(key) } else { None }
+    if let Request::Inspect { key, .. } = request { Some(key) } else { None }
 }
 
 fn look(table: &Table<'_>, key: &str) -> Result<Option<Awaited>, Failure> {

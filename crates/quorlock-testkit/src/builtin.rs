@@ -168,8 +168,6 @@ struct Connection {
     /// The pushes to send, if the client tracks keys.
     pushes: Option<UnboundedReceiver<Resp>>,
     welcome: bool,
-    /// The commands since `MULTI`, to be executed in one step.
-    transaction: Option<Vec<Vec<Vec<u8>>>>,
     life: Arc<Life>,
     over: bool,
 }
@@ -179,8 +177,8 @@ impl Connection {
         let id = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let welcome = shared.password.is_none();
         let life = shared.clients.enter(id);
-        let (version, name, pushes, transaction) = (Version::Two, Vec::new(), None, None);
-        Connection { shared, id, peer, version, name, pushes, welcome, transaction, life, over: false }
+        let (version, name, pushes) = (Version::Two, Vec::new(), None);
+        Connection { shared, id, peer, version, name, pushes, welcome, life, over: false }
     }
 
     async fn serve(mut self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {

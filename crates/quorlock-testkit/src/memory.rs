@@ -62,7 +62,7 @@ use shared::{KeepTime, Shared, State, keep_time};
 /// assert_eq!(answer.vote, Vote::Granted);
 ///
 /// node.disconnect();
-/// let unreachable = ask(&node, Request::Inspect { key: "orders/42".into() }).await;
+/// let unreachable = ask(&node, Request::inspect("orders/42")).await;
 /// assert!(unreachable.is_err());
 /// # Ok(())
 /// # }
@@ -288,9 +288,9 @@ impl MemoryNode {
         self.shared.state.lock().server.locks.readers(key)
     }
 
-    /// Returns the fencing counter of the lock at `key`, or `None` if no token was drawn for it. The counter
-    /// is an ordinary key, called
-    /// [`fence_counter(key)`](quorlock::protocol::fence_counter).
+    /// Returns the fencing counter of the lock at `key`, or `None` if no token was drawn in its slot. The counter
+    /// is an ordinary key, called [`fence_counter("", key)`](quorlock::protocol::fence_counter), for clients
+    /// without a key prefix.
     #[must_use]
     pub fn fencing_token(&self, key: &str) -> Option<FencingToken> {
         self.shared.state.lock().server.locks.fencing_token(key)
@@ -357,8 +357,6 @@ pub struct Requests {
     pub intend: usize,
     /// [`Request::WithdrawWriter`](quorlock::node::Request::WithdrawWriter).
     pub desist: usize,
-    /// [`Request::DeleteFencingCounter`](quorlock::node::Request::DeleteFencingCounter).
-    pub forget: usize,
 }
 
 impl Requests {
@@ -367,7 +365,7 @@ impl Requests {
     pub fn total(self) -> usize {
         let acquire = self.acquire + self.enqueue + self.transfer + self.write_back;
         let waiting = self.leave_queue + self.list_waiters + self.intend + self.desist;
-        acquire + self.renew + self.release + self.cancel + waiting + self.inspect + self.forget
+        acquire + self.renew + self.release + self.cancel + waiting + self.inspect
     }
 }
 

@@ -14,7 +14,7 @@ use crate::node::{Request, SharedRequest};
 use crate::quorum::key_states::KeyStates;
 use crate::quorum::round::{Expect, Round};
 use quorlock_protocol::KeyState;
-use quorlock_protocol::{Claim, Moment, Token, Verdict, renewal_backoff};
+use quorlock_protocol::{Moment, Token, Verdict, renewal_backoff};
 
 /// The smallest unit in which servers count.
 const LEAST: Duration = Duration::from_millis(1);
@@ -73,7 +73,7 @@ impl Keeper {
         let context = from.token().context().unwrap_or_default();
         let context = [&*context, &*wanted.note].join(" ");
         let token = Token::retained(shared.entropy.next_u128(), context.trim_end());
-        let to = Arc::new(Claim::new(from.key().into(), token));
+        let to = Arc::new(from.with(token));
         let mut pauses = renewal_backoff(self.ttl);
         loop {
             // Each time only the remaining time: the first request that a node executes may be the

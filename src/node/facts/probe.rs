@@ -61,7 +61,7 @@ impl Facts {
         }
         for _ in 0..ROUND_TRIPS {
             let sent = clock.now();
-            let response = ask(node, Request::Inspect { key: Arc::clone(&key) }).await?;
+            let response = ask(node, Request::inspect(Arc::clone(&key))).await?;
             self.round_trips.push(clock.now().since(sent));
             self.identity = Some(response.identity.voter().into());
             self.uptime = Some(response.identity.age_at(clock.now()));
@@ -77,7 +77,8 @@ async fn carry_a_lock(
     key: Arc<str>,
     lock: ProbeLock,
 ) -> Result<(), NodeError> {
-    let claim = || Arc::new(Claim::new(Arc::clone(&key), Token::new(seams.entropy().next_u128(), "doctor")));
+    let token = || Token::new(seams.entropy().next_u128(), "doctor");
+    let claim = || Arc::new(Claim::new(Arc::clone(&key), token()).below(seams.key_prefix().len()));
     let (from, to) = (claim(), claim());
     let fenced = lock == ProbeLock::Fenced;
     let fence_hint = fenced.then(|| FenceHint::at(seams.clock().wall(), None, TTL));
@@ -85,8 +86,5 @@ async fn carry_a_lock(
     ask(node, Request::Renew { claim: Arc::clone(&from), ttl: TTL, fencing_token: None }).await?;
     ask(node, Request::Transfer { from, to: Arc::clone(&to), ttl: TTL, fence_hint }).await?;
     ask(node, Request::Release { claim: to }).await?;
-    if fenced {
-        ask(node, Request::DeleteFencingCounter { key }).await?;
-    }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, Token, fence_counter};
 
 use super::fence::{above_zero, current};
 use super::{Decision, Entry, Held, Hindrance, Records};
@@ -16,7 +16,6 @@ impl Records {
         let drawing = self.prepare(claim, hint)?;
         match self.hindrance(claim)? {
             Hindrance::At(key) => self.refused(claim, &key, drawing),
-            Hindrance::None { free } if free.is_empty() => Ok((Vote::Granted, current(drawing))),
             Hindrance::None { free } => {
                 self.store(claim, &free, ttl)?;
                 self.draw(claim, drawing.map(|drawing| drawing.next))
@@ -38,7 +37,7 @@ impl Records {
         match self.record(to.key())?.held.clone() {
             Some(held) if held.token == *to.token() => {
                 self.prolong(to.key(), ttl)?;
-                Ok((Vote::Granted, current(drawing)))
+                self.draw(to, drawing.map(|drawing| drawing.next))
             }
             Some(held) if held.token != *from.token() => Ok((self.holding(&held).into(), current(drawing))),
             before => {
@@ -61,7 +60,7 @@ impl Records {
         let free = match self.hindrance(claim)? {
             Hindrance::At(key) => {
                 let told = fencing_token.filter(|_| claim.is_several());
-                let counter = told.map(|_| self.usable_counter(&key)).transpose()?;
+                let counter = told.map(|_| self.counter_of(claim, &key)).transpose()?;
                 return Ok((self.holding_at(claim, &key)?, counter.and_then(above_zero)));
             }
             Hindrance::None { free } => free,
@@ -76,12 +75,7 @@ impl Records {
             return Ok((Vote::Free, None));
         }
         if let Some(fencing_token) = fencing_token {
-            // Check all before changing any.
-            let counters: Vec<_> = claim.keys().map(|key| self.usable_counter(key)).collect();
-            let counters: Vec<FencingToken> = counters.into_iter().collect::<Result<_, _>>()?;
-            for (key, counter) in claim.keys().zip(counters) {
-                self.change(key)?.counter = counter.max(fencing_token).get();
-            }
+            self.raise(claim, fencing_token)?;
         }
         self.store(claim, &free, ttl)?;
         for key in claim.keys() {
@@ -91,22 +85,6 @@ impl Records {
             }
         }
         Ok((Vote::Restored, None))
-    }
-
-    pub(super) fn write_back(&mut self, claim: &Claim, fencing_token: FencingToken) -> Decision {
-        match self.hindrance(claim)? {
-            Hindrance::At(key) => {
-                let told = claim.is_several();
-                let counter = if told { above_zero(self.usable_counter(&key)?) } else { None };
-                return Ok((self.holding_at(claim, &key)?, counter));
-            }
-            Hindrance::None { free } if !free.is_empty() => return Ok((Vote::Free, None)),
-            Hindrance::None { .. } => {}
-        }
-        if let Some(ahead) = self.ahead(claim, fencing_token)? {
-            return Ok(ahead);
-        }
-        self.draw(claim, Some(fencing_token))
     }
 
     /// Releases exclusive locks of a claim, or its share of one.
@@ -167,17 +145,11 @@ impl Records {
         })
     }
 
-    pub(super) fn forget(&mut self, key: &str) -> Decision {
-        let there = self.record(key)?.counter != 0;
-        if there {
-            self.change(key)?.counter = 0;
-        }
-        Ok((if there { Vote::Granted } else { Vote::Free }, None))
-    }
-
-    pub(super) fn inspect(&self, key: &str) -> Decision {
+    pub(super) fn inspect(&self, key: &str, prefix_len: usize) -> Decision {
         let record = self.record(key)?;
-        let counter = FencingToken::new(record.counter).and_then(above_zero);
+        let counter = fence_counter(key.get(..prefix_len).unwrap_or_default(), key);
+        let counter = self.record(&counter).ok().and_then(|record| FencingToken::new(record.counter));
+        let counter = counter.and_then(above_zero);
         let Some(held) = &record.held else { return Ok((Vote::Free, counter)) };
         let number = held.number.or_else(|| held.token.number()).or(counter);
         let mut shares: Vec<_> = record.readers.iter().map(|(token, entry)| (entry.ends, token)).collect();

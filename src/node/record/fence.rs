@@ -1,9 +1,12 @@
-//! The fencing counters of records.
+//! The fencing counters. Each is a record of its own, under a key that all locks of a hash slot share.
 
-use quorlock_protocol::{Claim, FenceHint, FencingToken};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::{Decision, Outcome, Records, wrong_data};
-use crate::node::{NodeError, Reason, Vote};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, Mode, fence_counter};
+
+use super::{Decision, Hindrance, Records, wrong_data};
+use crate::node::{NodeError, Reason, Request, Vote};
 
 /// A fencing token that can be drawn.
 #[derive(Clone, Copy, Debug)]
@@ -14,17 +17,42 @@ pub(super) struct Drawing {
 }
 
 impl Records {
-    /// Returns the counter if it can still be raised; zero if there is none.
-    pub(super) fn usable_counter(&self, key: &str) -> Result<FencingToken, NodeError> {
-        let counter =
-            FencingToken::new(self.record(key)?.counter).filter(|counter| *counter < FencingToken::MAX);
-        counter.ok_or_else(|| wrong_data("the fencing counter is exhausted or not a number".into()))
+    /// Returns the keys of the records that the request needs: of its locks, and of the counters from which it draws.
+    #[must_use]
+    pub fn needed_for(request: &Request) -> BTreeSet<Arc<str>> {
+        let mut keys: BTreeSet<Arc<str>> = request.keys().cloned().collect();
+        match request {
+            Request::Acquire { claim, fence_hint: Some(_), .. }
+            | Request::Transfer { to: claim, fence_hint: Some(_), .. }
+            | Request::Renew { claim, fencing_token: Some(_), .. }
+            | Request::WriteBack { claim, .. } => keys.extend(counters(claim)),
+            Request::Inspect { key, prefix_len } => {
+                keys.insert(fence_counter(key.get(..*prefix_len).unwrap_or_default(), key).into());
+            }
+            Request::Acquire { .. }
+            | Request::Transfer { .. }
+            | Request::Renew { .. }
+            | Request::Release { .. }
+            | Request::Offer { .. }
+            | Request::Cancel { .. }
+            | Request::AnnounceWriter { .. }
+            | Request::WithdrawWriter { .. }
+            | Request::Enqueue { .. }
+            | Request::LeaveQueue { .. }
+            | Request::ListWaiters { .. } => {}
+        }
+        keys
     }
 
-    /// Returns the largest value that the counter may have had before the store lost it.
-    fn may_have_been(&self, counter: FencingToken) -> FencingToken {
-        let matters = self.floor.counter_ends() > self.wall;
-        if matters { counter.max(self.floor) } else { counter }
+    /// Returns the counter of the claim's lock at `key` if it can still be raised; zero if there is none.
+    pub(super) fn counter_of(&self, claim: &Claim, key: &str) -> Result<FencingToken, NodeError> {
+        self.usable_counter(&fence_counter(claim.key_prefix(), key))
+    }
+
+    fn usable_counter(&self, counter: &str) -> Result<FencingToken, NodeError> {
+        let number =
+            FencingToken::new(self.record(counter)?.counter).filter(|number| *number < FencingToken::MAX);
+        number.ok_or_else(|| wrong_data("the fencing counter is exhausted or not a number".into()))
     }
 
     /// Determines the next number. Changes nothing; every error occurs here.
@@ -35,22 +63,24 @@ impl Records {
     ) -> Result<Option<Drawing>, NodeError> {
         let Some(hint) = hint else { return Ok(None) };
         let mut drawing = Drawing { current: FencingToken::ZERO, next: FencingToken::ZERO };
-        for key in claim.keys() {
-            let current = self.usable_counter(key)?;
-            let next = hint.from(self.may_have_been(current), self.wall);
+        for counter in counters(claim) {
+            let current = self.usable_counter(&counter)?;
+            let next = hint.from(current.max(self.floor), self.wall);
             let next = next.map_err(|why| wrong_data(Reason::new(why.to_string())))?;
             drawing = Drawing { current: drawing.current.max(current), next: drawing.next.max(next) };
         }
         Ok(Some(drawing))
     }
 
-    /// Raises the counters to the number drawn for the claim, which holds all its keys.
+    /// Raises the counters to the number drawn for the claim, and records it with the keys that the claim holds.
     pub(super) fn draw(&mut self, claim: &Claim, number: Option<FencingToken>) -> Decision {
         if let Some(number) = number {
+            self.raise(claim, number)?;
             for key in claim.keys() {
-                let record = self.change(key)?;
-                record.counter = number.get();
-                if let Some(held) = &mut record.held {
+                let is_own = |held: &&mut super::Held| held.token == *claim.token();
+                if self.record(key)?.held.is_some()
+                    && let Some(held) = self.change(key)?.held.as_mut().filter(is_own)
+                {
                     held.number = Some(number);
                 }
             }
@@ -58,23 +88,48 @@ impl Records {
         Ok((Vote::Granted, number))
     }
 
-    /// Returns the answer to a write-back if a counter is ahead, or may have been before it was lost (rules
-    /// F-5, F-10).
-    pub(super) fn ahead(
-        &self,
-        claim: &Claim,
-        fencing_token: FencingToken,
-    ) -> Result<Option<Outcome>, NodeError> {
-        for key in claim.keys() {
-            let counter = self.may_have_been(self.usable_counter(key)?);
-            if !fencing_token.may_follow(counter, self.wall) {
-                let gone = counter == FencingToken::ZERO;
-                let counter = if gone { FencingToken::forgotten(self.wall) } else { counter };
-                return Ok(Some((Vote::FenceAhead, above_zero(counter))));
+    /// Raises the counters to the number. None is lowered.
+    pub(super) fn raise(&mut self, claim: &Claim, number: FencingToken) -> Result<(), NodeError> {
+        let mut due = Vec::new();
+        for counter in counters(claim) {
+            if self.usable_counter(&counter)? < number {
+                due.push(counter);
             }
         }
-        Ok(None)
+        for counter in due {
+            self.change(&counter)?.counter = number.get();
+        }
+        Ok(())
     }
+
+    /// Raises the counters to an attempt's number, if its locks are still its own, or it still shares the one (rule F-4),
+    /// and all counters are below (rule F-5).
+    pub(super) fn write_back(&mut self, claim: &Claim, number: FencingToken) -> Decision {
+        let record = self.record(claim.key())?;
+        if claim.mode() == Mode::Shared && record.is_shared() {
+            if !record.readers.contains_key(claim.token().as_bytes()) {
+                return Ok((Vote::Free, None));
+            }
+        } else {
+            match self.hindrance(claim)? {
+                Hindrance::At(key) => return Ok((self.holding_at(claim, &key)?, None)),
+                Hindrance::None { free } if !free.is_empty() => return Ok((Vote::Free, None)),
+                Hindrance::None { .. } => {}
+            }
+        }
+        for counter in counters(claim) {
+            let current = self.usable_counter(&counter)?.max(self.floor);
+            if current >= number {
+                return Ok((Vote::FenceAhead, above_zero(current)));
+            }
+        }
+        self.draw(claim, Some(number))
+    }
+}
+
+/// Returns the keys of the claim's counters.
+fn counters(claim: &Claim) -> impl Iterator<Item = Arc<str>> {
+    claim.keys().map(|key| fence_counter(claim.key_prefix(), key).into())
 }
 
 pub(super) fn current(drawing: Option<Drawing>) -> Option<FencingToken> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use quorlock_protocol::{Claim, FenceHint, FencingToken, WaiterId};
 
-use super::fence::{Drawing, current};
+use super::fence::current;
 use super::{Decision, Entry, Held, Record, Records};
-use crate::node::{NodeError, Vote};
+use crate::node::Vote;
 
 impl Records {
     pub(super) fn acquire_shared(
@@ -23,20 +23,14 @@ impl Records {
         if record.held.is_some() && !record.is_shared() {
             return self.refused(claim, &claim.key().into(), drawing);
         }
-        if record.readers.contains_key(claim.token().as_bytes()) {
-            return Ok((Vote::Granted, current(drawing)));
+        if !record.readers.contains_key(claim.token().as_bytes()) {
+            if !record.intents.is_empty() {
+                return Ok((Vote::NotYourTurn, current(drawing)));
+            }
+            let reader = self.reader(claim, self.after(ttl));
+            join(self.change(claim.key())?, claim, reader);
         }
-        if !record.intents.is_empty() {
-            return Ok((Vote::NotYourTurn, current(drawing)));
-        }
-        let draws = drawing.filter(|drawing| !record.is_shared() || drawing.current == FencingToken::ZERO);
-        let reader = self.reader(claim, self.after(ttl));
-        let record = self.change(claim.key())?;
-        if let Some(Drawing { next, .. }) = draws {
-            record.counter = next.get();
-        }
-        join(record, claim, reader);
-        Ok((Vote::Granted, draws.map_or(current(drawing), |drawing| Some(drawing.next))))
+        self.draw(claim, drawing.map(|drawing| drawing.next))
     }
 
     pub(super) fn renew_shared(
@@ -51,10 +45,8 @@ impl Records {
         if let Some(held) = alone {
             let ends = held.ends.map_or(ends, |old| old.max(ends));
             let marker = Held { wanted: held.wanted, ..Held::marker(ends) };
-            let raised = self.raised_past(claim.key(), fencing_token)?;
             let reader = self.reader(claim, ends);
             let record = self.change(claim.key())?;
-            record.counter = raised.unwrap_or(record.counter);
             record.readers.clear();
             record.held = Some(marker);
             join(record, claim, reader);
@@ -73,27 +65,12 @@ impl Records {
         if self.is_cancelled(claim)? {
             return Ok((Vote::Free, None));
         }
-        let raised = self.raised_past(claim.key(), fencing_token)?;
+        if let Some(fencing_token) = fencing_token {
+            self.raise(claim, fencing_token)?;
+        }
         let reader = self.reader(claim, ends);
-        let record = self.change(claim.key())?;
-        record.counter = raised.unwrap_or(record.counter);
-        join(record, claim, reader);
+        join(self.change(claim.key())?, claim, reader);
         Ok((Vote::Restored, None))
-    }
-
-    pub(super) fn write_back_shared(&mut self, claim: &Claim, fencing_token: FencingToken) -> Decision {
-        let record = self.record(claim.key())?;
-        if !record.is_shared() {
-            return Ok((record.held.as_ref().map_or(Vote::Free, |held| self.holding(held).into()), None));
-        }
-        if !record.readers.contains_key(claim.token().as_bytes()) {
-            return Ok((Vote::Free, None));
-        }
-        if let Some(ahead) = self.ahead(claim, fencing_token)? {
-            return Ok(ahead);
-        }
-        self.change(claim.key())?.counter = fencing_token.get();
-        Ok((Vote::Granted, Some(fencing_token)))
     }
 
     pub(super) fn release_shared(&mut self, claim: &Claim) -> Decision {
@@ -132,13 +109,6 @@ impl Records {
 
     fn reader(&self, claim: &Claim, ends: u64) -> Entry {
         Entry { ends, mark: self.held(claim.token(), ends).mark }
-    }
-
-    /// Returns the counter that a restored share leaves: above its own number (rule S-8).
-    fn raised_past(&self, key: &str, fencing_token: Option<FencingToken>) -> Result<Option<u64>, NodeError> {
-        let Some(fencing_token) = fencing_token else { return Ok(None) };
-        let before = self.usable_counter(key)?.max(fencing_token);
-        Ok(Some(before.get().saturating_add(1).min(FencingToken::MAX.get())))
     }
 }
 

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use quorlock_protocol::{FencingToken, SHARED_MARKER, Token, WaiterId, micros};
+use quorlock_protocol::{FencingToken, SHARED_MARKER, Token, WaiterId};
 
 use super::queue::Queue;
 
-/// What a node keeps of one lock.
+/// What a node keeps of one lock; or a fencing counter, and nothing else.
 ///
-/// Moments are microseconds: of the [fencing counter](Record::counter_ends) since 1970, of everything else by
-/// the clock of [`Records`](super::Records), which may be another one.
+/// Moments are microseconds by the clock of [`Records`](super::Records).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "stores read and write each part of it")]
 pub struct Record {
     /// The holder. While readers share the lock, its token is [`SHARED_MARKER`].
     pub held: Option<Held>,
-    /// The largest fencing token so far, as it was read; 0 for none.
+    /// The largest number that was drawn, as it was read; 0 for none. It never expires.
     pub counter: u64,
     /// The tokens of the readers.
     pub readers: BTreeMap<Vec<u8>, Entry>,
@@ -55,9 +54,9 @@ pub struct Entry {
 }
 
 impl Record {
-    /// Returns the record without its expired parts: the moment is `now`, and `wall` since 1970.
+    /// Returns the record without what has expired by `now`.
     #[must_use]
-    pub fn at(mut self, now: u64, wall: u64) -> Record {
+    pub fn at(mut self, now: u64) -> Record {
         if self.held.as_ref().is_some_and(|held| held.ends.is_some_and(|ends| ends <= now)) {
             self.held = None;
         }
@@ -68,9 +67,6 @@ impl Record {
         self.readers.retain(|_, entry| entry.ends > now);
         self.intents.retain(|_, entry| entry.ends > now);
         self.tombstones.retain(|_, entry| entry.ends > now);
-        if self.counter_ends() <= wall {
-            self.counter = 0;
-        }
         self.queue = self.queue.at(now);
         self
     }
@@ -95,22 +91,13 @@ impl Record {
         self.held.as_ref().is_some_and(|held| held.token.is_marker())
     }
 
-    /// Returns when everything but the fencing counter has expired; 0 if there is nothing else.
+    /// Returns when everything has expired; 0 if there is nothing, and the largest number if something never expires.
     #[must_use]
     pub fn ends(&self) -> u64 {
         let held = self.held.as_ref().map_or(0, |held| held.ends.unwrap_or(u64::MAX));
+        let held = if self.counter == 0 { held } else { u64::MAX };
         let entries = self.readers.values().chain(self.intents.values()).chain(self.tombstones.values());
         entries.map(|entry| entry.ends).fold(held.max(self.queue.ends()), u64::max)
-    }
-
-    /// Returns when the fencing counter expires, in microseconds since 1970 (rule F-9); 0 if there is none.
-    #[must_use]
-    pub fn counter_ends(&self) -> u64 {
-        match FencingToken::new(self.counter) {
-            Some(FencingToken::ZERO) => 0,
-            Some(counter) => micros(counter.counter_ends()),
-            None => u64::MAX,
-        }
     }
 }
 
@@ -131,24 +118,22 @@ mod tests {
     }
 
     #[test]
-    fn a_record_lives_as_long_as_the_last_thing_in_it() {
-        let number = FencingToken::new(1_000_000).unwrap();
-        let mut record = Record { counter: number.get(), ..Record::default() };
-        assert_eq!((record.ends(), record.counter_ends()), (0, 301_000_000));
+    fn a_record_lives_as_long_as_the_last_thing_in_it_and_a_counter_for_ever() {
+        let mut record = Record::default();
+        assert_eq!(record.ends(), 0);
         record.tombstones.insert(b"a".to_vec(), entry(400, None));
         assert_eq!(record.ends(), 400);
-        assert_eq!(record.clone().at(0, 301_000_000).counter, 0);
-        assert_eq!(record.clone().at(0, 300_999_999).counter, 1_000_000);
-        assert_eq!(record.at(400, 301_000_000), Record::default());
-        assert_eq!((Record::default().ends(), Record::default().counter_ends()), (0, 0));
+        assert_eq!(record.clone().at(400), Record::default());
+        record.counter = 1;
+        assert_eq!((record.ends(), record.at(u64::MAX).counter), (u64::MAX, 1));
     }
 
     #[test]
     fn shares_expire_with_the_marker() {
         let mut record = Record { held: Some(Held::marker(10)), ..Record::default() };
         record.readers.insert(b"a".to_vec(), entry(20, None));
-        assert_eq!(record.clone().at(9, 0).readers.len(), 1);
-        assert!(record.at(10, 0).readers.is_empty());
+        assert_eq!(record.clone().at(9).readers.len(), 1);
+        assert!(record.at(10).readers.is_empty());
     }
 
     #[test]

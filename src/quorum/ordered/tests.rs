@@ -36,7 +36,6 @@ impl Store {
             Request::Cancel { claim, .. } => format!("cancel {}", claim.key()),
             Request::Renew { .. }
             | Request::WriteBack { .. }
-            | Request::DeleteFencingCounter { .. }
             | Request::Inspect { .. }
             | Request::Offer { .. }
             | Request::Enqueue { .. }

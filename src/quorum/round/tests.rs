@@ -333,7 +333,7 @@ async fn an_inspection_waits_briefly_for_silent_nodes_after_a_quorum() {
     let mut settled = bench.waiter(|round| async move { round.settled().await });
     assert_eq!(settled.look(), None);
     let hear = Round::start(&bench.members, Expect::AnyAnswer, TTL, |_| {
-        Some(SharedRequest::from(Request::Inspect { key: "r".into() }))
+        Some(SharedRequest::from(Request::inspect("r")))
     });
     let mut heard = Waiter {
         wait: Box::pin({

@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn requests_before_the_map_are_kept_and_bounded() {
         let (slot, mut router) = (Slot::of("r"), SlotRouter::default());
-        let inspect = || Request::Inspect { key: "r".into() };
+        let inspect = || Request::inspect("r");
         for _ in 0..QUESTIONS {
             assert!(matches!(router.route(NOW, slot, inspect().into(), reply()), Routed::Kept));
         }

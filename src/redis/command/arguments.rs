@@ -6,12 +6,15 @@ use super::super::resp::encode::CommandWriter;
 use super::{is_several, is_shared, millis};
 use crate::node::Request;
 use quorlock_protocol::{
-    Claim, FenceHint, FencingToken, OTHERS_FOR, WaiterId, fence_counter_key, intents_sibling, micros,
+    Claim, FenceHint, FencingToken, Mode, OTHERS_FOR, WaiterId, fence_counter_key, intents_sibling, micros,
     queue_entry, readers_sibling, turn_key, want_mark_sibling,
 };
 
 /// Appends the keys and arguments of the request's script, in the order in which the script expects them.
 pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
+    if let Request::WriteBack { claim, fencing_token } = request {
+        return write_back(command, claim, *fencing_token);
+    }
     if is_shared(request) {
         return shared_arguments(command, request);
     }
@@ -32,9 +35,6 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.joined(&want_mark_sibling(key).pieces());
             command.word(queue_entry(terms.as_deref(), context));
             command.number(if *others_seen { millis(OTHERS_FOR) } else { 0 });
-        }
-        Request::WriteBack { claim, fencing_token: fence } => {
-            owned(command, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
         }
         Request::LeaveQueue { key, waiter } => {
             waiting(command, key, *waiter).joined(&want_mark_sibling(key).pieces());
@@ -65,8 +65,9 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.word(if *queued { next.waiter.to_string() } else { String::new() });
             command.joined(&next.terms.tombstone_key(claim.key()).pieces());
         }
-        Request::Inspect { key } => {
-            command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
+        Request::Inspect { key, prefix_len } => {
+            let prefix = key.get(..*prefix_len).unwrap_or_default();
+            command.word("1").word(&**key).joined(&fence_counter_key(prefix, key).pieces());
             command.joined(&readers_sibling(key).pieces());
         }
         Request::AnnounceWriter { key, waiter, patience } => {
@@ -76,9 +77,8 @@ pub(super) fn arguments(command: &mut CommandWriter<'_>, request: &Request) {
         Request::WithdrawWriter { key, waiter } => {
             command.word("1").word(&**key).joined(&intents_sibling(key).pieces()).word(waiter.to_string());
         }
-        Request::DeleteFencingCounter { key } => {
-            command.word("1").word(&**key).joined(&fence_counter_key(key).pieces());
-        }
+        // Above: the same for all claims.
+        Request::WriteBack { .. } => {}
     }
 }
 
@@ -98,10 +98,6 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.joined(&readers_sibling(claim.key()).pieces());
             numbered(command, claim, *fence);
         }
-        Request::WriteBack { claim, fencing_token: fence } => {
-            owned(command, claim).joined(&claim.fence_counter_key().pieces()).number(fence.get());
-            command.joined(&readers_sibling(claim.key()).pieces());
-        }
         Request::Cancel { claim, linger } => {
             guarded(command, claim, *linger).joined(&claim.tombstone_key().pieces());
             command.joined(&readers_sibling(claim.key()).pieces()).joined(&claim.want_mark_key().pieces());
@@ -112,12 +108,12 @@ fn shared_arguments(command: &mut CommandWriter<'_>, request: &Request) {
                 .joined(&claim.want_mark_key().pieces());
         }
         Request::Enqueue { .. }
+        | Request::WriteBack { .. }
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
         | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. }
-        | Request::DeleteFencingCounter { .. } => {}
+        | Request::WithdrawWriter { .. } => {}
     }
 }
 
@@ -130,24 +126,19 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
             fence_hint.map_or(Duration::ZERO, |fence_hint| fence_hint.lead),
         ),
         Request::Renew { ttl, fencing_token: fence, .. } => (*ttl, *fence, Duration::ZERO),
-        Request::WriteBack { fencing_token: fence, .. } => (Duration::ZERO, Some(*fence), Duration::ZERO),
         Request::Cancel { linger, .. } => (*linger, None, Duration::ZERO),
-        Request::Release { .. }
+        Request::WriteBack { .. }
+        | Request::Release { .. }
         | Request::Offer { .. }
         | Request::Enqueue { .. }
         | Request::LeaveQueue { .. }
         | Request::ListWaiters { .. }
         | Request::Inspect { .. }
         | Request::AnnounceWriter { .. }
-        | Request::WithdrawWriter { .. }
-        | Request::DeleteFencingCounter { .. } => (Duration::ZERO, None, Duration::ZERO),
+        | Request::WithdrawWriter { .. } => (Duration::ZERO, None, Duration::ZERO),
     };
     let Some(claim) = request.claim() else { return };
-    command.number(u64::try_from(claim.keys().count()).unwrap_or(u64::MAX));
-    for key in claim.keys() {
-        command.word(&**key);
-    }
-    command.word(claim.token().as_bytes()).number(millis(time));
+    owned_together(command, claim).number(millis(time));
     match number {
         Some(number) => command.number(number.get()),
         None => command.word(""),
@@ -158,6 +149,27 @@ fn several_arguments(command: &mut CommandWriter<'_>, request: &Request) {
             command.joined(&sibling.pieces());
         }
     }
+}
+
+/// Appends the arguments of a write-back: the same for all claims.
+fn write_back(command: &mut CommandWriter<'_>, claim: &Claim, fencing_token: FencingToken) {
+    owned_together(command, claim).number(fencing_token.get());
+    match claim.mode() {
+        Mode::Shared => command.joined(&readers_sibling(claim.key()).pieces()),
+        Mode::Exclusive => command.word(""),
+    };
+    for [.., counter] in claim.siblings() {
+        command.joined(&counter.pieces());
+    }
+}
+
+/// Appends all locks and the token.
+fn owned_together<'a, 'b>(command: &'a mut CommandWriter<'b>, claim: &Claim) -> &'a mut CommandWriter<'b> {
+    command.number(u64::try_from(claim.keys().count()).unwrap_or(u64::MAX));
+    for key in claim.keys() {
+        command.word(&**key);
+    }
+    command.word(claim.token().as_bytes())
 }
 
 /// Appends the lock, the key of the waiter's turn, and the waiter's ID.

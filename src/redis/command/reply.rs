@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn inspect() -> Request {
-        Request::Inspect { key: "orders/42".into() }
+        Request::inspect("orders/42")
     }
 
     fn list(items: &[&str]) -> Vec<u8> {

@@ -14,7 +14,7 @@ const OPERATION: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Operati
 const KEY: NodeErrorKind = NodeErrorKind::PermissionDenied(Access::Key);
 
 /// A reply; its kind; its kind for any store; the finding; a part of the text.
-const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
+const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 34] = [
     (
         "WRONGTYPE Operation against",
         ServerErrorKind::WrongType,
@@ -66,13 +66,6 @@ const ERRORS: [(&str, ServerErrorKind, NodeErrorKind, Check, &str); 35] = [
     ),
     (
         "ERR ACL failure in script: User anna has no permissions",
-        ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
-        OPERATION,
-        Check::MissingRight,
-        "may not run EVAL",
-    ),
-    (
-        "EXECABORT Transaction discarded because of: NOPERM no",
         ServerErrorKind::NoPermission(MissingRight::Command { named: None }),
         OPERATION,
         Check::MissingRight,

@@ -24,12 +24,8 @@ const fn right(command: &'static str, need: Feature, words: &'static str) -> Rig
 pub(super) const INFO: Right = right("info", Feature::Locks, "INFO");
 pub(super) const TRACKING: Right = right("client|tracking", Feature::Waiting, "CLIENT TRACKING");
 
-/// Does nothing without a transaction. A user that may not run it must not begin one.
-const EXEC: Right = right("exec", Feature::Speed, "EXEC");
-const MULTI: Right = right("multi", Feature::Speed, "MULTI");
-
 /// Ordered so that no command leaves a key without expiry.
-const RIGHTS: [Right; 32] = [
+const RIGHTS: [Right; 28] = [
     right("set", Feature::Locks, "SET {key} x NX PX 5000"),
     right("get", Feature::Locks, "GET {key}"),
     right("pttl", Feature::Locks, "PTTL {key}"),
@@ -40,14 +36,11 @@ const RIGHTS: [Right; 32] = [
     right("setrange", Feature::Locks, "SETRANGE {tomb} 0 {nothing}"),
     right("del", Feature::Locks, "DEL {key}"),
     right("time", Feature::Fencing, "TIME"),
-    right("zadd", Feature::Fencing, "ZADD {fence} 1 n"),
-    right("zincrby", Feature::Fencing, "ZINCRBY {fence} 0 n"),
-    right("zrem", Feature::Fencing, "ZREM {fence} a"),
+    // The counter is that of other locks, too: these change nothing.
+    right("zadd", Feature::Fencing, "ZADD {fence} XX INCR 0 n"),
     right("zremrangebyrank", Feature::Fencing, "ZREMRANGEBYRANK {fence} 0 -9"),
-    right("pexpireat", Feature::Fencing, "PEXPIREAT {fence} 4000000000000"),
     // No connection has this ID.
     right("client|kill", Feature::Speed, "CLIENT KILL ID 9223372036854775807"),
-    EXEC,
     right("set", Feature::Waiting, "SET {want} 1 PX 1000"),
     right("zadd", Feature::Queue, "ZADD {order} 1 a"),
     right("pexpire", Feature::Queue, "PEXPIRE {order} 5000"),
@@ -77,12 +70,6 @@ pub(super) async fn ask(
     for (right, answer) in RIGHTS.iter().zip(answers) {
         if let Value::ServerError(error) = answer {
             note_for(&error, right, Some(probe), facts);
-        }
-    }
-    if !facts.refusals.iter().any(|told| told.command == EXEC.command) {
-        let answers = session.ask_each(&[MULTI, EXEC].map(|right| probe.words(right.words))).await?;
-        if let Some(Value::ServerError(error)) = answers.first() {
-            note_for(error, &MULTI, Some(probe), facts);
         }
     }
     Ok(())

@@ -17,6 +17,11 @@ const TTL: Duration = Duration::from_secs(10);
 /// The context of the holder, for other clients.
 const CONTEXT: &str = "quorlock doctor";
 
+/// What follows the key prefix in the key.
+const NAME: &str = "quorlock-doctor-";
+
+/// The placeholder of the fencing counter.
+const FENCE: &str = "{fence}";
 /// The placeholder of a channel in a command.
 const INBOX: &str = "{inbox}";
 
@@ -31,7 +36,9 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn new(key: &Arc<str>, entropy: &dyn Entropy) -> Probe {
-        let claim = || Arc::new(Claim::new(Arc::clone(key), Token::new(entropy.next_u128(), CONTEXT)));
+        let prefix_len = key.find(NAME).unwrap_or_default();
+        let token = || Token::new(entropy.next_u128(), CONTEXT);
+        let claim = || Arc::new(Claim::new(Arc::clone(key), token()).below(prefix_len));
         let [waiter, inbox] = [(); 2].map(|()| entropy.next_u64());
         Probe { one: claim(), two: claim(), waiter: WaiterId::new(waiter), inbox: InboxId::new(inbox) }
     }
@@ -41,7 +48,7 @@ impl Probe {
         [
             ("{key}", self.one.key().to_owned()),
             ("{tomb}", self.one.tombstone()),
-            ("{fence}", self.one.fence_counter()),
+            (FENCE, self.one.fence_counter()),
             ("{order}", format!("{want}:order")),
             ("{told}", format!("{want}:told")),
             ("{turn}", turn_key(self.one.key(), self.waiter)),
@@ -69,15 +76,15 @@ impl Probe {
 
     /// Returns the prefix of all keys and channels.
     fn prefix(&self) -> &str {
-        let key = self.one.key();
-        key.find("quorlock-doctor-").and_then(|start| key.get(..start)).unwrap_or_default()
+        self.one.key_prefix()
     }
 
-    /// Returns the commands that remove all keys of the probe. One for each key: a user may lack the
-    /// permission for some.
+    /// Returns the commands that remove all keys of the probe, but not the counter, which it shares with other locks. One
+    /// for each key: a user may lack the permission for some.
     pub(super) fn removal(&self) -> Vec<Vec<String>> {
         let more = [self.two.tombstone(), self.two.want_mark()];
-        let keys = self.keys().into_iter().map(|(_, key)| key).chain(more);
+        let own = self.keys().into_iter().filter(|(place, _)| *place != FENCE);
+        let keys = own.map(|(_, key)| key).chain(more);
         keys.map(|key| vec!["DEL".to_owned(), key]).collect()
     }
 
@@ -116,7 +123,7 @@ impl Probe {
         expect(node, passed, &[Vote::Granted]).await?;
         expect(node, Request::Release { claim: two() }, &[Vote::Granted, Vote::ReleasedContended]).await?;
         expect(node, Request::Cancel { claim: one(), linger: TTL }, &[Vote::Granted, Vote::Free]).await?;
-        expect(node, Request::Inspect { key: self.one.key().into() }, &[Vote::Free]).await.map(drop)
+        expect(node, Request::inspect(self.one.key()), &[Vote::Free]).await.map(drop)
     }
 }
 

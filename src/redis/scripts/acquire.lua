@@ -14,9 +14,7 @@ if call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   call('DEL', KEYS[1])
   error(number, 0)
 end
-local number = counter(ARGV[4])
-forget(ARGV[4], number)
 local holder = call('GET', KEYS[1])
-if holder == ARGV[1] then return {'granted', number} end
+if holder == ARGV[1] then return {'granted', draw(ARGV[4], ARGV[1], ARGV[5], ARGV[6])} end
 -- Truncated: our tokens are shorter, but other programs may have stored anything.
-return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number}
+return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), counter(ARGV[4])}

@@ -8,15 +8,12 @@ if place then
 end
 -- The number is larger than that of each lock's last holder. Issued before a key is set: a failure leaves only
 -- counters raised.
-local number = 0
-for place = 1, #KEYS do
-  local found = fenced and counter_at(place) or 0
-  if fenced and missing then bound(counter_of(place), found, ARGV[3]) end
-  number = math.max(number, found)
+local drawn = 0
+if fenced then
+  for place = 1, #KEYS do drawn = math.max(drawn, counter(counter_of(place))) end
+  drawn = after(drawn, ARGV[3], ARGV[4])
+  for place = 1, #KEYS do raise(counter_of(place), token, drawn) end
 end
-if not missing then return {'granted', number} end
-local drawn = fenced and after(number, ARGV[3], ARGV[4]) or 0
-if fenced then raise_all(drawn, ARGV[3] + 1) end
 for place = 1, #KEYS do
   if not holders[place] then call('SET', KEYS[place], token, 'PX', ARGV[2]) end
 end

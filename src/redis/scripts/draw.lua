@@ -6,8 +6,4 @@ if not holder then
   return {'free'}
 end
 if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
-local number = counter(ARGV[2])
-bound(ARGV[2], number, ARGV[3])
-local drawn = after(number, ARGV[3], ARGV[4])
-note(ARGV[2], ARGV[1], drawn)
-return {'granted', raise(ARGV[2], drawn)}
+return {'granted', raise(ARGV[2], ARGV[1], after(counter(ARGV[2]), ARGV[3], ARGV[4]))}

@@ -11,8 +11,6 @@ if ARGV[6] ~= '' then
   local done, number = pcall(draw, ARGV[6], ARGV[3], ARGV[7], ARGV[8])
   -- The lock is released, whether or not a number can be issued.
   drawn = done and number
-  -- Usually it is the number in the token itself.
-  if done then pcall(note, ARGV[6], ARGV[3], number, tonumber(string.match(ARGV[3], '^%x+:(%d+)'))) end
 end
 if drawn and redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).ok then
   local token = string.sub(ARGV[3], 1, 32)

@@ -14,8 +14,8 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
 end
 -- The next holder on this node must get a larger number than ours.
 if ARGV[4] ~= '' then
-  note(ARGV[4], ARGV[1], tonumber(ARGV[5]))
-  raise(ARGV[4], math.max(counter(ARGV[4]), tonumber(ARGV[5])))
+  local found, number = counter(ARGV[4]), tonumber(ARGV[5])
+  if found < number then raise(ARGV[4], ARGV[1], number) else note(ARGV[4], ARGV[1], number) end
 end
 call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {'restored'}

@@ -9,11 +9,9 @@ if missing then
     return {'free'}
   end
   -- The next holder on this node must get a larger number than ours.
-  for place = 1, #KEYS do
-    if fenced then
-      note(counter_of(place), token, tonumber(ARGV[3]))
-      raise(counter_of(place), math.max(counter_at(place), tonumber(ARGV[3])))
-    end
+  for place = 1, fenced and #KEYS or 0 do
+    local found, number = counter(counter_of(place)), tonumber(ARGV[3])
+    if found < number then raise(counter_of(place), token, number) else note(counter_of(place), token, number) end
   end
 end
 for place = 1, #KEYS do

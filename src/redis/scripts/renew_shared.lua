@@ -3,10 +3,7 @@
 -- KEYS: lock. ARGV: token, TTL in milliseconds, tombstone, readers, counter or nothing, number.
 local holder = call('GET', KEYS[1])
 local ttl = tonumber(ARGV[2])
-local fenced = ARGV[5] ~= ''
 if holder == ARGV[1] then
-  -- Writes under the present number must be refused once a reader has read with a later one.
-  if fenced then raise(ARGV[5], math.max(counter(ARGV[5]), tonumber(ARGV[6])) + 1) end
   ttl = math.max(ttl, call('PTTL', KEYS[1]))
   new_marker(ARGV[4], ttl)
   join(ARGV[4], ARGV[1], ttl)
@@ -24,9 +21,11 @@ if call('SETRANGE', ARGV[3], 0, '') > 0 then
   if not holder then untrack(KEYS[1]) end
   return {'free'}
 end
--- Later readers must get a number above that of every writer before: of those that the counter knows, and
--- ours, which may be a writer's that became a reader. The counter may have expired.
-if fenced then raise(ARGV[5], math.max(counter(ARGV[5]), tonumber(ARGV[6])) + 1) end
+-- The next writer on this node must get a larger number than ours.
+if ARGV[5] ~= '' then
+  local number = tonumber(ARGV[6])
+  if counter(ARGV[5]) < number then raise(ARGV[5], ARGV[1], number) end
+end
 if not shared then new_marker(ARGV[4], ttl) end
 join(ARGV[4], ARGV[1], ttl)
 return {'restored'}

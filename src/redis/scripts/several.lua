@@ -23,12 +23,6 @@ local function first_conflict()
     if not holder then missing = true end
   end
 end
--- Returns the counter, without creating it.
-local function counter_at(place)
-  local number = counter(counter_of(place))
-  forget(counter_of(place), number)
-  return number
-end
 -- Ends the tracking of missing keys.
 local function unread(found)
   for place = 1, #KEYS do
@@ -37,18 +31,11 @@ local function unread(found)
 end
 local function held(place)
   local holder, left = string.sub(holders[place], 1, 4096), call('PTTL', KEYS[place])
-  return {'held', holder, left, fenced and counter_at(place) or 0, place}
+  return {'held', holder, left, fenced and counter(counter_of(place)) or 0, place}
 end
 -- Returns whether this claim was cancelled, as a whole or for one of its locks.
 local function cancelled()
   for place = 1, #KEYS do
     if call('SETRANGE', tombstone(place), 0, '') > 0 then return true end
   end
-end
-local function raise_all(number, usual)
-  for place = 1, #KEYS do
-    note(counter_of(place), token, number, usual)
-    raise(counter_of(place), number)
-  end
-  return number
 end

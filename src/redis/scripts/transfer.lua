@@ -6,15 +6,15 @@
 if call('SETRANGE', ARGV[4], 0, '') > 0 then return {'free'} end
 local holder = call('GET', KEYS[1])
 local fenced = ARGV[5] ~= ''
-if holder and (holder ~= ARGV[1] or holder == ARGV[2]) then
-  local number = fenced and counter(ARGV[5]) or 0
-  if fenced then forget(ARGV[5], number) end
-  if holder ~= ARGV[2] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), number} end
-  -- Transferred before: like a renewal, which never shortens.
-  if call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then call('PEXPIRE', KEYS[1], ARGV[3]) end
-  return {'granted', number}
+if holder and holder ~= ARGV[1] and holder ~= ARGV[2] then
+  return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1]), fenced and counter(ARGV[5]) or 0}
 end
 -- Before the key is set: a failure leaves it unchanged.
 local drawn = fenced and draw(ARGV[5], ARGV[2], ARGV[6], ARGV[7]) or 0
-call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+if holder ~= ARGV[2] then
+  call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+elseif call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+  -- Transferred before: like a renewal, which never shortens.
+  call('PEXPIRE', KEYS[1], ARGV[3])
+end
 return {'granted', drawn}

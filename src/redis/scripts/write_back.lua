@@ -1,16 +1,25 @@
--- Raises the counter to the attempt's number, if the key is still its own.
--- KEYS: lock. ARGV: token, counter, number.
-local holder = call('GET', KEYS[1])
-if not holder then
-  untrack(KEYS[1])
-  return {'free'}
+-- Raises the counters to the attempt's number, if all locks are still its own, or it still shares the one (rule F-4), and
+-- all counters are below (rule F-5).
+-- KEYS: locks. ARGV: token, number, readers if it is a share, and the counter of each lock.
+for place = 1, #KEYS do
+  local holder = call('GET', KEYS[place])
+  if not holder then
+    untrack(KEYS[place])
+    return {'free'}
+  end
+  if ARGV[3] ~= '' and holder == marker then
+    prune(ARGV[3])
+    if not share(ARGV[3], ARGV[1]) then return {'free'} end
+  elseif holder ~= ARGV[1] then
+    local held = {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[place]), 0}
+    if #KEYS > 1 then held[5] = place end
+    return held
+  end
 end
-if holder ~= ARGV[1] then return {'held', string.sub(holder, 1, 4096), call('PTTL', KEYS[1])} end
-local number = counter(ARGV[2])
-if number == 0 then
-  forget(ARGV[2], number)
-  number = forgotten()
+local number = tonumber(ARGV[2])
+for place = 1, #KEYS do
+  local found = counter(ARGV[3 + place])
+  if found >= number then return {'ahead', found} end
 end
-if number >= tonumber(ARGV[3]) then return {'ahead', number} end
-note(ARGV[2], ARGV[1], tonumber(ARGV[3]))
-return {'granted', raise(ARGV[2], tonumber(ARGV[3]))}
+for place = 1, #KEYS do raise(ARGV[3 + place], ARGV[1], number) end
+return {'granted', number}

@@ -16,13 +16,9 @@ use super::sent::{Expected, Sent, Undo};
 use super::{NoteStatus, Session};
 use crate::node::{NodeError, ReceivedAt, Request, Response, Vote};
 
-/// How long only scripts are used after the server has refused a transaction: it may be out of memory for a
+/// How long only scripts are used after the server has refused one of two commands: it may be out of memory for a
 /// while, or the user may lack a permission.
 const SCRIPTS_FOR: Duration = Duration::from_secs(10);
-
-/// The reply to a command within a transaction. None of our requests expects it: the replies within an
-/// acquisition are skipped.
-const QUEUED: &[u8] = b"+QUEUED\r\n";
 
 impl Session<'_> {
     /// Reads and delivers replies and pushes.
@@ -69,10 +65,6 @@ impl Session<'_> {
                         // The first of those that arrived together.
                         received = true;
                         self.last_reply = self.clock.now();
-                    }
-                    if answer == QUEUED && !sent.is_queued() {
-                        self.in_flight.push_front(sent);
-                        return Err(ConnectionError::Queued);
                     }
                     match sent.expected {
                         Expected::Ask { ask, mut awaited } => {
@@ -128,7 +120,7 @@ impl Session<'_> {
                 self.batch.push(ask);
             }
             Progress::Unclear => {
-                self.transactions_from = self.clock.now() + SCRIPTS_FOR;
+                self.pairs_from = self.clock.now() + SCRIPTS_FOR;
                 ask.step = Some(Step::Draw);
                 self.batch.push(ask);
             }

@@ -52,7 +52,7 @@ impl Session<'_> {
         let at = self.clock.now();
         let mut votes = false;
         let allowed = self.watch.as_ref().map_or(Ok(()), |watch| watch.allows(at));
-        let wall = self.supported.clock.filter(|_| self.transactions_from <= at).map(|clock| clock.at(at));
+        let wall = self.supported.clock.filter(|_| self.pairs_from <= at).map(|clock| clock.at(at));
         // Taken one by one: if one panics, the others are still answered.
         self.batch.reverse();
         while let Some(ask) = self.batch.pop() {

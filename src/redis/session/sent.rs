@@ -25,11 +25,6 @@ impl Sent {
     pub(super) fn usual(&self) -> Option<&'static [u8]> {
         if let Expected::Ask { awaited, .. } = &self.expected { awaited.usual() } else { None }
     }
-
-    /// Returns whether the next reply is to a command within a transaction.
-    pub(super) fn is_queued(&self) -> bool {
-        matches!(&self.expected, Expected::Ask { awaited, .. } if awaited.is_queued())
-    }
 }
 
 pub(super) enum Expected {

@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::node::{Collect, Expiry, HintListener, Node, NodeError, Request, Responder, Vote, ask};
 use crate::redis::RedisNode;
 use crate::redis::error::RIGHTS;
-use quorlock_protocol::{WaiterId, gate, lists_note, turn_key, want_mark};
+use quorlock_protocol::{Claim, WaiterId, gate, lists_note, turn_key, want_mark};
 
 #[tokio::test]
 async fn a_health_check_reads_the_lists_of_nodes_and_leaves_none() {
@@ -214,6 +214,8 @@ async fn the_permissions_in_the_error_are_sufficient() {
     server.cli(&line);
     let address = Address::parse(&format!("redis://anna:pw@127.0.0.1:{}", server.port)).unwrap();
     let node = RedisNode::with(address, settings());
+    // The counters are below the prefix.
+    let claim = |key: &str, random: u128| Arc::new(Claim::clone(&claim(key, random)).below("orders/".len()));
     let ours = claim("orders/42", 1);
     node.listen(Arc::new(HintLog::default()));
     let (key, waiter) = (Arc::<str>::from("orders/42"), WaiterId::new(1));
@@ -230,13 +232,12 @@ async fn the_permissions_in_the_error_are_sufficient() {
         plain(&claim("orders/42", 2)),
         cancel(&ours),
         renew(&claim("orders/42", 2)),
-        inspect(),
+        Request::Inspect { key: key.clone(), prefix_len: "orders/".len() },
         Request::AnnounceWriter { key: key.clone(), waiter, patience: Duration::from_secs(1) },
         Request::WithdrawWriter { key, waiter },
         acquire(&shared),
         renew(&shared),
         write_back(&shared),
-        inspect(),
         release(&shared),
         cancel(&shared),
     ] {
@@ -244,9 +245,9 @@ async fn the_permissions_in_the_error_are_sufficient() {
     }
     let error = ask(&node, acquire(&claim("other", 1))).await.unwrap_err();
     assert!(error.is_permanent() && error.to_string().contains("may not access the key `other`"), "{error}");
-    server.cli(&["acl", "setuser", "anna", "-pexpireat"]);
+    server.cli(&["acl", "setuser", "anna", "-zadd"]);
     let error = ask(&node, acquire(&claim("orders/43", 1))).await.unwrap_err();
-    let named = ["may not run PEXPIREAT; grant", "may not run a command of the script"];
+    let named = ["may not run ZADD; grant", "may not run a command of the script"];
     assert!(named.iter().any(|words| error.to_string().contains(words)), "not EVAL itself: {error}");
 }
 

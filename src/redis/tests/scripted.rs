@@ -8,8 +8,7 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::{
-    Log, NO_TRANSACTIONS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask,
-    within,
+    Log, ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, hangs, inspect, release, settings, spawn_ask, within,
 };
 use crate::address::Address;
 use crate::node::{
@@ -351,7 +350,7 @@ async fn serve(mut stream: DuplexStream, behaviour: Behaviour, votes: Votes) {
             }
             _ if heard.contains("HELLO") => "%0\r\n+OK\r\n+OK\r\n".into(),
             _ if heard.contains("INFO") => {
-                let mut introduced = String::from(NO_TRANSACTIONS);
+                let mut introduced = String::from(ONLY_SCRIPTS);
                 if let Behaviour::Numbered { later } = behaviour {
                     // The first is the reply to `CLIENT ID`.
                     introduced = introduced.replacen("-NOPERM no", &format!(":{later}"), 1);

@@ -32,7 +32,7 @@ async fn i17_a_note_from_the_future_is_ignored() {
 #[tokio::test]
 async fn f1_no_number_is_issued_for_a_missing_token() {
     let Some(server) = Server::start(&[]) else { return };
-    let (ours, counter) = (claim("orders/42", 1), fence_counter("orders/42"));
+    let (ours, counter) = (claim("orders/42", 1), fence_counter("", "orders/42"));
     let token = str::from_utf8(ours.token().as_bytes()).unwrap();
     let now = SystemClock.wall().as_micros();
     let hint = now.to_string();

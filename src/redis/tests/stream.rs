@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use super::{NO_TRANSACTIONS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
+use super::{ONLY_SCRIPTS, UNNOTED, acquire, ask_now, claim, inspect, plain, settings, within};
 use crate::address::Address;
 use crate::node::max_ttls::{MaxTtlNotes, MaxTtls};
 use crate::node::{Collect, Hint, HintListener, Node, NodeError, Responder, Response, Vote, ask};
@@ -58,7 +58,7 @@ async fn a_change_within_a_reply_is_neither_hint_nor_vote() {
 #[tokio::test]
 async fn a_stray_reply_is_not_taken_for_the_next_one() {
     // A reply that arrives with the handshake, and one that follows the reply to a request.
-    let (early, events) = introduced(1024, NO_TRANSACTIONS, GRANTED, |server| async move { Ok(server) });
+    let (early, events) = introduced(1024, ONLY_SCRIPTS, GRANTED, |server| async move { Ok(server) });
     let error = ask(&early, plain(&claim("orders/42", 1))).await.unwrap_err();
     assert!(format!("{error:#}").contains("a reply without a request"), "{error:#}");
     within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
@@ -72,18 +72,6 @@ async fn a_stray_reply_is_not_taken_for_the_next_one() {
     within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
     let error = ask_now(&late, plain(&claim("orders/43", 1)));
     assert!(!matches!(error, Some(Ok(_))), "{error:?}");
-}
-
-#[tokio::test]
-async fn an_open_transaction_ends_the_connection() {
-    let (node, events) = node(1024, |mut server| async move {
-        server.hears(1).await?;
-        server.says("+QUEUED\r\n").await?;
-        Ok(server)
-    });
-    let error = ask(&node, inspect()).await.unwrap_err();
-    assert!(format!("{error:#}").contains("EXEC") && error.may_have_acted(), "{error:#}");
-    within("the connection is ended", async || events.entries().contains(&"Unsubscribed".into())).await;
 }
 
 #[tokio::test]
@@ -218,7 +206,7 @@ where
 {
     let max_ttls = Arc::new(MaxTtls::new(OURS, Drift::default(), Quorum::majority(1)));
     let settings = Settings { max_ttls: Some(MaxTtlNotes::of(&max_ttls, 0)), ..settings() };
-    let (node, _) = introduced_to(1024, settings, [says, NO_TRANSACTIONS].concat(), "", behaves);
+    let (node, _) = introduced_to(1024, settings, [says, ONLY_SCRIPTS].concat(), "", behaves);
     (node, max_ttls)
 }
 
@@ -229,20 +217,18 @@ where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
-    introduced(cut, NO_TRANSACTIONS, "", behaves)
+    introduced(cut, ONLY_SCRIPTS, "", behaves)
 }
 
-/// Like [`node`], with a server that supports transactions.
-pub(super) fn transacting_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<EventLog>)
+/// Like [`node`], with a server that supports acquiring without a script.
+pub(super) fn plain_node<B, F>(cut: usize, behaves: B) -> (RedisNode, Arc<EventLog>)
 where
     B: FnOnce(Server) -> F + Send + 'static,
     F: Future<Output = io::Result<Server>> + Send,
 {
     // It assigns a connection ID, and its clock is a few seconds ahead of ours.
     let clock = SystemClock.wall().as_secs() + 5;
-    let means = format!(
-        ":7\r\n:0\r\n*2\r\n$10\r\n{clock}\r\n$1\r\n0\r\n:1\r\n-ERR EXEC without MULTI\r\n-ERR no\r\n-ERR no\r\n"
-    );
+    let means = format!(":7\r\n:0\r\n*2\r\n$10\r\n{clock}\r\n$1\r\n0\r\n:1\r\n-ERR no\r\n-ERR no\r\n");
     introduced(cut, means, "", behaves)
 }
 

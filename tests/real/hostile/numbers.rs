@@ -107,12 +107,9 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
         1 => integer(entropy),
         _ => granted,
     };
-    // Most report the token as stored and the counter as raised, and so are votes.
-    let exec = if entropy.next_u64().is_multiple_of(4) {
-        format!("*4\r\n+OK\r\n{}{}{}", integer(entropy), integer(entropy), integer(entropy))
-    } else {
-        words.answers["EXEC"].clone()
-    };
+    // Most report the counter as raised, and so are votes.
+    let raised =
+        if entropy.next_u64().is_multiple_of(4) { integer(entropy) } else { words.answers["ZADD"].clone() };
     let id = integer(entropy);
     for (command, answer) in [
         ("HELLO", format!("%1\r\n$2\r\nid\r\n{id}")),
@@ -121,7 +118,7 @@ fn odd(entropy: &SeededEntropy, babble: &str) -> Words {
         ("TIME", time),
         ("GET", bulk(&format!("abc{} {}", entropy.next_u64() % 3, number()))),
         ("EVAL", script),
-        ("EXEC", exec),
+        ("ZADD", raised),
     ] {
         words.answers.insert(command, answer);
     }

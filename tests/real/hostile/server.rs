@@ -65,9 +65,8 @@ impl Words {
             ("EVAL return 1", ":1\r\n"),
             ("EVAL", "*1\r\n$7\r\ngranted\r\n"),
             ("EVALSHA", "-NOSCRIPT no\r\n"),
-            ("MULTI", "+OK\r\n"),
-            ("QUEUED", "+QUEUED\r\n"),
-            ("EXEC", "*4\r\n+OK\r\n:1\r\n:1\r\n:1\r\n"),
+            ("SET", "+OK\r\n"),
+            ("ZADD", ":1\r\n"),
             ("GET", "$-1\r\n"),
             ("DELIFEQ", "-ERR unknown command 'DELIFEQ'\r\n"),
             ("DELEX", "-ERR unknown command 'DELEX'\r\n"),
@@ -77,15 +76,9 @@ impl Words {
         Words { info, answers: answers.map(|(words, answer)| (words, answer.to_owned())).into() }
     }
 
-    fn answer(&self, command: &str, in_transaction: bool) -> String {
+    fn answer(&self, command: &str) -> String {
         if command.starts_with("INFO") {
             return bulk(&self.info);
-        }
-        if command.starts_with("EXEC") && !in_transaction {
-            return "-ERR EXEC without MULTI\r\n".into();
-        }
-        if in_transaction && !command.starts_with("EXEC") {
-            return self.answers["QUEUED"].clone();
         }
         // The longest matching prefix wins.
         let fitting = self.answers.iter().rev().find(|(words, _)| command.starts_with(**words));
@@ -148,14 +141,14 @@ impl Dial for Hostile {
 impl Hostile {
     async fn serve(self, mut stream: DuplexStream) -> io::Result<()> {
         self.dials.fetch_add(1, Ordering::Relaxed);
-        let (mut heard, mut in_transaction) = (Vec::new(), false);
+        let mut heard = Vec::new();
         if self.phase == Phase::Connected {
             return self.attack(stream).await;
         }
         loop {
             let mut answers = String::new();
             while let Some(command) = next_command(&mut heard) {
-                let is_vote = command.starts_with("MULTI")
+                let is_vote = command.starts_with("SET")
                     || command.starts_with("EVALSHA")
                     || (command.starts_with("EVAL") && !command.starts_with("EVAL return 1"));
                 let misbehaves = match self.phase {
@@ -172,8 +165,7 @@ impl Hostile {
                 }
                 self.replies.fetch_add(1, Ordering::Relaxed);
                 self.votes.fetch_add(usize::from(is_vote), Ordering::Relaxed);
-                answers.push_str(&self.words.answer(&command, in_transaction));
-                in_transaction = (in_transaction || command == "MULTI") && command != "EXEC";
+                answers.push_str(&self.words.answer(&command));
             }
             stream.write_all(answers.as_bytes()).await?;
             if stream.read_buf(&mut heard).await? == 0 {

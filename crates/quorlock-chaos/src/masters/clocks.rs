@@ -162,8 +162,13 @@ impl BentClock {
 
 #[cfg(test)]
 mod tests {
-    use quorlock_testkit::eventually;
+    use std::sync::Arc;
 
+    use quorlock::{Coordinator, RestartGuard, Wait};
+    use quorlock_testkit::{SkewedClock, eventually, patience};
+
+    use super::super::processes::Processes;
+    use super::super::{Masters as _, Memory, Need};
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -187,6 +192,47 @@ mod tests {
             clock.step(61.0).unwrap();
             // Valkey reads the clock periodically.
             eventually("the key to expire", Duration::from_secs(30), gone).await.unwrap();
+        }
+    }
+
+    /// Counters by name expired when the clock said so, and then nothing knew the numbers that a clock set back
+    /// draws again. Three of five servers, and a client that is behind.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_clock_that_is_set_forward_and_back_lowers_no_fencing_token() {
+        const STEP: f64 = 660.0;
+        let folder = tempfile::tempdir().unwrap();
+        let kind = Kind::choose().unwrap();
+        let servers = Processes::start(5, Memory::Gone, true, folder.path()).await.unwrap();
+        if let Err(reason) = servers.offers(Need::BentClock) {
+            return println!("skipped: bent clocks on {kind}: {reason}");
+        }
+        let password = servers.password().unwrap();
+        let client = |behind: Duration| {
+            let clock = SkewedClock::new(Arc::new(SystemClock::default()), 1.0);
+            clock.calendar_back(behind);
+            let urls = (0..5).map(|number| format!("redis://:{password}@{}", servers.address(number)));
+            let builder = Coordinator::builder().nodes(urls).clock(clock);
+            builder.restart_guard(RestartGuard::Off).build().unwrap()
+        };
+        let clients = [client(Duration::ZERO), client(Duration::from_secs(5))];
+        let mut last = None;
+        let clock = SystemClock::default();
+        for (step, rounds) in [(0.0, 2), (STEP, 15), (-STEP, 5)] {
+            for number in 0..3 {
+                servers.step_clock(number, step).unwrap();
+            }
+            for _ in 0..rounds {
+                for client in &clients {
+                    let lock = client.lock("a").ttl(Duration::from_secs(5)).wait(Wait::UpTo(patience()));
+                    let lease = lock.acquire().await.unwrap();
+                    let token = lease.fencing_token();
+                    assert!(token > last, "{token:?} after {last:?}");
+                    last = token;
+                    // Its keys may have expired.
+                    drop(lease.release().await);
+                }
+                clock.sleep_until(clock.now() + Duration::from_millis(100)).await;
+            }
         }
     }
 }

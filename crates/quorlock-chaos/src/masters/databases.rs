@@ -312,7 +312,8 @@ mod tests {
             assert!(remaining <= Duration::from_secs(30) && !remaining.is_zero(), "{remaining:?}");
         }
         let token = u64::from(alone.fencing_token().unwrap());
-        let counter = What::Counter { node: "node-1".into(), resource: "alone".into(), value: token };
+        let resource = quorlock::protocol::fence_counter("", "alone").as_str().into();
+        let counter = What::Counter { node: "node-1".into(), resource, value: token };
         assert!(seen.contains(&counter), "{counter:?} of {seen:?}");
         let mut left = databases.left_behind(0).await.unwrap().unwrap();
         left.sort();

@@ -18,10 +18,8 @@ pub(super) async fn inspect(
     let Resp::List(keys) = ask(address, password, &["KEYS", "*"]).await? else { return Ok(seen) };
     for key in keys {
         let key = key.to_string();
-        if let Some((resource, companion)) = companion(&key) {
-            if companion == "fence:counter" {
-                seen.extend(counter(address, password, node, &key, resource).await?);
-            }
+        if companion(&key).is_some_and(|(_, companion)| companion.starts_with("fence:")) {
+            seen.extend(counter(address, password, node, &key).await?);
             continue;
         }
         if is_auxiliary_key(&key) {
@@ -75,10 +73,9 @@ async fn counter(
     password: Option<&str>,
     node: &str,
     key: &str,
-    resource: &str,
 ) -> io::Result<Option<What>> {
     let value = ask(address, password, &["ZSCORE", key, FENCE_MEMBER]).await?.to_string();
-    let counter = |value| What::Counter { node: node.into(), resource: resource.into(), value };
+    let counter = |value| What::Counter { node: node.into(), resource: key.into(), value };
     Ok(value.parse().ok().map(counter))
 }
 
@@ -97,7 +94,7 @@ mod tests {
         server.command(&["SET", "lock-1", token, "PX", "60000"]).await.unwrap();
         server.command(&["SET", "lock-2", "foreign"]).await.unwrap();
         server.command(&["SET", "semaphore-1#3", token, "PX", "60000"]).await.unwrap();
-        server.command(&["ZADD", &fence_counter("lock-1"), "41", FENCE_MEMBER]).await.unwrap();
+        server.command(&["ZADD", &fence_counter("", "lock-1"), "41", FENCE_MEMBER]).await.unwrap();
         server.command(&["SET", &want_mark("lock-1"), "x"]).await.unwrap();
         server.command(&["SET", &InboxId::secret_key(""), "x"]).await.unwrap();
         server.command(&["SET", "lock-3", SHARED_MARKER, "PX", "60000"]).await.unwrap();
@@ -119,7 +116,11 @@ mod tests {
         assert_eq!(key("semaphore-1").unwrap().0, "worker-2.1-5", "one of its permits");
         assert_eq!(key("lock-2"), Some(("foreign".to_owned(), Duration::MAX)));
         let counters: Vec<_> = seen.iter().filter(|what| matches!(what, What::Counter { .. })).collect();
-        let counter = What::Counter { node: "node-1".into(), resource: "lock-1".into(), value: 41 };
+        let counter = What::Counter {
+            node: "node-1".into(),
+            resource: fence_counter("", "lock-1").as_str().into(),
+            value: 41,
+        };
         assert_eq!(counters, [&counter]);
         assert_eq!(key("lock-3").unwrap().0, "worker-2.1-57", "an expired reader does not count");
         assert_eq!(seen.len(), 5, "auxiliary keys are no locks");

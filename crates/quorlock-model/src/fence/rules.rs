@@ -18,21 +18,18 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         if state.now < self.world.ticks {
             steps.push(Step::Tick);
         }
-        for (node, there) in state.nodes.iter().enumerate() {
-            // What was lost shows only in later votes.
-            if state.restarts < self.world.restarts && (there.awaits_vote() || literal) {
+        let matters = |node: &Node<K>| literal || state.awaits(node);
+        for (node, there) in state.nodes.iter().enumerate().filter(|(_, there)| matters(there)) {
+            if state.restarts < self.world.restarts && there.counter > FencingToken::ZERO {
                 steps.push(Step::Restart { node });
             }
-            if state.clock_steps < self.world.clock_steps {
-                let is_forward = there.ahead > self.world.nodes_ahead;
-                steps.push(if is_forward { Step::PutBack { node } } else { Step::PutForward { node } });
+            // Only votes read the clock.
+            let awaits_vote = there.mail.iter().any(|mail| mail.vote == Vote::Unarrived);
+            if state.clock_steps < self.world.clock_steps && awaits_vote {
+                steps.push(if there.ahead > 0 { Step::PutBack { node } } else { Step::PutForward { node } });
             }
-            // A bound: whatever is above all numbers of the attempts is the same.
-            if state.raises < self.world.raises && there.counter < token(6) {
+            if state.raises < self.world.raises {
                 steps.push(Step::Raise { node });
-            }
-            if literal && there.holder.is_some() {
-                steps.push(Step::Vanish { node });
             }
         }
         for (attempt, asking) in state.attempts.iter().enumerate() {
@@ -44,7 +41,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             if asking.phase == Phase::Voting && self.is_carried(&state.nodes, counted) {
                 steps.push(Step::Decide { attempt });
             }
-            for node in 0..N {
+            for node in (0..N).filter(|node| matters(&state.nodes[*node])) {
                 self.votes_possible(state, attempt, node, steps);
                 self.write_backs_possible(state, attempt, node, steps);
             }
@@ -53,41 +50,28 @@ impl<const N: usize, const K: usize> Fence<N, K> {
 
     fn votes_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
-        if !there.mail[attempt].vote.is_awaited() {
+        if there.mail[attempt].vote != Vote::Unarrived {
             return;
-        }
-        let stored = there.mail[attempt].vote == Vote::Stored;
-        let is_held = there.holder.is_some_and(|holder| holder != attempt);
-        if !stored && is_held && self.raised(state, attempt, node).is_some() {
-            steps.push(Step::Refuse { attempt, node });
-        }
-        if !stored && self.world.is_literal() && there.holder.is_some() {
-            return;
-        }
-        if self.world.two_commands && !stored {
-            steps.push(Step::Store { attempt, node });
         }
         let waits = matches!(asking.phase, Phase::Idle | Phase::Voting);
+        let may_raise = waits && state.raises < self.world.raises;
+        if may_raise && self.raised(state, attempt, node).is_some() {
+            steps.push(Step::Refuse { attempt, node });
+        }
         if waits && !self.world.is_quarantined(there.restarted, asking.sent) {
             steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
         }
-        if asking.is_open() || there.awaits_vote_of_another(attempt) || self.world.is_literal() {
-            steps.push(Step::Vote { attempt, node, answer: Answer::Unheard });
-        }
+        steps.push(Step::Vote { attempt, node, answer: Answer::Unheard });
     }
 
     fn write_backs_possible(&self, state: &State<N, K>, attempt: usize, node: usize, steps: &mut Vec<Step>) {
         let (there, asking) = (&state.nodes[node], &state.attempts[attempt]);
-        let Some(token) = asking.writes_back() else { return };
         let is_due = there.mail[attempt].write_back == WriteBack::Unarrived;
-        if !is_due || !self.confirms(state.now, there, attempt, token) {
-            return;
-        }
-        if asking.is_open() || there.awaits_vote() || self.world.is_literal() {
+        if is_due && asking.writes_back().is_some_and(|token| self.confirms(there, token)) {
             steps.push(Step::WriteBack { attempt, node, answer: Answer::Heard });
-        }
-        if self.world.is_literal() {
-            steps.push(Step::WriteBack { attempt, node, answer: Answer::Unheard });
+            if self.world.is_literal() {
+                steps.push(Step::WriteBack { attempt, node, answer: Answer::Unheard });
+            }
         }
     }
 }
@@ -101,7 +85,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Step::Restart { node } => {
                 state.restarts += 1;
                 let there = &mut state.nodes[node];
-                (there.holder, there.counter, there.restarted) = (None, FencingToken::ZERO, Some(state.now));
+                (there.counter, there.restarted) = (FencingToken::ZERO, Some(state.now));
             }
             Step::PutForward { node } => {
                 state.clock_steps += 1;
@@ -111,19 +95,10 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 state.clock_steps += 1;
                 state.nodes[node].ahead -= self.world.clock_step;
             }
-            Step::Vanish { node } => state.nodes[node].holder = None,
             Step::Raise { node } => {
                 state.raises += 1;
                 let counter = &mut state.nodes[node].counter;
                 *counter = token(counter.get() + 1);
-            }
-            Step::Store { attempt, node } => {
-                if state.attempts[attempt].phase == Phase::Idle {
-                    begin(&mut state, attempt);
-                }
-                let there = &mut state.nodes[node];
-                there.holder = Some(attempt);
-                there.mail[attempt].vote = Vote::Stored;
             }
             Step::Begin { attempt } => begin(&mut state, attempt),
             Step::Vote { attempt, node, answer } => {
@@ -133,6 +108,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 self.vote(&mut state, attempt, node, answer);
             }
             Step::Refuse { attempt, node } => {
+                state.raises += 1;
                 let raised = self.raised(&state, attempt, node);
                 if state.attempts[attempt].phase == Phase::Idle {
                     begin(&mut state, attempt);
@@ -142,11 +118,6 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Step::Decide { attempt } => self.decide(&mut state, attempt),
             Step::WriteBack { attempt, node, answer } => self.write_back(&mut state, attempt, node, answer),
         }
-        for node in &mut state.nodes {
-            if !self.world.kept && self.clock_of(state.now, node) >= node.counter.counter_ends() {
-                node.counter = FencingToken::ZERO;
-            }
-        }
         self.tidy(&mut state);
         state
     }
@@ -155,8 +126,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         self.world.wall(now + node.ahead)
     }
 
-    /// Returns the counter after a request in a single step without a script, if that raises it:
-    /// whether the key was free or not.
+    /// Returns the counter after a request without a script, if that raises it: whether the key was free or not.
     fn raised(&self, state: &State<N, K>, attempt: usize, node: usize) -> Option<FencingToken> {
         let asking = &state.attempts[attempt];
         let sent = if asking.phase == Phase::Idle { state.now } else { asking.sent };
@@ -175,16 +145,7 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         let draw = self.draw(sent + ahead);
         let wall = self.clock_of(state.now, &state.nodes[node]);
         let there = &mut state.nodes[node];
-        // A number that is drawn by the second command needs no key: only what raises the counter.
-        if there.mail[attempt].vote != Vote::Stored {
-            // Its token may have been stored by a request without a script.
-            there.holder = Some(attempt);
-        }
-        there.mail[attempt].vote = Vote::Spent;
-        // A counter of one stands for none if the bound on hints is left out.
-        let least = u64::from(self.scheme == Scheme::AnyHintDraws || self.world.kept);
-        let counter = there.counter.max(token(least));
-        let Ok(number) = draw.from(counter, wall) else { return };
+        let Ok(number) = draw.from(there.counter, wall) else { return };
         there.counter = number;
         there.mail[attempt].vote = match answer {
             Answer::Heard => Vote::Counted(number),
@@ -218,40 +179,28 @@ impl<const N: usize, const K: usize> Fence<N, K> {
         let Some(token) = asking.writes_back() else { return };
         let there = &mut state.nodes[node];
         there.counter = there.counter.max(token);
-        there.mail[attempt].write_back = match answer {
-            Answer::Heard => WriteBack::Acknowledged,
-            Answer::Unheard => WriteBack::Spent,
+        there.mail[attempt].write_back = match (answer, asking.phase) {
+            (Answer::Heard, Phase::WritingBack { sent, .. })
+                if !self.world.is_quarantined(there.restarted, sent) =>
+            {
+                WriteBack::Acknowledged
+            }
+            (Answer::Heard | Answer::Unheard, _) => WriteBack::Spent,
         };
-        let Phase::WritingBack { sent, .. } = asking.phase else { return };
-        let counts = |node: &Node<K>| {
-            node.mail[attempt].write_back == WriteBack::Acknowledged
-                && !self.world.is_quarantined(node.restarted, sent)
-        };
-        if self.is_carried(&state.nodes, counts) {
+        let counts = |node: &Node<K>| node.mail[attempt].write_back == WriteBack::Acknowledged;
+        if asking.is_open() && self.is_carried(&state.nodes, counts) {
             hand_out(&mut state.attempts[attempt], token, Way::WrittenBack);
         }
     }
 
-    /// Whether a node would carry `token` for the attempt.
-    pub(super) fn confirms(&self, now: u8, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
-        let still_ours = node.holder == Some(attempt);
+    /// Whether a node would confirm this number.
+    pub(super) fn confirms(&self, node: &Node<K>, token: FencingToken) -> bool {
         match self.scheme {
-            Scheme::Quorlock if self.world.kept => still_ours && token > node.counter,
-            Scheme::Quorlock | Scheme::AnyHintDraws => {
-                still_ours && token.may_follow(node.counter, self.clock_of(now, node))
-            }
-            Scheme::EqualConfirms => still_ours && token >= node.counter,
-            Scheme::NoCounterConfirms => still_ours && token > node.counter,
-            Scheme::AnyHolderConfirms => still_ours,
+            Scheme::Quorlock => token > node.counter,
+            Scheme::EqualConfirms => token >= node.counter,
             Scheme::AnyNodeConfirms => true,
             Scheme::NoWriteBack => false,
         }
-    }
-
-    /// Whether it may do so later: a counter that is ahead expires.
-    pub(super) fn may_confirm(&self, now: u8, node: &Node<K>, attempt: usize, token: FencingToken) -> bool {
-        let ends = self.scheme == Scheme::NoCounterConfirms && node.holder == Some(attempt);
-        ends || self.confirms(now, node, attempt, token)
     }
 
     /// Whether the granting nodes are a quorum.
@@ -264,23 +213,16 @@ impl<const K: usize> Node<K> {
     pub(super) fn counted(&self, attempt: usize) -> Option<FencingToken> {
         match self.mail[attempt].vote {
             Vote::Counted(number) => Some(number),
-            Vote::Unarrived | Vote::Stored | Vote::Spent => None,
+            Vote::Unarrived | Vote::Spent => None,
         }
-    }
-
-    fn awaits_vote(&self) -> bool {
-        self.mail.iter().any(|mail| mail.vote.is_awaited())
-    }
-
-    fn awaits_vote_of_another(&self, attempt: usize) -> bool {
-        let unarrived = |(other, mail): (usize, &Mail)| other != attempt && mail.vote.is_awaited();
-        self.mail.iter().enumerate().any(unarrived)
     }
 }
 
-impl Vote {
-    pub(super) fn is_awaited(self) -> bool {
-        matches!(self, Vote::Unarrived | Vote::Stored)
+impl<const N: usize, const K: usize> State<N, K> {
+    /// Whether the node's answers matter to an attempt that may still return.
+    fn awaits(&self, node: &Node<K>) -> bool {
+        let is_due = |mail: &Mail| mail.write_back == WriteBack::Unarrived;
+        self.attempts.iter().zip(&node.mail).any(|(asking, mail)| asking.is_open() && is_due(mail))
     }
 }
 

@@ -3,7 +3,7 @@
 use quorlock_protocol::FencingToken;
 use stateright::Representative;
 
-use crate::names::{least, renamed};
+use crate::names::least;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct State<const N: usize, const K: usize> {
@@ -11,7 +11,7 @@ pub(crate) struct State<const N: usize, const K: usize> {
     pub(crate) now: u8,
     pub(crate) restarts: u8,
     pub(crate) clock_steps: u8,
-    /// How often another lock has raised a counter.
+    /// How often a refused vote or another lock has raised a counter.
     pub(crate) raises: u8,
     pub(crate) nodes: [Node<K>; N],
     pub(crate) attempts: [Attempt; K],
@@ -20,9 +20,7 @@ pub(crate) struct State<const N: usize, const K: usize> {
 /// A node, and the requests to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Node<const K: usize> {
-    /// The attempt whose vote came last. Its key may be gone when the next vote arrives.
-    pub(crate) holder: Option<usize>,
-    /// Zero if there is none.
+    /// It never expires, and is zero after a restart without data.
     pub(crate) counter: FencingToken,
     /// By how many ticks its wall clock is ahead.
     pub(crate) ahead: u8,
@@ -43,8 +41,6 @@ pub(crate) struct Mail {
 pub(crate) enum Vote {
     /// Not arrived, or lost.
     Unarrived,
-    /// The first of two commands has stored the key; the second, which draws, has not arrived.
-    Stored,
     /// Granted with this number, and counted by the attempt.
     Counted(FencingToken),
     /// Granted, and of no further use to the attempt.
@@ -123,20 +119,14 @@ impl Attempt {
 
 impl<const N: usize, const K: usize> State<N, K> {
     /// Creates the initial state with these counters and clocks.
-    pub(crate) fn new(counters: [FencingToken; N], nodes_ahead: u8, ahead: [u8; K]) -> State<N, K> {
+    pub(crate) fn new(counters: [FencingToken; N], ahead: [u8; K]) -> State<N, K> {
         let mail = [Mail { vote: Vote::Unarrived, write_back: WriteBack::Unarrived }; K];
         State {
             now: 0,
             restarts: 0,
             clock_steps: 0,
             raises: 0,
-            nodes: counters.map(|counter| Node {
-                holder: None,
-                counter,
-                ahead: nodes_ahead,
-                restarted: None,
-                mail,
-            }),
+            nodes: counters.map(|counter| Node { counter, ahead: 0, restarted: None, mail }),
             attempts: ahead.map(|ahead| Attempt {
                 ahead,
                 sent: 0,
@@ -149,11 +139,7 @@ impl<const N: usize, const K: usize> State<N, K> {
     /// Renames the attempts, where `order[new] = old`, and sorts the nodes.
     fn renamed(&self, order: [usize; K]) -> State<N, K> {
         let mut state = State {
-            nodes: self.nodes.map(|node| Node {
-                holder: node.holder.and_then(|old| renamed(order, old)),
-                mail: order.map(|old| node.mail[old]),
-                ..node
-            }),
+            nodes: self.nodes.map(|node| Node { mail: order.map(|old| node.mail[old]), ..node }),
             attempts: order.map(|old| self.attempts[old]),
             ..*self
         };

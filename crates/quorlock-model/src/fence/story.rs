@@ -31,18 +31,12 @@ impl<const N: usize, const K: usize> Fence<N, K> {
                 format!("{} asks all nodes; its clock says {wall:?}", name(attempt))
             }
             Step::Vote { attempt, node, answer } => {
-                let gone = match before.nodes[node].holder {
-                    Some(holder) if holder != attempt => {
-                        format!(", where the key of {} is gone,", name(holder))
-                    }
-                    Some(_) | None => String::new(),
-                };
                 let heard = match answer {
                     Answer::Heard => "",
                     Answer::Unheard => ", which it does not count",
                 };
                 let number = after.nodes[node].counter;
-                format!("{}'s request reaches node {node}{gone} and draws {number}{heard}", name(attempt))
+                format!("{}'s request reaches node {node} and draws {number}{heard}", name(attempt))
             }
             Step::Refuse { attempt, node } => {
                 let (name, number) = (name(attempt), after.nodes[node].counter);
@@ -64,10 +58,6 @@ impl<const N: usize, const K: usize> Fence<N, K> {
             Step::Raise { node } => {
                 format!("another lock raises the counter of node {node} to {}", after.nodes[node].counter)
             }
-            Step::Store { attempt, node } => {
-                format!("{}'s first command stores its key on node {node}", name(attempt))
-            }
-            Step::Vanish { node } => format!("the key on node {node} vanishes"),
             Step::WriteBack { attempt, node, .. } => {
                 let counter = before.nodes[node].counter;
                 let token = before.attempts[attempt].writes_back().unwrap_or(FencingToken::ZERO);

@@ -26,18 +26,17 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     fn cannot_succeed(&self, state: &State<N, K>, attempt: usize) -> bool {
         let asking = &state.attempts[attempt];
         let is_late = self.world.has_time() && state.now - asking.sent >= self.world.limit;
-        let may_vote = |node: &Node<K>| node.mail[attempt].vote.is_awaited();
         match asking.phase {
             Phase::Idle | Phase::Returned { .. } | Phase::Stopped { .. } => false,
             Phase::Voting => {
-                let may_count = |node: &Node<K>| node.counted(attempt).is_some() || may_vote(node);
+                let may_count = |node: &Node<K>| node.mail[attempt].vote != Vote::Spent;
                 is_late || !self.is_carried(&state.nodes, may_count)
             }
             Phase::WritingBack { token, .. } => {
                 let may_count = |node: &Node<K>| {
-                    node.mail[attempt].write_back == WriteBack::Acknowledged
-                        || may_vote(node)
-                        || self.may_confirm(state.now, node, attempt, token)
+                    let write_back = node.mail[attempt].write_back;
+                    write_back == WriteBack::Acknowledged
+                        || write_back == WriteBack::Unarrived && self.confirms(node, token)
                 };
                 is_late || !self.is_carried(&state.nodes, may_count)
             }
@@ -47,10 +46,9 @@ impl<const N: usize, const K: usize> Fence<N, K> {
     fn tidy_write_backs(&self, state: &mut State<N, K>, attempt: usize) {
         let asking = state.attempts[attempt];
         let Some(token) = asking.writes_back() else { return };
-        let now = state.now;
+        let may_forget = state.restarts < self.world.restarts;
         for node in &mut state.nodes {
-            let may_be_granted =
-                node.mail[attempt].vote == Vote::Unarrived || self.may_confirm(now, node, attempt, token);
+            let may_be_granted = may_forget || self.confirms(node, token);
             let write_back = &mut node.mail[attempt].write_back;
             let matters = match write_back {
                 WriteBack::Unarrived => may_be_granted,
@@ -83,7 +81,7 @@ fn stop<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize)
 
 /// The clock of an attempt that waits for no vote does not matter.
 fn tidy_clock<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) {
-    let is_awaited = state.nodes.iter().any(|node| node.mail[attempt].vote.is_awaited());
+    let is_awaited = state.nodes.iter().any(|node| node.mail[attempt].vote == Vote::Unarrived);
     let asking = &mut state.attempts[attempt];
     if !asking.is_open() && !is_awaited {
         (asking.ahead, asking.sent) = (0, 0);

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use quorlock_protocol::FENCE_COUNTER_LIFE;
-
 use crate::clock;
 use crate::common::Detail;
 
@@ -13,16 +11,10 @@ pub(crate) enum Scheme {
     Quorlock,
     /// The largest number among the votes is issued, however few nodes carry it.
     NoWriteBack,
-    /// It is written back, but any node may confirm it.
+    /// It is written back, but any node may confirm it, even if its counter is ahead.
     AnyNodeConfirms,
-    /// It is written back to nodes that still have the attempt's key, even if their counters are ahead of it.
-    AnyHolderConfirms,
-    /// A node without a counter draws from any hint, however far behind its clock.
-    AnyHintDraws,
-    /// It is written back to nodes that still have the attempt's key, also if their counters are there already.
+    /// A node may also confirm it if its counter is there already.
     EqualConfirms,
-    /// A node without a counter confirms any number, however far behind its clock.
-    NoCounterConfirms,
 }
 
 /// The bounds of the model, in ticks. They limit what may happen.
@@ -36,9 +28,7 @@ pub(crate) struct World {
     pub(crate) counters_up_to: u64,
     /// Each attempt's wall clock is ahead of the nodes' clocks by one of these.
     pub(crate) clocks_ahead: Vec<u8>,
-    /// How far each node's wall clock starts ahead.
-    pub(crate) nodes_ahead: u8,
-    /// How often a node's wall clock steps.
+    /// How often a node's wall clock steps forwards, or back again.
     pub(crate) clock_steps: u8,
     /// By how much it steps.
     pub(crate) clock_step: u8,
@@ -46,12 +36,8 @@ pub(crate) struct World {
     pub(crate) lead: u8,
     /// How often a node restarts without its data.
     pub(crate) restarts: u8,
-    /// How often locks that share the counters raise one.
+    /// How often a refused vote, or another lock with the same counter, raises one.
     pub(crate) raises: u8,
-    /// Whether one command stores the key, and the next on the same connection draws the number (ADR 34).
-    pub(crate) two_commands: bool,
-    /// Whether counters never expire.
-    pub(crate) kept: bool,
     /// How long its votes do not count after that.
     pub(crate) quarantine: u8,
     /// How long an attempt may take, exclusively.
@@ -67,14 +53,11 @@ impl World {
             ticks: 0,
             counters_up_to: 2,
             clocks_ahead: hints.to_vec(),
-            nodes_ahead: 0,
             clock_steps: 0,
             clock_step: 0,
             lead: u8::MAX,
             restarts: 0,
             raises: 0,
-            two_commands: false,
-            kept: false,
             quarantine: 0,
             limit: 1,
             detail: Detail::Reduced,
@@ -99,38 +82,34 @@ impl World {
             ticks: 5,
             counters_up_to: 0,
             clocks_ahead: clocks_ahead.to_vec(),
-            nodes_ahead: 0,
             clock_steps: 0,
             clock_step: 0,
             lead: 2,
             restarts: 1,
             raises: 0,
-            two_commands: false,
-            kept: false,
             quarantine: 4,
             limit: 2,
             detail: Detail::Reduced,
         }
     }
 
-    /// Counters expire: a tick is slightly more than a third of the time for which they are kept. The clocks
-    /// of clients differ from those of nodes by more than that, and attempts take longer.
-    pub(crate) fn pruning(clocks_ahead: &[u8]) -> World {
+    /// No node loses data, but clocks of nodes are set forwards and back, by more than the lead of a hint.
+    pub(crate) fn stepping(clock_steps: u8) -> World {
         World {
-            tick: FENCE_COUNTER_LIFE / 3 + Duration::from_secs(1),
-            ticks: 6,
-            nodes_ahead: 4,
+            ticks: 2,
             lead: 1,
             restarts: 0,
             quarantine: 0,
             limit: 7,
-            ..World::forgetful(clocks_ahead)
+            clock_steps,
+            clock_step: 4,
+            ..World::forgetful(&[0, 4])
         }
     }
 
-    /// Locks share counters that are never deleted, and store a key and draw a number by two commands (ADR 34).
+    /// Refused votes raise counters, and so do other locks that share them, at any time.
     pub(crate) fn shared(hints: &[u8]) -> World {
-        World { raises: 1, two_commands: true, kept: true, counters_up_to: 1, ..World::timeless(hints) }
+        World { raises: 2, counters_up_to: 1, ..World::timeless(hints) }
     }
 
     /// Whether any clock is read.

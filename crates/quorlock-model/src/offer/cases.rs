@@ -39,6 +39,13 @@ cases! {
         three(Scheme::AbsentToo, World::fenced());
     holds prove offers_where_no_key_stands_keep_the_order_while_a_node_forgets:
         three(Scheme::AbsentToo, World::calendars(1));
+    holds prove two_commands_keep_the_order_of_numbers: two_holders(Scheme::TwoCommands, World::fenced());
+    holds prove two_commands_keep_the_order_of_numbers_without_any_clock:
+        three(Scheme::TwoCommands, World::timeless());
+    holds prove two_commands_keep_the_order_of_numbers_without_the_shortcuts:
+        three(Scheme::TwoCommands, World::fenced().literally());
+    holds prove two_commands_keep_the_order_while_a_node_forgets_and_calendars_agree:
+        three(Scheme::TwoCommands, World::calendars(1));
 
     // One rule broken.
     violated hunt an_offer_that_counts_from_its_push_makes_two_holders:
@@ -79,6 +86,8 @@ cases! {
         two_holders(Scheme::NotRaised, World::timeless());
     violated hunt an_offered_number_that_no_quorum_carries_breaks_the_order:
         three(Scheme::NoWriteBack, World::timeless());
+    violated hunt a_write_back_to_nodes_whose_key_is_anothers_lets_a_later_holder_have_less:
+        three(Scheme::AnyKeyCarries, World::fenced());
     violated prove an_offered_number_that_is_not_above_the_waiters_calendar_breaks_the_order_once_a_node_forgets:
         three(Scheme::ReleasersHint, World { renewals: 1, ..World::calendars(1) });
 
@@ -110,6 +119,8 @@ cases! {
         two_holders(Quorlock, World::calendars(1).literally());
     nightly prove nightly_offers_where_no_key_stands_and_two_waiters:
         four(Scheme::AbsentToo, World::fenced());
+    nightly prove nightly_two_plain_clients_that_use_two_commands:
+        Offer::<3, 4>::new(Scheme::TwoCommands, [Holder, Waiter, Plain, Plain], World::fenced());
     nightly walk(1_000_000) nightly_a_million_random_walks_among_offers:
         five_nodes(Quorlock, World { restarts: 2, ..World::prolonging(2) });
     nightly walk(500_000) nightly_random_walks_among_offers_without_the_shortcuts:

@@ -2,7 +2,6 @@
 
 use quorlock_protocol::FencingToken;
 
-use super::rules::write_back;
 use super::state::{Attempt, Kind, Node, Past, Renewal, State, Vote, attempt};
 use super::{Act, Offer, Scheme, Step};
 use crate::common::Answer;
@@ -131,6 +130,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         {
             steps.push(Step::Vote { attempt, node, answer: Answer::Heard });
         }
+        if there.mail[attempt].unnumbered {
+            steps.push(Step::Own(Act::Draw { attempt, node }));
+        }
         if matches!(vote, Vote::Pushed(_)) {
             steps.push(Step::Own(Act::Push { attempt, node }));
         }
@@ -139,7 +141,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         if asking.phase == Phase::WritingBack
             && vote != Vote::Carries
-            && there.kept[0].would(write_back(asking, attempt)) == Reply::Granted
+            && self.carries(there.kept[0], asking, attempt)
         {
             steps.push(Step::Own(Act::WriteBack { attempt, node }));
         }

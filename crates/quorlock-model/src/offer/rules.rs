@@ -23,6 +23,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 state.past.restarts += 1;
                 let there = &mut state.nodes[node];
                 (there.kept, there.age) = ([Kept::nothing()], Some(0));
+                there.mail.iter_mut().for_each(|mail| mail.unnumbered = false);
             }
             Step::Vote { attempt, node, .. } => self.vote(&mut state, attempt, node),
             Step::Renew { attempt } => renew(&mut state, attempt),
@@ -66,6 +67,7 @@ impl<const N: usize, const K: usize> Offer<N, K> {
                 }
             }
             Act::Forge { attempt, node } => self.hear(state, attempt, node, FencingToken::ZERO),
+            Act::Draw { attempt, node } => self.draw(state, attempt, node),
             Act::Decide { attempt } => self.decide(state, attempt),
             Act::WriteBack { attempt, node } => self.write_back(state, attempt, node),
         }
@@ -85,8 +87,25 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         }
         let vote = self.vote_of(&state.attempts[attempt], attempt);
         let there = &mut state.nodes[node];
-        let (_, number) = there.kept[0].ask(vote);
         there.mail[attempt].vote = Vote::None;
+        if self.scheme == Scheme::TwoCommands && !self.world.is_young(there.age) {
+            there.kept[0].tell(vote.numbered(None));
+            there.mail[attempt].unnumbered = true;
+            return;
+        }
+        let (_, number) = there.kept[0].ask(vote);
+        self.note_time(state, number);
+        self.push(state, attempt, node, number);
+    }
+
+    /// Raises the counter as a vote would, and leaves the key as it is.
+    fn draw(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
+        let vote = self.vote_of(&state.attempts[attempt], attempt);
+        let there = &mut state.nodes[node];
+        there.mail[attempt].unnumbered = false;
+        let mut free = Kept::nothing().with(|record| record.counter = there.kept[0].record().counter);
+        let (_, number) = free.ask(vote);
+        there.kept[0] = there.kept[0].with(|record| record.counter = number.get());
         self.note_time(state, number);
         self.push(state, attempt, node, number);
     }
@@ -216,17 +235,35 @@ impl<const N: usize, const K: usize> Offer<N, K> {
     fn decide(&self, state: &mut State<N, K>, attempt: usize) {
         let counted = state.nodes.iter().filter_map(|node| node.mail[attempt].vote.number());
         let Some(drawn) = FenceVotes::of(counted) else { return };
-        state.attempts[attempt].own.number = drawn.token();
-        if drawn.stands(self.quorum) || self.scheme == Scheme::NoWriteBack {
+        let is_final = drawn.stands(self.quorum) || self.scheme == Scheme::NoWriteBack;
+        let number = if is_final { drawn.token() } else { drawn.next() };
+        state.attempts[attempt].own.number = number;
+        self.note_time(state, number);
+        if is_final {
             return self.take(state, attempt);
         }
         state.attempts[attempt].phase = Phase::WritingBack;
         state.nodes.iter_mut().for_each(|node| node.mail[attempt].vote.settle());
     }
 
+    /// Whether a node confirms the attempt's number.
+    pub(super) fn carries(&self, kept: Kept, asking: &Attempt, attempt: usize) -> bool {
+        let is_below = kept.counter() < asking.own.number;
+        if self.scheme == Scheme::AnyKeyCarries {
+            is_below
+        } else {
+            kept.would(write_back(asking, attempt)) == Reply::Granted
+        }
+    }
+
     fn write_back(&self, state: &mut State<N, K>, attempt: usize, node: usize) {
         let there = &mut state.nodes[node];
-        there.kept[0].tell(write_back(&state.attempts[attempt], attempt));
+        if self.scheme == Scheme::AnyKeyCarries {
+            let number = state.attempts[attempt].own.number.get();
+            there.kept[0] = there.kept[0].with(|record| record.counter = number);
+        } else {
+            there.kept[0].tell(write_back(&state.attempts[attempt], attempt));
+        }
         let is_young = self.world.is_young(there.age);
         if is_young {
             return;
@@ -346,7 +383,7 @@ fn ask<const N: usize, const K: usize>(state: &mut State<N, K>, attempt: usize) 
 }
 
 /// Returns the attempt's request to carry its number.
-pub(super) fn write_back(asking: &Attempt, attempt: usize) -> Ask {
+fn write_back(asking: &Attempt, attempt: usize) -> Ask {
     Ask::of(What::WriteBack, attempt).numbered(Some(asking.own.number))
 }
 

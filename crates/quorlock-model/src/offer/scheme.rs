@@ -43,4 +43,9 @@ pub(crate) enum Scheme {
     WaitersHint,
     /// The largest number is issued, however few nodes carry it.
     NoWriteBack,
+    /// A node carries a number whatever key it has.
+    AnyKeyCarries,
+    /// A node stores the key of a plain request by one command, and draws the number by the next, whatever key it has
+    /// by then. This is safe: the library does so where a node may.
+    TwoCommands,
 }

@@ -29,6 +29,8 @@ pub(crate) struct Mail {
     pub(crate) renewal: Renewal,
     /// Whether the node has executed the attempt's offer, where that happens only once.
     pub(crate) offered: bool,
+    /// Whether the node has stored the key, but not drawn the number yet, where these are two steps.
+    pub(crate) unnumbered: bool,
 }
 
 /// The vote of a node for an attempt.

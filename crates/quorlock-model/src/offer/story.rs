@@ -36,6 +36,13 @@ impl<const N: usize, const K: usize> Offer<N, K> {
             Act::Forge { attempt, node } => {
                 format!("{} hears in the name of node {node}, which has sent nothing", name(attempt))
             }
+            Act::Draw { attempt, node } => {
+                format!(
+                    "node {node}, whose counter is {}, draws a number for {}",
+                    before.nodes[node].kept[0].counter(),
+                    name(attempt)
+                )
+            }
             Act::Decide { attempt } => format!("{} decides on its number", name(attempt)),
             Act::WriteBack { attempt, node } => {
                 let number = before.attempts[attempt].own.number;

@@ -84,8 +84,9 @@ impl<const N: usize, const K: usize> Offer<N, K> {
         *asking = Attempt { phase: asking.phase, ..state::attempt(asking.own.kind) };
         for node in &mut state.nodes {
             let asked = node.mail[attempt].vote == Vote::Asked && self.world.is_literal();
-            node.mail[attempt] =
-                Mail { vote: if asked { Vote::Asked } else { Vote::None }, ..Mail::default() };
+            let (vote, unnumbered) =
+                (if asked { Vote::Asked } else { Vote::None }, node.mail[attempt].unnumbered);
+            node.mail[attempt] = Mail { vote, unnumbered, ..Mail::default() };
             if !self.world.is_literal() {
                 node.kept[0].tell(Ask::release(attempt));
             }

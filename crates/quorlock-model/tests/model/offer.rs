@@ -20,6 +20,10 @@ cases! {
     fn offers_keep_the_order_while_a_node_forgets_and_calendars_agree();
     fn offers_where_no_key_stands_keep_the_order_of_numbers();
     fn offers_where_no_key_stands_keep_the_order_while_a_node_forgets();
+    fn two_commands_keep_the_order_of_numbers();
+    fn two_commands_keep_the_order_of_numbers_without_any_clock();
+    fn two_commands_keep_the_order_of_numbers_without_the_shortcuts();
+    fn two_commands_keep_the_order_while_a_node_forgets_and_calendars_agree();
     fn an_offer_that_counts_from_its_push_makes_two_holders();
     fn an_offer_that_counts_from_a_later_question_makes_two_holders();
     fn a_message_that_no_node_has_sent_makes_two_holders();
@@ -39,6 +43,7 @@ cases! {
     fn a_waiters_clock_that_is_too_slow_lets_it_hold_for_too_long();
     fn an_offered_number_that_is_not_above_the_counter_breaks_the_order();
     fn an_offered_number_that_no_quorum_carries_breaks_the_order();
+    fn a_write_back_to_nodes_whose_key_is_anothers_lets_a_later_holder_have_less();
     fn an_offered_number_that_is_not_above_the_waiters_calendar_breaks_the_order_once_a_node_forgets();
     fn five_nodes_keep_others_out_of_what_is_offered_at_random();
     fn five_nodes_keep_the_order_of_what_is_offered_at_random();

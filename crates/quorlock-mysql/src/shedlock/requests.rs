@@ -78,8 +78,7 @@ impl Table {
         match request {
             Request::Acquire { fence_hint: Some(_), .. }
             | Request::Transfer { fence_hint: Some(_), .. }
-            | Request::WriteBack { .. }
-            | Request::DeleteFencingCounter { .. } => Err(Failed::Refused(self.without_counter())),
+            | Request::WriteBack { .. } => Err(Failed::Refused(self.without_counter())),
             Request::Acquire { claim: to, .. }
             | Request::Renew { claim: to, .. }
             | Request::Transfer { to, .. }
@@ -96,7 +95,7 @@ impl Table {
                 tombstones.insert(claim.token().clone(), now + *linger);
                 self.give_back(connection, claim).await
             }
-            Request::Inspect { key } => {
+            Request::Inspect { key, .. } => {
                 let name = self.name(key)?;
                 let found = last_holder(connection.run(self.holder_of(&name)).await?)?;
                 Ok(found.filter(|found| !found.left.is_zero()).map_or(Vote::Free, |found| held(&found)))

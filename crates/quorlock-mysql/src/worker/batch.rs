@@ -1,8 +1,9 @@
 //! Carries out batches of requests.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use quorlock::node::record::Outcome;
+use quorlock::node::record::{Outcome, Records};
 use quorlock::node::{NodeError, NodeErrorKind, Reason, Responder, Response, SharedRequest};
 
 use super::{ATTEMPTS, Session, Worker, capabilities};
@@ -74,10 +75,8 @@ impl Worker {
         link: &mut Session,
         batch: Vec<(SharedRequest, Responder)>,
     ) -> Result<bool, NodeError> {
-        let mut names: Vec<Arc<str>> =
-            batch.iter().flat_map(|(request, _)| request.keys().cloned()).collect();
-        names.sort_unstable();
-        names.dedup();
+        let needed = batch.iter().flat_map(|(request, _)| Records::needed_for(request));
+        let names: Vec<Arc<str>> = needed.collect::<BTreeSet<_>>().into_iter().collect();
         let clock = Arc::clone(self.seams.clock());
         let mut remembered = self.memory.rows(&names, clock.now());
         for _ in 0..ATTEMPTS {
@@ -95,8 +94,9 @@ impl Worker {
             let decided: Vec<Result<Outcome, NodeError>> =
                 batch.iter().map(|(request, _)| rows.apply(request)).collect();
             let changes = rows.changes();
-            // Cached rows are confirmed only by a write.
-            if !is_read && changes.len() < names.len() {
+            // Cached rows are confirmed only by a write; a counter that is not raised is none that decides.
+            let written = |key: &Arc<str>| changes.iter().any(|change| *change.key == **key);
+            if !is_read && !batch.iter().flat_map(|(request, _)| request.keys()).all(written) {
                 continue;
             }
             let nonce = self.seams.entropy().next_u64().max(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use mysql_async::prelude::Queryable as _;
-use quorlock::protocol::{FencingToken, WaiterId, companion};
+use quorlock::protocol::{WaiterId, companion};
 use quorlock::{
     node::{Expiry, Node, Request, Seams},
     runtime::{Clock as _, SystemClock},
@@ -27,8 +27,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Returns the key of the lock, given the key of its counter.
-fn counter_of(key: &str) -> Option<&str> {
-    companion(key).and_then(|(lock, rest)| (rest == "fence:counter").then_some(lock))
+fn is_counter(key: &str) -> bool {
+    companion(key).is_some_and(|(_, rest)| rest.starts_with("fence:"))
 }
 
 /// Returns the key of the lock, given the key of a waiter's turn.
@@ -45,11 +45,11 @@ impl Console {
     }
 
     async fn write(&self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
-        if let Some(lock) = counter_of(key) {
+        if is_counter(key) {
             let number = if let Value::Number(number) = value { number } else { u64::MAX };
             let insert = format!(
                 "INSERT INTO quorlock_locks SET name = x'{}', nonce = RAND() * 1e9, dead_at = ~0",
-                hex(lock.as_bytes())
+                hex(key.as_bytes())
             );
             let now = format!("counter = {number}");
             return self
@@ -72,11 +72,10 @@ impl Console {
     }
 
     async fn delete(&self, key: &str) -> io::Result<()> {
-        let (set, key) = match (counter_of(key), turn_of(key)) {
-            (Some(lock), _) => ("counter = 0", lock),
+        let (set, key) = match turn_of(key) {
             // A waiter that is no longer in the queue has its turn.
-            (None, Some(lock)) => ("waiters = NULL", lock),
-            (None, None) => ("token = NULL, ends = NULL, beside = NULL", key),
+            Some(lock) => ("waiters = NULL", lock),
+            None => ("token = NULL, ends = NULL, beside = NULL, counter = 0", key),
         };
         self.run(format!(
             "UPDATE quorlock_locks SET nonce = nonce + 1, {set} WHERE name = x'{}'",
@@ -86,7 +85,6 @@ impl Console {
     }
 
     async fn ends(&self, key: &str) -> io::Result<Option<Expiry>> {
-        let (counter, key) = (counter_of(key).is_some(), counter_of(key).unwrap_or(key));
         let mut conn = self.0.lock().await.other().await;
         let select = format!(
             "SELECT token IS NULL, ends, counter FROM quorlock_locks WHERE name = x'{}'",
@@ -96,10 +94,7 @@ impl Console {
         conn.disconnect().await.map_err(other)?;
         let left = |ends: Duration| Expiry::In(ends.saturating_sub(SystemClock::default().wall()));
         Ok(match row {
-            Some((_, _, number)) if counter => {
-                let number = FencingToken::new(number).filter(|number| *number > FencingToken::ZERO);
-                number.map(|number| left(number.counter_ends()))
-            }
+            Some((_, _, 1..)) => Some(Expiry::Never),
             Some((false, ends, _)) => {
                 Some(ends.map_or(Expiry::Never, |ends| left(Duration::from_micros(ends))))
             }
@@ -170,8 +165,8 @@ fn without_tombstones(node: impl Node) -> WrappedNode {
 #[test]
 fn the_keys_derived_from_a_lock_are_read_as_written() {
     for key in ["a", "contract/1/2", "{tag}/3"] {
-        assert_eq!(counter_of(&quorlock::protocol::fence_counter(key)), Some(key));
+        assert!(is_counter(&quorlock::protocol::fence_counter("", key)) && !is_counter(key));
         assert_eq!(turn_of(&quorlock::protocol::turn_key(key, WaiterId::new(7))), Some(key));
     }
-    assert_eq!((counter_of("a"), turn_of("a")), (None, None));
+    assert_eq!(turn_of("a"), None);
 }

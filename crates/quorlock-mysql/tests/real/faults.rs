@@ -41,7 +41,7 @@ async fn cancel(node: &dyn Node, claim: &Arc<Claim>) -> Result<Response, NodeErr
 }
 
 async fn inspect(node: &dyn Node, key: &str) -> Vote {
-    ask(node, Request::Inspect { key: key.into() }).await.unwrap().vote
+    ask(node, Request::inspect(key)).await.unwrap().vote
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -196,9 +196,10 @@ async fn their_locks_and_ours_exclude_each_other() {
     assert_eq!(theirs(unlock).await, 1);
     assert_eq!(vote(&node, acquire(&ours)).await, Vote::Granted);
     assert_eq!((theirs(&insert).await, theirs(&update).await, theirs(unlock).await), (0, 0, 0));
-    assert_eq!(vote(&node, Request::Release { claim: ours }).await, Vote::Granted);
+    assert_eq!(vote(&node, Request::Release { claim: Arc::clone(&ours) }).await, Vote::Granted);
     assert_eq!(theirs(&update).await, 1);
-    let fenced = ask(&node, Request::DeleteFencingCounter { key: "job".into() }).await.unwrap_err();
+    let number = quorlock::protocol::FencingToken::ZERO;
+    let fenced = ask(&node, Request::WriteBack { claim: ours, fencing_token: number }).await.unwrap_err();
     assert!(fenced.to_string().contains("--fencing off"), "{fenced}");
 }
 

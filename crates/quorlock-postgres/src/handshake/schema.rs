@@ -43,9 +43,9 @@ fn quoted(name: &str) -> String {
 }
 
 /// The columns of all tables that the script creates.
-const COLUMNS: &str = "history.name:text history.one:boolean history.place:text history.since:bigint \
+const COLUMNS: &str = "counters.counter:bigint counters.key:bytea history.name:text history.one:boolean history.place:text history.since:bigint \
                        history.writer:xid intents.expires:bigint intents.key:bytea \
-                       intents.waiter:bytea locks.buried:bigint locks.counter:bigint locks.expires:bigint locks.key:bytea \
+                       intents.waiter:bytea locks.buried:bigint locks.expires:bigint locks.key:bytea \
                        locks.number:bigint locks.queued:boolean locks.released:bigint locks.token:bytea \
                        locks.told:bigint locks.wanted:smallint max_ttls.expires:bigint \
                        max_ttls.millis:bigint max_ttls.prefix:bytea meta.swept:bytea meta.version:integer \

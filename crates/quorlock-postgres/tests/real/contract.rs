@@ -32,11 +32,11 @@ const BROKEN: [(&str, &str, &str); 5] = [
         "a cancellation leaves a foreign key and still stops its own attempt",
     ),
     (
-        "GREATEST(counter, LEAST(hint, (date_part('epoch', clock_timestamp()) * 1e6)::bigint + lead)) + 1",
-        "hint + 1",
+        "GREATEST(quorlock.usable(c.counter) + 1, EXCLUDED.counter)",
+        "EXCLUDED.counter",
         "a number is one more than the larger of counter and hint",
     ),
-    ("GREATEST(counter, LEAST(hint, t + lead)) + 1", "hint + 1", "a transfer draws a larger number"),
+    ("stands >= num", "stands > num", "a write back where the counter is not below is refused"),
     (
         "counter < 0 OR counter >= 9007199254740991",
         "false",

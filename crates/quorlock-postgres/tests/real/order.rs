@@ -24,7 +24,7 @@ struct Two<'a> {
 impl Two<'_> {
     async fn of(server: &Server) -> Two<'_> {
         let (node, client) = (node(&server.url("&connections=2")), server.client().await);
-        let inspect = async |key: &str| ask(&*node, Request::Inspect { key: key.into() }).await;
+        let inspect = async |key: &str| ask(&*node, Request::inspect(key)).await;
         inspect("key").await.unwrap();
         // The second is opened when the first has many unanswered requests.
         let first = *backends(&client).await.first().unwrap();
@@ -121,13 +121,13 @@ async fn a_connection_waits_for_its_predecessor_within_a_bound() {
     let server = Server::start(&["log_statement=all"]);
     let (proxy, url) = server.behind_proxy().await;
     let node = node(&url);
-    ask(&*node, Request::Inspect { key: "a".into() }).await.unwrap();
+    ask(&*node, Request::inspect("a")).await.unwrap();
     let client = server.client().await;
     let predecessor = *backends(&client).await.first().unwrap();
     server.stop_backend(predecessor).unwrap();
     proxy.cut();
     until("its successor votes, though it is stopped", async || {
-        ask(&*node, Request::Inspect { key: "a".into() }).await.is_ok()
+        ask(&*node, Request::inspect("a")).await.is_ok()
     })
     .await;
     let log = std::fs::read_to_string(server.log()).unwrap();
@@ -143,7 +143,7 @@ async fn a_connection_waits_for_its_predecessor_within_a_bound() {
 async fn a_new_connection_waits_for_earlier_requests_on_the_others() {
     let Some(server) = server() else { return };
     let (node, client) = (node(&server.url("&connections=2")), server.client().await);
-    ask(&*node, Request::Inspect { key: "key".into() }).await.unwrap();
+    ask(&*node, Request::inspect("key")).await.unwrap();
     let first = *backends(&client).await.first().unwrap();
     let acquire = |number: u128, key: usize| {
         let claim = Arc::new(Claim::new(format!("key/{key}").into(), Token::new(number, "test")));

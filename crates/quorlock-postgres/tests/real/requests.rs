@@ -29,7 +29,7 @@ pub(crate) async fn acquire(node: &dyn Node, claim: &Arc<Claim>) -> Result<Respo
 }
 
 pub(crate) async fn inspect(node: &dyn Node, key: &str) -> Result<Response, NodeError> {
-    ask(node, Request::Inspect { key: key.into() }).await
+    ask(node, Request::inspect(key)).await
 }
 
 pub(crate) fn is_held_by(response: &Response, claim: &Claim) -> bool {

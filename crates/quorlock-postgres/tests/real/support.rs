@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use quorlock::protocol::{FencingToken, companion};
+use quorlock::protocol::companion;
 use quorlock::{
     node::{Expiry, Node, NodeKind as _, Seams},
     runtime::{Clock as _, SystemClock},
@@ -125,9 +125,8 @@ pub(crate) struct Editor<'a> {
     pub(crate) restarts: bool,
 }
 
-/// Returns the key of the lock, given the name of its counter.
-fn counted(key: &str) -> Option<&str> {
-    companion(key).and_then(|(lock, rest)| (rest == "fence:counter").then_some(lock))
+fn is_counter(key: &str) -> bool {
+    companion(key).is_some_and(|(_, rest)| rest.starts_with("fence:"))
 }
 
 /// Makes the history of the data an hour older, as its note would be by then.
@@ -167,14 +166,20 @@ impl Plant for Editor<'_> {
             } else {
                 None
             };
-            if let Some(key) = counted(key) {
+            if is_counter(key) {
                 // A number column stores a negative number for a value that is not a number.
                 let current = if let Value::Number(number) = value {
                     i64::try_from(number).unwrap_or(i64::MAX)
                 } else {
                     -1
                 };
-                return self.change(key, "counter = $2", &[&current]).await;
+                let set = "INSERT INTO quorlock.counters VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET counter = $2";
+                let client = self.server.client().await;
+                return client
+                    .execute(set, &[&key.as_bytes(), &current])
+                    .await
+                    .map(drop)
+                    .map_err(io::Error::other);
             }
             let token = if let Value::Text(text) = value { Some(text) } else { None };
             self.change(key, "token = $2, expires = $3, number = NULL", &[&token, &ends]).await
@@ -191,33 +196,24 @@ impl Plant for Editor<'_> {
                             SELECT pg_notify('quorlock', encode(turn_key, 'hex')) FROM gone";
                 return client.query(told, &[&key.as_bytes()]).await.map(drop).map_err(io::Error::other);
             }
-            match counted(key) {
-                Some(key) => self.change(key, "counter = 0, number = NULL", &[]).await,
-                None => {
-                    self.change(key, "token = NULL, expires = NULL, number = NULL, wanted = 0", &[]).await
-                }
-            }
+            self.change(key, "token = NULL, expires = NULL, number = NULL, wanted = 0", &[]).await
         })
     }
 
     fn expiry<'a>(&'a self, key: &'a str) -> BoxFuture<'a, io::Result<Option<Expiry>>> {
         Box::pin(async move {
             let client = self.server.client().await;
-            let lock = counted(key).unwrap_or(key).as_bytes();
+            if is_counter(key) {
+                let counter = "SELECT FROM quorlock.counters WHERE key = $1";
+                let row = client.query_opt(counter, &[&key.as_bytes()]).await.map_err(io::Error::other)?;
+                return Ok(row.map(|_| Expiry::Never));
+            }
             let row = client
-                .query_opt("SELECT token, expires, counter FROM quorlock.locks WHERE key = $1", &[&lock])
+                .query_opt("SELECT token, expires FROM quorlock.locks WHERE key = $1", &[&key.as_bytes()])
                 .await;
             let Some(row) = row.map_err(io::Error::other)? else { return Ok(None) };
-            let (token, expires, counter): (Option<Vec<u8>>, Option<i64>, i64) =
-                (row.get(0), row.get(1), row.get(2));
+            let (token, expires): (Option<Vec<u8>>, Option<i64>) = (row.get(0), row.get(1));
             let left = |ends: Duration| Expiry::In(ends.saturating_sub(SystemClock::default().wall()));
-            if counted(key).is_some() {
-                // A counter is kept for as long as its number says.
-                let current = u64::try_from(counter).ok().and_then(FencingToken::new);
-                return Ok(current
-                    .filter(|current| current.get() > 0)
-                    .map(|current| left(current.counter_ends())));
-            }
             let ends = expires.map(|ends| Duration::from_micros(u64::try_from(ends).unwrap()));
             Ok(token.map(|_| ends.map_or(Expiry::Never, left)))
         })

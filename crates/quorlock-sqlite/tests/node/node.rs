@@ -92,7 +92,7 @@ async fn fencing_tokens_grow_over_a_boot_that_has_lost_counters_and_the_time() {
     let first = acquire(&booted(&path, "one"), &claim("a")).await.unwrap().fencing_token.unwrap();
     let database = Connection::open(&path).unwrap();
     // Rows written without a flush may be lost.
-    assert_eq!(database.execute("DELETE FROM locks", []).unwrap(), 1);
+    assert_eq!(database.execute("DELETE FROM locks", []).unwrap(), 2, "a lock and a counter");
     let reserve: u64 = database.query_row("SELECT reserve FROM about", [], |row| row.get(0)).unwrap();
     assert!(first.get() < reserve);
     let behind = SystemClock::default().wall().saturating_sub(Duration::from_secs(120));
@@ -186,7 +186,7 @@ async fn expired_rows_are_deleted_over_time() {
     acquire(&node, &claim("first")).await.unwrap();
     let database = Connection::open(&path).unwrap();
     let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40) \
-                  INSERT INTO locks (key, record, dead_at) SELECT 'old/' || i, 'counter 1', 1 FROM n";
+                  INSERT INTO locks (key, record, dead_at) SELECT 'old/' || i, '', 1 FROM n";
     database.execute(insert, []).unwrap();
     let left =
         || database.query_row("SELECT count(*) FROM locks WHERE dead_at = 1", [], |row| row.get::<_, u32>(0));
@@ -292,7 +292,7 @@ async fn a_full_disk_is_reported_with_a_remedy_and_loses_nothing() {
     assert_eq!(error.kind(), NodeErrorKind::OutOfSpace, "{error:#}");
     assert!(error.to_string().contains("is full: make room there; nothing was changed"), "{error:#}");
     assert!(!error.may_have_acted());
-    let seen = ask(&node, Request::Inspect { key: "a".into() }).await.unwrap();
+    let seen = ask(&node, Request::inspect("a")).await.unwrap();
     assert!(matches!(&seen.vote, Vote::Held(holding) if holding.token == *holder.token()), "{seen:?}");
     fs::remove_file(disk.path("rest")).unwrap();
     release(&node, &holder).await;
@@ -328,7 +328,7 @@ async fn an_endless_transaction_of_another_program_is_reported() {
     assert_eq!(error.kind(), NodeErrorKind::Busy, "{error:#}");
     assert!(!error.may_have_acted() && error.to_string().contains("another program keeps"), "{error:#}");
     // A request that only reads does not wait.
-    let seen = ask(&node, Request::Inspect { key: "a".into() }).await.unwrap();
+    let seen = ask(&node, Request::inspect("a")).await.unwrap();
     assert!(matches!(&seen.vote, Vote::Held(holding) if matches!(holding.expiry, Expiry::In(_))), "{seen:?}");
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(acquire(&node, &claim("b")).await.unwrap().vote, Vote::Granted);

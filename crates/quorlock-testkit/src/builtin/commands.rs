@@ -33,21 +33,6 @@ impl Connection {
                 Resp::ok()
             }
             _ if !self.welcome => Resp::Error("NOAUTH Authentication required.".to_owned()),
-            "EXEC" => match self.transaction.take() {
-                Some(commands) => {
-                    Resp::List(commands.iter().map(|parts| self.queued(parts, state)).collect())
-                }
-                None => Resp::Error("ERR EXEC without MULTI".to_owned()),
-            },
-            _ if self.transaction.is_some() => {
-                let words = [&[name.as_bytes().to_vec()], arguments].concat();
-                self.transaction.get_or_insert_default().push(words);
-                Resp::Status("QUEUED".to_owned())
-            }
-            "MULTI" => {
-                self.transaction = Some(Vec::new());
-                Resp::ok()
-            }
             "CLIENT" => self.client(arguments, state),
             "SUBSCRIBE" => self.subscribe(arguments, state),
             "SHUTDOWN" => {
@@ -56,13 +41,6 @@ impl Connection {
             }
             _ => state.command(self.id, name, arguments),
         }
-    }
-
-    /// Handles a command between `MULTI` and `EXEC`, where only those that depend on no connection are
-    /// allowed.
-    fn queued(&self, parts: &[Vec<u8>], state: &mut State) -> Resp {
-        let [name, arguments @ ..] = parts else { return Resp::Null };
-        state.command(self.id, &String::from_utf8_lossy(name), arguments)
     }
 
     /// `HELLO [version [AUTH user password] [SETNAME name]]`

@@ -79,7 +79,7 @@ pub(super) async fn a_key_of_the_wrong_type_fails_until_it_is_deleted(bench: &Be
         Request::WriteBack { claim: claim.clone(), fencing_token: FencingToken::ZERO },
         Request::Release { claim: claim.clone() },
         Request::Cancel { claim, linger },
-        Request::Inspect { key: key.as_str().into() },
+        Request::inspect(key.as_str()),
     ]
     .into_iter()
     .filter(|request| bench.can(request))

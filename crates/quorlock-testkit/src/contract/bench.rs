@@ -1,7 +1,8 @@
 //! What every clause needs: its own keys, tokens, requests and comparisons.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorlock::protocol::{
@@ -33,6 +34,8 @@ pub(super) struct Bench<'a> {
     /// Unique per clause and run, so that a server that remembers the last run does not matter.
     name: String,
     made: AtomicU64,
+    /// The counters of the keys so far.
+    counters: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> Bench<'a> {
@@ -44,32 +47,54 @@ impl<'a> Bench<'a> {
         clause: usize,
     ) -> Bench<'a> {
         let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().next_u64());
-        Bench { node, plant, clock, ear, name, made: AtomicU64::new(0) }
+        Bench { node, plant, clock, ear, name, made: AtomicU64::new(0), counters: Mutex::default() }
     }
 
-    /// Returns an unused key.
+    /// Returns an unused key with a counter of its own.
     pub(super) fn key(&self) -> String {
-        format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
+        self.unused(|number| format!("{}/{number}", self.name))
+    }
+
+    fn unused(&self, key: impl Fn(u64) -> String) -> String {
+        loop {
+            let key = key(self.made.fetch_add(1, Ordering::Relaxed));
+            if self.counters.lock().unwrap_or_else(PoisonError::into_inner).insert(self.counter_key(&key)) {
+                return key;
+            }
+        }
+    }
+
+    /// The length of the key prefix: each clause has one of its own, and so counters of its own.
+    pub(super) fn prefix_len(&self, key: &str) -> usize {
+        let tag = if key.starts_with('{') { "{}/" } else { "/" };
+        if key.contains(&self.name) { self.name.len() + tag.len() } else { 0 }
+    }
+
+    /// Returns the key of the lock's fencing counter.
+    pub(super) fn counter_key(&self, key: &str) -> String {
+        fence_counter(key.get(..self.prefix_len(key)).unwrap_or_default(), key)
     }
 
     /// Returns an unused key in the same hash slot as all others from this method, for claims of several
     /// locks.
     pub(super) fn key_beside(&self) -> String {
-        format!("{{{}}}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed))
+        self.unused(|number| format!("{{{}}}/{number}", self.name))
     }
 
     /// Returns a new attempt to get `key`, by a process with this inbox.
     pub(super) fn claim_of(&self, inbox: InboxId, key: &str) -> Arc<Claim> {
-        Arc::new(Claim::new(
-            key.into(),
-            Token::new(inbox.mark(SystemEntropy::default().next_u128()), &self.name),
-        ))
+        let token = Token::new(inbox.mark(SystemEntropy::default().next_u128()), &self.name);
+        self.claim_with(key, token)
     }
 
     /// Returns a new attempt to get `key`.
     pub(super) fn claim(&self, key: &str) -> Arc<Claim> {
         let context = format!("{}/{}", self.name, self.made.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Claim::new(key.into(), Token::new(SystemEntropy::default().next_u128(), &context)))
+        self.claim_with(key, Token::new(SystemEntropy::default().next_u128(), &context))
+    }
+
+    pub(super) fn claim_with(&self, key: &str, token: Token) -> Arc<Claim> {
+        Arc::new(Claim::new(key.into(), token).below(self.prefix_len(key)))
     }
 
     pub(super) async fn plant(&self, key: &str, value: impl Into<Value>, expiry: Expiry) -> Finding {
@@ -212,7 +237,7 @@ impl Bench<'_> {
     }
 
     pub(super) async fn inspect(&self, key: &str) -> Result<Vote, String> {
-        self.vote(Request::Inspect { key: key.into() }).await
+        self.vote(Request::inspect(key)).await
     }
 
     pub(super) async fn vote(&self, request: Request) -> Result<Vote, String> {
@@ -237,7 +262,8 @@ impl Bench<'_> {
 
     /// Returns the counter of the lock at `key`.
     pub(super) async fn counter(&self, key: &str) -> Result<Option<FencingToken>, String> {
-        self.told(Request::Inspect { key: key.into() }).await.map(|(_, fencing_token)| fencing_token)
+        let request = Request::Inspect { key: key.into(), prefix_len: self.prefix_len(key) };
+        self.told(request).await.map(|(_, fencing_token)| fencing_token)
     }
 
     /// Whether the node reports that it supports the request.
@@ -263,7 +289,7 @@ impl Bench<'_> {
 
     /// Expects that nothing is stored under the name of the counter of the lock at `key`.
     pub(super) async fn has_no_counter(&self, key: &str) -> Finding {
-        let in_its_place = self.claim(&fence_counter(key));
+        let in_its_place = self.claim(&self.counter_key(key));
         is(&self.acquire_plainly(&in_its_place).await?, &Vote::Granted)?;
         is(&self.release(&in_its_place).await?, &Vote::Granted)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::{Expiry, Request, Vote};
-use quorlock::protocol::{Claim, FENCE_COUNTER_LIFE, FenceHint, FencingToken, Token, fence_counter};
+use quorlock::protocol::{Claim, FenceHint, FencingToken, Token};
 
 use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
 use crate::value::Value;
@@ -61,46 +61,20 @@ pub(super) async fn a_number_is_one_more_than_the_larger_of_counter_and_hint(ben
     Ok(())
 }
 
-pub(super) async fn a_hint_is_cut_to_the_time_of_the_node_and_a_lead(bench: &Bench<'_>) -> Finding {
+pub(super) async fn the_time_of_the_node_takes_the_place_of_a_hint_beyond_the_lead(
+    bench: &Bench<'_>,
+) -> Finding {
     // Far more than the difference between the clocks of node and bench.
     const LEAD: Duration = Duration::from_secs(3600);
     let micros = |wall: Duration| u64::try_from(wall.as_micros()).map_or(FencingToken::MAX, number);
     let before = bench.clock.wall();
-    let fence_hint = FenceHint::at(before + 2 * LEAD, None, LEAD);
-    let drawn = bench.drawn(acquisition(&bench.claim(&bench.key()), LONG, fence_hint)).await?;
-    let (least, most) = (micros(before + LEAD / 2), micros(before + LEAD * 3 / 2));
-    ensure(least < drawn && drawn < most, format!("{drawn} is not between {least} and {most}"))
-}
-
-/// Numbers drawn earlier may be larger than such a hint (rule F-10).
-pub(super) async fn a_hint_that_is_too_old_draws_and_confirms_nothing_where_there_is_no_counter(
-    bench: &Bench<'_>,
-) -> Finding {
-    let (key, past) = (bench.key(), Past::of(bench));
-    let old = bench.clock.wall().saturating_sub(FENCE_COUNTER_LIFE + LONG);
-    let late = |contended: bool| FenceHint::at(old, contended.then_some(number(1)), LONG);
-    let (claim, gone) = (bench.claim(&key), bench.claim(&key));
-    for request in [
-        acquisition(&claim, LONG, late(false)),
-        acquisition(&claim, LONG, late(true)),
-        transfer(&gone, &claim, Some(late(false))),
-        acquisition(&Arc::new(Claim::clone(&claim).shared()), LONG, late(false)),
-    ]
-    .into_iter()
-    .filter(|request| bench.can(request))
-    {
-        bench.fails(request).await?;
-        bench.free(&key).await?;
-        bench.has_no_counter(&key).await?;
+    for seen in [None, Some(FencingToken::ZERO)] {
+        let fence_hint = FenceHint::at(before + 2 * LEAD, seen, LEAD);
+        let drawn = bench.drawn(acquisition(&bench.claim(&bench.key()), LONG, fence_hint)).await?;
+        let (least, most) = (micros(before.saturating_sub(LEAD / 2)), micros(before + LEAD / 2));
+        ensure(least < drawn && drawn < most, format!("{drawn} is not between {least} and {most}"))?;
     }
-    bench.acquire_plainly(&claim).await?;
-    let oldest = FenceHint::at(old, None, LONG).usual();
-    let (vote, _) = bench.told(write_back(&claim, oldest)).await?;
-    is(&vote, &Vote::FenceAhead)?;
-    bench.has_no_counter(&key).await?;
-    draws(bench, write_back(&claim, past.at(7)), past.at(7)).await?;
-    bench.release(&claim).await?;
-    draws(bench, acquisition(&claim, LONG, late(false)), past.at(8)).await
+    Ok(())
 }
 
 pub(super) async fn a_refused_acquisition_reports_the_counter_and_draws_nothing(
@@ -125,27 +99,6 @@ pub(super) async fn a_refused_acquisition_reports_the_counter_and_draws_nothing(
     draws(bench, acquisition(&refused, LONG, past.counting()), past.at(43)).await
 }
 
-pub(super) async fn a_refused_acquisition_leaves_no_counter_where_there_was_none(
-    bench: &Bench<'_>,
-) -> Finding {
-    let (key, fence_hint) = (bench.key(), Some(bench.fence_hint()));
-    let (holder, refused) = (bench.claim(&key), bench.claim(&key));
-    bench.acquire_plainly(&holder).await?;
-    for request in [
-        acquisition(&refused, LONG, bench.contended_draw()),
-        transfer(&refused, &bench.claim(&key), fence_hint),
-    ]
-    .into_iter()
-    .filter(|request| bench.can(request))
-    {
-        let (vote, fencing_token) = bench.told(request).await?;
-        held_by(&vote, holder.token(), LONG)?;
-        ensure(fencing_token.is_none(), format!("a missing counter is reported as {fencing_token:?}"))?;
-        bench.has_no_counter(&key).await?;
-    }
-    Ok(())
-}
-
 pub(super) async fn a_refused_acquisition_never_lowers_the_counter(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
     let key = bench.key();
@@ -157,41 +110,22 @@ pub(super) async fn a_refused_acquisition_never_lowers_the_counter(bench: &Bench
         held_by(&vote, holder.token(), LONG)?;
         let found = bench.counter(&key).await?;
         ensure(found >= Some(drawn), format!("refused at {drawn}, it has left {found:?}"))?;
-        kept(bench, &key).await?;
     }
     bench.release(&holder).await?;
     let next = bench.drawn(acquisition(&refused, LONG, past.counting())).await?;
     ensure(next > drawn, format!("{next} was drawn after {drawn}"))
 }
 
-pub(super) async fn asking_again_with_the_own_token_draws_nothing_new(bench: &Bench<'_>) -> Finding {
+/// Numbers of one node are never the same, whatever became of the key.
+pub(super) async fn asking_again_with_the_own_token_draws_a_larger_number(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
     let key = bench.key();
-    let (claim, gone, fence_hint) = (bench.claim(&key), bench.claim(&key), past.beyond(99));
+    let (claim, gone) = (bench.claim(&key), bench.claim(&key));
     draws(bench, acquisition(&claim, LONG, past.beyond(41)), past.at(42)).await?;
-    for request in [acquisition(&claim, LONG, fence_hint), transfer(&gone, &claim, Some(fence_hint))]
-        .into_iter()
-        .filter(|request| bench.can(request))
-    {
-        draws(bench, request, past.at(42)).await?;
-    }
-    counts(bench, &key, past.at(42)).await
-}
-
-pub(super) async fn asking_again_where_the_counter_is_gone_is_granted_without_a_number(
-    bench: &Bench<'_>,
-) -> Finding {
-    let key = bench.key();
-    let (claim, gone, fence_hint) = (bench.claim(&key), bench.claim(&key), Some(bench.fence_hint()));
-    bench.acquire_plainly(&claim).await?;
-    for request in [acquisition(&claim, LONG, bench.contended_draw()), transfer(&gone, &claim, fence_hint)]
-        .into_iter()
-        .filter(|request| bench.can(request))
-    {
-        let (vote, fencing_token) = bench.told(request).await?;
-        is(&vote, &Vote::Granted)?;
-        ensure(fencing_token.is_none(), format!("a missing counter is reported as {fencing_token:?}"))?;
-        bench.has_no_counter(&key).await?;
+    draws(bench, acquisition(&claim, LONG, past.beyond(7)), past.at(43)).await?;
+    let again = transfer(&gone, &claim, Some(past.beyond(99)));
+    if bench.can(&again) {
+        draws(bench, again, past.at(100)).await?;
     }
     Ok(())
 }
@@ -231,6 +165,7 @@ pub(super) async fn a_write_back_where_the_counter_is_not_below_is_refused(bench
     counts(bench, claim.key(), past.at(42)).await
 }
 
+/// Otherwise one that began before might take a smaller number, and hold the lock after it (rule F-4).
 pub(super) async fn a_write_back_by_a_stranger_or_after_the_release_changes_nothing(
     bench: &Bench<'_>,
 ) -> Finding {
@@ -250,7 +185,7 @@ pub(super) async fn a_restored_key_raises_the_counter_to_the_number_of_its_lease
 ) -> Finding {
     let past = Past::of(bench);
     let key = bench.key();
-    let (claim, next) = (bench.claim(&key), bench.claim(&key));
+    let (claim, next) = (numbered(bench, &key, FencingToken::ZERO), bench.claim(&key));
     is(&bench.vote(renewal(&claim, Some(past.at(42)))).await?, &Vote::Restored)?;
     counts(bench, &key, past.at(42)).await?;
     bench.release(&claim).await?;
@@ -262,30 +197,16 @@ pub(super) async fn a_restored_key_raises_the_counter_to_the_number_of_its_lease
     draws(bench, acquisition(&next, LONG, past.counting()), past.at(44)).await
 }
 
-pub(super) async fn a_counter_that_is_forgotten_is_gone(bench: &Bench<'_>) -> Finding {
-    let key = bench.key();
-    let claim = bench.claim(&key);
-    bench.acquire(&claim, LONG).await?;
-    bench.release(&claim).await?;
-    for vote in [Vote::Granted, Vote::Free] {
-        is(&bench.vote(Request::DeleteFencingCounter { key: key.as_str().into() }).await?, &vote)?;
-        bench.has_no_counter(&key).await?;
-    }
-    Ok(())
-}
-
 pub(super) async fn an_inspection_reports_what_was_drawn_for_the_holder(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
     for (current, fence_hint) in
         [(0, bench.fence_hint()), (0, past.beyond(41)), (past.at(99).get(), past.beyond(41))]
     {
-        let (key, other) = (bench.key(), bench.claim("other"));
+        let key = bench.key();
         if current > 0 {
             plant_counter(bench, &key, current).await?;
         }
-        let random = u128::from_str_radix(other.token().short().as_str(), 16).unwrap_or_default();
-        let token = Token::numbered(random, fence_hint.usual(), "holder");
-        let claim = Arc::new(Claim::new(key.as_str().into(), token));
+        let claim = numbered(bench, &key, fence_hint.usual());
         let drawn = bench.drawn(acquisition(&claim, LONG, fence_hint)).await?;
         let (refused, later) = (bench.claim(&key), FenceHint::at(bench.clock.wall() + LONG / 2, None, LONG));
         held_by(&bench.vote(acquisition(&refused, LONG, later)).await?, claim.token(), LONG)?;
@@ -304,24 +225,22 @@ pub(super) async fn a_renewal_that_finds_its_key_leaves_the_counter(bench: &Benc
     counts(bench, claim.key(), past.at(42)).await
 }
 
-/// Until the clock is five minutes past its number (rule F-9).
-pub(super) async fn a_counter_is_kept_until_the_clock_is_past_its_number(bench: &Bench<'_>) -> Finding {
+pub(super) async fn a_counter_never_expires(bench: &Bench<'_>) -> Finding {
     let past = Past::of(bench);
     let key = bench.key();
     let (claim, next, last) = (bench.claim(&key), bench.claim(&key), bench.claim(&key));
     let shared = Arc::new(Claim::clone(&last).shared());
     let release = |claim: &Arc<Claim>| Request::Release { claim: Arc::clone(claim) };
     for request in [
-        acquisition(&claim, LONG, bench.fence_hint()),
-        write_back(&claim, past.at(200_000_000)),
-        transfer(&claim, &next, Some(bench.fence_hint())),
+        acquisition(&claim, LONG, past.counting()),
+        write_back(&claim, past.at(200)),
+        transfer(&claim, &next, Some(past.counting())),
         // One of the two has an effect.
         release(&claim),
         release(&next),
-        release(&claim),
-        renewal(&last, Some(past.at(250_000_000))),
-        renewal(&shared, Some(past.at(260_000_000))),
-        write_back(&shared, past.at(300_000_000)),
+        renewal(&last, Some(past.at(250))),
+        renewal(&shared, Some(past.at(260))),
+        write_back(&shared, past.at(300)),
         release(&shared),
         acquisition(&shared, LONG, bench.fence_hint()),
     ]
@@ -329,59 +248,43 @@ pub(super) async fn a_counter_is_kept_until_the_clock_is_past_its_number(bench: 
     .filter(|request| bench.can(request))
     {
         let shown = format!("{request:?}");
-        let changes = !matches!(request, Request::Release { .. });
-        let vote = bench.vote(request).await?;
-        let done = matches!(vote, Vote::Granted | Vote::Restored);
-        ensure(done || !changes, format!("{shown} finds {vote:?}"))?;
-        if changes {
-            kept(bench, &key).await.map_err(|finding| format!("{shown}: {finding}"))?;
-            shorten(bench, &key).await?;
-        }
+        bench.vote(request).await?;
+        let expiry = bench.expiry(&bench.counter_key(&key)).await?;
+        ensure(expiry == Some(Expiry::Never), format!("after {shown} the counter expires in {expiry:?}"))?;
     }
     Ok(())
 }
 
-/// In particular, its expiry.
-pub(super) async fn an_inspection_leaves_the_counter_and_its_end(bench: &Bench<'_>) -> Finding {
+pub(super) async fn locks_of_a_slot_share_a_counter_below_their_prefix(bench: &Bench<'_>) -> Finding {
+    let past = Past::of(bench);
+    let named = |name: &str| format!("{}{{tag}}{name}", bench.key());
+    let ([one, other], beyond) = (["one", "other"].map(named), bench.key());
+    let draw = async |key: &str, prefix_len: usize, hint: FenceHint, expected: u64| {
+        let claim = Arc::new(Claim::clone(&bench.claim(key)).below(prefix_len));
+        draws(bench, acquisition(&claim, LONG, hint), past.at(expected)).await?;
+        bench.release(&claim).await.map(drop)
+    };
+    let prefix_len = bench.prefix_len(&one);
+    draw(&one, prefix_len, past.beyond(41), 42).await?;
+    draw(&other, prefix_len, past.counting(), 43).await?;
+    draw(&one, prefix_len, past.counting(), 44).await?;
+    draw(&one, prefix_len + 1, past.beyond(7), 8).await?;
+    draw(&beyond, prefix_len, past.beyond(7), 8).await
+}
+
+pub(super) async fn an_inspection_leaves_the_counter(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     bench.counter(&key).await?;
     bench.has_no_counter(&key).await?;
     let claim = bench.claim(&key);
     bench.acquire(&claim, LONG).await?;
-    for held in [true, false] {
-        shorten(bench, &key).await?;
-        let before = bench.expiry(&fence_counter(&key)).await?;
-        let current = bench.counter(&key).await?;
-        ensure(current.is_some(), "no counter is reported")?;
-        let after = bench.expiry(&fence_counter(&key)).await?;
-        let ends = |expiry| if let Some(Expiry::In(left)) = expiry { left } else { Duration::MAX };
-        ensure(ends(after) <= ends(before), format!("the counter expired in {before:?}, now in {after:?}"))?;
-        ensure(bench.counter(&key).await? == current, "the counter has moved")?;
-        if held {
-            bench.release(&claim).await?;
-        }
-    }
-    Ok(())
+    bench.release(&claim).await?;
+    let current = bench.counter(&key).await?;
+    ensure(current.is_some(), "no counter is reported")?;
+    ensure(bench.counter(&key).await? == current, "the counter has moved")
 }
 
-async fn kept(bench: &Bench<'_>, key: &str) -> Finding {
-    let current = bench.counter(key).await?.unwrap_or(FencingToken::ZERO);
-    let least = current.counter_ends().saturating_sub(bench.clock.wall());
-    let expiry = bench.expiry(&fence_counter(key)).await?;
-    // Shorter than unused names may be remembered.
-    let is_kept =
-        matches!(expiry, Some(Expiry::In(left)) if left + LONG / 10 >= least && left <= least + LONG);
-    ensure(is_kept, format!("the counter at {current} expires in {expiry:?}, not in {least:?}"))
-}
-
-/// Makes the counter expire in a minute, whatever its value.
-async fn shorten(bench: &Bench<'_>, key: &str) -> Finding {
-    let current = bench.counter(key).await?.map_or(0, FencingToken::get);
-    bench.remove(&fence_counter(key)).await?;
-    plant_counter(bench, key, current).await
-}
-
-pub(super) async fn numbers_are_exact_until_the_counter_ends(bench: &Bench<'_>) -> Finding {
+pub(super) async fn numbers_are_exact_until_the_last(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let max = FencingToken::MAX.get();
     plant_counter(bench, &key, max - 2).await?;
@@ -441,6 +344,12 @@ pub(super) async fn a_refused_plain_acquisition_reports_the_holder_and_leaves_no
     is(&bench.release(&holder).await?, &Vote::Granted)
 }
 
+/// Returns a new attempt, with the number that it expects in its token, as all with fencing.
+fn numbered(bench: &Bench<'_>, key: &str, number: FencingToken) -> Arc<Claim> {
+    let random = u128::from_str_radix(bench.claim("other").token().short().as_str(), 16).unwrap_or_default();
+    bench.claim_with(key, Token::numbered(random, number, "holder"))
+}
+
 async fn draws(bench: &Bench<'_>, request: Request, expected: FencingToken) -> Finding {
     let drawn = bench.drawn(request).await?;
     ensure(drawn == expected, format!("expected the number {expected}, found {drawn}"))
@@ -469,7 +378,7 @@ async fn draws_nothing(bench: &Bench<'_>, key: &str) -> Finding {
 }
 
 async fn plant_counter(bench: &Bench<'_>, key: &str, value: impl Into<Value>) -> Finding {
-    bench.plant(&fence_counter(key), value, Expiry::In(LONG)).await
+    bench.plant(&bench.counter_key(key), value, Expiry::Never).await
 }
 
 fn plain(claim: &Arc<Claim>) -> Request {

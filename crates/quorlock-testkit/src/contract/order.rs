@@ -47,7 +47,7 @@ pub(super) async fn every_answer_names_the_same_history(bench: &Bench<'_>) -> Fi
         Request::Acquire { claim: Arc::clone(&claim), ttl: LONG, fence_hint: None },
         Request::WriteBack { claim: Arc::clone(&claim), fencing_token: FencingToken::ZERO },
         Request::Renew { claim: Arc::clone(&claim), ttl: LONG, fencing_token: None },
-        Request::Inspect { key: claim.key().into() },
+        Request::inspect(claim.key()),
         Request::Release { claim: Arc::clone(&claim) },
         Request::Cancel { claim, linger },
     ];

@@ -27,8 +27,8 @@ pub trait RecordStore: Send + Sync {
     /// If the store cannot be written.
     fn write(&self, key: &str, record: &[u8]) -> io::Result<()>;
 
-    /// Returns the time by which records expire, and since 1970.
-    fn now(&self) -> [Duration; 2];
+    /// Returns the time by which records expire.
+    fn now(&self) -> Duration;
 
     /// As [`Plant::restart`].
     ///
@@ -56,8 +56,7 @@ pub struct OfRecords<S>(pub S);
 
 impl<S: RecordStore> OfRecords<S> {
     fn plant(&self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
-        let [now, _] = self.0.now();
-        self.write(key, planting::plant(self.stored(key)?, key, value, expiry, now)?)
+        self.write(key, planting::plant(self.stored(key)?, key, value, expiry, self.0.now())?)
     }
 
     fn remove(&self, key: &str) -> io::Result<()> {
@@ -65,17 +64,17 @@ impl<S: RecordStore> OfRecords<S> {
     }
 
     fn expiry(&self, key: &str) -> io::Result<Option<Expiry>> {
-        Ok(planting::expiry(&self.stored(key)?, key, self.0.now()))
+        Ok(planting::expiry(&self.stored(key)?, self.0.now()))
     }
 
     fn stored(&self, key: &str) -> io::Result<Stored> {
-        let stored = self.0.read(planting::lock_of(key))?;
+        let stored = self.0.read(key)?;
         Ok(stored.map_or_else(|| Some(Record::default()), |stored| Record::decode(&stored)))
     }
 
     fn write(&self, key: &str, new: Stored) -> io::Result<()> {
         let text = new.map_or_else(|| "a list of items".to_owned(), |record| record.encode());
-        self.0.write(planting::lock_of(key), text.as_bytes())
+        self.0.write(key, text.as_bytes())
     }
 }
 

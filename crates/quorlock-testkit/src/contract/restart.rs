@@ -66,7 +66,7 @@ async fn restarted(bench: &Bench<'_>) -> Result<Option<(bool, Arc<Identity>, Arc
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(None),
         Err(error) => return Err(format!("cannot restart the server: {error}")),
     }
-    let after = bench.until_answered(&Request::Inspect { key: claim.key().into() }).await?;
+    let after = bench.until_answered(&Request::inspect(claim.key())).await?;
     let remembers = held_by(&after.vote, claim.token(), LONG).is_ok();
     Ok(Some((remembers, before.identity, after.identity)))
 }

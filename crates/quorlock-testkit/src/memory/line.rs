@@ -337,7 +337,6 @@ impl Requests {
             Request::Inspect { .. } => self.inspect += 1,
             Request::AnnounceWriter { .. } => self.intend += 1,
             Request::WithdrawWriter { .. } => self.desist += 1,
-            Request::DeleteFencingCounter { .. } => self.forget += 1,
             // A request that is newer than this crate.
             _ => {}
         }

@@ -33,10 +33,10 @@ impl Locks {
     /// Applies a request to the records of its keys.
     pub(super) fn apply(&mut self, request: &Request) -> Result<Outcome, NodeError> {
         let mut records = Records::at(self.now()).with_wall(self.clock.wall());
-        for key in request.keys() {
-            let stored = self.stored.get(key).cloned().unwrap_or_else(|| Some(Record::default()));
+        for key in Records::needed_for(request) {
+            let stored = self.stored.get(&key).cloned().unwrap_or_else(|| Some(Record::default()));
             let record = stored.ok_or_else(|| "another program has stored something else there".into());
-            records.add(Arc::clone(key), None, record);
+            records.add(key, None, record);
         }
         let outcome = records.apply(request)?;
         for change in records.changes() {
@@ -47,10 +47,8 @@ impl Locks {
 
     /// Returns the current record of a lock, unless something else is stored there.
     pub(super) fn record(&self, key: &str) -> Stored {
-        let [now, wall] = [self.now(), micros(self.clock.wall())];
-        self.stored
-            .get(key)
-            .map_or_else(|| Some(Record::default()), |stored| Some(stored.clone()?.at(now, wall)))
+        let now = self.now();
+        self.stored.get(key).map_or_else(|| Some(Record::default()), |stored| Some(stored.clone()?.at(now)))
     }
 
     fn put(&mut self, key: Arc<str>, new: Stored) {
@@ -112,7 +110,7 @@ impl Locks {
             };
             let tombstone = |random: &Vec<u8>| Claim::new(Arc::clone(key), Token::found(random)).tombstone();
             keys.extend(record.held.is_some().then(|| key.to_string()));
-            keys.extend((record.counter > 0).then(|| fence_counter(key)));
+            keys.extend((record.counter > 0).then(|| key.to_string()));
             keys.extend((!record.readers.is_empty()).then(|| readers_key(key)));
             keys.extend((!record.intents.is_empty()).then(|| intents_key(key)));
             keys.extend(record.tombstones.keys().map(tombstone));
@@ -133,19 +131,18 @@ impl Locks {
     }
 
     pub(super) fn fencing_token(&self, key: &str) -> Option<FencingToken> {
-        FencingToken::new(self.record(key)?.counter).filter(|number| *number > FencingToken::ZERO)
+        FencingToken::new(self.record(&fence_counter("", key))?.counter)
+            .filter(|number| *number > FencingToken::ZERO)
     }
 
     pub(super) fn expiry(&self, key: &str) -> Option<Expiry> {
-        let [now, wall] = [self.clock.now().since(Moment::ORIGIN), self.clock.wall()];
-        planting::expiry(&self.record(planting::lock_of(key)), key, [now, wall])
+        planting::expiry(&self.record(key), self.clock.now().since(Moment::ORIGIN))
     }
 
     pub(super) fn set_data(&mut self, key: &str, value: Value, expiry: Expiry) -> io::Result<()> {
         let now = self.clock.now().since(Moment::ORIGIN);
-        let lock = planting::lock_of(key);
-        let new = planting::plant(self.record(lock), key, value, expiry, now)?;
-        self.put(lock.into(), new);
+        let new = planting::plant(self.record(key), key, value, expiry, now)?;
+        self.put(key.into(), new);
         Ok(())
     }
 
@@ -158,7 +155,6 @@ impl Locks {
             drop(self.apply(&Request::LeaveQueue { key: lock.into(), waiter }));
             return;
         }
-        let lock = planting::lock_of(key);
-        self.put(lock.into(), Some(planting::remove(self.record(lock), key)));
+        self.put(key.into(), Some(planting::remove(self.record(key), key)));
     }
 }

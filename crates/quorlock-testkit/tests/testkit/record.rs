@@ -21,18 +21,24 @@ const TTL: Duration = Duration::from_secs(30);
 fn request(run: u64) -> impl Strategy<Value = Request> {
     let past = SystemClock::default().wall().saturating_sub(TTL).as_micros();
     let past = u64::try_from(past).unwrap_or_default();
-    let claim = move |key: u8, token: u128| {
-        Arc::new(Claim::new(format!("record/{run}/{key}").into(), Token::new(token, "record:1")))
+    // Tokens of locks without fencing have no number.
+    let claim = move |key: u8, token: u128, fenced: bool| {
+        let own = FencingToken::new(past).unwrap_or(FencingToken::MAX);
+        let plain = || Token::new(token + 100, "record:1");
+        let token = if fenced { Token::numbered(token, own, "record:1") } else { plain() };
+        let prefix = format!("record/{run}/");
+        Arc::new(Claim::new(format!("{prefix}{key}").into(), token).below(prefix.len()))
     };
     let ttl = prop_oneof![Just(TTL), Just(TTL * 10), Just(TTL / 2)];
     let tokens = (0..5_u128, 0..5_u128);
     // Far enough apart that the time between two requests does not change the order of the waiters.
     let waiter = (1..4_u64).prop_map(|number| (WaiterId::new(number), Duration::from_secs(100 * number)));
-    // Few numbers, so that hints and counters coincide too; none is too old to be drawn (rule F-10).
+    // Few numbers, so that hints and counters coincide too.
     let number = 0..12_u64;
     let asked = (0..19_u8, 0..3_u8, tokens, ttl, waiter, number);
     asked.prop_map(move |(kind, key, (token, next), ttl, (waiter, elapsed), number)| {
-        let (mut claim, to) = (claim(key, token), claim(key, next));
+        let fenced = number > 0 || (13..16).contains(&kind);
+        let (mut claim, to) = (claim(key, token, fenced), claim(key, next, fenced));
         // At some keys, half of the clients want to share the lock.
         if key == 2 && token % 2 == 0 && kind != 3 {
             claim = Arc::new(Claim::clone(&claim).shared());
@@ -58,7 +64,7 @@ fn request(run: u64) -> impl Strategy<Value = Request> {
             },
             16 => Request::AnnounceWriter { key: claim.key().into(), waiter, patience: TTL },
             17 => Request::WithdrawWriter { key: claim.key().into(), waiter },
-            _ => Request::Inspect { key: claim.key().into() },
+            _ => Request::Inspect { key: claim.key().into(), prefix_len: claim.key_prefix().len() },
         }
     })
 }

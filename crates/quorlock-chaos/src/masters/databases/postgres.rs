@@ -12,7 +12,8 @@ use tokio_postgres::{Client, NoTls, Row};
 /// no expiry), and counter.
 const HELD: &str = "
     WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 AS now)
-    SELECT key, token, expires - now, counter FROM quorlock.locks, clock
+    SELECT key, token, expires - now, 0::int8 FROM quorlock.locks, clock
+    UNION ALL SELECT key, NULL, NULL, counter FROM quorlock.counters
     UNION ALL
     SELECT r.key, r.token, LEAST(r.expires, l.expires) - now, 0
     FROM quorlock.readers r JOIN quorlock.locks l USING (key), clock WHERE l.token = $1";

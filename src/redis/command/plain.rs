@@ -1,13 +1,13 @@
-//! Acquires an uncontended lock, and releases it, without scripts (ADR 16).
+//! Acquires an uncontended lock, and releases it, without scripts (ADR 16, 34).
 
 use std::time::Duration;
 
 use redis::{Value, cmd};
 
 use super::reply::{CommandOutcome, not_understood};
-use super::{Form, millis};
+use super::{Form, encode_plain};
 use crate::node::facts::Software;
-use crate::node::{NodeError, Request, Vote};
+use crate::node::{NodeError, Vote};
 use crate::redis::connection::server_error;
 use crate::redis::error::{Peer, SentCommand, explain};
 use crate::redis::info::time_in;
@@ -52,7 +52,6 @@ pub(in crate::redis) struct Asked {
     kill: ReplyTo,
     time: ReplyTo,
     script: ReplyTo,
-    exec: ReplyTo,
     deleting: [ReplyTo; Deleting::ALL.len()],
 }
 
@@ -66,8 +65,6 @@ impl SupportedCommands {
             time: introduction.add(&cmd("TIME")),
             // A user that may not run scripts is refused immediately, because later requests need them.
             script: introduction.add(cmd("EVAL").arg("return 1").arg(0)),
-            // There is no transaction to run: the reply shows whether one could be.
-            exec: introduction.add(&cmd("EXEC")),
             deleting: Deleting::ALL.map(|deleting| {
                 let (command, condition) = deleting.words();
                 let key = format!("{key_prefix}{NO_KEY}");
@@ -86,8 +83,8 @@ impl SupportedCommands {
         now: Moment,
     ) -> Result<SupportedCommands, String> {
         let deleting = how_it_deletes(replies, asked);
-        let [id, kill, time, script, exec] =
-            [asked.id, asked.kill, asked.time, asked.script, asked.exec].map(|reply| replies.take(reply));
+        let [id, kill, time, script] =
+            [asked.id, asked.kill, asked.time, asked.script].map(|reply| replies.take(reply));
         if let (Some(client), Some(Value::Int(id))) = (client, id)
             && client != id
         {
@@ -104,7 +101,7 @@ impl SupportedCommands {
                 .and_then(server_error)
                 .is_some_and(|error| ServerError::read(&error).kind().is_forbidden())
         };
-        let may = can(script) && can(exec) && software.is_none_or(moves_ends);
+        let may = can(script) && software.is_none_or(raises_scores);
         let clock = time.and_then(time_in).filter(|_| may).map(|wall| WallClock { wall, read: now });
         Ok(SupportedCommands { client: Some(client), clock, deleting })
     }
@@ -117,82 +114,52 @@ fn how_it_deletes(replies: &mut Replies, asked: &Asked) -> Option<Deleting> {
     known.map(|(deleting, _)| deleting)
 }
 
-/// Returns whether the server supports `PEXPIREAT … GT`, and so `ZADD … GT`.
-fn moves_ends(software: &Software) -> bool {
-    software.name != "redis" || software.numbers() >= [7, 0, 0]
+/// Returns whether the server supports `ZADD … GT`.
+fn raises_scores(software: &Software) -> bool {
+    software.name != "redis" || software.numbers() >= [6, 2, 0]
 }
 
-/// Appends the commands that acquire without a script, in one transaction (ADR 16): the token is stored if
-/// the key is free, and the counter is raised to the number, unless it is there or beyond. The expiry of the
-/// counter is moved as well, and never to an earlier time (rule F-9). That takes two commands, since for the
-/// second one a key without expiry never expires. If the first finds no expiry and the second moves none, the
-/// first has deleted the counter, because its expiry was in the past (rule F-10). If the first finds an
-/// expiry and the second moves none, the counter exists and expires no earlier than it should: the clock of a
-/// server does not advance within a transaction. Only the last reply counts.
+/// Appends the commands that acquire without a script (ADR 34): the token is stored if the key is free, and then the
+/// counter is raised to the number, unless it is there or beyond. They are no transaction: what another client does
+/// between them can only raise the counter, and then the second one does not.
 pub(crate) fn encode_acquisition(claim: &Claim, ttl: Duration, fence_hint: FenceHint, buffer: &mut Vec<u8>) {
-    let counter = claim.fence_counter_key();
-    let mut write = |words: &dyn Fn(&mut CommandWriter<'_>)| {
-        let mut command = CommandWriter::begin(buffer);
-        words(&mut command);
-        command.end();
-    };
-    write(&|command| {
-        command.word("MULTI");
-    });
-    write(&|command| {
-        command.word("SET").word(claim.key()).word(claim.token().as_bytes());
-        command.word("NX").word("PX").number(millis(ttl));
-    });
-    write(&|command| {
-        command.word("ZADD").joined(&counter.pieces()).word("GT").word("CH");
-        command.number(fence_hint.usual().get()).word(FENCE_MEMBER);
-    });
-    let ends = millis(fence_hint.usual().counter_ends());
-    write(&|command| {
-        command.word("PEXPIREAT").joined(&counter.pieces()).number(ends).word("NX");
-    });
-    write(&|command| {
-        command.word("PEXPIREAT").joined(&counter.pieces()).number(ends + 1).word("GT");
-    });
-    write(&|command| {
-        command.word("EXEC");
-    });
+    encode_plain(claim, ttl, buffer);
+    let mut command = CommandWriter::begin(buffer);
+    command.word("ZADD").joined(&claim.fence_counter_key().pieces()).word("GT").word("CH");
+    command.number(fence_hint.usual().get()).word(FENCE_MEMBER);
+    command.end();
 }
 
-/// The number of replies before the one that counts.
-pub(crate) const PRELUDE: u8 = 5;
+/// The usual replies to both.
+pub(crate) const NUMBERED: &[u8] = b"+OK\r\n:1\r\n";
 
-/// The usual replies of the prelude, which are compared instead of parsed.
-pub(crate) const PRELUDE_ANSWERS: &[u8] = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n";
+/// What the first of the two replies says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Storing {
+    /// The token was stored.
+    Done,
+    Refused,
+    /// The command failed.
+    Unclear,
+}
 
-/// Decodes the last reply to these commands. Unclear replies are followed by a script.
-pub(crate) fn decode_acquisition(answer: &[u8], request: &Request) -> CommandOutcome {
-    let Request::Acquire { fence_hint: Some(fence_hint), .. } = request else {
-        return CommandOutcome::Unclear;
-    };
-    let mut parts = RespReader::of(answer);
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(RespValue::List(4)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(1))) => {
-            match (parts.next(), parts.next()) {
-                // A number of the same millisecond has left the expiry unchanged.
-                (Some(RespValue::Number(0)), Some(RespValue::Number(0)))
-                | (Some(RespValue::Number(_)), Some(RespValue::Number(1))) => {
-                    CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) }
-                }
-                // The server's clock was set forward.
-                (Some(RespValue::Number(1)), Some(RespValue::Number(0))) => CommandOutcome::Unnumbered,
-                _ => CommandOutcome::Unclear,
-            }
+pub(crate) fn decode_storing(answer: &[u8]) -> Storing {
+    match RespReader::of(answer).next() {
+        Some(RespValue::Text(b"OK")) => Storing::Done,
+        Some(RespValue::Nothing) => Storing::Refused,
+        Some(RespValue::Text(_) | RespValue::Number(_) | RespValue::List(_)) | None => Storing::Unclear,
+    }
+}
+
+/// Combines both replies. Unclear ones are followed by a script.
+pub(crate) fn with_number(storing: Storing, answer: &[u8], fence_hint: FenceHint) -> CommandOutcome {
+    match (storing, RespReader::of(answer).next()) {
+        (Storing::Done, Some(RespValue::Number(1))) => {
+            CommandOutcome::Voted { vote: Vote::Granted, fence: Some(fence_hint.usual()) }
         }
-        (Some(RespValue::List(4)), Some(RespValue::Text(b"OK")), Some(RespValue::Number(0))) => {
-            CommandOutcome::Unnumbered
-        }
-        (Some(RespValue::List(4)), Some(RespValue::Nothing), Some(RespValue::Number(_))) => {
-            match (parts.next(), parts.next()) {
-                (Some(RespValue::Number(_)), Some(RespValue::Number(_))) => CommandOutcome::Refused,
-                _ => CommandOutcome::Unclear,
-            }
-        }
+        (Storing::Done, Some(RespValue::Number(0))) => CommandOutcome::Unnumbered,
+        // The counter may have been raised, for no vote.
+        (Storing::Refused, Some(RespValue::Number(_))) => CommandOutcome::Refused,
         _ => CommandOutcome::Unclear,
     }
 }
