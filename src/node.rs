@@ -37,7 +37,9 @@ mod shared_request;
 pub use crate::address::{AddressError, percent_decoded};
 pub use crate::reason::Reason;
 pub(crate) use capabilities::risk_of_one;
-pub use capabilities::{Capabilities, Capability, Durability, Hints, NodeLimits, Order, Reach, StandsFor};
+pub use capabilities::{
+    Capabilities, Capability, Durability, Grants, Hints, NodeLimits, Order, Reach, StandsFor,
+};
 pub use error::{Access, NodeError, NodeErrorKind};
 pub use hint::{ConnectionState, Hint, HintListener, StatusListener};
 pub use kind::{NodeAddress, NodeKind};

@@ -60,6 +60,12 @@ class BaseLease:
         return self._lease.fencing_token
 
     @property
+    def store_revision(self) -> int | None:
+        """The number by which the store itself orders the holders, such as the create revision of the key in etcd;
+        `None` for stores that have none, and unless one node is the whole deployment."""
+        return self._lease.store_revision
+
+    @property
     def token(self) -> bytes:
         """The random value that the nodes store. It orders nothing."""
         return self._lease.token

@@ -56,6 +56,8 @@ pub(crate) struct Lease {
     #[pyo3(get)]
     fencing_token: Option<u64>,
     #[pyo3(get)]
+    store_revision: Option<u64>,
+    #[pyo3(get)]
     token: Vec<u8>,
 }
 
@@ -81,6 +83,7 @@ impl Lease {
             resource: watch.resource().as_str().to_owned(),
             permit,
             fencing_token: watch.fencing_token().map(u64::from),
+            store_revision: watch.store_revision(),
             token: watch.token().as_bytes().to_vec(),
             held: Own::new(Lasting {
                 slot: Arc::new(Mutex::new(Some(held))),

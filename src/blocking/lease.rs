@@ -51,6 +51,12 @@ impl<K> Lease<K> {
         self.held.fencing_token()
     }
 
+    /// As [`crate::Lease::store_revision`].
+    #[must_use]
+    pub fn store_revision(&self) -> Option<u64> {
+        self.held.store_revision()
+    }
+
     /// As [`crate::Lease::mode`].
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -183,6 +189,12 @@ impl LeaseWatch {
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.watch.fencing_token()
+    }
+
+    /// As [`crate::Lease::store_revision`].
+    #[must_use]
+    pub fn store_revision(&self) -> Option<u64> {
+        self.watch.store_revision()
     }
 
     /// As [`Lease::mode`].

@@ -15,7 +15,7 @@ use crate::quorum::key_states::KeyStates;
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::VoteReport;
-use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Mode, Moment, Token, Verdict};
+use quorlock_protocol::{Claim, FenceHint, FencingToken, KeyState, Mode, Moment, Token, Verdict, WaiterId};
 
 /// The order in which the nodes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +80,8 @@ enum Origin {
 }
 
 impl Attempt {
-    /// Asks the nodes. `seen` is the largest fencing token seen so far for this lock.
+    /// Asks the nodes. `seen` is the largest fencing token seen so far for this lock, and `place` the waiter whose places
+    /// in the queue may be taken.
     ///
     /// # Panics
     ///
@@ -89,11 +90,15 @@ impl Attempt {
         shared: &Arc<EngineContext>,
         plan: &Arc<AcquireRequest>,
         order: AskOrder,
-        seen: Option<FencingToken>,
+        (seen, place): (Option<FencingToken>, Option<WaiterId>),
     ) -> Attempt {
         let runtime = Handle::current();
         let fence_hint = shared.fence_hint(plan, seen);
         let claim = new_claim(shared, plan, fence_hint);
+        let claim = match place {
+            Some(waiter) => Arc::new(Claim::clone(&claim).in_place_of(waiter)),
+            None => claim,
+        };
         let request = Request::Acquire { claim: claim.clone(), ttl: plan.ttl, fence_hint };
         let (request, expect) = (SharedRequest::from(request), expect(fence_hint));
         let preferred = match order {

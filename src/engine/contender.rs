@@ -12,10 +12,13 @@ use super::options::{AcquireRequest, News};
 use super::subscription::Subscription;
 use super::wait::{Wait, Waiting, notify_listener};
 use crate::error::AcquireError;
+use crate::node::Grants;
 use crate::quorum::vote_report::{Holder, VoteReport};
 use intent::Intent;
 use places::OpenPlace;
-use quorlock_protocol::{Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, fraction};
+use quorlock_protocol::{
+    Backoff, COOLDOWN, FencingToken, Keys, Mode, Moment, Token, Verdict, WaiterId, fraction,
+};
 use turn::Chance;
 
 mod intent;
@@ -55,6 +58,8 @@ pub(crate) struct Contender {
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause. No hint announces the end of a split.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// When a node that did not queue a waiter is asked for a place again.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// How often a `Wait::Never` call retries after a vote in which no client had a quorum. The retries
 /// take 150 ms at most in one datacenter, and one of the contenders then has the lock.
 const SPLITS: usize = 5;
@@ -103,7 +108,7 @@ impl Contender {
         plan: &Arc<AcquireRequest>,
         subscription: &Subscription,
     ) -> Result<Attempt, AcquireError> {
-        let mut splits = 0;
+        let (mut splits, mut is_silent) = (0, false);
         // When our turn ends.
         let mut turn: Option<Moment> = None;
         loop {
@@ -122,7 +127,10 @@ impl Contender {
                         offered = Some(*attempt);
                         None
                     }
-                    Chance::NoQueue => None,
+                    Chance::NoQueue => {
+                        is_silent = true;
+                        None
+                    }
                 };
             }
             if plan.wait == Wait::Never || self.may_queue(plan) {
@@ -132,7 +140,7 @@ impl Contender {
             }
             let mut attempt = offered.unwrap_or_else(|| {
                 subscription.clear_hints();
-                Attempt::start(&self.shared, plan, self.order, self.seen)
+                Attempt::start(&self.shared, plan, self.order, (self.seen, self.place()))
             });
             let asked = attempt.sent();
             let verdict = attempt.verdict().await;
@@ -191,8 +199,13 @@ impl Contender {
             if self.may_queue(plan) && verdict == Verdict::Contended {
                 // The other nodes may have released a moment after the one that hinted. If not, we
                 // queue.
-                let Some(turn) = turn else { continue };
-                pause.until = pause.until.min(turn);
+                match turn {
+                    Some(turn) => pause.until = pause.until.min(turn),
+                    None if std::mem::take(&mut is_silent) => {
+                        pause.until = pause.until.min(now + ASKED_AGAIN)
+                    }
+                    None => continue,
+                }
             }
             tokio::select! {
                 biased;
@@ -207,6 +220,11 @@ impl Contender {
     fn may_queue(&self, plan: &AcquireRequest) -> bool {
         let alone = self.mode == Mode::Exclusive && !self.keys.are_several();
         alone && plan.wait != Wait::Never && !self.queue.closed
+    }
+
+    /// The waiter whose places an attempt may take, on nodes that serve waiters in the order of their places.
+    fn place(&self) -> Option<WaiterId> {
+        (self.shared.nodes.capabilities.grants == Grants::FirstCome).then_some(self.queue.waiter)
     }
 
     /// Pauses so that clients which wanted the lock while this process had it go first.

@@ -127,7 +127,8 @@ impl Keeper {
         (begun, deadline): (Moment, Moment),
     ) -> Box<Keeper> {
         let hold_until = plan.max_hold.map(|longest| begun + longest);
-        let state = LeaseState::new(&plan.resource, &claim, fence, deadline, hold_until, lease_env(shared));
+        let numbers = (fence, round.store_revision());
+        let state = LeaseState::new(&plan.resource, &claim, numbers, deadline, hold_until, lease_env(shared));
         let mut keeper = Keeper {
             state,
             claim,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::mem;
+use std::num::NonZeroU64;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
@@ -29,6 +30,8 @@ pub(crate) struct LeaseState {
     pub(crate) claim: Arc<Claim>,
     /// `None` if fencing is off.
     pub(crate) fence: Option<FencingToken>,
+    /// The store's own number of this lease, where one node is the whole deployment.
+    pub(crate) store_revision: Option<NonZeroU64>,
     pub(crate) term: Term,
     /// The claim's mode, until the holder downgrades.
     mode: Mutex<Mode>,
@@ -123,7 +126,7 @@ impl LeaseState {
     pub(crate) fn new(
         resource: &Resource,
         claim: &Arc<Claim>,
-        fence: Option<FencingToken>,
+        (fence, store_revision): (Option<FencingToken>, Option<NonZeroU64>),
         deadline: Moment,
         hold_until: Option<Moment>,
         (timers, registry, capabilities): (&Arc<Timers>, Weak<Registry>, Capabilities),
@@ -133,6 +136,7 @@ impl LeaseState {
             resource: resource.clone(),
             claim: claim.clone(),
             fence,
+            store_revision,
             mode: Mutex::new(claim.mode()),
             term: Term::until(hold_until.min(deadline)),
             hold_until,

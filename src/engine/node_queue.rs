@@ -9,7 +9,7 @@ use super::attempt::Attempt;
 use super::context::EngineContext;
 use super::offer::OfferRequests;
 use super::options::AcquireRequest;
-use crate::node::{Capability, Expiry, Holding, Queued, Request, Vote};
+use crate::node::{Capability, Expiry, Grants, Holding, Queued, Request, Vote};
 use crate::quorum::node_set::NodeSet;
 use crate::quorum::round::{Expect, Round};
 use crate::quorum::vote_report::{NodeVote, VoteOutcome, VoteReport};
@@ -103,9 +103,13 @@ impl Place {
 
 impl NodeQueue {
     pub(super) fn new(accepts: Accepts, entropy: &dyn Entropy) -> NodeQueue {
+        NodeQueue::named(accepts, WaiterId::new(entropy.next_u64()))
+    }
+
+    pub(super) fn named(accepts: Accepts, waiter: WaiterId) -> NodeQueue {
         NodeQueue {
             accepts,
-            waiter: WaiterId::new(entropy.next_u64()),
+            waiter,
             queued_at: NodeSet::default(),
             turns: NodeSet::default(),
             skipped: 0,
@@ -174,7 +178,8 @@ impl NodeQueue {
             }
             self.skipped += 1;
         }
-        self.closed = true;
+        // Where only a place in the queue leads to the lock, a node that was silent for a moment is asked again.
+        self.closed = self.refused || shared.nodes.capabilities.grants == Grants::Any;
         None
     }
 

@@ -83,7 +83,7 @@ async fn follow(shared: &Arc<EngineContext>, key: &Arc<str>) {
 
 /// Makes one attempt. Returns the waiter if it must keep waiting.
 async fn try_to_enter(shared: &Arc<EngineContext>, mut waiter: Waiter) -> Option<Waiter> {
-    let mut attempt = Attempt::start(shared, &waiter.plan, AskOrder::AllAtOnce, None);
+    let mut attempt = Attempt::start(shared, &waiter.plan, AskOrder::AllAtOnce, (None, None));
     let verdict = tokio::select! {
         biased;
         verdict = attempt.verdict() => verdict,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -48,6 +49,12 @@ impl LeaseWatch {
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.state.fence
+    }
+
+    /// As [`Lease::store_revision`](crate::Lease::store_revision).
+    #[must_use]
+    pub fn store_revision(&self) -> Option<u64> {
+        self.state.store_revision.map(NonZeroU64::get)
     }
 
     /// As [`Lease::check`](crate::Lease::check).

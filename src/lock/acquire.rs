@@ -17,7 +17,7 @@ use crate::engine::readers;
 use crate::engine::wait::Wait;
 use crate::error::{AcquireError, ConfigError};
 use crate::lease::LeaseWatch;
-use crate::node::Capability;
+use crate::node::{Capability, Grants};
 use crate::runtime::tasks::Helped;
 use crate::runtime::timer::Until;
 use quorlock_protocol::{Mode, Moment, Resource, Verdict};
@@ -228,11 +228,18 @@ impl<K> Lock<K> {
             resource: self.check()?,
             keys: self.keys.clone(),
             wait,
-            transfers: self.shared.nodes.capabilities.has(Capability::Transfer),
+            transfers: self.passes_on(),
             since,
             span: span.clone(),
             options: self.options.clone(),
         }))
+    }
+
+    /// Whether a holder may pass the lock to another waiter of its process. That would pass a queue that is served in order,
+    /// and to know that nobody waits there would cost the trip that it saves.
+    fn passes_on(&self) -> bool {
+        let nodes = &self.shared.nodes.capabilities;
+        nodes.has(Capability::Transfer) && nodes.grants == Grants::Any
     }
 
     /// The resource, if its name and the options can work.

@@ -73,6 +73,8 @@ pub struct Capabilities {
     pub stands_for: StandsFor,
     /// The hosts that reach the same store under the node's address.
     pub reach: Reach,
+    /// Which of several waiters the store lets in.
+    pub grants: Grants,
 }
 
 impl Capabilities {
@@ -131,6 +133,12 @@ impl Capabilities {
     #[must_use]
     pub fn shared_with_others(self) -> Capabilities {
         Capabilities { reach: Reach::SharedWithOthers, ..self }
+    }
+
+    /// Declares that the store serves waiters in the order in which they entered its queue, whatever program they belong to.
+    #[must_use]
+    pub fn first_come(self) -> Capabilities {
+        Capabilities { grants: Grants::FirstCome, ..self }
     }
 
     /// Returns whether the node supports `capability`.
@@ -220,6 +228,21 @@ pub enum Reach {
     /// Every host, and programs that lock in this store without this library, such as `ShedLock`'s clients. A
     /// quorum of several nodes would not exclude them, so it can only be the single node of a deployment.
     SharedWithOthers,
+}
+
+/// Which of several waiters a store lets in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Grants {
+    /// Whoever asks while the lock is free, also before the waiters in the queue: a place there is a hint of when to ask.
+    #[default]
+    Any,
+    /// The waiter that entered the queue first, be it of this library or of another program: a place in the queue is the
+    /// right to be next. An [`Acquire`](super::Request::Acquire) is granted only if no waiter stands before it, or the first
+    /// is the claim's [own](crate::protocol::Claim::place); otherwise it is answered by
+    /// [`NotYourTurn`](super::Vote::NotYourTurn) if the lock is free. Whoever waits must be in the queue, so the node needs
+    /// [`Capability::Queue`]; and a holder passes the lock to no other waiter of its process, which would pass the queue.
+    FirstCome,
 }
 
 /// The limits of a node, as far as they are known by now: some are only known once the server is connected.

@@ -20,6 +20,7 @@ use super::{Expiry, Holding, NodeError, NodeErrorKind, Reason, Request, Vote};
 mod enqueue;
 mod exclusive;
 mod fence;
+mod first_come;
 mod queue;
 mod shared;
 mod state;
@@ -46,6 +47,8 @@ pub struct Records {
     wall: Duration,
     /// Whether refused clients enter the queue. If not, they leave a mark for the holder.
     queues: bool,
+    /// Whether waiters are served in the order in which they entered it.
+    first_come: bool,
     /// The largest number that any counter may have lost.
     floor: FencingToken,
     /// The mark of this process.
@@ -87,6 +90,7 @@ impl Records {
             now,
             wall: Duration::from_micros(now),
             queues: true,
+            first_come: false,
             floor: FencingToken::ZERO,
             mark: None,
         }
@@ -103,6 +107,13 @@ impl Records {
     #[must_use]
     pub fn without_queues(mut self) -> Records {
         self.queues = false;
+        self
+    }
+
+    /// For nodes that serve waiters in the order of [entry](crate::node::Grants::FirstCome).
+    #[must_use]
+    pub fn first_come(mut self) -> Records {
+        self.first_come = true;
         self
     }
 
@@ -225,8 +236,12 @@ impl Records {
                 // Of the token to come, if it is known.
                 let named = terms.as_ref().and_then(|terms| terms.token.context());
                 let context = named.as_deref().unwrap_or(context);
+                if self.first_come {
+                    return self.enter(key, (*waiter, context), *patience, *turn);
+                }
                 self.enqueue(key, (*waiter, since, context), *patience, micros(*turn))
             }
+            Request::LeaveQueue { key, waiter } if self.first_come => self.withdraw(key, *waiter),
             Request::LeaveQueue { key, waiter } => self.leave_queue(key, *waiter),
             Request::ListWaiters { key } => self.list_waiters(key),
             Request::Inspect { key, prefix_len } => self.inspect(key, *prefix_len),

@@ -1,6 +1,7 @@
 //! The response of a node, and the history of its data.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,13 +176,15 @@ pub struct Response {
     pub identity: Arc<Identity>,
     /// See [`counting_from`](Response::counting_from).
     pub counts_from: Option<Moment>,
+    /// See [`with_store_revision`](Response::with_store_revision).
+    pub store_revision: Option<NonZeroU64>,
 }
 
 impl Response {
     /// Creates a response with a `vote` and the history of the data.
     #[must_use]
     pub fn new(vote: Vote, identity: Arc<Identity>) -> Response {
-        Response { vote, fencing_token: None, identity, counts_from: None }
+        Response { vote, fencing_token: None, identity, counts_from: None, store_revision: None }
     }
 
     /// Sets the moment from which the TTL of the grant counts, where that is before the store carried out the
@@ -191,6 +194,13 @@ impl Response {
     #[must_use]
     pub fn counting_from(self, moment: Moment) -> Response {
         Response { counts_from: Some(moment), ..self }
+    }
+
+    /// Sets the number by which the store itself orders the holders of a lock, such as the create revision of a key in etcd.
+    /// Programs that lock in the same store without this library have such a number too, and no fencing token.
+    #[must_use]
+    pub fn with_store_revision(self, store_revision: Option<NonZeroU64>) -> Response {
+        Response { store_revision, ..self }
     }
 
     /// Returns the fencing number of the holder. A refusal carries the counter, which other clients may have

@@ -26,6 +26,7 @@ mod fairness;
 mod fence;
 mod fencing;
 mod fencing_histories;
+mod first_come;
 mod handoff;
 mod health;
 mod hints;

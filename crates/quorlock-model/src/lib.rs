@@ -17,6 +17,7 @@
 //! | `retained` | locks kept taken after their lease |
 //! | `offer` | locks offered by their holder to a waiter |
 //! | `queue` | the queue of waiters of different processes |
+//! | `first_come` | the queue of a store that serves whoever came first, foreign programs included |
 //! | `contest` | attempts that contend for locks, shared by `shared`, `several` and `passing` |
 //! | `scene` | states, steps, and the story of a violation, shared by these, `lock` and `offer` |
 //! | `record` | the record that ships, which is what each node keeps |
@@ -36,6 +37,7 @@ mod common;
 mod contest;
 pub mod explore;
 mod fence;
+mod first_come;
 mod late;
 mod lock;
 mod names;
@@ -66,6 +68,7 @@ pub fn cases() -> Vec<Case> {
         late::all(),
         retained::all(),
         queue::all(),
+        first_come::all(),
         offer::cases::all(),
     ]
     .concat()

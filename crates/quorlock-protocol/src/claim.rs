@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::sibling::{Sibling, fence_counter, fence_counter_key};
+use super::waiter::WaiterId;
 use super::{Mode, Token};
 
 /// What one attempt asks for: that `key` holds its token, alone or shared with other readers.
@@ -15,6 +16,8 @@ pub struct Claim {
     pub(super) others: Option<Arc<[Arc<str>]>>,
     /// How much of each key is the key prefix.
     prefix_len: usize,
+    /// The waiter whose places in the queues of its keys it may use.
+    place: Option<WaiterId>,
 }
 
 impl Claim {
@@ -24,6 +27,21 @@ impl Claim {
     pub fn shared(mut self) -> Claim {
         self.mode = Mode::Shared;
         self
+    }
+
+    /// Returns the same claim, of an attempt that may take the places of this waiter in the queues of its keys: on nodes that
+    /// serve waiters in the order of their places.
+    #[must_use]
+    #[inline]
+    pub fn in_place_of(self, waiter: WaiterId) -> Claim {
+        Claim { place: Some(waiter), ..self }
+    }
+
+    /// Returns the waiter whose places it may take.
+    #[must_use]
+    #[inline]
+    pub fn place(&self) -> Option<WaiterId> {
+        self.place
     }
 
     /// Returns which other claims it excludes.
@@ -37,7 +55,7 @@ impl Claim {
     #[must_use]
     #[inline]
     pub fn new(key: Arc<str>, token: Token) -> Claim {
-        Claim { key, token, mode: Mode::Exclusive, others: None, prefix_len: 0 }
+        Claim { key, token, mode: Mode::Exclusive, others: None, place: None, prefix_len: 0 }
     }
 
     /// Returns the same claim by a client with a key prefix of this length, below which the fencing counters are.

@@ -87,7 +87,8 @@ impl Contender {
     ) -> bool {
         let (shared, now) = (&self.shared, self.shared.now());
         if self.places.is_empty() {
-            self.places = self.keys.iter().map(|key| OpenPlace::new(key, shared, now)).collect();
+            let waiter = self.queue.waiter;
+            self.places = self.keys.iter().map(|key| OpenPlace::new(key, waiter, now)).collect();
         }
         for place in &mut self.places {
             let turns = subscription.turns(&place.key, place.queue.waiter);
@@ -148,10 +149,11 @@ impl Contender {
 }
 
 impl OpenPlace {
-    fn new(key: &Arc<str>, shared: &EngineContext, now: Moment) -> OpenPlace {
+    /// The name of the wait is the same in all queues, so that one attempt may take all these places.
+    fn new(key: &Arc<str>, waiter: WaiterId, now: Moment) -> OpenPlace {
         OpenPlace {
             key: key.clone(),
-            queue: NodeQueue::new(Accepts::OpenReleases, &*shared.entropy),
+            queue: NodeQueue::named(Accepts::OpenReleases, waiter),
             next: now,
             kept_since: None,
             rests_until: now,

@@ -158,8 +158,14 @@ impl Keeper {
         // A failed renewal is retried when it would have been.
         self.schedule.handoff(next.renewal.every(self.ttl));
         let last_round = self.state.take_last_round();
-        self.state =
-            LeaseState::new(&next.resource, &self.claim, None, end, hold_until, lease_env(&self.shared));
+        self.state = LeaseState::new(
+            &next.resource,
+            &self.claim,
+            (None, self.state.store_revision),
+            end,
+            hold_until,
+            lease_env(&self.shared),
+        );
         match last_round {
             LastRound::InFlight(round) => {
                 self.state.follow(&round);

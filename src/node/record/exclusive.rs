@@ -16,8 +16,12 @@ impl Records {
         let drawing = self.prepare(claim, hint)?;
         match self.hindrance(claim)? {
             Hindrance::At(key) => self.refused(claim, &key, drawing),
+            Hindrance::None { free } if !free.is_empty() && self.passes_queue(claim)? => {
+                Ok((Vote::NotYourTurn, current(drawing)))
+            }
             Hindrance::None { free } => {
                 self.store(claim, &free, ttl)?;
+                self.take_places(claim)?;
                 self.draw(claim, drawing.map(|drawing| drawing.next))
             }
         }
@@ -40,6 +44,7 @@ impl Records {
                 self.draw(to, drawing.map(|drawing| drawing.next))
             }
             Some(held) if held.token != *from.token() => Ok((self.holding(&held).into(), current(drawing))),
+            None if self.passes_queue(to)? => Ok((Vote::NotYourTurn, current(drawing))),
             before => {
                 let wanted = before.is_some_and(|held| held.wanted);
                 let held = Held { wanted, ..self.held(to.token(), self.after(ttl)) };
@@ -73,6 +78,9 @@ impl Records {
         }
         if self.is_cancelled(claim)? {
             return Ok((Vote::Free, None));
+        }
+        if self.passes_queue(claim)? {
+            return Ok((Vote::NotYourTurn, None));
         }
         if let Some(fencing_token) = fencing_token {
             self.raise(claim, fencing_token)?;
@@ -129,6 +137,10 @@ impl Records {
         let own = self.record(claim.key())?.held.as_ref().is_some_and(|held| held.token == *claim.token());
         if own {
             self.change(claim.key())?.held = None;
+            if self.first_come {
+                let now = self.now;
+                self.change_queue(claim.key())?.reserve(now);
+            }
         }
         Ok((if own { Vote::Granted } else { Vote::Free }, None))
     }
@@ -136,7 +148,13 @@ impl Records {
     /// Frees a lock, and gives the turn to the first in its queue.
     pub(super) fn free(&mut self, key: &str) -> Result<Vote, NodeError> {
         let (now, queue) = (self.now, &self.record(key)?.queue);
-        let turn = !queue.is_empty() && self.change_queue(key)?.next_turn(now);
+        let waits = !queue.is_empty();
+        let turn = waits
+            && if self.first_come {
+                self.change_queue(key)?.reserve(now)
+            } else {
+                self.change_queue(key)?.next_turn(now)
+            };
         let wanted = self.change(key)?.held.take().is_some_and(|held| held.wanted);
         Ok(match (turn, wanted) {
             (true, _) => Vote::Notified,

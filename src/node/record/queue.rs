@@ -78,6 +78,36 @@ impl Queue {
         place.is_some_and(|(_, waiting)| waiting.ends.saturating_add(patience / REFRESHED_AFTER) >= ends)
     }
 
+    /// Returns the first waiter that has not expired.
+    #[must_use]
+    pub fn first(&self, now: u64) -> Option<WaiterId> {
+        self.living(now).next().map(|(waiter, ..)| waiter)
+    }
+
+    /// Removes the waiters that have not asked for the time of their patience.
+    pub(super) fn drop_silent(&mut self, now: u64) {
+        self.waiters.retain(|_, waiting| waiting.ends > now);
+    }
+
+    /// Reserves the free lock for the first, whose turn begins. Returns whether there is one.
+    pub(super) fn reserve(&mut self, now: u64) -> bool {
+        let first = self.first(now);
+        (self.turned, self.whose) = (now, first);
+        first.is_some()
+    }
+
+    /// Removes the first, if the lock has been reserved for it for `turn`, and another one asks.
+    pub(super) fn end_turn(&mut self, asks: WaiterId, now: u64, turn: u64) {
+        let Some(first) = self.first(now).filter(|first| *first != asks) else { return };
+        if self.whose != Some(first) {
+            // The lock has expired.
+            self.reserve(now);
+        } else if self.turned.saturating_add(turn) <= now {
+            self.leave(first);
+            self.reserve(now);
+        }
+    }
+
     /// Adds a waiter, or extends its place.
     pub fn join(&mut self, waiter: WaiterId, since: u64, ends: u64, context: &str) {
         if let Some((_, waiting)) = self.waiters.iter_mut().find(|((_, other), _)| *other == waiter) {

@@ -1,5 +1,6 @@
 //! Interprets the responses of a round.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::responses::{Responses, Slot, State};
@@ -111,6 +112,14 @@ impl Round {
         let mut moments: Vec<Moment> = slots.nodes.iter().enumerate().filter_map(named).collect();
         moments.sort_unstable_by(|one, other| other.cmp(one));
         moments.get(self.nodes.quorum.needed() - 1).copied().unwrap_or(Moment::ORIGIN)
+    }
+
+    /// Returns the store's own number of this grant. Those of several stores have nothing to do with each other.
+    pub(crate) fn store_revision(&self) -> Option<NonZeroU64> {
+        match &*self.slots.lock().nodes {
+            [Slot { state: State::Answered { result: Ok(answer), .. }, .. }] => answer.store_revision,
+            _ => None,
+        }
     }
 
     /// Returns the fencing tokens of the nodes whose votes count.

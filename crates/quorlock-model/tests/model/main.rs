@@ -13,6 +13,7 @@ macro_rules! cases {
 }
 
 mod fence;
+mod first_come;
 mod late;
 mod lock;
 mod offer;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorlock::node::{Expiry, Holding, Request, Vote};
 use quorlock::protocol::{Drift, FencingToken, Token, WaiterId};
 
-use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is};
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is};
 use crate::value::Value;
 
 pub(super) async fn a_free_key_is_granted(bench: &Bench<'_>) -> Finding {
@@ -49,11 +49,14 @@ pub(super) async fn a_key_expires_and_not_before_its_time(bench: &Bench<'_>) -> 
     let key = bench.key();
     let (first, second) = (bench.claim(&key), bench.claim(&key));
     let sent = bench.clock.now();
-    bench.acquire(&first, SHORT).await?;
+    bench.acquire(&first, bench.short).await?;
     bench.until_granted(&acquisition(&second, LONG, bench.fence_hint())).await?;
     let lived = bench.clock.now().since(sent);
     // Servers count whole milliseconds, which the margin allows for.
-    ensure(lived + Drift::MARGIN >= SHORT, format!("a key of {SHORT:?} was gone after {lived:?}"))
+    ensure(
+        lived + Drift::MARGIN >= bench.short,
+        format!("a key of {:?} was gone after {lived:?}", bench.short),
+    )
 }
 
 pub(super) async fn data_without_expiry_is_held_forever(bench: &Bench<'_>) -> Finding {

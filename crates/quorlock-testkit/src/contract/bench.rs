@@ -1,7 +1,8 @@
 //! What every clause needs: its own keys, tokens, requests and comparisons.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +24,9 @@ pub(super) type Finding = Result<(), String>;
 /// Longer than any clause takes.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 /// Short enough to wait for.
-pub(super) const SHORT: Duration = Duration::from_millis(100);
+const SHORT: Duration = Duration::from_millis(100);
+/// The pause between two looks.
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) struct Bench<'a> {
     pub(super) node: &'a dyn Node,
@@ -31,6 +34,10 @@ pub(super) struct Bench<'a> {
     pub(super) clock: &'a dyn Clock,
     /// Collects the node's hints.
     pub(super) ear: &'a HintRecorder,
+    /// A TTL that is short enough to wait for: a tenth of a second, or a little more than the least TTL of the node.
+    pub(super) short: Duration,
+    /// Whether the store cannot have what this clause plants there.
+    pub(super) impossible: AtomicBool,
     /// Unique per clause and run, so that a server that remembers the last run does not matter.
     name: String,
     made: AtomicU64,
@@ -47,7 +54,18 @@ impl<'a> Bench<'a> {
         clause: usize,
     ) -> Bench<'a> {
         let name = format!("contract/{:016x}/{clause}", SystemEntropy::default().next_u64());
-        Bench { node, plant, clock, ear, name, made: AtomicU64::new(0), counters: Mutex::default() }
+        let short = SHORT.max(node.limits().least_ttl * 11 / 10);
+        Bench {
+            node,
+            plant,
+            clock,
+            ear,
+            short,
+            impossible: AtomicBool::new(false),
+            name,
+            made: AtomicU64::new(0),
+            counters: Mutex::default(),
+        }
     }
 
     /// Returns an unused key with a counter of its own.
@@ -99,6 +117,9 @@ impl<'a> Bench<'a> {
 
     pub(super) async fn plant(&self, key: &str, value: impl Into<Value>, expiry: Expiry) -> Finding {
         let planted = self.plant.plant(key, value.into(), expiry).await;
+        if planted.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
+            self.impossible.store(true, Ordering::Relaxed);
+        }
         planted.map_err(|error| format!("cannot plant data under {key}: {error}"))
     }
 
@@ -361,7 +382,7 @@ impl Patience<'_> {
     async fn or(&self, finding: &str) -> Finding {
         let now = self.clock.now();
         ensure(now <= self.end, format!("timed out: {finding}"))?;
-        self.clock.sleep_until(now + SHORT / 20).await;
+        self.clock.sleep_until(now + LOOKS_EVERY).await;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 
 use quorlock::node::Vote;
 
-use super::bench::{Bench, Finding, LONG, SHORT, acquisition, is};
+use super::bench::{Bench, Finding, LONG, acquisition, is};
 
 pub(super) async fn a_cancellation_frees_the_own_key(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
@@ -60,7 +60,7 @@ pub(super) async fn a_cancellation_stops_no_other_attempt(bench: &Bench<'_>) -> 
 
 pub(super) async fn a_tombstone_expires(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
-    bench.cancel(&claim, SHORT).await?;
+    bench.cancel(&claim, bench.short).await?;
     is(&bench.contend(&claim).await?, &Vote::Free)?;
     bench.until_granted(&acquisition(&claim, LONG, bench.fence_hint())).await
 }

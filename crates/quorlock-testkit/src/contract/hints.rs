@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::node::Vote;
 use quorlock::protocol::{Claim, WaiterId, turn_key};
 
-use super::bench::{Bench, Finding, LONG, SHORT, ensure, is};
+use super::bench::{Bench, Finding, LONG, ensure, is};
 
 pub(super) async fn a_removal_by_another_client_notifies_refused_clients(bench: &Bench<'_>) -> Finding {
     let Some(holder) = held(bench, LONG).await? else { return Ok(()) };
@@ -41,7 +41,7 @@ pub(super) async fn a_turn_is_notified_by_the_change_of_a_key(bench: &Bench<'_>)
 
 pub(super) async fn an_expiry_notifies_refused_clients(bench: &Bench<'_>) -> Finding {
     // On a busy machine the key may expire before the request.
-    for ttl in [SHORT, SHORT * 4, SHORT * 16] {
+    for ttl in [bench.short, bench.short * 4, bench.short * 16] {
         let Some(holder) = held(bench, ttl).await? else { return Ok(()) };
         if refused(&bench.acquire(&bench.claim(holder.key()), LONG).await?).is_ok() {
             return bench.until_notified(holder.key()).await;

@@ -4,6 +4,7 @@ use quorlock::node::{Capability, Expiry, Holding, Vote};
 use quorlock::protocol::{Resource, Token, WaiterId};
 
 use super::bench::{Bench, Finding, LONG, held_by, is};
+use super::queue::in_place_of;
 use crate::value::Value;
 
 pub(super) async fn tokens_are_reported_byte_for_byte(bench: &Bench<'_>) -> Finding {
@@ -35,8 +36,8 @@ pub(super) async fn any_key_can_be_locked_and_cancelled(bench: &Bench<'_>) -> Fi
     longest.extend(std::iter::repeat_n('k', Resource::MAX_LEN - longest.len()));
     keys.push(longest);
     for key in keys {
-        let (first, second) = (bench.claim(&key), bench.claim(&key));
         let waiter = WaiterId::new(1);
+        let (first, second) = (bench.claim(&key), in_place_of(bench, &key, waiter));
         let checked = async {
             is(&bench.acquire(&first, LONG).await?, &Vote::Granted)?;
             held_by(&bench.acquire(&second, LONG).await?, first.token(), LONG)?;

@@ -1,11 +1,12 @@
 //! Clauses about the queue of waiters for a key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quorlock::node::{Queued, Request, Vote};
-use quorlock::protocol::{Drift, MOST_PLACES, WaiterId};
+use quorlock::node::{Grants, Queued, Request, Vote};
+use quorlock::protocol::{Claim, Drift, MOST_PLACES, WaiterId};
 
-use super::bench::{Bench, Finding, LONG, ensure, is};
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, is};
 use super::several::both;
 use super::shared::reader;
 
@@ -26,8 +27,11 @@ async fn is_behind(bench: &Bench<'_>, key: &str, waiter: WaiterId, seconds: u64,
     ensure(ahead == others, format!("{ahead} are ahead, not {others}"))
 }
 
-/// Expects that it is this waiter's turn, so that the node has removed it from its queue.
+/// Expects that it is this waiter's turn. If the lock is given to whoever asks, the node has removed it from its queue.
 async fn has_turn(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Finding {
+    if bench.node.capabilities().grants == Grants::FirstCome {
+        return is(&bench.enqueue(key, waiter, LONG, LONG).await?, &Vote::Free);
+    }
     let vote = bench.leave_queue(key, waiter).await?;
     ensure(vote != Vote::Granted, format!("{waiter} is still in the queue"))
 }
@@ -76,7 +80,9 @@ pub(super) async fn waiters_are_listed(bench: &Bench<'_>) -> Finding {
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
     bench.enqueue(&key, gone, Duration::from_secs(90), PATIENCE).await?;
-    for (waiter, seconds) in [(second, 10), (first, 30)] {
+    let in_order = bench.node.capabilities().grants == Grants::FirstCome;
+    let enter = if in_order { [(first, 30), (second, 10)] } else { [(second, 10), (first, 30)] };
+    for (waiter, seconds) in enter {
         place(bench, &key, waiter, seconds).await?;
     }
     bench.clock.sleep_until(bench.clock.now() + PATIENCE + 2 * Drift::MARGIN).await;
@@ -85,10 +91,12 @@ pub(super) async fn waiters_are_listed(bench: &Bench<'_>) -> Finding {
         ensure(listed.iter().map(|waiter| waiter.id).eq([first, second]), format!("{listed:?}"))?;
         let [for_30, for_10] = [0, 1].map(|at| listed.get(at).map_or(0, |waiter| waiter.waited.as_secs()));
         let named = listed.iter().all(|waiter| waiter.context == "anna:1");
-        ensure(named && (30..90).contains(&for_30) && (10..30).contains(&for_10), format!("{listed:?}"))?;
+        // Who came first is served first, however long another one says that it has waited.
+        let waited = in_order || ((30..90).contains(&for_30) && (10..30).contains(&for_10));
+        ensure(named && waited, format!("{listed:?}"))?;
     }
-    // Each waiter keeps its place, even the dead one.
-    is_behind(bench, &key, second, 10, 2).await?;
+    // Each waiter keeps its place, even the dead one, unless it is served for its place alone.
+    is_behind(bench, &key, second, 10, if in_order { 1 } else { 2 }).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;
     has_turn(bench, &key, first).await
 }
@@ -119,7 +127,8 @@ pub(super) async fn a_turn_that_is_not_taken_goes_to_the_next(bench: &Bench<'_>)
     let (key, [gone, next, _]) = (bench.key(), WAITERS);
     let holder = bench.claim(&key);
     bench.acquire(&holder, LONG).await?;
-    is_behind(bench, &key, gone, 2, 0).await?;
+    let longer = Duration::from_secs(2);
+    bench.vote(Request::enqueue(key.as_str().into(), gone, longer, LONG, PATIENCE)).await?;
     is_behind(bench, &key, next, 1, 1).await?;
     let free = bench.clock.now();
     is(&bench.release(&holder).await?, &Vote::Notified)?;
@@ -228,4 +237,102 @@ pub(super) async fn positions_far_from_the_front_are_not_distinguished(bench: &B
         is_behind(bench, &key, waiter, 60 - u64::from(place), place.min(MOST_PLACES)).await?;
     }
     Ok(())
+}
+
+/// Whatever they say of the time for which they have waited.
+pub(super) async fn waiters_are_served_in_order_of_entry(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, third]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    for (waiter, seconds, before) in [(first, 10, 0), (second, 30, 1), (third, 20, 2), (first, 10, 0)] {
+        is_behind(bench, &key, waiter, seconds, before).await?;
+    }
+    is(&bench.release(&holder).await?, &Vote::Notified)?;
+    for (waiter, next) in [(first, second), (second, third)] {
+        has_turn(bench, &key, waiter).await?;
+        let claim = in_place_of(bench, &key, waiter);
+        is(&bench.acquire(&claim, LONG).await?, &Vote::Granted)?;
+        is_behind(bench, &key, next, 0, 0).await?;
+        is(&bench.release(&claim).await?, &Vote::Notified)?;
+    }
+    has_turn(bench, &key, third).await
+}
+
+pub(super) async fn a_silent_waiter_loses_its_place(bench: &Bench<'_>) -> Finding {
+    let (key, [silent, next, _]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    bench.enqueue(&key, silent, LONG, PATIENCE).await?;
+    is_behind(bench, &key, next, 1, 1).await?;
+    bench.clock.sleep_until(bench.clock.now() + PATIENCE + 2 * Drift::MARGIN).await;
+    is_behind(bench, &key, silent, 60, 1).await?;
+    is_behind(bench, &key, next, 1, 0).await
+}
+
+pub(super) async fn a_plain_acquisition_does_not_pass_the_queue(bench: &Bench<'_>) -> Finding {
+    let (key, [first, ..]) = (bench.key(), WAITERS);
+    let (holder, hasty) = (bench.claim(&key), bench.claim(&key));
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    bench.release(&holder).await?;
+    for hint in [bench.fence_hint(), bench.contended_draw()] {
+        is(&bench.vote(acquisition(&hasty, LONG, hint)).await?, &Vote::NotYourTurn)?;
+    }
+    bench.free(&key).await?;
+    has_turn(bench, &key, first).await?;
+    is(&bench.leave_queue(&key, first).await?, &Vote::Granted)?;
+    is(&bench.acquire(&hasty, LONG).await?, &Vote::Granted)
+}
+
+pub(super) async fn a_place_is_taken_by_its_own_attempt(bench: &Bench<'_>) -> Finding {
+    let (key, [first, second, _]) = (bench.key(), WAITERS);
+    let (holder, one, other) =
+        (bench.claim(&key), in_place_of(bench, &key, first), in_place_of(bench, &key, second));
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    is_behind(bench, &key, second, 1, 1).await?;
+    bench.release(&holder).await?;
+    is(&bench.acquire(&other, LONG).await?, &Vote::NotYourTurn)?;
+    is(&bench.acquire(&one, LONG).await?, &Vote::Granted)?;
+    bench.held(&one, LONG).await?;
+    // Its place is that of the holder now: it does not end with the queue, nor without it.
+    is(&bench.leave_queue(&key, first).await?, &Vote::Free)?;
+    bench.held(&one, LONG).await?;
+    is(&bench.cancel(&one, LONG).await?, &Vote::Granted)?;
+    has_turn(bench, &key, second).await
+}
+
+pub(super) async fn no_key_is_restored_before_a_waiter(bench: &Bench<'_>) -> Finding {
+    let (key, [first, ..]) = (bench.key(), WAITERS);
+    let holder = bench.claim(&key);
+    bench.acquire(&holder, LONG).await?;
+    is_behind(bench, &key, first, 2, 0).await?;
+    bench.remove(&key).await?;
+    is(&bench.renew(&holder, LONG).await?, &Vote::NotYourTurn)?;
+    has_turn(bench, &key, first).await
+}
+
+pub(super) async fn several_places_are_taken_together(bench: &Bench<'_>) -> Finding {
+    let (both, [first, second, _]) = (both(bench), WAITERS);
+    let keys: Vec<Arc<str>> = both.keys().cloned().collect();
+    let holder = bench.claim(both.key());
+    bench.acquire(&holder, LONG).await?;
+    for key in &keys {
+        bench.enqueue(key, first, LONG, LONG).await?;
+        bench.enqueue(key, second, LONG, LONG).await?;
+    }
+    bench.release(&holder).await?;
+    let [one, other] = [first, second].map(|waiter| Arc::new(Claim::clone(&both).in_place_of(waiter)));
+    is(&bench.acquire(&other, LONG).await?, &Vote::NotYourTurn)?;
+    is(&bench.acquire(&one, LONG).await?, &Vote::Granted)?;
+    is(&bench.release(&one).await?, &Vote::Notified)?;
+    for key in &keys {
+        has_turn(bench, key, second).await?;
+    }
+    Ok(())
+}
+
+/// Returns a new attempt to get `key` that may take the place of this waiter.
+pub(super) fn in_place_of(bench: &Bench<'_>, key: &str, waiter: WaiterId) -> Arc<Claim> {
+    Arc::new(Claim::clone(&bench.claim(key)).in_place_of(waiter))
 }

@@ -4,6 +4,7 @@ use quorlock::node::Vote;
 use quorlock::protocol::WaiterId;
 
 use super::bench::{Bench, Finding, LONG, ensure, is};
+use super::queue::in_place_of;
 
 pub(super) async fn a_release_frees_the_own_key(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
@@ -32,7 +33,7 @@ pub(super) async fn a_release_of_a_missing_key_says_that_it_is_free(bench: &Benc
 
 pub(super) async fn a_release_reports_waiting_clients_once(bench: &Bench<'_>) -> Finding {
     let (key, waiter) = (bench.key(), WaiterId::new(1));
-    let (holder, next) = (bench.claim(&key), bench.claim(&key));
+    let (holder, next) = (bench.claim(&key), in_place_of(bench, &key, waiter));
     bench.acquire(&holder, LONG).await?;
     bench.enqueue(&key, waiter, LONG, LONG).await?;
     is(&bench.release(&holder).await?, &Vote::Notified)?;

@@ -2,7 +2,7 @@
 
 use quorlock::node::{Expiry, Vote};
 
-use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
+use super::bench::{Bench, Finding, LONG, ensure, held_by, is};
 use crate::value::Value;
 
 pub(super) async fn a_renewal_prolongs_the_own_key(bench: &Bench<'_>) -> Finding {
@@ -16,9 +16,9 @@ pub(super) async fn a_renewal_prolongs_the_own_key(bench: &Bench<'_>) -> Finding
 pub(super) async fn a_renewal_never_shortens(bench: &Bench<'_>) -> Finding {
     let claim = bench.claim(&bench.key());
     bench.acquire(&claim, LONG).await?;
-    is(&bench.renew(&claim, SHORT).await?, &Vote::Granted)?;
+    is(&bench.renew(&claim, bench.short).await?, &Vote::Granted)?;
     let left = bench.held(&claim, LONG).await?;
-    ensure(left > LONG / 2, format!("only {left:?} remain of {LONG:?} after a renewal of {SHORT:?}"))
+    ensure(left > LONG / 2, format!("only {left:?} remain of {LONG:?} after a renewal of {:?}", bench.short))
 }
 
 pub(super) async fn a_renewal_restores_a_missing_key_and_says_so(bench: &Bench<'_>) -> Finding {

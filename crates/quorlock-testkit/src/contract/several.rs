@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::node::{Expiry, Request, Vote};
 use quorlock::protocol::{Claim, FenceHint, FencingToken};
 
-use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
 use super::fence::Past;
 use super::shared::{marker, reader};
 
@@ -84,7 +84,7 @@ pub(super) async fn several_own_locks_are_granted_again_and_not_prolonged(bench:
 
 pub(super) async fn several_locks_expire(bench: &Bench<'_>) -> Finding {
     let both = both(bench);
-    bench.acquire(&both, SHORT).await?;
+    bench.acquire(&both, bench.short).await?;
     bench.until_granted(&acquisition(&again(bench, &both), LONG, bench.fence_hint())).await
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn a_renewal_of_several_prolongs_each_and_never_shortens(bench:
     bench.acquire(&both, LONG / 10).await?;
     is(&bench.renew(&both, LONG).await?, &Vote::Granted)?;
     all_held(bench, &both, LONG / 2).await?;
-    is(&bench.renew(&both, SHORT).await?, &Vote::Granted)?;
+    is(&bench.renew(&both, bench.short).await?, &Vote::Granted)?;
     all_held(bench, &both, LONG / 2).await
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::node::{Expiry, Holding, Request, Vote};
 use quorlock::protocol::{Claim, FencingToken, SHARED_MARKER, Token, WaiterId};
 
-use super::bench::{Bench, Finding, LONG, SHORT, acquisition, ensure, held_by, is, number};
+use super::bench::{Bench, Finding, LONG, acquisition, ensure, held_by, is, number};
 use super::fence::Past;
 
 pub(super) async fn readers_share_a_lock_and_keep_every_writer_out(bench: &Bench<'_>) -> Finding {
@@ -44,10 +44,10 @@ pub(super) async fn every_reader_has_its_own_expiry(bench: &Bench<'_>) -> Findin
     let key = bench.key();
     let (long, short) = (reader(bench, &key), reader(bench, &key));
     bench.acquire(&long, LONG).await?;
-    bench.acquire(&short, SHORT).await?;
+    bench.acquire(&short, bench.short).await?;
     ends_in(bench, &key, LONG / 2, LONG).await?;
-    bench.until_granted(&acquisition(&reader(bench, &key), SHORT, bench.fence_hint())).await?;
-    bench.clock.sleep_until(bench.clock.now() + SHORT * 2).await;
+    bench.until_granted(&acquisition(&reader(bench, &key), bench.short, bench.fence_hint())).await?;
+    bench.clock.sleep_until(bench.clock.now() + bench.short * 2).await;
     shared_by(bench, &key, &[&long]).await
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn the_expiry_follows_the_remaining_readers(bench: &Bench<'_>) 
 
 pub(super) async fn expired_readers_exclude_no_client(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
-    bench.acquire(&reader(bench, &key), SHORT).await?;
+    bench.acquire(&reader(bench, &key), bench.short).await?;
     bench.until_granted(&acquisition(&bench.claim(&key), LONG, bench.fence_hint())).await
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn a_renewal_of_a_share_prolongs_it_and_never_shortens(bench: &
     bench.acquire(&ann, LONG / 4).await?;
     is(&bench.renew(&ann, LONG).await?, &Vote::Granted)?;
     ends_in(bench, &key, LONG / 2, LONG).await?;
-    is(&bench.renew(&ann, SHORT).await?, &Vote::Granted)?;
+    is(&bench.renew(&ann, bench.short).await?, &Vote::Granted)?;
     ends_in(bench, &key, LONG / 2, LONG).await?;
     // Also the share itself: the remaining one must outlive the shorter renewal.
     let ben = reader(bench, &key);
@@ -172,7 +172,7 @@ pub(super) async fn an_intent_keeps_new_readers_out_and_lets_the_others_renew(be
 pub(super) async fn an_intent_expires_and_another_one_stays(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
     let (short, long) = (WaiterId::new(1), WaiterId::new(2));
-    intend(bench, &key, short, SHORT).await?;
+    intend(bench, &key, short, bench.short).await?;
     bench.until_granted(&acquisition(&reader(bench, &key), LONG, bench.fence_hint())).await?;
     intend(bench, &key, short, LONG).await?;
     intend(bench, &key, long, LONG).await?;

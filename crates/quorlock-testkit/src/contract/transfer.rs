@@ -2,7 +2,7 @@
 
 use quorlock::node::Vote;
 
-use super::bench::{Bench, Finding, LONG, SHORT, ensure, held_by, is};
+use super::bench::{Bench, Finding, LONG, ensure, held_by, is};
 
 pub(super) async fn a_transfer_passes_the_key_on_from_its_holder(bench: &Bench<'_>) -> Finding {
     let key = bench.key();
@@ -35,9 +35,9 @@ pub(super) async fn a_transfer_asked_twice_is_granted_twice(bench: &Bench<'_>) -
     let (holder, next) = (bench.claim(&key), bench.claim(&key));
     bench.acquire(&holder, LONG).await?;
     is(&bench.transfer(&holder, &next, LONG).await?, &Vote::Granted)?;
-    is(&bench.transfer(&holder, &next, SHORT).await?, &Vote::Granted)?;
+    is(&bench.transfer(&holder, &next, bench.short).await?, &Vote::Granted)?;
     let left = bench.held(&next, LONG).await?;
-    ensure(left > LONG / 2, format!("asked again with {SHORT:?}, only {left:?} remain of {LONG:?}"))
+    ensure(left > LONG / 2, format!("asked again with {:?}, only {left:?} remain of {LONG:?}", bench.short))
 }
 
 pub(super) async fn a_transfer_restarts_the_ttl(bench: &Bench<'_>) -> Finding {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::node::record::{Outcome, Record, Records};
-use quorlock::node::{Expiry, ListedKeys, NodeError, Request};
+use quorlock::node::{Expiry, Grants, ListedKeys, NodeError, Request};
 use quorlock::protocol::{
     Claim, FencingToken, Moment, Token, WaiterId, companion, fence_counter, intents_key, micros, readers_key,
     turn_key,
@@ -23,16 +23,25 @@ pub(super) struct Locks {
     /// By the key of the lock.
     stored: BTreeMap<Arc<str>, Stored>,
     pub(super) watch: Watch,
+    grants: Grants,
 }
 
 impl Locks {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Locks {
-        Locks { clock, stored: BTreeMap::new(), watch: Watch::default() }
+        Locks { clock, stored: BTreeMap::new(), watch: Watch::default(), grants: Grants::default() }
+    }
+
+    /// Serves waiters in this way from now on.
+    pub(super) fn grant(&mut self, grants: Grants) {
+        self.grants = grants;
     }
 
     /// Applies a request to the records of its keys.
     pub(super) fn apply(&mut self, request: &Request) -> Result<Outcome, NodeError> {
         let mut records = Records::at(self.now()).with_wall(self.clock.wall());
+        if self.grants == Grants::FirstCome {
+            records = records.first_come();
+        }
         for key in Records::needed_for(request) {
             let stored = self.stored.get(&key).cloned().unwrap_or_else(|| Some(Record::default()));
             let record = stored.ok_or_else(|| "another program has stored something else there".into());
@@ -53,6 +62,10 @@ impl Locks {
 
     fn put(&mut self, key: Arc<str>, new: Stored) {
         self.watch.compare(&key, &self.record(&key), &new);
+        if self.grants == Grants::FirstCome {
+            let now = self.now();
+            self.watch.compare_turns(&key, &self.record(&key), &new, now);
+        }
         if new.as_ref().is_some_and(|new| *new == Record::default()) {
             self.stored.remove(&key);
         } else {

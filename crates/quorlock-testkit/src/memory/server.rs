@@ -68,6 +68,7 @@ impl Server {
     }
 
     pub(super) fn with_capabilities(&mut self, capabilities: Capabilities) {
+        self.locks.grant(capabilities.grants);
         self.capabilities = capabilities;
     }
 

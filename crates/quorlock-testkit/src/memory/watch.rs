@@ -78,6 +78,15 @@ impl Watch {
         }
     }
 
+    /// Reports the turn that has begun between two states of a lock which is given to whoever came first.
+    pub(super) fn compare_turns(&mut self, key: &Arc<str>, old: &Stored, new: &Stored, now: u64) {
+        let turn = |stored: &Stored| stored.as_ref().filter(|record| record.held.is_none())?.queue.first(now);
+        let Some(begun) = turn(new).filter(|waiter| turn(old) != Some(*waiter)) else { return };
+        if self.turns.remove(&(Arc::clone(key), begun)) {
+            self.changes.push(Change::Key(turn_key(key, begun)));
+        }
+    }
+
     /// Reports the locks that have expired.
     pub(super) fn expire(&mut self, stored: &BTreeMap<Arc<str>, Stored>, now: u64) {
         let changes = &mut self.changes;

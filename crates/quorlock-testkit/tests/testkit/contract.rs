@@ -28,6 +28,29 @@ async fn a_slow_node_under_paused_time_keeps_the_contract() -> Result<(), Breach
     check_contract(&node, &node, &*clock).await
 }
 
+/// A node as of a store with a queue of its own.
+fn first_come() -> Capabilities {
+    Capabilities::all().without(Capability::Offer).without(Capability::Shared).first_come()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_serves_who_came_first_keeps_the_contract() -> Result<(), Breach> {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let node = MemoryNode::on("first", Arc::clone(&clock)).with_capabilities(first_come());
+    node.delay(Duration::from_millis(3), Duration::from_millis(4));
+    check_contract(&node, &node, &*clock).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_only_says_so_breaks_the_contract() {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let any = MemoryNode::on("any", Arc::clone(&clock));
+    let node = WrappedNode::new(any.clone()).capabilities(first_come());
+    let breach = check_contract(&node, &any, &*clock).await.expect_err("it serves whoever asks");
+    let said = breach.to_string();
+    assert!(said.contains("a plain acquisition does not pass the queue"), "{said}");
+}
+
 /// Answers a release of anything with a grant.
 fn careless(memory: &MemoryNode) -> WrappedNode {
     let server = memory.clone();
